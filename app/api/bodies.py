@@ -1,7 +1,7 @@
 """Request bodies: how large each may be, and what its JSON may hold.
 
-A large body is decoded and validated in a thread, one at a time: it holds many values at most, so
-that no step of that keeps the event loop waiting for long.
+A single thread decodes and validates large bodies, one at a time. The number of values is limited,
+so that no step keeps the event loop waiting for long.
 """
 
 import asyncio
@@ -18,35 +18,35 @@ from starlette.exceptions import HTTPException
 
 from app.errors import BusyError, FieldProblem, InvalidInputError
 
-#: Bytes of a body where the route says nothing else.
+#: Most bytes of a body, unless the route sets another limit.
 SMALL: Final = 64 * 1024
-#: One item, one answer, a set of overrides by item.
+#: Most bytes for one item, one answer, or a set of overrides by item.
 MEDIUM: Final = 8 * 1024 * 1024
-#: Files, and rows of item parameters.
+#: Most bytes for files, and rows of item parameters.
 LARGE: Final = 16 * 1024 * 1024
-#: Values of a body: each costs far more than a byte. A row of parameters has up to seven.
+#: Most values of a body. A value costs far more than a byte; a row of parameters has up to seven.
 MAX_VALUES: Final = 700_000
-#: Of all bodies beyond `SMALL` that are being worked on at a time, and of those of one key.
+#: Most bytes of the bodies above `SMALL` in work at a time: of all keys, and of one key.
 _MAX_HELD, _MAX_HELD_OF_KEY = 64 * 1024 * 1024, 48 * 1024 * 1024
-#: Seconds that a body may take beside those of the slowest connection, bytes a second.
+#: A body may take this many seconds, plus its size over the slowest speed (bytes a second).
 PATIENCE_S = 30.0
 _SLOWEST = 64 * 1024
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 _one_thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")
-#: Bytes of the large bodies of each key in this process.
+#: Bytes of the large bodies in work in this process, by key.
 _held: Counter[str] = Counter()
 
 LIMIT_KEY: Final = "x-max-body-bytes"
 
 
 def up_to(size: int) -> dict[str, Any]:
-    """`openapi_extra` of a route that takes bodies of so many bytes."""
+    """`openapi_extra` of a route that takes bodies of up to `size` bytes."""
     return {LIMIT_KEY: size}
 
 
 class Body:
-    """The body of one request, kept within its limit; `release` once it has been worked on."""
+    """The body of one request, within its limit; call `release` once the work on it is done."""
 
     def __init__(self, request: Request, limit: int, key_id: str) -> None:
         self._request = request
@@ -55,11 +55,11 @@ class Body:
         self._held = 0
 
     async def read(self) -> bytes:
-        """All of it.
+        """Read the whole body.
 
         Raises:
-            HTTPException: 413, it is larger than its limit; 408, it comes too slowly.
-            BusyError: Too many large bodies are being worked on.
+            HTTPException: 413, the body exceeds its limit; 408, it arrives too slowly.
+            BusyError: Too many large bodies are in work.
         """
         announced = self._request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > self._limit:
@@ -88,14 +88,14 @@ class Body:
         self._held += more
 
     def release(self) -> None:
-        """Make room for others."""
+        """Free the room that the body took."""
         _held[self._key_id] -= self._held
         if not _held[self._key_id]:
             del _held[self._key_id]
         self._held = 0
 
     def _too_large(self) -> HTTPException:
-        # The rest of the body is not read, so the connection cannot be used again.
+        # The rest of the body stays unread, so the connection cannot serve another request.
         return HTTPException(
             413,
             f"The request body is larger than {self._limit} bytes, the limit here.",
@@ -104,11 +104,11 @@ class Body:
 
 
 async def parsed(body: bytes, field: ModelField) -> Any:
-    """The JSON in `body`; that of a large one is validated already.
+    """Parse the JSON in `body`; a large body is validated, too.
 
     Raises:
         HTTPException: 400, the bytes are not JSON; 413, it holds too many values.
-        RequestValidationError: A large body does not fit the field.
+        RequestValidationError: A large body does not match the field.
         InvalidInputError: A text cannot be stored.
     """
     if len(body) <= SMALL:
@@ -124,14 +124,14 @@ def _validated(body: bytes, field: ModelField) -> Any:
 
 
 def parse_json(body: bytes) -> Any:
-    """JSON without NaN and infinities, whose texts can be stored.
+    """Parse JSON without NaN and infinities, and check that its texts can be stored.
 
     Raises:
         HTTPException: 400, the bytes are not JSON; 413, they hold too many values.
         InvalidInputError: A text cannot be stored.
     """
     try:
-        # The decoder itself takes halves of surrogate pairs for UTF-8, which nobody can store.
+        # json.loads(bytes) would accept halves of surrogate pairs as UTF-8, which cannot be stored.
         text = body.decode(json.detect_encoding(body))
         if len(body) > SMALL:
             bare = _STRING.sub("", text)
@@ -141,10 +141,10 @@ def parse_json(body: bytes) -> Any:
     except RecursionError as exc:
         raise HTTPException(400, "The body is nested too deeply.") from exc
     except ValueError as exc:  # JSONDecodeError, UnicodeDecodeError, a number of 5000 digits
-        # Of numbers of thousands of digits Python goes on about a setting of its own.
+        # For numbers of thousands of digits Python's message adds a hint on one of its settings.
         what = str(exc).partition(";")[0]
         raise HTTPException(400, f"The body is not JSON: {what}.") from exc
-    # In what could be decoded they are written by escapes alone; NUL bytes are those of UTF-16.
+    # Decoded text can only hold such characters as escapes; NUL bytes here come from UTF-16.
     if b"\\u" in body or b"\x00" in body:
         _validate_texts(value)
     return value
@@ -155,7 +155,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _validate_texts(value: Any, pointer: str = "") -> None:
-    """Look at every text within a value from JSON, which stands there in the body."""
+    """Check every text within a JSON value; `pointer` is the value's place in the body."""
     match value:
         case str():
             if "\x00" in value or not _is_encodable(value):
@@ -172,7 +172,7 @@ def _validate_texts(value: Any, pointer: str = "") -> None:
 
 
 def unstorable(pointer: str) -> InvalidInputError:
-    """The error that names a text which Postgres or UTF-8 does not take."""
+    """Make the error for a text that Postgres or UTF-8 cannot hold."""
     what = "Text must not contain the NUL character or half of a surrogate pair."
     return InvalidInputError(what, problems=[FieldProblem(pointer, what)])
 

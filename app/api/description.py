@@ -1,4 +1,4 @@
-"""What the API says of itself: FastAPI's OpenAPI, made into what generators of clients like."""
+"""The OpenAPI description: FastAPI's own, adapted to generators of clients."""
 
 import json
 import re
@@ -38,12 +38,12 @@ class Problem(Output):
     errors: list[FieldError]
 
 
-#: An object of the description.
+#: A JSON object of the description.
 Node = dict[str, Any]
 
 
 def describe(app: FastAPI) -> Node:
-    """The OpenAPI description of `app`, made once."""
+    """Make the OpenAPI description of `app`, once."""
     if app.openapi_schema is None:
         schema = get_openapi(
             title=app.title,
@@ -74,7 +74,7 @@ def _plain_name(given: re.Match[str]) -> str:
 
 
 def _problems(operations: list[Node]) -> Iterator[tuple[str, Any]]:
-    """The problems of all operations, by their codes; operations refer to them henceforth."""
+    """Move the problems of all operations to shared responses, which operations then refer to."""
     content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for responses in (operation["responses"] for operation in operations):
         for status, response in responses.items():
@@ -86,7 +86,7 @@ def _problems(operations: list[Node]) -> Iterator[tuple[str, Any]]:
 
 
 def _shared_parameters(operations: list[Node]) -> Node:
-    """Of each name the parameter that most operations take; they refer to it henceforth."""
+    """Share the most used parameter of each name; operations with it then refer to it."""
     takers = [operation for operation in operations if "parameters" in operation]
     uses = Counter(_text(each) for operation in takers for each in operation["parameters"])
     shared: Node = {}
@@ -108,9 +108,9 @@ def _text(parameter: Node) -> str:
 
 
 def _tidy(node: Any) -> None:
-    """Leave out titles, which only repeat names; close objects whose keys have a pattern.
+    """Drop titles, which only repeat names, and close objects whose keys have a pattern.
 
-    Those take no other keys, which Pydantic leaves unsaid.
+    Such objects take no other keys, but Pydantic does not say so.
     """
     if isinstance(node, dict):
         if isinstance(node.get("title"), str):
@@ -123,10 +123,10 @@ def _tidy(node: Any) -> None:
 
 
 def _drop_null(schema: Node) -> None:
-    """A parameter outside the body can be left out but not be null, whatever its Python type."""
+    """Drop null from a parameter outside the body: it can be left out, but cannot be null."""
     kinds = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
         schema |= kinds[0]
     elif kinds:
         schema["anyOf"] = kinds
-    schema.pop("description", None)  # the parameter has it, too
+    schema.pop("description", None)  # the parameter has the same text

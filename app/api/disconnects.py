@@ -1,4 +1,4 @@
-"""Work that is worth doing only as long as somebody waits for the answer."""
+"""Work that is only worth doing while a client waits for the answer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client hangs up.
+    """Return the result of `work`, which is cancelled when the client hangs up.
 
-    A server tells a handler so only when asked. The body has to be read already.
+    A server reports that only to a handler that asks. The body must have been read before.
 
     Raises:
-        ClientDisconnect: Nobody waits for an answer any more.
+        ClientDisconnect: The client hung up.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
@@ -41,13 +41,13 @@ async def _left(request: Request) -> None:
 async def entered_while_connected(
     request: Request, context: AbstractAsyncContextManager[T]
 ) -> AsyncIterator[T]:
-    """The value of `context`, whose entering ends when the client hangs up.
+    """Yield the value of `context`; entering it is cancelled when the client hangs up.
 
-    For work that waits its turn before it writes something: once it has begun to write, it goes on
-    to its end, so that an Idempotency-Key tells what became of it.
+    For work that waits for its turn before it writes something. Once it begins to write, it runs to
+    its end, so that a repeated Idempotency-Key gets its result.
 
     Raises:
-        ClientDisconnect: As `while_connected`.
+        ClientDisconnect: The client hung up before `context` was entered.
     """
     async with AsyncExitStack() as stack:
         yield await while_connected(request, stack.enter_async_context(context))

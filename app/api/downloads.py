@@ -1,4 +1,4 @@
-"""Answers that are files or pages: how they are named, and what OpenAPI says of them."""
+"""Replies that are files or pages: their names, and their OpenAPI responses."""
 
 import re
 from collections.abc import Iterable
@@ -15,14 +15,14 @@ _READABLE = (_TYPES["json"], "application/octet-stream", "text/")
 
 
 def attachment(name: str) -> str:
-    """`Content-Disposition` of a file of that name, whatever characters it has (RFC 6266)."""
+    """`Content-Disposition` of a file with this name, whatever characters it has (RFC 6266)."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     encoded = quote(name, safe="")
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
 
 
 def preferred(request: Request, *kinds: str) -> str:
-    """Which of some kinds of text the client's `Accept` wants most; the first where it is equal."""
+    """The text type that the client's `Accept` prefers; the first type if several are equal."""
     wishes: dict[str, float] = {}
     for part in request.headers.get("accept", "").split(","):
         media_type, *parameters = (word.strip().lower() for word in part.split(";"))
@@ -37,7 +37,7 @@ def preferred(request: Request, *kinds: str) -> str:
 
 
 def html_page(page: str) -> HTMLResponse:
-    """A page of `app.reports`, which may load nothing, in place of the same as JSON."""
+    """Reply with a page of `app.reports`, which may load nothing, in place of JSON."""
     headers = {
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
         "X-Content-Type-Options": "nosniff",
@@ -49,7 +49,7 @@ def html_page(page: str) -> HTMLResponse:
 def file_responses(media_types: Iterable[str]) -> RouteResponses:
     """OpenAPI `responses` of a route that answers with a file of one of these types.
 
-    Generated clients read JSON, text and octets, and leave out a route with nothing of these.
+    Client generators read JSON, text and octets; they leave out a route without any of these.
     """
     types = list(dict.fromkeys(media_types))
     if not any(one.startswith(_READABLE) for one in types):

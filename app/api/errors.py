@@ -1,4 +1,4 @@
-"""From an error to an RFC 9457 problem: the one place where errors meet HTTP.
+"""Map errors to RFC 9457 problems; no other module turns errors into HTTP.
 
 `STATUS_OF` maps each class of `app.errors` to its status; a class that is not listed uses its
 nearest listed base. `errors(...)` documents a route's problems in OpenAPI from the same table.
@@ -76,7 +76,7 @@ STATUS_OF: Mapping[type[SextantError], HTTPStatus] = {
     SextantError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
-#: Codes of the problems that HTTP itself brings: no error class stands behind them.
+#: Codes of problems that come from HTTP itself, without an error class.
 HTTP_CODES: Mapping[int, str] = {
     400: "malformed_body",
     404: "not_found",
@@ -93,14 +93,14 @@ def _codes(error: type[SextantError]) -> set[str]:
     return {error.code}.union(*map(_codes, error.__subclasses__()))
 
 
-#: Every code that a problem may have.
+#: All codes that a problem may have.
 CODES = sorted({*_codes(SextantError), *HTTP_CODES.values(), OTHER_CODE})
 
 _log = structlog.get_logger(__name__)
 
 
 def status_of(error: type[SextantError]) -> HTTPStatus:
-    """Status of the nearest listed class of `error`."""
+    """Status of `error`, or of its nearest listed base class."""
     return next(STATUS_OF[base] for base in error.__mro__ if base in STATUS_OF)
 
 
@@ -113,7 +113,7 @@ def problem_response(
     problems: Iterable[FieldProblem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """The `application/problem+json` reply to `request`."""
+    """Make the `application/problem+json` reply to `request`."""
     body: dict[str, Any] = {
         "type": f"urn:sextant:problem:{code}",
         "title": code.replace("_", " ").capitalize(),
@@ -130,7 +130,7 @@ def problem_response(
 
 
 def internal_error_response(request: Request) -> JSONResponse:
-    """A 500 that says nothing about the inside but the id under which the log tells all."""
+    """Make a 500 that reveals nothing but the id under which the log has the details."""
     return problem_response(
         request,
         status=500,
@@ -144,7 +144,7 @@ RouteResponses = dict[int | str, dict[str, Any]]
 
 
 def documented(status: int, codes: Iterable[str]) -> RouteResponses:
-    """OpenAPI entry of one problem status with the codes it may carry."""
+    """OpenAPI entry of one problem status, with the codes that it may carry."""
     return {int(status): {"x-codes": sorted(set(codes))}}
 
 
@@ -154,7 +154,7 @@ def errors(*classes: type[SextantError]) -> RouteResponses:
 
 
 def merged(*responses: RouteResponses) -> RouteResponses:
-    """Union of several `responses`; one status named twice lists the codes of both."""
+    """Merge several `responses`; a status in more than one gets the codes of all."""
     union: RouteResponses = {}
     for entry in responses:
         for status, response in entry.items():
@@ -163,7 +163,7 @@ def merged(*responses: RouteResponses) -> RouteResponses:
     return union
 
 
-#: Of a route that changes something mutable: If-Match is missing, or names an older state.
+#: For routes that change a mutable resource: If-Match is missing, or names an older state.
 CONDITIONAL = errors(PreconditionFailedError, PreconditionRequiredError)
 
 
@@ -175,7 +175,7 @@ def install(app: FastAPI) -> None:
 
 
 def headers_of(error: SextantError) -> dict[str, str]:
-    """What an answer with this error says beside it: how to be let in, when to come again."""
+    """Headers of a reply with this error: how to authenticate, and when to try again."""
     match status_of(type(error)):
         case HTTPStatus.UNAUTHORIZED:
             return {"WWW-Authenticate": 'Bearer realm="sextant"'}
@@ -237,7 +237,7 @@ async def _on_http_error(request: Request, exc: HTTPException) -> JSONResponse:
     if exc.status_code == HTTPStatus.NOT_FOUND and detail == HTTPStatus.NOT_FOUND.phrase:
         detail = "There is nothing at this path."
     if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names the methods of the first route of the path only.
+        # Starlette names the methods of the path's first route only.
         allowed = ", ".join(sorted(_methods_at(request)))
         headers = {"Allow": allowed}
         detail = f"{request.method} is not possible here; allowed: {allowed}."

@@ -1,8 +1,8 @@
-"""Server-sent events over a stored sequence of events.
+"""Server-sent events from a stored sequence of events.
 
-The event's id is its stored sequence number, so a client that reconnects, even after the server
-restarted, says with Last-Event-ID where it was. Once the last event was delivered, a reconnect gets
-204, which makes an EventSource stop. Polling with `?after=<seq>` gives the same events.
+The id of an event is its stored sequence number. A client that reconnects, even after a restart of
+the server, sends Last-Event-ID to continue from there. A reconnect after the last event gets 204,
+which makes an EventSource stop. Polling with `?after=<seq>` gives the same events.
 """
 
 import asyncio
@@ -36,27 +36,27 @@ from app.storage.repositories.events import Kind
 
 RETRY_MS: Final = 3000
 HEARTBEAT_S: Final = 15.0
-#: How long a stream goes on before it asks again whether its reader may still read.
+#: Seconds after which a stream checks again whether its reader may still read.
 RECHECK_S: Final = 5.0
 _MAX_SEQ: Final = 2**31 - 1
-#: Ends of the types of events behind which nothing follows, unless a ranking is joined.
+#: Last words of the event types that end a sequence, unless a ranking is joined later.
 _LAST: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 class Happening(Protocol):
-    """What is streamed."""
+    """An event that can be streamed."""
 
     @property
     def seq(self) -> int:
-        """Place in the sequence, from 1; the event's id."""
+        """Position in the sequence, from 1; the event's id."""
 
     @property
     def type(self) -> str:
-        """What happened."""
+        """Type of the event."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """JSON object that describes it."""
+        """JSON object that describes the event."""
 
 
 E = TypeVar("E", bound=Happening)
@@ -70,7 +70,7 @@ def wants_stream(request: Request) -> bool:
     return "text/event-stream" in request.headers.get("accept", "")
 
 
-#: What the route of an event sequence documents.
+#: OpenAPI entries for the route of an event sequence.
 EVENTS: Final[dict[str, Any]] = {
     "response_model": EventList,
     "responses": {
@@ -84,7 +84,7 @@ EVENTS: Final[dict[str, Any]] = {
 }
 
 
-#: How long a read waits for the end of what it reads.
+#: Query parameter: seconds that a read waits for the end of the work.
 Wait = Annotated[
     int, Query(ge=0, le=60, description="Answer once it has ended, or after so many seconds.")
 ]
@@ -93,17 +93,17 @@ Wait = Annotated[
 async def wait_for_end(
     request: Request, feed: EventFeed, kind: Kind, resource_id: str, seconds: int
 ) -> None:
-    """Return once the last event has come, or after so many seconds. It counts as a stream.
+    """Return after the last event, or after `seconds`; the wait counts as an open stream.
 
     Args:
-        request: Its client is waited for no longer once it hangs up.
-        feed: Tells when there are new events.
-        kind: Of what is read.
-        resource_id: Its id; the caller may read it.
-        seconds: As many as it waits at most.
+        request: The request; the wait ends when its client hangs up.
+        feed: Reports new events.
+        kind: Kind of the resource.
+        resource_id: Id of the resource, which the caller may read.
+        seconds: Longest wait.
 
     Raises:
-        ClientDisconnect: Nobody waits for an answer any more.
+        ClientDisconnect: The client hung up.
         TooManyStreamsError: The caller, or the project, has too many streams.
     """
     fetch = partial(feed.since, kind, resource_id)
@@ -127,16 +127,16 @@ async def wait_for_end(
 async def events_for(
     request: Request, feed: EventFeed, kind: Kind, resource_id: str, view: View, *, after: int
 ) -> Response | EventList:
-    """A page of events, or the stream of them where the client asks for one.
+    """Return a page of events, or a stream of them if the client asks for one.
 
     Args:
-        request: A stream's Last-Event-ID, if any, wins over `after`. A stream ends once the key of
-            the request is revoked or expired.
-        feed: Has the events.
-        kind: Of what happens.
-        resource_id: Its id; the caller may read it.
+        request: The request; a Last-Event-ID of a stream overrides `after`. A stream ends once the
+            request's key is revoked or expired.
+        feed: Reads events, and reports new ones.
+        kind: Kind of the resource.
+        resource_id: Id of the resource, which the caller may read.
         view: What the caller sees of withheld banks.
-        after: Sequence number to start behind.
+        after: Sequence number after which to start.
 
     Raises:
         InvalidInputError: Last-Event-ID is not a sequence number.
@@ -175,32 +175,32 @@ async def event_stream(
     key_id: str,
     check: Check,
 ) -> Response:
-    """Stream what is made of the events of a resource until the last one of them.
+    """Stream the events of a resource, as `fetch` returns them, until the last one.
 
-    The stream ends before that, so that a client which may comes again and goes on behind its last
-    event, when the process stops, the resource is deleted, its reader may no longer read, or what
-    is not in memory cannot be read.
+    The stream ends early when the process stops, the resource is deleted, its reader may no longer
+    read, or events outside memory cannot be read. A client that still may read then reconnects and
+    continues after its last event.
 
     Args:
-        request: Its Last-Event-ID, if any, wins over `after`.
-        feed: Tells when there are new events.
-        kind: Of what happens.
-        resource_id: Its id; the caller may read it.
-        fetch: Returns what there is behind a sequence number, in order; may return only the first
-            of many.
-        is_last: Whether nothing follows what `fetch` returned last.
-        after: Sequence number to start behind.
-        key_id: Who reads; one may have so many streams.
-        check: Raises `UnauthenticatedError` once the reader may no longer read; asked every few
+        request: The request; its Last-Event-ID overrides `after`.
+        feed: Reports new events.
+        kind: Kind of the resource.
+        resource_id: Id of the resource, which the caller may read.
+        fetch: Returns the events after a sequence number, in order; may return only the first of
+            many.
+        is_last: Whether nothing follows the event that `fetch` returned last.
+        after: Sequence number after which to start.
+        key_id: Key of the reader, which may have a limited number of streams.
+        check: Raises `UnauthenticatedError` once the reader may no longer read; called every few
             seconds.
 
     Returns:
-        204 when the client has seen the last event already, else the stream.
+        204 if the client has seen the last event already, else the stream.
 
     Raises:
         InvalidInputError: Last-Event-ID is not a sequence number.
         NotFoundError: No such resource.
-        TooManyStreamsError: As many streams of the key or its project are open as may be.
+        TooManyStreamsError: The key, or its project, has as many open streams as it may have.
     """
     newest = await feed.newest(kind, resource_id)
     seen = min(_last_event_id(request, after), newest)
@@ -212,7 +212,7 @@ async def event_stream(
     async def frames() -> AsyncIterator[bytes]:
         with feed.watching(kind, resource_id, newest, reader) as topic:
             told = _follow(topic, fetch, is_last, seen, check)
-            begins = f"retry: {RETRY_MS}\n".encode()  # a frame of its own would be an empty message
+            begins = f"retry: {RETRY_MS}\n".encode()  # alone it would be an empty message
             async with aclosing(told):
                 async for news in told:
                     if not news:
@@ -229,7 +229,7 @@ async def event_stream(
 async def _follow(
     topic: Topic, fetch: Fetch[E], is_last: Callable[[E], bool], seen: int, check: Check
 ) -> AsyncGenerator[Sequence[E], None]:
-    """What comes behind number `seen`, as it is stored; nothing as a sign of life."""
+    """Yield the events after number `seen`, as they are stored; empty lists keep it alive."""
     clock = asyncio.get_running_loop().time
     told = checked = clock()
     while True:
@@ -241,7 +241,7 @@ async def _follow(
         except (DatabaseUnavailableError, NotFoundError, UnauthenticatedError):
             return
         if news or clock() - told >= HEARTBEAT_S:
-            yield news  # together, for each part that is sent costs its time
+            yield news  # in one piece, since each part that is sent takes time
             told = clock()
         if topic.gone or (news and is_last(news[-1])):
             return
@@ -256,12 +256,12 @@ def _is_last(event: Happening) -> bool:
 
 
 async def _has_ended(fetch: Fetch[E], is_last: Callable[[E], bool], seen: int) -> bool:
-    """Whether nothing follows event `seen`: what came since it was counted was not seen."""
+    """Whether nothing follows event `seen`; events that arrived meanwhile were not seen."""
     return any(event.seq == seen and is_last(event) for event in await fetch(seen - 1))
 
 
 async def _page(fetch: Fetch[StoredEvent], *, after: int, newest: int) -> EventList:
-    """The events after `after`, for clients that poll."""
+    """Page of the events after `after`, for clients that poll."""
     events = await fetch(after) if after < newest else []
     ended = _is_last(events[-1]) if events else await _has_ended(fetch, _is_last, newest)
     return EventList(
@@ -271,7 +271,7 @@ async def _page(fetch: Fetch[StoredEvent], *, after: int, newest: int) -> EventL
     )
 
 
-#: Events as they are sent, by identity: all watchers of a resource are told the same ones.
+#: Encoded events by identity, because all watchers of a resource get the same ones.
 _frames: LRUCache[int, tuple[Happening, bytes]] = LRUCache(1000)
 
 

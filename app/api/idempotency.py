@@ -1,7 +1,7 @@
-"""Idempotency-Key: a creating call that is repeated gets the first answer and creates nothing.
+"""Idempotency-Key: repeating a call that creates something returns the first reply.
 
-The first answer is kept for a day per API key. Only success is kept: a call that failed may be
-corrected and sent again with the same key.
+The first reply is kept for a day, by API key. Failures are not kept: a failed call may be corrected
+and sent again with the same key.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from app.storage.repositories.idempotency import ABANDONED_AFTER, StoredResponse
 from app.storage.secrets import SecretBox
 
 _KEY_PATTERN: Final = r"^[!-~]([ -~]{0,253}[!-~])?$"
-#: Larger answers are not kept; those that create something are far below.
+#: Larger replies are not kept; those of calls that create something are far smaller.
 MAX_KEPT_BYTES: Final = 1024 * 1024
-#: Seconds between two notes that a call is still being worked on.
+#: Seconds between two signs that a call is still in work.
 _ALIVE_S = ABANDONED_AFTER.total_seconds() / 5
 _KEPT_HEADERS: Final = ("content-type", "location", "etag")
 
@@ -42,7 +42,7 @@ async def idempotency_key(
         ),
     ] = None,
 ) -> None:
-    """Marks a route as one that honours Idempotency-Key; `ApiRoute` does the work."""
+    """Mark a route as one that honours Idempotency-Key; `ApiRoute` does the work."""
 
 
 #: For creating routes: `@router.post("", status_code=201, dependencies=[IDEMPOTENT, ...])`.
@@ -56,21 +56,21 @@ async def once(
     principal: str,
     key: str,
 ) -> Response:
-    """Run a creating call, or give the answer that its first run got.
+    """Run a call that creates something, or return the reply of its first run.
 
     Args:
-        request: Body not yet consumed, or cached.
-        run: Carries the call out.
-        principal: Whose key it is; the same text of another caller is another key.
+        request: The request; its body is not consumed yet, or is cached.
+        run: Runs the call.
+        principal: The caller; callers do not share keys, even with the same text.
         key: The Idempotency-Key.
 
     Raises:
         InvalidInputError: The key is empty, too long or not printable ASCII.
         IdempotencyMismatchError: The key was used with another request.
         IdempotencyInFlightError: The first call has no answer yet.
-        IdempotencyAnswerLostError: It was carried out, and its server died before it answered.
-        SecretsError: The first answer cannot be decrypted; or no answer could be encrypted, which
-            is found out before anything is carried out.
+        IdempotencyAnswerLostError: The call ran, but its server died before it replied.
+        SecretsError: The first reply cannot be decrypted, or no reply could be encrypted; the
+            latter is found before the call runs.
     """
     if re.fullmatch(_KEY_PATTERN, key) is None:
         expected = "expected 1 to 255 printable ASCII characters"
@@ -112,7 +112,7 @@ async def once(
 
 
 async def _keep_alive(database: Database, principal: str, key: str) -> None:
-    """Until cancelled: a call that waits in a line, or imports for minutes, is not lost."""
+    """Mark the call as in work until cancelled; it may queue, or import for minutes."""
     while True:
         await asyncio.sleep(_ALIVE_S)
         with contextlib.suppress(DatabaseUnavailableError):
@@ -121,11 +121,11 @@ async def _keep_alive(database: Database, principal: str, key: str) -> None:
 
 
 def _kept(response: Response, secrets: SecretBox) -> StoredResponse | None:
-    body = getattr(response, "body", None)  # a streamed answer has none
+    body = getattr(response, "body", None)  # a streamed reply has none
     if response.status_code >= 400 or not isinstance(body, bytes) or len(body) > MAX_KEPT_BYTES:
         return None
     headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-    # Encrypted, since an answer may hold what is shown only once: the secret of a new API key.
+    # Encrypted, because a reply may hold what is shown only once: the secret of a new API key.
     sealed = secrets.encrypt(body.decode())
     return StoredResponse(status=response.status_code, headers=headers, body=sealed)
 

@@ -1,4 +1,4 @@
-"""What wraps every request: an id, a log line, figures, safe headers, HEAD, a last resort."""
+"""Middleware of every request: id, log line, metrics, safe headers, HEAD, and a last resort."""
 
 import re
 import time
@@ -18,15 +18,15 @@ from app.acting import NOBODY, AuditEntry, acting_for, doing
 from app.api.errors import internal_error_response
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
-#: Asked every few seconds by machines: logged for debugging alone.
+#: Paths that machines request every few seconds; logged at debug level only.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _log = structlog.get_logger(__name__)
 
-#: On every answer that does not say otherwise: browsers guess no types, show nothing in frames of
-#: other sites, load nothing for what is not a page, and tell nobody where they come from.
+#: Default headers of every reply: browsers guess no types, allow no frames of other sites, load
+#: nothing for a reply that is not a page, and send no referrer.
 SECURE: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -35,8 +35,8 @@ SECURE: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
-#: In the name of a header that only a proxy adds: that it forwards, for which address, what the
-#: caller had called, or whose network it is. No client of ours and no browser sends such a name.
+#: Headers that only proxies add: that they forward, for which address, which host the caller named,
+#: or whose network it is. Neither our clients nor browsers send them.
 _FORWARDED = re.compile(
     r"""forward | prox[iy] | origina | rewrit | gateway | addr | ip(?:v?[46])?(?![a-z])
     | upstream | ingress | load-?balanc | client-cert | true-client
@@ -52,9 +52,9 @@ _FORWARDED = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class RequestContext:
-    """Gives each request an id, logs it, and turns what nobody caught into a 500 problem.
+    """Give each request an id, log it, and turn uncaught exceptions into a 500 problem.
 
-    HEAD is answered with the head of what GET answers.
+    HEAD is answered with the head of the reply to GET.
     """
 
     app: ASGIApp
@@ -96,10 +96,10 @@ class RequestContext:
                 else:
                     await self.app(scope, receive, send_with_id)
             except ClientDisconnect:
-                pass  # nobody is left to answer
+                pass  # no client is left to reply to
             except Exception:
                 _log.exception("request_failed", method=scope["method"], path=scope["path"])
-                if status:  # half an answer is out: let the server cut the connection
+                if status:  # half a reply is sent: let the server cut the connection
                     raise
                 response = internal_error_response(Request(scope))
                 await response(scope, receive, send_with_id)
@@ -109,10 +109,10 @@ class RequestContext:
 
 
 def _is_from_elsewhere(scope: Scope) -> bool:
-    """Whether a request did not come straight from this machine, as far as can be told.
+    """Whether a request may have come from another machine or through a proxy.
 
-    A proxy may add no header at all. HTTP/1.0, which nginx speaks unless it is told otherwise, is
-    one more sign of it; none is certain, so behind a proxy the setting must be `never`.
+    A proxy may add no header at all. HTTP/1.0, nginx's default towards servers, is one more sign of
+    a proxy. No sign is certain, so behind a proxy the setting must be `never`.
     """
     names = "\n".join(Headers(scope=scope).keys()).replace("_", "-")
     if scope.get("http_version") == "1.0" or _FORWARDED.search(names):
@@ -125,9 +125,9 @@ def _is_from_elsewhere(scope: Scope) -> bool:
 
 
 async def _answer_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer HEAD with the head of what GET answers.
+    """Answer HEAD with the head of the reply to GET.
 
-    The handler ends with its first part: of a file or an event stream no more than that is made.
+    The handler stops after its first part, so no more of a file or an event stream is produced.
     """
 
     async def send_head(message: Message) -> None:
@@ -143,15 +143,15 @@ async def _answer_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send)
     except (_HeadSentError, ClientDisconnect):
         pass
     finally:
-        scope["route"] = asked.get("route")  # for who counts requests by their route
+        scope["route"] = asked.get("route")  # for the count of requests by route
 
 
 class _HeadSentError(OSError):
-    """As from a client that has gone: ends a stream."""
+    """Raised in place of a client's disconnect, to end a stream."""
 
 
 def _observe(scope: Scope, status: int, seconds: float) -> None:
-    """One log line and the figures; by the route's pattern, so that ids make no new series."""
+    """Write one log line and the metrics; by route pattern, so that ids make no new series."""
     route = getattr(scope.get("route"), "path", "none")
     method = scope["method"] if scope["method"] in _METHODS else "other"
     HTTP_REQUESTS.labels(method, route, str(status)).inc()
@@ -161,7 +161,7 @@ def _observe(scope: Scope, status: int, seconds: float) -> None:
         "request",
         method=scope["method"],
         path=scope["path"],
-        status=int(status),  # a problem gives an HTTPStatus
+        status=int(status),  # an HTTPStatus where a problem set it
         ms=round(seconds * 1000, 1),
     )
 

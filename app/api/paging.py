@@ -1,4 +1,4 @@
-"""Lists in OpenAI's style: `?limit=20&after=<id>&order=asc|desc`."""
+"""Lists with OpenAI's page parameters: `?limit=20&after=<id>&order=asc|desc`."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -13,7 +13,7 @@ D = TypeVar("D")
 R = TypeVar("R")
 
 Limit = Annotated[int, Query(ge=1, le=100, description="How many entries at most.")]
-#: Of lists in order, which are read to their end: a bank has thousands of items.
+#: Limit for lists in order, which clients read to the end: a bank has thousands of items.
 _LongLimit = Annotated[int, Query(ge=1, le=1000, description="How many entries at most.")]
 _After = Annotated[
     str | None,
@@ -47,12 +47,12 @@ PagingInOrder = Annotated[PageRequest, Depends(_oldest_first)]
 def list_of(
     page: Page[D], read: Callable[[D], R], *, identify: Callable[[D], str] = attrgetter("id")
 ) -> ListRead[R]:
-    """The body of a list.
+    """Make the body of a list.
 
     Args:
-        page: Domain values as the service returned them.
-        read: Makes the outgoing shape of one value.
-        identify: Gives its id.
+        page: Page of domain values, as the service returned it.
+        read: Converts a value to its outgoing schema.
+        identify: Returns the id of a value.
     """
     ids = [identify(item) for item in page.items]
     return ListRead(

@@ -1,4 +1,4 @@
-"""How many requests of a project and of its keys are let in, and read at a time, at one process."""
+"""Rate limits of projects and their keys, and limits on parallel reads, in one process."""
 
 import math
 import time
@@ -15,27 +15,27 @@ from app.errors import TooManyRequestsError
 from app.fair_semaphore import FairSemaphore
 from app.records.projects import SHARE, Project
 
-#: Over so long the limit is an average: as many requests may come at once, seconds.
+#: Seconds over which a limit is averaged; this many seconds' requests may come at once.
 _OVER_S = 10.0
 _MOST_PROJECTS, _MOST_KEYS = 10_000, 50_000
-#: Requests of one key that only read: worked on at a time, and waiting. Without it, a hundred
-#: reports that are asked for at once keep all others waiting for two seconds.
+#: Requests of one key that only read: how many run at a time, and how many may wait. Without this
+#: limit, a hundred reports requested at once delay all other requests by two seconds.
 READ_AT_A_TIME, _WAITING = 2, 256
 
 
 class _Asked(NamedTuple):
-    """Who asked last, and when another one did before that."""
+    """Key of a project's last request, its time, and the time of another key's last request."""
 
     key_id: str
     at: float
     other_at: float
 
 
-#: When the requests that were let in would have come at the limit's own pace (GCRA).
+#: Project -> time at which its admitted requests would be due at the limit's pace (GCRA).
 _scheduled: LRUCache[str, float] = LRUCache(_MOST_PROJECTS)
-#: Likewise those of one key, at its share of that pace.
+#: Project and key -> the same time for the key's requests, at its share of the pace.
 _of_keys: LRUCache[tuple[str, str], float] = LRUCache(_MOST_KEYS)
-#: Likewise those of one key, at a pace of its own.
+#: Key -> the same time for the key's requests, at the key's own limit.
 _own: LRUCache[str, float] = LRUCache(_MOST_KEYS)
 _asked: LRUCache[str, _Asked] = LRUCache(_MOST_PROJECTS)
 _reading: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
@@ -43,10 +43,10 @@ _reading: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
 
 @asynccontextmanager
 async def reading_turn(request: Request, key_id: str) -> AsyncIterator[None]:
-    """The next turn of a key to read, which lasts until the block ends.
+    """Wait for a key's turn to read; the turn ends with the block.
 
     Raises:
-        BusyError: Too many requests of the key are waiting.
+        BusyError: Too many requests of the key wait.
         ClientDisconnect: The client hung up while its request waited.
     """
     lane = _reading.get(key_id)
@@ -61,17 +61,17 @@ async def reading_turn(request: Request, key_id: str) -> AsyncIterator[None]:
 def let_in(
     project: Project, key_id: str, own_rate: float | None = None, now: float | None = None
 ) -> None:
-    """Count a request.
+    """Count a request, and refuse it above the limits.
 
     Args:
-        project: Whose it is.
-        key_id: Who sent it.
-        own_rate: How many the key may send a second; None: as many as its project lets it.
-        now: The clock, seconds; by default the process's own.
+        project: Project of the request.
+        key_id: Key that sent the request.
+        own_rate: The key's own limit, requests a second; None: only the project's limit applies.
+        now: Time in seconds; by default the process's monotonic clock.
 
     Raises:
-        TooManyRequestsError: It is one too many of its key, of its project, or of its key while
-            others ask.
+        TooManyRequestsError: The request exceeds the limit of its key or project, or the key's
+            share while other keys send requests.
     """
     now = time.monotonic() if now is None else now
     rate = project.limits.requests_per_s
@@ -82,7 +82,7 @@ def let_in(
             raise _refusal("This key", own_rate, early_s)
     if rate is not None:
         _let_in_by_project(project, rate, key_id, now)
-    if own_rate is not None:  # once it is let in
+    if own_rate is not None:  # counted only after the project admits the request
         _own[key_id] = max(_own.get(key_id, now), now) + 1 / own_rate
 
 
@@ -97,7 +97,7 @@ def _let_in_by_project(project: Project, rate: float, key_id: str, now: float) -
         pace = rate if early_s > 1e-9 else fair
         raise _refusal(whose, pace, max(early_s, own_early_s))
     _scheduled[project.id] = due + 1 / rate
-    # What it was let in beyond its share while nobody else asked is not held against it for long.
+    # Requests beyond its share, admitted while no other key asked, burden the key only briefly.
     _of_keys[key] = min(own_due + 1 / fair, now + _OVER_S)
 
 
@@ -109,12 +109,12 @@ def _refusal(whose: str, rate: float, early_s: float) -> TooManyRequestsError:
 
 
 def _early_s(ahead_s: float, rate: float) -> float:
-    """By how much a request comes too early where those before it are so far ahead of the pace."""
+    """Seconds to wait before a request whose predecessors run `ahead_s` ahead of the pace."""
     return max(ahead_s - max(_OVER_S - 1 / rate, 0.0), 0.0)
 
 
 def _others_ask(project_id: str, key_id: str, now: float) -> bool:
-    """Whether another key of the project has asked lately, let in or not; notes this one."""
+    """Whether another key of the project sent a request lately; records this request."""
     before = _asked.get(project_id, _Asked(key_id, now, -math.inf))
     other_at = before.other_at if before.key_id == key_id else before.at
     _asked[project_id] = _Asked(key_id, now, other_at)

@@ -1,8 +1,8 @@
-"""What every route of `/v1` does before its function runs.
+"""Steps that every route of `/v1` takes before its function runs.
 
-In this order, so that nobody without a key makes the server work: refuse characters that cannot be
-stored, authenticate, refuse query parameters that the route does not have, check the media type,
-parse the body strictly, look up the Idempotency-Key.
+The order makes sure that a client without a key causes no work. Refuse characters that cannot be
+stored, authenticate, refuse unknown query parameters, check the media type, parse the body
+strictly, look up the Idempotency-Key.
 """
 
 from collections.abc import Callable, Collection, Coroutine
@@ -44,9 +44,9 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def router(prefix: str, *, tag: str) -> "APIRouter":
-    """A router whose routes authenticate, parse strictly and honour Idempotency-Key.
+    """Make a router whose routes authenticate, parse strictly and honour Idempotency-Key.
 
-    Operation ids are the function names, so these are unique over the whole API.
+    The operation ids are the function names, so these must be unique across the API.
     """
     return APIRouter(
         prefix=f"/v1{prefix}",
@@ -57,7 +57,7 @@ def router(prefix: str, *, tag: str) -> "APIRouter":
 
 
 class ApiRoute(APIRoute):
-    """A route of `/v1`; documents the problems that any such route may answer with."""
+    """A route of `/v1`; documents the problems that any such route may return."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
@@ -70,7 +70,7 @@ class ApiRoute(APIRoute):
 
     @override
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match as usual, but never take `:verb` for a part of an id."""
+        """Match as usual, but never take `:verb` as part of an id."""
         match, child_scope = super().matches(scope)
         if match is not Match.NONE and any(
             ":" in value for value in child_scope["path_params"].values() if isinstance(value, str)
@@ -80,7 +80,7 @@ class ApiRoute(APIRoute):
 
     @override
     def get_route_handler(self) -> _Handler:
-        """FastAPI's handler behind the checks of this module."""
+        """Wrap FastAPI's handler in the checks of this module."""
         run = super().get_route_handler()
         known = {
             parameter.alias
@@ -113,7 +113,7 @@ class ApiRoute(APIRoute):
         return handle
 
     async def _prepared(self, request: Request, body: Body) -> Request:
-        """`request` with its JSON body parsed; other bodies are read at most."""
+        """The request with its JSON body parsed; another body is only read."""
         if self.body_field is None:
             return _ParsedRequest(request, await body.read())
         has_body = request.headers.get("content-length", "0") != "0" or (
@@ -157,7 +157,7 @@ class ApiRoute(APIRoute):
 
 
 class _ParsedRequest(Request):
-    """A request whose JSON was parsed by our rules before FastAPI asks for it."""
+    """A request whose JSON this module has parsed before FastAPI asks for it."""
 
     def __init__(self, request: Request, content: bytes, parsed: Any = None) -> None:
         super().__init__(request.scope, request.receive)
@@ -180,7 +180,7 @@ def _refuse_nul_in_url(request: Request) -> None:
 
 
 def _refuse_unknown(request: Request, known: Collection[str]) -> None:
-    """A misspelt filter would otherwise answer with everything. `metadata.*` is any with a name."""
+    """Refuse unknown parameters: a misspelt filter would return everything. Allow `metadata.*`."""
     unknown = [
         name
         for name in request.query_params

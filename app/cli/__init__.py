@@ -9,9 +9,9 @@ import typer
 from app import DISTRIBUTION
 from app.acting import AuditEntry, doing
 
-#: Panel of the help -> subcommand -> one line of help. Module `app.cli.commands.NAME`, or of the
-#: lab `app.cli.lab.NAME`, with `_` for `-`, holds `command` (a function) or `app` (a group of
-#: subcommands).
+#: `PANELS`: panel of the help -> subcommand -> one line of help. Module `app.cli.commands.NAME`, or
+#: in the lab `app.cli.lab.NAME`, with `_` for `-`, holds `command` (a function) or `app` (a group
+#: of subcommands).
 LAB = "Lab: research on files, without a server"
 PANELS = {
     "Measure": {
@@ -59,19 +59,19 @@ PANELS = {
 }
 
 
-#: Commands that stand in the module of another.
+#: Subcommand -> the subcommand whose module it shares.
 _BESIDE = {"logout": "login", "restore": "backup"}
-#: Whose first word names the command, which the audit trail tells.
+#: Groups of commands: the audit trail also records the word after the group.
 _GROUPS = frozenset(
     {"keys", "projects", "banks", "response-sets", "sessions", "calibrations", "baselines"}
 )
 
 
 def build(wanted: str | None) -> typer.Typer:
-    """The command line with one subcommand imported and the others as names with their help.
+    """Build the command line: import one subcommand, and list the others with their help lines.
 
     Args:
-        wanted: The subcommand that will run. Importing the rest would cost seconds (scipy,
+        wanted: The subcommand that will run. Importing the others costs seconds (scipy,
             pyarrow, FastAPI) for nothing.
     """
     cli = typer.Typer(
@@ -119,11 +119,11 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Stands for what all subcommands share."""
+    """Callback for the options that precede every subcommand."""
 
 
 def _not_imported() -> None:
-    """Stands for a subcommand that was not asked for, so that `--help` can list it."""
+    """Placeholder for a subcommand that does not run, so that `--help` can list it."""
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""What is stored, as values: what storage takes and gives, and all above it speaks of."""
+"""Stored data as values, which the storage and all layers above it share."""

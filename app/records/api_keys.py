@@ -1,4 +1,4 @@
-"""Keys of our own API, without their secrets, and the audit trail of what they did."""
+"""Keys of our own API, without their secrets, and the audit trail of their changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """Which entries are wanted; what is None does not matter."""
+    """Filter of audit entries; None leaves a field open."""
 
     project_id: str | None = None
     key_id: str | None = None

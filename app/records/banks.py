@@ -1,4 +1,4 @@
-"""Banks, their items and versions, what became of items in tests, and installations, as stored."""
+"""Banks, their items and versions, uses of items in tests, and installations, as stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,22 +15,22 @@ from app.records.leased import LeasedRecord
 ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
 
 
-#: The visibility of a bank whose content everybody may see; of any other it stays inside.
+#: Visibility of a bank with public content; content of other banks stays inside.
 OPEN = "open"
 _BY_KIND = ScorerSpec(BY_KIND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankSpec:
-    """A bank as its owner describes it: its name, and the way its items are put and scored.
+    """A bank as its owner describes it: its name, and how its items are asked and scored.
 
     Attributes:
         visibility: `open`, or `withheld`: content and targets stay inside.
-        shared: Other projects may look at it and measure on it.
-        default_scorer: Scores the items that name none.
+        shared: Whether other projects may look at the bank and measure on it.
+        default_scorer: Scorer of the items that name none.
         prompt: Fields of the prompt style: system, prefix, choice_instruction, free_instruction.
-        unparsed_policy: What an answer that no extractor can read counts as: `missing` or `wrong`.
-        pretest_items: Items in pretest that a session is given if it does not say how many.
+        unparsed_policy: What an unparseable answer counts as: `missing` or `wrong`.
+        pretest_items: Default number of pretest items in a session.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Bank(BankSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewItem:
-    """An item about to be stored; an empty content is an item known by its parameters only."""
+    """An item to be stored; without content, only the item's parameters are known."""
 
     id: str
     key: str
@@ -77,7 +77,7 @@ class Item(NewItem):
     """A stored item.
 
     Attributes:
-        created_by: The API key that made it; None: the command line, or nobody noted it.
+        created_by: API key that created the item; None for the command line, or if not recorded.
     """
 
     bank_id: str
@@ -89,7 +89,7 @@ class Item(NewItem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemOutline:
-    """What an import needs to know of an item that is there already: all but long texts."""
+    """What an import needs of an existing item: everything but long texts."""
 
     id: str
     key: str
@@ -116,18 +116,18 @@ class LintSummary(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankVersion:
-    """Immutable: items with parameters on one scale.
+    """An immutable version: items with parameters on one scale.
 
     Attributes:
         parameters_hash: SHA-256 over model, scale, keys and the float64 parameters.
-        provisional: Parameters are a guess, not a calibration.
-        n_items: All items, those in pretest included.
-        n_calibrated: Items with parameters; they hold positions 0 to n_calibrated - 1.
-        has_content: Every calibrated item can be asked.
-        calibration: Where the parameters were estimated here: id, fit, and other figures.
-        knowledge: What was learned beyond the items' parameters, by part; tests on the version use
-            it.
-        created_by: The API key that made it; None: the command line, or nobody noted it.
+        provisional: Whether the parameters are a guess, not a calibration.
+        n_items: Number of all items, pretest items included.
+        n_calibrated: Number of items with parameters, which hold positions 0 to n_calibrated - 1.
+        has_content: Whether every calibrated item can be asked.
+        calibration: Id, fit and other figures of the calibration, if it ran here.
+        knowledge: Results of the calibration beside the item parameters, by part, for tests on the
+            version.
+        created_by: API key that created the version; None for the command line, or if not recorded.
     """
 
     id: str
@@ -152,10 +152,10 @@ class BankVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionItem:
-    """One item of a version; without parameters when it is in pretest.
+    """One item of a version; an item in pretest has no parameters.
 
     Attributes:
-        pretest_sessions: Sessions that were given the item while it was in pretest.
+        pretest_sessions: Number of sessions that got the item while it was in pretest.
     """
 
     position: int
@@ -172,13 +172,13 @@ class VersionItem:
 
     @property
     def b(self) -> float | None:
-        """Difficulty; none where the slope is 0."""
+        """Difficulty; None where the slope is 0."""
         return -self.intercept / self.a if self.a and self.intercept is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class PretestItem:
-    """An item of a version that has no parameters yet; its position lies behind theirs."""
+    """An item of a version without parameters yet; its position follows those with parameters."""
 
     position: int
     id: str
@@ -187,7 +187,7 @@ class PretestItem:
 
 @dataclass(frozen=True, slots=True)
 class VersionColumns:
-    """The calibrated items of a version, column by column, in order of position."""
+    """The calibrated items of a version as columns, in order of position."""
 
     item_ids: tuple[str, ...]
     keys: tuple[str, ...]
@@ -206,7 +206,7 @@ class VersionColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemUse:
-    """Over all tests of a version."""
+    """Use of an item over all tests of a version."""
 
     position: int
     asked: int
@@ -216,11 +216,11 @@ class ItemUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemAnswer:
-    """One answer, without its text.
+    """One answer to an item, without its text.
 
     Attributes:
-        examinee: Name of who was asked; None where a test was answered by hand.
-        theta: Ability as the test knows it by now; None where none is told.
+        examinee: Name of the examinee; None for a test answered by hand.
+        theta: Current ability estimate of the test; None where there is none.
     """
 
     session_id: str

@@ -1,4 +1,4 @@
-"""What the calibration repository takes and returns."""
+"""Values that the calibration repository takes and returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from app.items import JsonValue
 from app.records.leased import Failure, LeasedRecord
 
-#: What is stored of each item by default. S-X2 is the test of its fit; NaN where unknown.
+#: Columns stored for each item by default; NaN where unknown. S-X2 is a test of item fit.
 COLUMNS = (
     "a",
     "intercept",
@@ -47,13 +47,13 @@ class CalibrationRecord(LeasedRecord):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedExaminees:
-    """What the whole records of the calibrated examinees say.
+    """Abilities of the calibrated examinees, from all their answers.
 
     Attributes:
-        names: Of the examinees.
-        theta: Whole-bank ability, shape (n_examinees,), as below.
-        se: Its standard error, NaN where there is no information.
-        score: Mean score over the answers given.
+        names: Names of the examinees.
+        theta: Whole-bank ability, shape (n_examinees,).
+        se: Standard error of theta, shape (n_examinees,), NaN where there is no information.
+        score: Mean score over the answers given, shape (n_examinees,).
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Language models that can be called, as stored: settings, and secrets that stay sealed."""
+"""Endpoints (callable language models) as stored: settings, and secrets in encrypted form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,19 +7,19 @@ from typing import Any
 
 from app.calling import GenerationParams, RetryPolicy
 
-#: Kind of those who answer by hand, under a name: nobody calls them.
+#: Kind of an examinee that answers by hand, under a name: the server does not call it.
 SELF_REPORTED = "self_reported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How hard an endpoint may be driven, over all sessions and workers; `None` is no limit.
+    """Limits on calls of an endpoint, over all sessions and workers; `None` is no limit.
 
     Attributes:
         rpm: Requests per minute.
-        tpm: Tokens per minute, prompt and the most that may be answered together.
+        tpm: Tokens per minute: the prompt and the longest possible answer of each call.
         concurrency: Calls in flight per worker process.
-        usd_per_day: US dollars in a day (UTC), whatever calls it.
+        usd_per_day: US dollars in a day (UTC), over all callers.
         tokens_per_day: Tokens in a day (UTC), prompts and answers.
     """
 
@@ -31,7 +31,7 @@ class Limits:
 
     @property
     def rate_limited(self) -> bool:
-        """Whether calls have to be reserved."""
+        """Whether calls must reserve requests or tokens."""
         return self.rpm is not None or self.tpm is not None
 
 
@@ -44,13 +44,13 @@ class Price:
 
     @property
     def known(self) -> bool:
-        """Whether a call can be costed at all."""
+        """Whether the cost of a call can be computed at all."""
         return self.input_per_1m is not None or self.output_per_1m is not None
 
     def usd(self, tokens_in: int | None, tokens_out: int | None) -> float | None:
-        """Cost of one call, `None` when price or token counts are not known.
+        """Cost of one call in US dollars, `None` if price or token counts are unknown.
 
-        A direction without a price adds nothing, whatever its count.
+        A direction without a price costs nothing, whatever its token count.
         """
         if not self.known or (tokens_in is None and tokens_out is None):
             return None
@@ -79,13 +79,13 @@ class EndpointSettings:
 
     @property
     def is_called(self) -> bool:
-        """Whether the server calls it; else a client answers for it by hand."""
+        """Whether the server calls the endpoint; otherwise a client answers by hand."""
         return self.kind != SELF_REPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedSecrets:
-    """An endpoint's key and headers, encrypted; only the header names can be read."""
+    """Key and headers of an endpoint, encrypted; only the header names are readable."""
 
     api_key: bytes | None = field(default=None, repr=False)
     headers: bytes | None = field(default=None, repr=False)

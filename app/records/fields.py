@@ -1,4 +1,4 @@
-"""Frozen values made of others that have fields of the same names."""
+"""Helpers for frozen values that are built from values with fields of the same names."""
 
 from dataclasses import fields
 from functools import lru_cache
@@ -18,7 +18,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def shallow(value: "DataclassInstance") -> dict[str, Any]:
-    """The fields of a dataclass by name, as they are."""
+    """Fields of a dataclass by name, without copying their values."""
     return {name: getattr(value, name) for name in _names(type(value))}
 
 
@@ -28,14 +28,14 @@ def not_none(value: "DataclassInstance") -> dict[str, Any]:
 
 
 def convert(kind: type[T], source: object, **said: Any) -> T:
-    """A dataclass of the attributes that `source` has of its fields' names, but for those said."""
+    """Make a dataclass from the attributes of `source` with its fields' names, and from `said`."""
     return kind(
         **{name: getattr(source, name) for name in _names(kind) if name not in said}, **said
     )
 
 
 def restored(kind: type[T], stored: Mapping[str, JsonValue], **said: Any) -> T:
-    """A dataclass as its fields are stored in JSON, but for those said."""
+    """Make a dataclass from its fields stored as JSON, and from `said`, which takes precedence."""
     return kind(**{**stored, **said})
 
 
@@ -53,12 +53,12 @@ class Interval(TypedDict):
 
 
 def interval(lo: float | None, hi: float | None, level: float = 0.95) -> Interval | None:
-    """The interval between two ends; None stands for one without ends.
+    """Make the interval between two ends; None if it has no ends.
 
     Args:
-        lo: Lower end; None and infinity are an open one.
-        hi: Upper end.
-        level: How often such intervals hold.
+        lo: Lower end; None and infinity mean an open end.
+        hi: Upper end, likewise.
+        level: Coverage of the interval.
     """
     first, last = finite(lo), finite(hi)
     if first is None and last is None:
@@ -67,10 +67,10 @@ def interval(lo: float | None, hi: float | None, level: float = 0.95) -> Interva
 
 
 def ends(told: Interval | None) -> tuple[float | None, float | None]:
-    """Both ends of an interval; None where there are none."""
+    """Both ends of an interval; two Nones without one."""
     return (None, None) if told is None else (told["lo"], told["hi"])
 
 
 def finite(value: float | None) -> float | None:
-    """As JSON, which has no infinity."""
+    """The value for JSON, which has no infinity; None if it is not finite."""
     return float(value) if value is not None and math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""Figures of sessions, as stored in JSON and told by REST.
+"""Figures of sessions, stored as JSON and returned in this form by the REST API.
 
-REST tells them as they are stored; descriptions and defaults are for it. What may be missing is
-missing in sessions older than it.
+Field descriptions and defaults are for the API. Fields that may be missing are missing in sessions
+older than the field.
 """
 
 from typing import Annotated, NotRequired
@@ -66,7 +66,7 @@ class ExtrapolationFigures(TypedDict):
     ]
 
 
-#: The interval by the model alone.
+#: The interval by the model alone, without a correction.
 _Raw = Annotated[
     Interval | None,
     Field(
@@ -176,7 +176,7 @@ class ScoreFigures(TypedDict):
 
 
 class StoredScore(ScoreFigures):
-    """A score with what the headline alone tells of it."""
+    """A score with the fields that only the headline shows."""
 
     recent: NotRequired[RecentRankFigures | None]
 
@@ -394,7 +394,7 @@ class OptionFigures(TypedDict):
 
 
 class Method(TypedDict, total=False):
-    """How an answer was obtained, where not written and read once."""
+    """How an answer was obtained, where it was not written and read once."""
 
     mode: str
     normalise: str
@@ -407,7 +407,7 @@ class Method(TypedDict, total=False):
 
 
 class Marking(TypedDict):
-    """How a scorer that calls out scored an answer; what it found besides stands beside this."""
+    """How a scorer that makes calls scored an answer; its other results are beside these fields."""
 
     scorer: str
     version: str
@@ -463,7 +463,7 @@ class RescoreFigures(TypedDict):
 
 
 class ResultFigures(TypedDict):
-    """What a test has found out."""
+    """Results of a test."""
 
     estimate: EstimateFigures
     score: StoredScore | None
@@ -472,7 +472,7 @@ class ResultFigures(TypedDict):
 
 
 class SessionFigures(ResultFigures):
-    """What is known of a session."""
+    """All figures of a session."""
 
     usage: UsageFigures
     repeats: NotRequired[RepeatsFigures | None]

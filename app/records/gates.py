@@ -1,4 +1,4 @@
-"""Gates and the baselines that they compare with, as stored."""
+"""Gates, and the baselines that they compare with, as stored."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,26 +8,26 @@ from app.printable import percent_meant
 from app.records.figures import ResultFigures
 from app.records.sessions import Conditions, Plan
 
-#: From 0, logits that theta may be held against.
+#: Largest threshold of theta, in logits, in either direction.
 _FURTHEST = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The figures of an ended session, kept apart from it: they outlast it.
+    """Figures of an ended session, stored apart from it so that they outlast it.
 
     Attributes:
-        session_id: Whose figures they are.
-        label: Who was asked.
+        session_id: Session of the figures.
+        label: Name of the examinee.
         lineage: Ids of the session and of those that it was made from.
-        extensions: How often it went on after it had ended: so often it was looked at before.
-        withheld: Its questions are.
-        seed: Of the session. With the same one a model like it is asked mostly the same items.
-        design: How it was asked.
-        provenance: `asked` and `asking` of the session's: in which way.
+        extensions: Number of extensions after the end, which is the number of earlier looks.
+        withheld: Whether the session's questions are withheld.
+        seed: Seed of the session; with it, a similar model is asked mostly the same items.
+        design: Design of the session.
+        provenance: `asked` and `asking` of the session's provenance: how it was asked.
         summary: Figures of the session: `estimate`, `score`, `progress`, `profile`.
-        residuals: Id of each scored item -> score less what the ability lets expect.
-        cautions: Metric -> why to trust it less, if there is anything to say.
+        residuals: Id of each scored item -> score minus the score expected at the ability.
+        cautions: Metric -> reason to trust it less; None where there is none.
     """
 
     session_id: str
@@ -47,10 +47,10 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedBaseline:
-    """A baseline under a name that can be moved.
+    """A baseline under a name, which can be moved to another baseline.
 
     Attributes:
-        created_by: The API key that may move it; None for the command line.
+        created_by: API key that may move the name; None for the command line.
     """
 
     name: str
@@ -62,16 +62,16 @@ class NamedBaseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSpec:
-    """What a session's result is held against.
+    """A criterion for the result of a session.
 
     Attributes:
-        metric: `score`, or `theta`: the ability.
-        tag: Of whose items the score is; None is the whole bank.
-        threshold: In the metric's unit; with a baseline, of the difference from it.
-        direction: `above` or `below`: where a go lies.
-        confidence: Of the interval that must lie wholly on one side.
-        baseline: What the result's difference from is held against the threshold.
-        baseline_name: Under which it was stored, if it was.
+        metric: `score`, or `theta`, the ability.
+        tag: Tag of the items that the score covers; None is the whole bank.
+        threshold: Limit in the metric's unit; with a baseline, for the difference from it.
+        direction: Side of the threshold that means go, `above` or `below`.
+        confidence: Level of the interval that must lie wholly on one side.
+        baseline: Baseline whose difference from the result is compared with the threshold.
+        baseline_name: Name of the baseline, if it was stored under one.
     """
 
     metric: str = "score"
@@ -105,7 +105,7 @@ class GateSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRecord(GateSpec):
-    """A gate as stored; its outcome follows from its session, which never changes once it ended."""
+    """A gate as stored; its outcome follows from its session, which does not change once ended."""
 
     id: str
     session_id: str

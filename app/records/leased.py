@@ -1,10 +1,10 @@
-"""Work that one worker at a time runs, and what is told of it."""
+"""Work that one worker at a time runs under a lease, and its events."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NotRequired, TypedDict
 
-#: States in which a worker may hold it.
+#: States in which a worker may hold the work.
 UNDERWAY = ("queued", "running")
 
 
@@ -21,11 +21,11 @@ class LeasedRecord:
     """Work under a lease, as stored.
 
     Attributes:
-        lease_epoch: Number of its lease, which every write of its worker names.
-        lapses: How often in a row its lease ran out without a step.
-        project_id: Whose it is.
-        created_by: The API key that made it.
-        request_id: The request that made it; None: the command line, or nobody noted it.
+        lease_epoch: Number of the lease, which every write of its worker names.
+        lapses: Number of times in a row that the lease ran out without a step.
+        project_id: Project of the work.
+        created_by: API key that created the work.
+        request_id: Request that created the work; None for the command line, or if not recorded.
     """
 
     id: str
@@ -43,14 +43,14 @@ class LeasedRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """Something that happened in a session, a ranking or a calibration.
+    """An event of a session, a ranking or a calibration.
 
     Attributes:
-        type: What, such as `session.completed`.
-        data: JSON object that describes it.
-        seq: Place among the events of its resource, from 1.
-        created_at: When it was stored.
-        withheld: It may quote a withheld bank, see `app.services.visibility`.
+        type: Type of the event, such as `session.completed`.
+        data: JSON object that describes the event.
+        seq: Position among the events of its resource, from 1.
+        created_at: Time when the event was stored.
+        withheld: Whether it may quote a withheld bank, which `app.services.visibility` protects.
     """
 
     type: str

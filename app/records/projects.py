@@ -1,30 +1,30 @@
-"""Projects as stored, what they and their keys may have, and what was spent."""
+"""Projects as stored, the limits of projects and keys, and what they spent."""
 
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from app.acting import maker
 
-#: What one may take of what others leave: however much somebody has taken, something is left for
-#: the next one, who takes of that in turn.
+#: Share of the places left by others that one key may take. So something is always left for the
+#: next key, which in turn may take this share of the rest.
 SHARE = 0.75
 
 
 def share_of(left: int) -> int:
-    """Of the places that others leave, how many one may take; one at least."""
+    """Number of the `left` places that one key may take; at least one."""
     return max(int(SHARE * left), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allotment:
-    """How many of something a project, and the key of it that asks, may have at a time.
+    """Limits on how many of something a project, and the calling key of it, may have at a time.
 
     Attributes:
-        limit: Its name among the project's limits.
+        limit: Name of the limit among the project's limits.
         project: Name of the project.
-        most: So many the project; None: any.
-        own_most: So many the key by a limit of its own; None: as many as the project leaves it.
-        are_shared: Keys of the project other than the one that asks are in force: they may come.
+        most: Limit of the project; None is no limit.
+        own_most: The key's own limit; None: as many as the project leaves.
+        are_shared: Whether other keys of the project are valid, and so may need places, too.
     """
 
     limit: str
@@ -34,12 +34,12 @@ class Allotment:
     are_shared: bool
 
     def refusal(self, what: str, *, own: int, taken: int) -> str | None:
-        """Why there may not be one more, in words; None: there may.
+        """Reason to refuse one more, in words; None if one more is allowed.
 
         Args:
-            what: There are so many of them, in the plural.
-            own: Of the key that asks.
-            taken: Of the whole project.
+            what: Name of the things, in the plural.
+            own: Number that the calling key has.
+            taken: Number that the whole project has.
         """
         if self.most is not None and taken >= self.most:
             return (
@@ -65,19 +65,19 @@ class Allotment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a project, or one key of it, may use; None: as much as there is.
+    """Limits of a project, or of one key of it; None is no limit.
 
-    A key's spend is that of what it began, its store that of what it made.
+    A key's spend is that of the work it began; its storage is that of what it created.
 
     Attributes:
-        requests_per_s: Requests a second at one process, over ten seconds.
-        open_sessions: Sessions that have not ended, members of rankings and those that wait
-            included; see `SHARE` for what one key of several may have.
-        event_streams: Event streams open at one process; shared by keys likewise.
+        requests_per_s: Requests a second at one process, averaged over ten seconds.
+        open_sessions: Sessions that have not ended, including members of rankings and waiting
+            sessions; one key of several may have the share `SHARE`.
+        event_streams: Event streams open at one process; keys share them in the same way.
         usd_per_day: US dollars in a day (UTC), over all calls of endpoints.
         tokens_per_day: Tokens in a day (UTC), prompts and answers.
-        stored_bytes: What banks, response sets and ended sessions may take; then nothing new is
-            begun.
+        stored_bytes: Bytes of banks, response sets and ended sessions; above it nothing new may
+            begin.
     """
 
     requests_per_s: float | None = None
@@ -90,7 +90,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """For how many days something stays; None: until it is deleted."""
+    """Days after which stored data is deleted; None keeps it until somebody deletes it."""
 
     sessions_days: int | None = None
     texts_days: int | None = None
@@ -100,10 +100,10 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """Whose banks, endpoints, sessions and all else there is.
+    """A project, which owns banks, endpoints, sessions and everything else.
 
     Attributes:
-        created_by: The API key that made it; None: the command line, or nobody noted it.
+        created_by: API key that created the project; None for the command line, or if not recorded.
     """
 
     id: str
@@ -119,11 +119,11 @@ class Project:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MostTaken:
-    """What a call may take at most.
+    """Upper bounds of what a call may cost.
 
     Attributes:
-        usd: None where its price is not known.
-        tokens: Prompt and answer; None where nothing bounds the answer.
+        usd: US dollars; None where the price is unknown.
+        tokens: Tokens of prompt and answer; None where nothing limits the answer.
     """
 
     usd: float | None
@@ -132,7 +132,7 @@ class MostTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a call took; None where nobody said: what was reserved counts."""
+    """Actual cost of a call; where it is None, the reserved amount counts."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -140,15 +140,15 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a call may not be made now.
+    """Reason why a call may not be made now.
 
     Attributes:
         budget_of: `project`, `endpoint` or `key`.
         unit: `usd` or `tokens`.
-        day: In UTC.
-        cap: The budget.
-        spent: By calls that ended.
-        reserved: For calls under way.
+        day: Day of the budget, in UTC.
+        cap: The budget, in `unit`.
+        spent: Spent by calls that ended.
+        reserved: Reserved for running calls.
     """
 
     budget_of: str
@@ -161,7 +161,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySpend:
-    """What a project, an endpoint or a key has spent today."""
+    """Today's spend of a project, an endpoint or a key."""
 
     day: date
     usd: float

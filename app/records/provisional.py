@@ -1,4 +1,4 @@
-"""Versions whose items are uncertain: how uncertain, and when new answers are worth a new one."""
+"""Versions with uncertain items: how uncertain they are, and when to calibrate again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from app.printable import percent
 
 #: Part of a bank version's knowledge.
 PROVISIONAL = "provisional"
-#: Standard errors of theta that uncertain items widen by less are those of a calibrated bank.
+#: Uncertain items that widen standard errors of theta by less than this count as calibrated.
 NEGLIGIBLE = 0.05
-#: Examinees that a first calibration takes; each later one takes half as many again.
+#: Examinees for a first calibration; each later one needs half as many again.
 FIRST_EXAMINEES = 30
 GROWTH = 1.5
 
@@ -35,7 +35,7 @@ class Provisional:
 
     @classmethod
     def of(cls, knowledge: Mapping[str, Any]) -> "Provisional | None":
-        """What a version's knowledge says; None where its items are no guesses."""
+        """Read from a version's knowledge; None if the version's items are not provisional."""
         known = knowledge.get(PROVISIONAL)
         if known is None:
             return None
@@ -43,17 +43,17 @@ class Provisional:
 
     @property
     def matters(self) -> bool:
-        """Whether whoever reads a result has to know."""
+        """Whether the uncertainty must be shown with every result."""
         return self.widening > NEGLIGIBLE
 
     @property
     def next_examinees(self) -> int:
-        """How many examinees, all told, make another calibration worth while."""
+        """Total number of examinees at which another calibration is worthwhile."""
         return max(FIRST_EXAMINEES, round(GROWTH * self.n_examinees))
 
 
 def provisional_words(known: Provisional) -> str:
-    """In a sentence or two, for whoever reads a result."""
+    """Describe the uncertainty in a sentence or two, for readers of a result."""
     wider = f"Standard errors include that, and are {percent(known.widening)} wider for it"
     if not known.n_examinees:
         return (

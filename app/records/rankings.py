@@ -1,4 +1,4 @@
-"""Rankings as stored; REST tells their figures as they are stored."""
+"""Rankings as stored; the REST API returns their figures in this form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,7 +93,7 @@ class RankedPair(TypedDict):
 
 
 class RankingFigures(TypedDict, total=False):
-    """What is known of a ranking; nothing before its first step."""
+    """Figures of a ranking; empty before its first step."""
 
     order: list[RankedFigures]
     pairs: list[RankedPair]
@@ -106,7 +106,7 @@ class RankingFigures(TypedDict, total=False):
 
 
 class RankingSettings(TypedDict):
-    """How a ranking is run."""
+    """Settings of a ranking."""
 
     rules: JsonObject
     budget: JsonObject
@@ -120,7 +120,7 @@ class RankingRecord(LeasedRecord):
     """One ranking as stored; names as in the table `rankings`.
 
     Attributes:
-        withheld: Its bank is.
+        withheld: Whether the bank of the ranking is withheld.
     """
 
     bank_version_id: str
@@ -149,7 +149,7 @@ class RankingEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingStep:
-    """One step forward of a ranking, and of its members by session id."""
+    """One step of a ranking, with the steps of its members by session id."""
 
     summary: RankingFigures
     events: Sequence[SessionEvent] = ()

@@ -1,4 +1,4 @@
-"""Response sets as stored, and sessions whose answers they collect."""
+"""Response sets as stored, and the sessions whose answers they collect."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ class ImportedFile(TypedDict):
 
 
 class ImportEntry(TypedDict):
-    """An import, as its set remembers it; `files` are the first of them."""
+    """An import into a response set; `files` holds only the first of its files."""
 
     at: str
     files: list[ImportedFile]
@@ -40,9 +40,9 @@ class ResponseSet:
     """Recorded answers of many examinees to many items.
 
     Attributes:
-        n_sheets: Examinees, each counted as often as it was tried.
-        outcomes: Answers by outcome.
-        imports: Where the answers come from, the newest last.
+        n_sheets: Number of sheets: one for each trial of each examinee.
+        outcomes: Number of answers by outcome.
+        imports: Imports that the answers came from, the newest last.
     """
 
     id: str
@@ -66,8 +66,8 @@ class StoredSheet:
     """Answers of one examinee in one trial, as bytes.
 
     Attributes:
-        codes: One byte an item, by position; items beyond the end were not asked.
-        fractions: Scores that no code stands for, float64 little-endian; `None` without such.
+        codes: One byte for each item, by position; items beyond the end were not asked.
+        fractions: Scores that no code stands for, float64 little-endian; `None` if there are none.
     """
 
     examinee: str
@@ -85,7 +85,7 @@ _CALLED_BY = ("kind", "base_url", "model", "parameters_hash")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Sessions whose answers are wanted."""
+    """Selects the sessions whose answers to collect."""
 
     bank_id: str
     version_id: str | None = None
@@ -94,13 +94,13 @@ class Source:
 
 
 class EndedSession(NamedTuple):
-    """A session whose answers can be taken over.
+    """A session whose answers can be collected.
 
     Attributes:
-        root_id: The session that it goes on from, over any number of extensions; else itself.
-        examinee: Who answered: the model, and what tells it and its settings apart; None where
-            answers were given by hand.
-        asked: How its answers were obtained; empty where nobody noted it.
+        root_id: Session that it extends, over any number of extensions; otherwise its own id.
+        examinee: Name of the examinee: the model, and a digest of it and its settings; None for
+            answers given by hand.
+        asked: How the answers were obtained; empty where this is not recorded.
     """
 
     id: str
@@ -112,11 +112,11 @@ class EndedSession(NamedTuple):
 def examinee_of(provenance: "Provenance") -> str | None:
     """Who answered a session: one kind and address, model, settings and prompt are one examinee.
 
-    Another checkpoint behind the same address is one of its own if its model has another name. Who
-    answers by hand is known by name.
+    Another checkpoint at the same address is another examinee if its model has another name. Kind
+    and name identify an examinee that answers by hand.
 
     Returns:
-        A name, the same for all sessions of one examinee; None where nobody was named.
+        A name, the same for all sessions of one examinee; None without an examinee.
     """
     origin = provenance.get("endpoint")
     if not origin:
@@ -141,14 +141,14 @@ class GivenAnswer(NamedTuple):
     is_pretest: bool
 
 
-#: Part of a bank version's knowledge: how they counted when its parameters were made.
+#: Part of a bank version's knowledge: how unparseable answers counted in its calibration.
 UNPARSED_POLICY = "unparsed_policy"
-#: What tools do that mark every answer: where nothing is found that could be marked, it is wrong.
+#: Format -> policy of tools that score every answer: wrong where nothing can be parsed.
 _OF_FORMATS = {"lm-eval": "wrong", "inspect": "wrong", "helm": "wrong"}
 
 
 def policy_of(imports: Sequence[ImportEntry]) -> str | None:
-    """`wrong` or `missing`, by a set's imports; None where they differ or do not say."""
+    """`wrong` or `missing`, from a set's imports; None where they differ or do not say."""
     known = {policy for entry in imports for policy in _of_import(entry)}
     return known.pop() if len(known) == 1 else None
 
@@ -174,6 +174,6 @@ def _of_import(entry: ImportEntry) -> set[str | None]:
     choices = entry["choices"]
     if UNPARSED_POLICY in choices:
         return {choices[UNPARSED_POLICY]}
-    if choices.get("refused_no_answer"):  # of inspect: its N was taken out
+    if choices.get("refused_no_answer"):  # inspect's N (no answer) was taken out
         return {"missing"}
     return {_OF_FORMATS.get(file["format"]) for file in entry["files"]}

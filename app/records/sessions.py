@@ -1,7 +1,7 @@
-"""What the session repository takes and returns, and who answers a session by hand.
+"""Values that the session repository takes and returns, and examinees that answer by hand.
 
-A named examinee is stored as an endpoint that nobody calls, so that boards, comparisons and
-collected answers treat both alike. Its kind keeps it apart from endpoints of that name.
+A named examinee is stored as an endpoint that nobody calls, so that leaderboards, comparisons and
+collected answers treat both alike. Its kind tells it from endpoints with the same name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ UNDERWAY = ("queued", "running", "waiting")
 ENDED = ("completed", "failed", "cancelled")
 
 
-#: How answers were obtained, by what is known: `mode`, `shots`, `scorer`, ...
+#: How answers were obtained, as far as known: `mode`, `shots`, `scorer`, ...
 AskedJson = dict[str, str | float | None]
 
 
 class Plan(TypedDict, total=False):
-    """How a session is run: the sections of a design, and what goes beyond it."""
+    """How a session is run: the sections of a design, and settings beyond it."""
 
     preset: str
     estimator: JsonObject
@@ -56,7 +56,7 @@ class Plan(TypedDict, total=False):
 
 
 class PromptChanges(TypedDict, total=False):
-    """What a session does otherwise than its bank."""
+    """Prompt settings of a session that differ from those of its bank."""
 
     mode: Literal["generate", "loglikelihood"]
     shots: int
@@ -64,7 +64,7 @@ class PromptChanges(TypedDict, total=False):
 
 
 class Asking(TypedDict):
-    """How items are put and scored: what a session keeps to until its end."""
+    """How items are asked and scored, fixed for the whole session."""
 
     bank_revision: int
     prompt: JsonObject
@@ -74,7 +74,7 @@ class Asking(TypedDict):
 
 
 class Origin(TypedDict):
-    """The endpoint that was called, or who answers by hand, of whom less is known."""
+    """The called endpoint, or an examinee that answers by hand, with fewer fields."""
 
     id: str
     revision: int
@@ -90,14 +90,14 @@ class Origin(TypedDict):
 
 
 class Conditions(TypedDict):
-    """In which way a session was asked."""
+    """How the items of a session were asked."""
 
     asked: NotRequired[AskedJson]
     asking: Asking
 
 
 class Provenance(Conditions):
-    """What a session is made of and under."""
+    """Origin of a session's result: code, bank version, examinee and settings."""
 
     code_version: str
     bank: str
@@ -150,14 +150,14 @@ class Examinee:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def as_endpoint(self) -> EndpointSettings:
-        """As it is stored."""
+        """The endpoint that the examinee is stored as."""
         told = {"kind": self.kind.value, "scaffold": self.scaffold, "settings": dict(self.settings)}
         return EndpointSettings(
             kind=SELF_REPORTED, name=self.name, model=self.model or "", options=told
         )
 
     def described(self) -> str:
-        """In words, without its name."""
+        """Description in words, without the name."""
         told = {"model": self.model, "scaffold": self.scaffold, **self.settings}
         parts = [f"{name} {value}" for name, value in told.items() if value is not None]
         article = "an" if self.kind is ExamineeKind.AGENT else "a"
@@ -165,7 +165,7 @@ class Examinee:
 
 
 def examinee_of_endpoint(settings: EndpointSettings) -> Examinee:
-    """What `Examinee.as_endpoint` was made of."""
+    """The examinee that `Examinee.as_endpoint` made these settings of."""
     return _examinee(settings.name or "", settings.model, settings.options)
 
 
@@ -184,9 +184,9 @@ class SessionRecord(LeasedRecord):
     """One session as stored; names as in the table `sessions`.
 
     Attributes:
-        bank_visibility: As of its bank by now.
-        withheld: Its bank is withheld, or that of a session whose answers it took over.
-        stops_when: What ends the test by its design, in words: a list parses no design.
+        bank_visibility: Present visibility of the bank.
+        withheld: Whether its bank is withheld, or the bank of a session whose answers it took over.
+        stops_when: When the design ends the test, in words, so that a list need not parse designs.
     """
 
     mode: str
@@ -221,7 +221,7 @@ class SessionRecord(LeasedRecord):
 
     @property
     def examinee(self) -> Examinee | None:
-        """Who answers by hand, where somebody was named."""
+        """The examinee that answers by hand, if one was named."""
         origin = self.provenance.get("endpoint")
         if self.mode != "manual" or origin is None or origin["kind"] != SELF_REPORTED:
             return None
@@ -230,15 +230,15 @@ class SessionRecord(LeasedRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
-    """Which sessions are wanted; what is None or empty is left open.
+    """Filter of sessions; a field that is None or empty leaves it open.
 
     Attributes:
-        endpoint_id: Of this endpoint.
-        examinee: Of the endpoint, or of who answers by hand, of this name.
-        model: That was asked, or that answered.
-        metadata: With all of these pairs.
-        since: Made at this moment or later.
-        before: Made earlier.
+        endpoint_id: Id of the endpoint.
+        examinee: Name of the endpoint, or of the examinee that answers by hand.
+        model: Model that was asked, or that answered.
+        metadata: Pairs that the session's metadata must all contain.
+        since: Earliest time of creation.
+        before: Time before which the session was created.
     """
 
     status: str | None = None
@@ -256,7 +256,7 @@ ALL_SESSIONS = SessionFilter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
-    """What a session is created with."""
+    """Values that a session is created with."""
 
     id: str
     mode: str
@@ -277,14 +277,14 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """The end of one administered item: its outcome and everything that came with it.
+    """The end of one administered item: its outcome, and the details of the answer.
 
     Attributes:
-        scorer_hash: SHA-256 of name and parameters of the scorer that really marked the answer;
-            None where no scorer did, or where the answer is older than this field.
-        marking: Of scorers that call out: the judgements, the judge's version, what it cost.
-        method: How the answer was obtained, where not written and read once: the likelihoods of
-            the options, for instance.
+        scorer_hash: SHA-256 of name and parameters of the scorer that scored the answer; None
+            where no scorer did, or where the answer is older than this field.
+        marking: For scorers that make calls: the judgements, the judge's version and the cost.
+        method: How the answer was obtained, where it was not written and read once, such as from
+            the likelihoods of the options.
     """
 
     outcome: str
@@ -311,9 +311,9 @@ class Closing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Administration:
-    """One item of a session: asked at `step`, closed as number `arrival` (None: still awaited).
+    """One item of a session: asked at `step`, closed as number `arrival` (None: still pending).
 
-    Its step drew it with `probability`; None where nobody noted that.
+    The step sampled it with `probability`; None where this was not recorded.
     """
 
     step: int
@@ -329,7 +329,7 @@ class Administration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedItem:
-    """An item about to be put to the examinee."""
+    """An item that the examinee will be asked."""
 
     step: int
     position: int
@@ -340,7 +340,7 @@ class SelectedItem:
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """Something that happened; `seq` counts from 1 within its session."""
+    """An event of a session; `seq` counts from 1 within the session."""
 
     type: str
     data: dict[str, Any]
@@ -361,16 +361,16 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """One step forward: answers closed, items asked, events, and the figures after it.
+    """One step of a session: answers closed, items asked, events, and the figures after it.
 
     Attributes:
-        closed: Step -> how it ended, in order of arrival.
+        closed: Step -> end of its item, in order of arrival.
         asked: New items, in order of asking.
-        events: In order.
-        summary: The running figures of the session.
+        events: Events of the step, in order.
+        summary: Figures of the session after the step.
         status: State after the step; an `ending` overrides it.
-        active_s: Seconds worked on so far.
-        ending: Given when the session is over.
+        active_s: Seconds of work on the session so far.
+        ending: End of the session, if the step ended it.
     """
 
     closed: Mapping[int, Closing] = field(default_factory=dict)

@@ -9,7 +9,7 @@ Status = Literal["pending", "delivered", "given_up"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Where a project wants to be told what has ended; names as in the table `webhooks`."""
+    """Address that gets a project's events of ended work; names as in the table `webhooks`."""
 
     id: str
     url: str
@@ -39,7 +39,7 @@ class Delivery:
 
     @property
     def status(self) -> Status:
-        """Whether it has arrived, or still may."""
+        """Whether the event was delivered, or still may be."""
         if self.delivered_at is not None:
             return "delivered"
         return "given_up" if self.due_at is None else "pending"

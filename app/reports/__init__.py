@@ -1,1 +1,1 @@
-"""What is known of a bank version or a session, as a page for people: values in, HTML out. Pure."""
+"""Results of bank versions and sessions as pages for people: pure functions from values to HTML."""

@@ -1,4 +1,4 @@
-"""Charts as inline SVG, coloured by the page's style sheet."""
+"""Charts as inline SVG, which the page's style sheet colours."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -9,15 +9,15 @@ from markupsafe import Markup, escape
 
 from app.reports.formats import count, percent, signed
 
-#: Of a picture, in its own units, and of what its axes enclose.
+#: Size of a picture in its own units; below, the edges of the area inside the axes.
 WIDTH, HEIGHT = 520, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, WIDTH - 12, 14, HEIGHT - 46
 _TICKS = 5
-#: Of intervals one below the other: the margin, the height of a row, text and line in it.
+#: Layout of interval charts: margin, row height, text and line within a row, height of the axis.
 _EDGE, _ROW, _LABEL, _TRACK, _AXIS = 12, 52, 16, 36, 30
-_NAME = 34  # characters of a name that fit beside its note
-_THETAS = (-6.0, 6.0)  # drawn at most
-#: Places of a course that say their figures under the cursor; more could hardly be hit.
+_NAME = 34  # most characters of a name, so that its note fits beside it
+_THETAS = (-6.0, 6.0)  # widest range of theta that a course shows
+#: Most points of a course that show their figures under the cursor; more could hardly be hit.
 _TOLD = 60
 
 
@@ -32,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """From values to places on the picture; what is beyond an end is drawn there."""
+    """Maps values to coordinates; values beyond an end are drawn at that end."""
 
     lo: float
     hi: float
@@ -56,18 +56,18 @@ def line_chart(
     band: tuple[float, float] | None = None,
     points: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Curves over one axis that starts at 0.
+    """Draw curves over one axis; the upright axis starts at 0.
 
     Args:
         x: Where the values are.
-        lines: What they are.
-        title: What the picture shows, also for those who cannot see it.
-        description: What there is to see, in a sentence.
-        x_label: Under the axis.
-        y_label: Beside it.
-        top: Upper end of the axis; by default what the values need.
-        band: A range of x that is shaded.
-        points: What was seen, beside the curves; x and value.
+        lines: The curves.
+        title: Title of the picture, also for readers who cannot see it.
+        description: Description of the picture in a sentence, for the same readers.
+        x_label: Label under the axis.
+        y_label: Label beside the upright axis.
+        top: Upper end of the upright axis; by default the values decide.
+        band: Range of x that is shaded.
+        points: Observed points (x, value) beside the curves.
     """
     ticks = _ticks(0.0, top or max(max(one.values) for one in lines))
     across, up = _Axis(x[0], x[-1], _LEFT, _RIGHT), _Axis(0.0, ticks[-1], _BOTTOM, _TOP)
@@ -98,7 +98,7 @@ def histogram(
     up_label: str,
     down_label: str,
 ) -> Markup:
-    """Two distributions over one axis: one upwards, one downwards, each to its own height."""
+    """Draw two distributions over one axis, one upwards, one downwards, each to its own scale."""
     across, height = _Axis(edges[0], edges[-1], _LEFT, _RIGHT), _Axis(-1.0, 1.0, _BOTTOM, _TOP)
     middle = height(0.0)
     shapes = _frame(across, x_label, middle)
@@ -115,11 +115,11 @@ def histogram(
 def course_charts(
     points: Sequence[Sequence[float | None]],
 ) -> tuple[Markup | None, Markup | None]:
-    """Score and ability with their intervals as answers came in: the insides of two figures.
+    """Draw score and ability with their intervals by number of answers: content of two figures.
 
     Args:
-        points: Rows of answers, theta, lo, hi, score, lo, hi; None where something is not known.
-            What is known of fewer than two has no picture.
+        points: Rows of answers, theta, lo, hi, score, lo, hi; None for an unknown value. A curve
+            with fewer than two known points is not drawn.
     """
     scores, thetas = [(row[0], *row[4:]) for row in points], [row[:4] for row in points]
     return (
@@ -159,7 +159,7 @@ def _course(
             shapes.append(_text(f"{n:.0f}", across(n), _BOTTOM + 18, "mid"))
     shapes += _axis_line("scored answers", _BOTTOM)
     shapes.append(_el("polyline", class_="line one", points=_path(across, up, answers, values)))
-    told = known[:: -math.ceil(len(known) / _TOLD)][::-1]  # the last among them
+    told = known[:: -math.ceil(len(known) / _TOLD)][::-1]  # always with the last one
     shapes.append(_read_out(across, told, label, show))
     title = f"{what} as answers came in"
     description = (
@@ -174,7 +174,7 @@ def _course(
 def _read_out(
     across: _Axis, rows: Sequence[Sequence[float]], label: str, show: Callable[[float], str]
 ) -> Markup:
-    """Columns over a picture, each of which says the figures of its row under the cursor."""
+    """Make a column for each row of a picture, which shows the row's figures under the cursor."""
     between = [(one[0] + other[0]) / 2 for one, other in pairwise(rows)]
     edges = map(across, (rows[0][0], *between, rows[-1][0]))
     columns = []
@@ -193,15 +193,15 @@ def interval_bar(
     ends: tuple[float, float] = (0.0, 1.0),
     mark: float | None = None,
 ) -> Markup:
-    """A value with its interval in one line, as rows of tables show it.
+    """Draw a value with its interval on one line, as rows of tables show it.
 
     Args:
-        value: Where its mark stands.
-        lo: Lower end of the interval; None, as `hi`, where there is none.
-        hi: Upper end.
-        said: The same in words.
-        ends: Of the line; what is beyond is drawn at its end.
-        mark: Such as a threshold, across the line.
+        value: Position of the dot.
+        lo: Lower end of the interval; None, like `hi`, where there is no interval.
+        hi: Upper end of the interval.
+        said: Text with the same content.
+        ends: Ends of the line; values beyond an end are drawn at it.
+        mark: Position of a mark across the line, such as a threshold.
     """
     across = _Axis(*ends, 0.0, 100.0)
     shapes = [_rect("bar-out", None, 4, 100, 2)]
@@ -224,12 +224,12 @@ def interval_bar(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One interval.
+    """One row of an interval chart.
 
     Attributes:
-        note: Beside the label.
-        typical: Where a mark is set for comparison.
-        never: Drawn hollow: nothing of it was seen.
+        note: Text beside the label.
+        typical: Position of a mark for comparison.
+        never: Whether to draw the dot hollow, because nothing was observed.
     """
 
     label: str
@@ -251,16 +251,16 @@ def interval_chart(
     entries: Sequence[tuple[str, str]],
     among: Sequence[float] = (),
 ) -> Markup:
-    """Values with their intervals, one below the other.
+    """Draw values with their intervals, one below the other.
 
     Args:
-        bars: What is shown.
-        ends: Of the axis; what is beyond is drawn at its end.
-        ticks: Where the axis is marked, and the text there.
-        title: What the picture shows.
-        description: What there is to see.
-        entries: Of the legend: style and meaning.
-        among: Other values, as dots above them.
+        bars: The rows.
+        ends: Ends of the axis; values beyond an end are drawn at it.
+        ticks: Positions of the axis marks, and their texts.
+        title: Title of the picture.
+        description: Description of the picture.
+        entries: Style and meaning of each entry of the legend.
+        among: Other values, drawn as dots above the rows.
     """
     across = _Axis(*ends, _EDGE + 8, WIDTH - _EDGE - 8)
     above = _ROW // 2 if among else 0
@@ -291,7 +291,7 @@ def interval_chart(
 
 
 def _frame(across: _Axis, label: str, base: float) -> list[Markup]:
-    """The axis of abilities with its marks."""
+    """Draw the horizontal axis with its marks."""
     step = 1 if across.hi - across.lo <= 8 else 2
     first = int(across.lo) - int(across.lo) % step
     shapes = []
@@ -309,7 +309,7 @@ def _axis_line(label: str, base: float) -> list[Markup]:
 
 
 def _scale(up: _Axis, ticks: Sequence[tuple[float, str]], label: str) -> list[Markup]:
-    """The marks of an upright axis."""
+    """Draw the marks of an upright axis."""
     middle = (_TOP + _BOTTOM) // 2
     turned = f"rotate(-90 14 {middle})"
     shapes = [_el("text", label, x=14, y=middle, class_="mid", transform=turned)]
@@ -321,7 +321,7 @@ def _scale(up: _Axis, ticks: Sequence[tuple[float, str]], label: str) -> list[Ma
 
 
 def _svg(title: str, description: str, shapes: Sequence[Markup], height: int = HEIGHT) -> Markup:
-    """A picture with its description, for those who cannot see it."""
+    """Make a picture with a title and a description for readers who cannot see it."""
     return _el(
         "svg",
         _el("title", title),
@@ -334,7 +334,7 @@ def _svg(title: str, description: str, shapes: Sequence[Markup], height: int = H
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> Markup:
-    """Style and meaning of what is drawn; nothing where there is nothing to tell apart."""
+    """Make a legend from styles and meanings; empty where there is nothing to tell apart."""
     if len(entries) < 2:
         return Markup("")
     keys = [_el("span", _el("i", class_=f"key {style}"), label) for style, label in entries]
@@ -358,9 +358,9 @@ def _path(across: _Axis, up: _Axis, x: Iterable[float], y: Iterable[float]) -> s
 
 
 def _el(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
-    """One element: what is not markup is escaped, and an attribute that is None left out.
+    """Make one element: text is escaped, and an attribute that is None is left out.
 
-    `class_` is `class`, `_` in a name is `-`; coordinates have one decimal.
+    `class_` becomes `class`, and `_` in a name `-`; coordinates have one decimal.
     """
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(text)}"'
@@ -372,7 +372,7 @@ def _el(name: str, /, *children: str, **attributes: str | float | None) -> Marku
 
 
 def _ticks(lo: float, hi: float) -> list[float]:
-    """About five round values whose first and last hold everything."""
+    """About five round values that span `lo` to `hi`."""
     rough = max(hi - lo, 1e-6) / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(size for size in (1, 2, 2.5, 5, 10) if size * power >= rough)

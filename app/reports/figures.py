@@ -1,4 +1,4 @@
-"""What a session's figures say, for all who tell them: the page, the terminal, files."""
+"""Sentences about a session's figures, shared by the page, the terminal and files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from app.printable import percent
 from app.records.fields import Interval, ends
 from app.records.figures import RecentRankFigures
 
-#: What answers that nobody can read do, by policy.
+#: What happens to unparseable answers, by policy.
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
 _PAST = {"wrong": "counted as wrong", "missing": "were left out"}
 _Z_95 = 1.96
-#: Ends are shown with two decimals, and so is the SE: less than that, or than this share of the
-#: half width, shows no difference.
+#: Ends and the SE are shown with two decimals. A smaller difference, or one below this share of
+#: the half width, is not visible.
 _DECIMAL, _SHARE = 0.01, 0.05
-#: How far a score is from the expected one that surprises: a miss at 80 %, a hit at 20 %.
+#: Surprising distance from the expected score: wrong where 0.8 is expected, or right where 0.2 is.
 _SURPRISE = 0.8
-_EXACT = 100  # sizes of samples from here on are told with two digits
-#: Texts from which on what all begin with is thought to be no part of any.
+_EXACT = 100  # larger sizes of random samples are rounded to two digits
+#: Number of different texts from which on their common beginning counts as worked examples.
 _LEAST_TEXTS = 3
 _WITHOUT_SCORE = (Outcome.ERROR, Outcome.REFUSED, Outcome.UNPARSED, Outcome.TRUNCATED)
-_MANY = 0.1  # answers without a mark, as a share of all, that are worth a warning
+_MANY = 0.1  # share of answers without a score that is worth a warning
 
 
 TrustLevel = TypeAliasType("TrustLevel", Literal["good", "fair", "poor"])
@@ -76,7 +76,7 @@ class Headline:
 
 
 def answers_right(scored: int, right: int | None, mean: float | None) -> str | None:
-    """How the answers were marked, in words; None without a marked one, or where not kept."""
+    """Say how many answers were right; None without a scored answer, or where not stored."""
     if mean is None:
         return None
     if right is not None:
@@ -85,11 +85,11 @@ def answers_right(scored: int, right: int | None, mean: float | None) -> str | N
 
 
 def as_exact_as(random_items: int | None, *, is_known: bool) -> str | None:
-    """What a score's interval is worth in random questions; None where that is not known.
+    """Say how many random questions are as precise as the score; None where that is unknown.
 
     Args:
-        random_items: So many of them would be as exact.
-        is_known: The score has no interval.
+        random_items: Number of random questions that give an interval of the same width.
+        is_known: Whether the score is known exactly and so has no interval.
     """
     if is_known:
         return "all questions were asked"
@@ -102,7 +102,7 @@ def as_exact_as(random_items: int | None, *, is_known: bool) -> str | None:
 
 
 def begins_alike(texts: Sequence[str]) -> int:
-    """Characters of the worked examples that all texts begin with, up to the end of a line."""
+    """Number of characters, in whole lines, of the worked examples that all texts begin with."""
     if len(set(texts)) < _LEAST_TEXTS:
         return 0
     first, last = min(texts), max(texts)
@@ -111,26 +111,26 @@ def begins_alike(texts: Sequence[str]) -> int:
 
 
 def dollars(usd: float) -> str:
-    """An amount of money; of small ones the parts of a cent, of tiny ones two digits."""
+    """Format an amount of money: four decimals below $1, two digits of a tiny amount."""
     if usd >= 1 or usd <= 0:
         return f"${usd:,.2f}"
     return f"${usd:.{4 if usd >= 0.0001 else 1 - floor(log10(usd))}f}"
 
 
 def is_surprising(score: float | None, expected: float | None) -> bool:
-    """Whether an answer is a miss where a hit was all but sure, or the other way round."""
+    """Whether an almost certain answer was missed, or an almost hopeless one was right."""
     return score is not None and expected is not None and abs(score - expected) >= _SURPRISE
 
 
 def took(milliseconds: float) -> str:
-    """How long an answer took."""
+    """Format how long an answer took."""
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
     return f"{milliseconds / 1000:.1f} s"
 
 
 def headline_lines(headline: Headline) -> list[str]:
-    """A headline in four lines."""
+    """Format a headline in four lines."""
     lo, hi = ends(headline.interval)
     share = f"{100 * headline.asked / headline.n_items:.2g} % of the calls"
     spent = [share] if lo is not None else []
@@ -162,14 +162,14 @@ def headline_lines(headline: Headline) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """Answers of a test that did not simply get a score.
+    """Answers of a test that have no score, or count as wrong because they were unparseable.
 
     Attributes:
-        left_out: Answers without a score by outcome, those that occurred. Theta and its interval
-            are those of the others; the lower end of the score's interval has room for these.
-        wrong: Unparsed answers that count as wrong, as the test was told.
-        share_left_out: Of all answers; 0 where they are too few to matter, or there is no result.
-        share_wrong: Likewise of those that count as wrong.
+        left_out: Outcome -> number of answers without a score, where there are any. Theta and its
+            interval leave them out; the lower end of the score's interval allows for them.
+        wrong: Number of unparseable answers that count as wrong by the test's policy.
+        share_left_out: Share of answers left out; 0 if they are few or there is no result.
+        share_wrong: Share of unparseable answers that count as wrong; 0 if they are few.
     """
 
     left_out: dict[str, int]
@@ -179,7 +179,7 @@ class Unscored:
 
     @property
     def wrong_words(self) -> str | None:
-        """What is to be said of many unparsed answers that count as wrong; None of few."""
+        """Warning of many unparseable answers that count as wrong; None if they are few."""
         if not self.share_wrong:
             return None
         return (
@@ -189,10 +189,10 @@ class Unscored:
 
 
 def unscored(figures: Mapping[str, Any]) -> Unscored:
-    """What became of the answers of a test that nobody could score.
+    """Count the answers of a test that have no score.
 
     Args:
-        figures: Of a session, or of its report, which keeps the estimate elsewhere.
+        figures: Figures of a session, or of its report, which keeps the estimate elsewhere.
     """
     progress, reason = figures["progress"], figures.get("estimate", {}).get("reason")
     return lost_answers(
@@ -206,7 +206,7 @@ def unscored(figures: Mapping[str, Any]) -> Unscored:
 def lost_answers(
     outcomes: Mapping[str, int], *, closed: int, scored: int, no_result: bool
 ) -> Unscored:
-    """The same by how many answers were closed, and scored, and what became of them."""
+    """Count the answers without a score from the outcomes and the closed and scored answers."""
     ended = sum(n for name, n in outcomes.items() if name != Outcome.SCORED)
     wrong = ended - closed + scored
     left_out = {outcome.value: outcomes.get(outcome.value, 0) for outcome in _WITHOUT_SCORE}
@@ -222,11 +222,11 @@ def lost_answers(
 
 
 def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | None:
-    """What is to be said where nobody calibrated the bank's parameters.
+    """Warning where no answers of models calibrated the bank's parameters.
 
     Args:
-        uncertainty: What guesses are worth by now, in words; None where that is not known.
-        provisional: Whether they are guesses.
+        uncertainty: How uncertain the guessed parameters are, in words; None where unknown.
+        provisional: Whether the parameters are guesses.
     """
     if uncertainty or not provisional:
         return uncertainty
@@ -237,20 +237,20 @@ def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | 
 
 
 def whole_bank(n_counted: int, n_uncalibrated: int) -> str:
-    """What the score of the whole bank is of, in words.
+    """Name the questions that the score of the whole bank covers.
 
     Args:
-        n_counted: Questions of the version with parameters, quarantined ones included.
-        n_uncalibrated: Those without, of which the score says nothing.
+        n_counted: Number of the version's questions with parameters, quarantined ones included.
+        n_uncalibrated: Number of questions without parameters, which the score excludes.
     """
     return f"the bank's {n_counted:,} calibrated questions" if n_uncalibrated else "the whole bank"
 
 
 def uncounted(n_uncalibrated: int) -> str | None:
-    """What is to be said where a bank has questions that its predicted score leaves out.
+    """Say how many of the bank's questions the predicted score excludes; None if it has them all.
 
     Args:
-        n_uncalibrated: Questions of the version without parameters.
+        n_uncalibrated: Number of the version's questions without parameters.
     """
     if not n_uncalibrated:
         return None
@@ -259,7 +259,7 @@ def uncounted(n_uncalibrated: int) -> str | None:
 
 
 def unparsed_caution(policy: str, when_calibrated: str | None) -> str | None:
-    """What is to be said where a test counts unreadable answers otherwise than its bank's."""
+    """Warning where a test and its bank's calibration count unparseable answers differently."""
     if when_calibrated in (None, policy):
         return None
     return (
@@ -279,11 +279,11 @@ _MODES_HERE = {
 
 
 def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) -> str | None:
-    """What is to be said where a test asks otherwise than its bank was asked when calibrated.
+    """Warning where a test asks in another way than the calibration of its bank.
 
     Args:
-        asked: How the test asks; what is not known stands for no difference.
-        when_calibrated: How the answers behind the bank's parameters were obtained.
+        asked: How the test asks; a missing field counts as no difference.
+        when_calibrated: How the answers for the calibration were obtained.
     """
     differing = {
         name for name, known in when_calibrated.items() if name in asked and asked[name] != known
@@ -332,7 +332,7 @@ def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) 
 def _drawn_otherwise(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) -> list[str]:
     said = []
     limit, before = asked.get("max_tokens"), when_calibrated.get("max_tokens")
-    if limit is not None and before is not None and limit < before:  # a longer one cuts nothing off
+    if limit is not None and before is not None and limit < before:  # a higher limit cuts nothing
         said.append(
             f"answers end after {limit} tokens here, and had up to {before} when the bank was "
             "calibrated"
@@ -349,7 +349,7 @@ def _drawn_otherwise(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any
 def interval_note(
     theta: float | None, se: float | None, lo: float | None, hi: float | None, *, corrected: bool
 ) -> str | None:
-    """Why the 95 % interval of theta is not what its standard error says; None where it is."""
+    """Say why theta's 95 % interval differs from 1.96 standard errors; None where it does not."""
     if theta is None or se is None or lo is None or hi is None:
         return None
     half = _Z_95 * se

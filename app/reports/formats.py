@@ -1,4 +1,4 @@
-"""Numbers, and digests, as people read them."""
+"""Numbers and digests in the form that people read."""
 
 import re
 
@@ -8,25 +8,25 @@ _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
 
 
 def short_digests(text: str) -> str:
-    """A text of whose digests, such as an item may be called by, only the beginnings are left."""
+    """Shorten the digests in a text, such as an item's key, to their first characters."""
     return _DIGEST.sub(r"\1…", text)
 
 
 def item_name(key: str) -> Markup | str:
-    """What an item is called, with its whole key as title where that is shortened."""
+    """Name of an item, with the whole key as title where the name is shortened."""
     line = short_digests(key)
     return line if line == key else Markup('<span title="{}">{}</span>').format(key, line)
 
 
 def number(value: object, digits: int) -> str:
-    """A number, or a dash where there is none."""
+    """Format a number; a dash where there is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "-"
     return f"{value:,.{digits}f}"
 
 
 def signed(value: float | None, digits: int) -> str:
-    """A number with its sign, and 0 without one; a dash where there is none."""
+    """Format a number with its sign, and 0 without a sign; a dash where there is none."""
     if value is None:
         return "-"
     text = f"{value:+.{digits}f}".replace("-", "−")
@@ -34,14 +34,14 @@ def signed(value: float | None, digits: int) -> str:
 
 
 def count(n: int, what: str) -> str:
-    """So many of something."""
+    """Format a number of things, in the singular or plural."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def percent(share: float | None, digits: int | None = None) -> str:
-    """A share in percent, or a dash where there is none.
+    """Format a share in percent; a dash where there is none.
 
-    By default in whole ones, but near 0 and 100, where they say too much.
+    By default without decimals, except near 0 and 100, where rounding would mislead.
     """
     if share is None:
         return "-"
@@ -52,7 +52,7 @@ def percent(share: float | None, digits: int | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """How long something took."""
+    """Format a duration."""
     if seconds < 60:
         return f"{seconds:.1f} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
     minutes = round(seconds / 60)

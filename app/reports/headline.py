@@ -18,9 +18,9 @@ from app.reports.figures import (
     unscored,
 )
 
-#: Share of answers without a mark from which on a result is trusted least.
+#: Share of answers without a score from which on the trust is poor.
 _MOST_UNMARKED = 0.3
-#: Criteria that sample some of the questions, or all: those for theta choose every one.
+#: Criteria that sample some or all questions; criteria for theta choose every question.
 _SAMPLING = (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
 _ENDED_EARLY = {"failed": "The test failed", "cancelled": "The test was cancelled"}
 _BEYOND = {
@@ -31,7 +31,7 @@ _BEYOND = {
 
 
 def headline_of(session: SessionRecord) -> Headline | None:
-    """The headline of a session by now; None before it has a score."""
+    """Make the headline of a session so far; None before it has a score."""
     figures, provenance = session.summary, session.provenance
     score, estimate = figures["score"], figures["estimate"]
     if score is None:

@@ -1,9 +1,9 @@
-"""What answers say of a join, in words."""
+"""Sentences about a join check of a bank's parameters and questions."""
 
 from app.engine.inference.join import ENOUGH_POWER, JoinCheck
 from app.reports.formats import count, percent
 
-#: Words for each verdict, as headings.
+#: Verdict -> heading.
 HEADINGS = {
     "holds": "The questions have their own parameters.",
     "broken": "The parameters do not belong to these questions.",
@@ -13,7 +13,7 @@ HEADINGS = {
 
 
 def join_sentence(check: JoinCheck) -> str:
-    """The verdict with what it rests on and what it would have found."""
+    """Say the verdict, the evidence for it, and what share of wrong joins such evidence reveals."""
     basis = (
         f"{count(check.n_answers, 'answer')} of {count(check.n_examinees, 'examinee')} to "
         f"{count(check.n_items, 'item')}"

@@ -1,4 +1,4 @@
-"""Where results stand among the reference models: a strip of dots, and an interval for each."""
+"""Place results among the reference models: a strip of dots, with an interval for each result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from app.records.fields import ends
 from app.reports.charts import Bar, interval_chart
 from app.reports.formats import count, percent
 
-#: Dots, and how far beyond them something is drawn, as a share of their range.
+#: Most dots; how far beyond them the axis may reach, as a share of their range.
 _DOTS, _BEYOND = 100, 0.5
-#: Marks nearer than this share of the axis would run into each other.
+#: Marks nearer than this share of the axis would overlap.
 _APART = 0.09
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """The models that a bank was calibrated on.
+    """The reference models of a bank.
 
     Attributes:
-        population: Quantiles of their general ability, evenly spaced, in standard deviations.
-        thetas: The same of theta, which places where the first is not known.
-        n: How many they are; None where nobody knows.
-        source: Where their answers come from, in words; None where nobody says.
+        population: Evenly spaced quantiles of their general ability, in standard deviations.
+        thetas: Evenly spaced quantiles of their thetas; they place results without `population`.
+        n: Number of reference models; None where unknown.
+        source: Source of their answers, in words; None where unknown.
     """
 
     population: Sequence[float]
@@ -47,19 +47,19 @@ class Reference:
         *,
         source: str | None = None,
     ) -> "Reference":
-        """Those of a bank; theta places nobody on one of several abilities."""
+        """The reference models of a bank; thetas are dropped for a bank of several abilities."""
         thetas = () if bank.abilities else thetas
         return cls(population=population, thetas=thetas, n=n, source=source)
 
     @property
     def quantiles(self) -> Sequence[float]:
-        """Those that results are placed by."""
+        """The quantiles that results are placed by."""
         return self.population or self.thetas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripPosition:
-    """Where one stands, with the ends of the 95 % interval, on the scale of the quantiles."""
+    """Position of a result, with its 95 % interval, on the scale of the quantiles."""
 
     value: float
     lo: float
@@ -67,11 +67,11 @@ class StripPosition:
 
 
 def strip_position(estimate: Mapping[str, Any], reference: Reference) -> StripPosition | None:
-    """Where a session's examinee stands; None where nobody can tell.
+    """Position of a session's examinee; None where it is unknown.
 
     Args:
-        estimate: Of the session.
-        reference: Of its bank version.
+        estimate: Estimate of the session.
+        reference: Reference models of its bank version.
     """
     stands = estimate.get("extrapolation") or {}
     if stands.get("standing") == PopulationPosition.UNKNOWN:
@@ -90,9 +90,9 @@ def strip_position(estimate: Mapping[str, Any], reference: Reference) -> StripPo
 def strip(
     reference: Reference, results: Sequence[tuple[str, StripPosition | None]]
 ) -> Markup | None:
-    """The inside of a figure: reference models as dots, results below them by name.
+    """Draw the content of a figure: reference models as dots, and named results below them.
 
-    None where no result can be placed.
+    Returns None where no result can be placed.
     """
     known = [(name, one) for name, one in results if one is not None]
     if not known:

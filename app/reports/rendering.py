@@ -1,7 +1,7 @@
-"""The templates of reports, and how numbers are written in them.
+"""The templates of reports, and the number formats in them.
 
-A report is a page that needs nothing else: no script, no font, no image from outside. Templates
-escape whatever is not markup, and the page forbids itself every source but its own style.
+A report needs nothing from outside: no script, no font, no image. Templates escape everything but
+markup, and the page's policy forbids every source but its own style.
 """
 
 from functools import cache
@@ -21,20 +21,20 @@ STYLE = files("app.reports").joinpath("templates/style.css").read_text()
 
 
 def document(heading: str, title: str, kicker: str, sections: Markup) -> str:
-    """The whole page.
+    """Render the whole page.
 
     Args:
-        heading: What it is about.
-        title: The same for the browser.
-        kicker: Above the heading: what kind of page it is.
-        sections: Its content.
+        heading: Heading of the page.
+        title: Title of the page for the browser.
+        kicker: Line above the heading that names the kind of page.
+        sections: Content of the page.
     """
     said = {"heading": heading, "title": title, "kicker": kicker, "sections": sections}
     return fragment("document.html", policy=CONTENT_SECURITY_POLICY, **said)
 
 
 def fragment(template: str, **values: Any) -> Markup:
-    """HTML of a template of the reports."""
+    """Render a template of the reports as HTML."""
     return Markup(_own().get_template(template).render(values))  # noqa: S704  escaped by its environment
 
 
@@ -44,7 +44,7 @@ def _own() -> Environment:
 
 
 def environment(*packages: str) -> Environment:
-    """Templates of some packages and of the reports; an unknown name in them is an error."""
+    """Make an environment with templates of packages and reports; an unknown name is an error."""
     made = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in (*packages, "app.reports")]),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""Commands of `sextant banks` that are modules of their own, and what they share."""
+"""Commands of `sextant banks` that have their own modules, and what they share."""
 
-#: In place of a file's content in what a server would be sent, where the file is read here.
+#: Stands for a file's content in a request body, where this process reads the file from disk.
 UNREAD = {"name": "from disk", "content": "-"}

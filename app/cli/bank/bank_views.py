@@ -23,9 +23,9 @@ from sextant_client.models import Model
 Name = Annotated[str, typer.Argument(help="Name or id of the bank.")]
 _path = partial(path_of, "banks")
 
-#: Banks that are read at once.
+#: Banks read with one request.
 _PAGE = 100
-#: Quarantined items that `show` prints; `sextant banks lint` has them all.
+#: Quarantined items that `show` prints; `sextant banks lint` lists them all.
 _SHOWN = 10
 _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
 
@@ -39,7 +39,7 @@ class _Asked(Model):
 
 
 class Version(replies.Version):
-    """One version of a bank, with what was learned beyond its parameters."""
+    """One version of a bank, with what the calibration learned beside the parameters."""
 
     asked: _Asked | None = at("knowledge", "asked", default=None)
     unparsed_policy: str | None = at("knowledge", "unparsed_policy", default=None)
@@ -88,7 +88,7 @@ def list_banks() -> None:
 
 
 async def _stored() -> list[JsonObject]:
-    """The banks of this machine's database, without loading all that an API is made of."""
+    """Read the banks of this machine's database without importing the whole API."""
     from app.cli.terminal.runtime import open_database
     from app.services.banks.overviews import list_banks as overviews
     from app.settings import Settings
@@ -170,7 +170,7 @@ def lint(name: Name) -> None:
         for item in map(FlaggedItem.model_validate, flagged)
         for flag in item.flags
     ]
-    lines.sort(key=lambda line: line[0] != "error")  # what quarantines before what warns
+    lines.sort(key=lambda line: line[0] != "error")  # errors first: they quarantine
     for line, times in Counter(line for _, line in lines).items():
         out.say(f"{line} ({times} times)" if times > 1 else line)
     show_version(Version.model_validate(version))
@@ -229,10 +229,10 @@ def delete(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something goes for good; where nobody can answer, `--yes` must have been given.
+    """Ask before deleting something for good; where nobody can answer, `--yes` is required.
 
     Raises:
-        Exit: The answer was no.
+        Exit: The user answered no.
     """
     if yes or not err.is_terminal:
         return
@@ -267,12 +267,12 @@ def show_version(version: Version) -> None:
 
 
 def _ends(stop: Sequence[str]) -> str:
-    """Where answers are cut off."""
+    """Describe the stop sequences at which answers are cut off."""
     return " or ".join(f"at {mark!r}" for mark in stop) or "where the model ends them"
 
 
 def _obtained(known: _Asked) -> str:
-    """How the answers behind the parameters were obtained."""
+    """Describe how the answers for the calibration were obtained."""
     parts = [_MODES[known.mode]] if known.mode in _MODES else []
     if known.shots is not None:
         parts.append("1 example" if known.shots == 1 else f"{known.shots} examples")

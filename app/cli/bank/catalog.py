@@ -1,4 +1,4 @@
-"""`sextant banks catalog` and `sextant banks install`: banks by name."""
+"""`sextant banks catalog` and `install`: list and install banks by name."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from app.cli.terminal.tables import show_list
 from app.errors import DownloadError, InvalidInputError
 from sextant_client.models import Failure, Model
 
-#: Quarantined items that are listed; `sextant banks lint` has them all.
+#: Quarantined items that are printed; `sextant banks lint` lists them all.
 _SHOWN = 10
 _POLL_S = 0.3
 
@@ -58,7 +58,7 @@ def _calibrated_as(entry: _Entry) -> str:
 
 
 def _entries_here() -> list[_Entry]:
-    """The same of this machine's catalogue, which needs no database."""
+    """Entries of this machine's catalogue; reading them needs no database."""
     from app.exchange.catalog.entry import Entry, read_catalogue
     from app.settings import Settings
 
@@ -172,7 +172,7 @@ class _Result(Model):
 
 
 class Progress(Model):
-    """How far an installation is."""
+    """Progress of an installation."""
 
     phase: str | None = None
     file: str | None = None
@@ -261,7 +261,7 @@ def _checked(group: str, file: _File) -> str:
 
 
 class _Progress:
-    """One line on stderr for each phase, and for each quarter of a file."""
+    """Prints a line to stderr for each phase, and for each quarter of a file."""
 
     def __init__(self) -> None:
         self._told: set[object] = set()

@@ -1,4 +1,4 @@
-"""`sextant banks from-results`: recorded results become a bank that can be asked."""
+"""`sextant banks from-results`: make a bank of recorded results, ready to be asked."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -153,7 +153,7 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
     return files_at(map(Path, named))
 
 
-#: What was begun, the calibration and the version, as the API gives them.
+#: Three API documents: the import that began, its calibration, and the bank version.
 Made = tuple[JsonObject, JsonObject | None, JsonObject | None]
 Get = Callable[[str], Awaitable[JsonObject]]
 
@@ -207,7 +207,7 @@ class _Calibration(replies.Calibration):
 
 
 async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
-    """On the configured database; files are read from the disk, and a worker runs beside."""
+    """Run on the configured database: read files from disk, with a worker in this process."""
     from dataclasses import replace
 
     from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
@@ -244,7 +244,7 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
 
 
 async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> Made:
-    """On another server, which is sent the files."""
+    """Run on another server, and send the files to it."""
     from app.cli.bank.sent_results import send
 
     async with reached(named, _OPTIONS) as client:
@@ -298,7 +298,7 @@ def _tell(document: JsonObject) -> _Begun:
             if share is None
         ]
     elif begun.mode == "loglikelihood" and begun.normalise is not None:
-        from app.exchange.results.questions import NORMALISATIONS  # numpy, which few need
+        from app.exchange.results.questions import NORMALISATIONS  # loads numpy: import it late
 
         lines.append(f"scored by the likeliest option, {NORMALISATIONS[begun.normalise]}")
     else:

@@ -1,4 +1,4 @@
-"""Imports on the database of this machine, of files of any size, told as the API tells them."""
+"""Imports of files of any size into this machine's database, reported as the API reports them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def import_bundle(path: Path, name: str) -> JsonObject:
-    """Make a bank, or the next version of one, of a bundle."""
+    """Create a bank, or the next version of one, from a bundle."""
     sent = SentFile(path.name, path.read_bytes())
     report = _with(lambda services: services.bundles.import_file(sent, name))
     return ImportRead.read(report).model_dump(mode="json")
@@ -47,7 +47,7 @@ def import_files(
     parameters: Path | None,
     scorer: str | None,
 ) -> JsonObject:
-    """Import items, parameters or both into a bank; one that is made gets the scorer."""
+    """Import items, parameters or both into a bank; a new bank gets the scorer."""
     wanted = checked(ImportCreate, body, options)
     mapping, records, bank = wanted.mapping, list[ItemRecord](), None
     if items is not None:
@@ -77,7 +77,7 @@ def import_files(
 def import_answers(
     name: str, files: Sequence[SourceFile], body: JsonObject, options: Mapping[str, str]
 ) -> JsonObject:
-    """Import recorded answers into a response set, which is made if there is none."""
+    """Import recorded answers into a response set; create the set if there is none."""
     wanted = checked(AnswerImportCreate, body, options)
     request = replace(wanted.to_domain(), files=files)
     report = _with(
@@ -87,10 +87,10 @@ def import_answers(
 
 
 def checked(kind: type[M], body: JsonObject, options: Mapping[str, str]) -> M:
-    """What a server would be sent, checked as there; files stand in it by `UNREAD`.
+    """Validate a request body as a server would; `UNREAD` stands in it for files.
 
     Raises:
-        InvalidInputError: A field cannot be so; it is named by the option that sets it.
+        InvalidInputError: A field is invalid; the message names the option that sets it.
     """
     try:
         return kind.model_validate(body)

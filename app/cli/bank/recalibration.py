@@ -20,7 +20,7 @@ from app.records.provisional import Provisional, provisional_words
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
-#: Items that are printed; --json has them all, to this number.
+#: Items that are printed, and the most that `--json` lists.
 _SHOWN, _MOST = 20, 100_000
 _OPTIONS = {
     "/response_set": "--responses",
@@ -200,7 +200,7 @@ def recalibrate(
 async def _calibrated(
     client: AsyncSextant, bank: str, responses: str, model: str | None
 ) -> _Calibration:
-    """A calibration of the answers onto the scale of the latest version, once it has ended."""
+    """Calibrate the answers onto the scale of the latest version; wait until that has ended."""
     version = _Version.model_validate(await client.request("GET", _of_version(bank, None)))
     plan: JsonObject
     if Provisional.of(version.knowledge) is not None:
@@ -223,7 +223,7 @@ async def _calibrated(
 
 
 async def _live(client: AsyncSextant, bank: str) -> str:
-    """The set of all answers of sessions on a bank, up to date."""
+    """Update the set of all answers of sessions on a bank, and return its id."""
     found = await client.request("GET", path_of("banks", bank))
     name = f"live-{found['id']}"
     async with there(client, "response-sets", name, {"name": name}):

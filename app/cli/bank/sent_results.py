@@ -1,4 +1,4 @@
-"""Recorded results on their way to a server: in parts, each as large as one request may be."""
+"""Send recorded results to a server in parts, each as large as one request may be."""
 
 import gzip
 import json
@@ -17,9 +17,9 @@ from app.exchange.results.recorded import LeftOut, Source, SourceFile, open_text
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
-#: Packed bytes of a part, which base64 makes a third more: a request has 16 MB.
+#: Packed bytes of a part. Base64 adds a third, and a request may have 16 MB.
 _PART = 11 * 2**20
-#: Bytes of a file of lines that are packed in one piece: text becomes less than half.
+#: Bytes of a file of lines that are packed as one piece; packing more than halves text.
 _PIECE = 24 * 2**20
 _PACKED = (b"\x1f\x8b", b"PK", b"PAR1")
 _COMPANIONS = ("results_*.json", "run_spec.json")
@@ -55,12 +55,12 @@ class _Reply(Model):
 
 
 async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObject) -> JsonObject:
-    """Have the server make a bank of them; what it read of all parts, and what it begins.
+    """Have the server make a bank of the files; return the summed reply for all parts.
 
-    What was read of a part stays: the next one goes on from there, and the last one is calibrated.
+    The server keeps what it read of each part and adds the next; the last part is calibrated.
 
     Raises:
-        FileFormatError: Files without answers, or one that fits no request and cannot be cut.
+        FileFormatError: No file holds answers, or a file exceeds a request and cannot be cut.
         sextant_client.SextantError: The server refuses a part.
     """
     replies: list[_Reply] = []
@@ -79,14 +79,14 @@ async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObje
         if following is not None:
             err.print(f"sent: part {len(replies)}, {len(part)} files")
         if "default_scorer" not in settled and reply.mode != "loglikelihood":
-            # One scorer marks all: what the first part showed of it holds for the others.
+            # One scorer scores all answers: the one found for the first part holds for the others.
             settled["default_scorer"] = {"name": reply.scorer, "params": reply.params}
         part = following
     return told if len(replies) == 1 else {**told, **_whole(replies)}
 
 
 def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
-    """The files that hold answers, each with those that name its model, in parts that fit."""
+    """Split the files that hold answers, with those that name their models, into fitting parts."""
     taken, _ = sources_of(files)
     part: list[Sent] = []
     size = 0
@@ -108,7 +108,7 @@ def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
 
 
 def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
-    """The file; or its lines, or the samples of its log, in pieces that fit."""
+    """Yield the file whole; or cut it at lines, or at samples of a log, into fitting pieces."""
     if file_format is ResponseFormat.LM_EVAL and file.path.suffix != ".parquet":
         piece = bytearray()
         for line in _lines(file):
@@ -130,7 +130,7 @@ def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
 
 
 def _lines(file: SourceFile) -> Iterator[bytes]:
-    """The file's lines; of one list its rows, each as a line."""
+    """Lines of the file; a file that is a single list gives one line a row."""
     with open_text(file) as stream:
         first = stream.read(1)
         if first != b"[":

@@ -1,1 +1,1 @@
-"""What `sextant` can be told: one module a noun or verb."""
+"""The subcommands of `sextant`: one module for each noun or verb."""

@@ -1,4 +1,4 @@
-"""`sextant backup` and `restore`: all that is stored, in one file, and back."""
+"""`sextant backup` and `restore`: write the whole database to one file, and load it again."""
 
 from pathlib import Path
 from typing import Annotated

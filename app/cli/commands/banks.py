@@ -1,4 +1,4 @@
-"""`sextant banks`: bring item banks in and look at them."""
+"""`sextant banks`: import item banks and look at them."""
 
 from base64 import b64encode
 from collections import Counter
@@ -19,10 +19,10 @@ from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
-#: Findings that an import prints; `sextant banks lint` has them all.
+#: Lint findings that an import prints; `sextant banks lint` lists them all.
 _SHOWN = 10
 _MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
-#: Fields of an import by the options that set them.
+#: Field of an import -> the option that sets it.
 _OPTIONS = {
     **alike("items", "map", "target_after", "parameters", "bundle", "response_model", "scale"),
     **alike("allow", "keep", "from_version", "provisional", "difficulty", "notes"),
@@ -142,7 +142,7 @@ def import_bank(
         dry_run=dry_run or None,
     )
     if here:
-        # Files of any size come in where the database is; whoever sends them needs none of this.
+        # Reads files of any size next to the database; sending files to a server needs none of it.
         from app.cli.bank.local_imports import import_bundle, import_files
 
         _show_report(
@@ -170,7 +170,7 @@ def import_bank(
 
 
 def _sent(path: Path) -> dict[str, str]:
-    """A file as an import takes it."""
+    """A file as a field of an import's request body."""
     content = path.read_bytes()
     try:
         return {"name": path.name, "content": content.decode()}
@@ -229,7 +229,7 @@ def _show_report(document: JsonObject) -> None:
         pairs = ", ".join(f"{pair.parameter} = {pair.item}" for pair in renamed[:_SHOWN])
         more = ", ..." if len(renamed) > _SHOWN else ""
         out.say(f"{len(renamed)} parameter names matched as R spells them: {pairs}{more}")
-    # What quarantines before what warns, and what is said of several items once.
+    # Errors, which quarantine items, come first; equal findings of several items become one.
     ordered = sorted(report.findings, key=lambda one: one.severity != "error")
     lines = Counter(f"{found.severity}: {found.code}: {found.message}" for found in ordered)
     for line, times in list(lines.items())[:_SHOWN]:

@@ -1,4 +1,4 @@
-"""`sextant baselines`: results that gates hold later ones against."""
+"""`sextant baselines`: named results that gates compare later results with."""
 
 from datetime import datetime
 from typing import Annotated
@@ -47,12 +47,12 @@ def set_baseline(
 
 
 def _known_to(baseline: _Baseline, command: str | None) -> str:
-    """How exactly its score is known, and what tolerance that allows."""
+    """Say how exactly the baseline's score is known, and which tolerance that allows."""
     if (known := baseline.score_interval) is None or known.lo is None or known.hi is None:
         return ""
     width = 100.0 * (known.hi - known.lo)
-    # Of two such scores the difference has the error 2^0.5 se; with a chance of 0.8 its interval
-    # ends above -2^0.5 (1.96 + 0.84) se for equals, and that is the width, 2 * 1.96 se.
+    # The difference of two such scores has the standard error 2^0.5 se. Between equal models its
+    # interval ends above -2^0.5 (1.96 + 0.84) se with a chance of 0.8: about the width 2 * 1.96 se.
     longer = (
         f" For a smaller one extend the session ({command}), and set its baseline again"
         if command

@@ -1,4 +1,4 @@
-"""`sextant calibrations`: begun on recorded answers, looked at, made versions of."""
+"""`sextant calibrations`: calibrate recorded answers and publish the result as a version."""
 
 from functools import partial
 from typing import Annotated, Literal
@@ -30,7 +30,7 @@ app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "calibrations")
 
 Id = Annotated[str, typer.Argument(help="Id of a calibration.")]
-#: What leaves items and examinees out.
+#: Options of the filters, which leave out items and examinees.
 _FILTERS = (
     "least_sd",
     "greatest_mean",
@@ -221,7 +221,7 @@ def delete(calibration: Id) -> None:
 
 
 async def _followed(client: AsyncSextant, calibration: str) -> JsonObject:
-    """A calibration once it has ended; its phases are said on the way."""
+    """Print the phases of a calibration until it ends, and return it."""
     told = ""
     async for kind, data in events(client, _path(calibration)):
         line = str(data.get("phase", kind.partition(".")[2])).replace("_", " ")
@@ -232,7 +232,7 @@ async def _followed(client: AsyncSextant, calibration: str) -> JsonObject:
 
 
 async def _version(client: AsyncSextant, name: str) -> str:
-    """The version that is meant: one by its id, or the latest of a bank."""
+    """Id of a version, given by its id or as the name of a bank, whose latest version it is."""
     if name.startswith("bkv_"):
         return name
     found = await client.request("GET", path_of("banks", name, "versions", "latest"))

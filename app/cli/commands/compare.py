@@ -1,4 +1,4 @@
-"""`sextant compare`: which of two is better, and how sure that is."""
+"""`sextant compare`: which of two tests or examinees is better, and how certain that is."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from sextant_client import models
 from sextant_client.models import Model
 
 _VERDICTS = {"above": "the first is better", "below": "the second is better"}
-#: Questions that are named; the page of a comparison shows them all.
+#: Questions that are listed; the page of a comparison lists them all.
 _NAMED = 10
 _OPTIONS = {
     "/session_ids/0": "FIRST",
@@ -46,7 +46,7 @@ def command(
         else {"response_set": responses, "examinees": both}
     )
     for session in both if responses is None else ():
-        request("GET", path_of("sessions", session))  # one that is missing is told by its name
+        request("GET", path_of("sessions", session))  # reports a missing session by its id
     found = request("POST", "/v1/comparisons", {"confidence": confidence, **what}, _OPTIONS)
     if not also_json(found):
         return
@@ -66,7 +66,7 @@ def _scores(session: str) -> dict[str, float | None]:
 
 
 def _show_changes(first: dict[str, float | None], second: dict[str, float | None]) -> None:
-    """Questions of both that one answered better."""
+    """Print the questions of both tests that one model answered better than the other."""
     gains = {
         name: score - other
         for name, score in first.items()
@@ -95,7 +95,7 @@ class _Comparison(models.Comparison):
 
 
 def _took(side: _Side) -> str:
-    """What a question of a session took, as far as it is known."""
+    """Cost and time of a question in a session, where they are known."""
     told = [] if side.usd_per_item is None else [f"{dollars(side.usd_per_item)} a question"]
     if side.p50 is not None and side.p95 is not None:
         told.append(f"answers in {took(side.p50)}, 95 % within {took(side.p95)}")

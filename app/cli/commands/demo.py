@@ -1,4 +1,4 @@
-"""`sextant demo`: the whole way once, against a scripted model; nothing to set up."""
+"""`sextant demo`: a whole test against a scripted model, with nothing to set up."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ from app.errors import SextantError
 from app.sandbox import programs
 from sextant_client import AsyncSextant
 
-#: Seconds that the model server may take to come up.
+#: Seconds that the model server may take to start.
 _START_S = 30.0
-#: Questions that a test asks at the most, and the random one beside it in any case.
+#: Most questions of the adaptive test; the random test beside it always asks this many.
 _MOST_ITEMS = 60
-#: Seconds that the model takes for an answer while somebody watches.
+#: Seconds that the model waits before an answer while somebody watches.
 _THINKS_S = 0.15
 
 
@@ -39,7 +39,7 @@ def command(
     ] = None,
 ) -> None:
     """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
-    # People are to see how the intervals narrow; a pipe has no time to lose.
+    # At a terminal, people should see the intervals narrow; a pipe should finish soon.
     latency_s = _THINKS_S if err.is_terminal and not quiet else 0.0
 
     async def measure() -> tuple[JsonObject, str | None]:
@@ -70,7 +70,7 @@ def command(
             async with ended_with_us(client, "sessions", session_id):
                 if quiet:
                     return await watch(client, session_id, quiet=True), None
-                # Of another name: what pages show of the model is what Sextant found.
+                # Another name, so that pages about the model show the result of the adaptive test.
                 other = {**endpoint, "model": "scripted, random questions"}
                 return await _beside_random(client, session_id, {**body, "endpoint": other})
 
@@ -96,7 +96,7 @@ def command(
 async def _beside_random(
     client: AsyncSextant, chosen: str, body: JsonObject
 ) -> tuple[JsonObject, str | None]:
-    """See a session through, beside one of the same model that asks random questions."""
+    """Follow a session to its end, beside one that asks the same model random questions."""
     stopping = {"se": None, "min_items": _MOST_ITEMS, "max_items": _MOST_ITEMS}
     design: JsonObject = {"preset": "ability", "selection": {"criterion": "random"}}
     made = await client.request(
@@ -109,20 +109,20 @@ async def _beside_random(
 
 
 def _started_as() -> str:
-    """How to call this very program again."""
+    """The command line that starts this program again."""
     place = Path(sys.prefix)
     if place == Path.cwd() / ".venv":
         return "uv run --no-dev --extra embedded sextant"
-    if "archive-v0" in place.parts:  # of uv's cache
+    if "archive-v0" in place.parts:  # in uv's cache: started by uvx
         return "uvx --from '.[embedded]' sextant"
     return "sextant"
 
 
 @contextlib.asynccontextmanager
 async def scripted_model(theta: float, seed: int, *, latency_s: float = 0.0) -> AsyncIterator[str]:
-    """A scripted OpenAI-compatible model server as a second process; yields its base URL.
+    """Run a scripted OpenAI-compatible model server as a second process; yields its base URL.
 
-    It ends with its standard input, so it cannot outlive this process, however that ends.
+    The process ends when its standard input closes, so it never outlives this one.
     """
     arguments = ("--port", "0", "--theta", str(theta), "--seed", str(seed))
     async with programs.running(

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 
 class Command(TyperCommand):
-    """Leaves its arguments, `--help` among them, to the model server's own parser."""
+    """Passes its arguments, with `--help`, on to the model server's own parser."""
 
     @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`sextant endpoints`: models that can be called, under names."""
+"""`sextant endpoints`: save, list, show, probe and delete endpoints."""
 
 from datetime import datetime
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`sextant gate`: may this model go out? The answer is the exit code.
+"""`sextant gate`: decide whether a model may be released; the exit code is the decision.
 
 | exit code | meaning |
 |---|---|
@@ -9,7 +9,7 @@
 | 70 | a fault of Sextant itself |
 | 130 | interrupted |
 
-No other command uses 64: 2, which means wrong input elsewhere, is taken here.
+No other command uses 64. Elsewhere wrong input gives 2, which here means inconclusive.
 """
 
 import re
@@ -44,23 +44,23 @@ from app.cli.terminal.tables import show_facts
 from app.cli.terminal.watch import announce, further, report, watch
 from app.errors import InvalidInputError, SextantError
 
-#: As in sysexits.h: wrong usage, and a fault of the program itself.
+#: Exit codes of sysexits.h: wrong usage, and a fault of the program itself.
 USAGE, SOFTWARE = 64, 70
-#: Fields of a gate by the options that set them.
+#: Field of a gate -> the option that sets it.
 _OPTIONS = {
     **{f"/session{field}": option for field, option in OF_SESSION.items()},
     "/session_id": "--session",
     **alike("threshold", "baseline", "tolerance", "metric", "tag", "direction", "confidence"),
     "/stopping": "--extend-to",
 }
-#: Metric, direction, confidence and kind, where nothing is said.
+#: Defaults of metric, direction, confidence and kind.
 _USUAL = ("score", "above", 0.95, "openai_chat")
-#: No result is no 2: pipelines let what is inconclusive pass, and must not let a broken run.
+#: An error is not 2: pipelines may let an inconclusive gate pass, but never a broken run.
 EXIT_CODES = {"go": 0, "no_go": 1, "error": 1, "inconclusive": 2}
 
 
 class Command(TyperCommand):
-    """The command, with exit codes of its own where click and Python would use 1 or 2."""
+    """A command whose exit codes replace the 1 and 2 of click and Python."""
 
     @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -69,7 +69,7 @@ class Command(TyperCommand):
         except typer.Exit:  # --help
             raise
         except Exception as error:
-            error.exit_code = USAGE  # type: ignore[attr-defined]  # click exits with it
+            error.exit_code = USAGE  # type: ignore[attr-defined]  # click exits with this code
             raise
 
     @override
@@ -78,7 +78,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort):
             raise
-        except Exception as error:  # noqa: BLE001  (Python's own exit code would say: no go)
+        except Exception as error:  # noqa: BLE001  (Python's exit code 1 would mean no go)
             err.print(f"Error: {type(error).__name__}: {error}", style="red")
             raise typer.Exit(SOFTWARE) from None
 
@@ -215,7 +215,7 @@ def command(
             prediction=given(method=prediction),
             stopping=given(se=se_target, score_margin=share_of(margin), max_items=max_items),
         )
-        # What is wrong with it the server says, in the words of the options.
+        # Not validated here: the server reports faults, and names the options that cause them.
         rules = Policy.model_construct(
             endpoint=endpoint or "",
             model=model,
@@ -285,10 +285,10 @@ def command(
 
 
 def _fields_of(policy: Path) -> dict[str, str]:
-    """Fields of a gate by what a policy calls them."""
+    """Field of a gate -> its name in a policy file."""
     names = {}
     for field in _OPTIONS:
-        own = re.sub("^/session/(?=bank|budget|endpoint)", "/", field)  # stand at a policy's top
+        own = re.sub("^/session/(?=bank|budget|endpoint)", "/", field)  # top level of a policy
         names[field] = f"{own[1:].replace('/', '.')} in {policy}"
     return names
 

@@ -1,4 +1,4 @@
-"""`sextant gates`: decisions that were made."""
+"""`sextant gates`: list and show past decisions."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`sextant keys`: who may call the API, and the key that encrypts secrets at rest."""
+"""`sextant keys`: manage API keys, and rotate the key that encrypts secrets at rest."""
 
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -132,7 +132,7 @@ def rotate_secret() -> None:
     With SEXTANT_SECRET_KEY=NEW,OLD everything is encrypted with NEW. Without it the key file in
     the data directory gets a new key first. What no key opens is listed and left as it is.
     """
-    # Whoever only talks to a server need not wait until all this is loaded.
+    # Imported late: commands that only talk to a server need not wait for these modules.
     from app.cli.terminal.runtime import on_database
     from app.services.secret_keys import SecretKeys
     from app.settings import Settings

@@ -1,4 +1,4 @@
-"""`sextant leaderboard`: the results on a bank."""
+"""`sextant leaderboard`: the latest results on a bank."""
 
 from datetime import datetime
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""`sextant login` and `logout`: remember a server and the key for it, and forget them."""
+"""`sextant login` and `logout`: save a server and the key for it, and remove them."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""`sextant migrate`: the tables as this version needs them."""
+"""`sextant migrate`: bring the database schema to this version."""
 
 from app.cli.terminal.console import fail_clearly, out
 from app.settings import Settings

@@ -1,4 +1,4 @@
-"""`sextant open`: the page of something in a browser."""
+"""`sextant open`: open the page of a resource in a browser."""
 
 import sys
 from typing import Annotated
@@ -10,7 +10,7 @@ from app.cli.servers.options import AskServerOption
 from app.cli.terminal.console import err, fail_clearly, out
 from app.errors import InvalidInputError
 
-#: Beginnings of ids, and where their pages are.
+#: Prefix of an id -> path of the resource's page.
 _PAGES = {
     "ses": "sessions",
     "end": "endpoints",

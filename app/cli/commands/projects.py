@@ -1,4 +1,4 @@
-"""`sextant projects`: whose banks, endpoints, sessions and all else there is."""
+"""`sextant projects`: manage projects, each with its own banks, endpoints and sessions."""
 
 from typing import Annotated
 

@@ -139,7 +139,7 @@ def command(
 
 
 def _named(text: str) -> tuple[str, str | None]:
-    """URL and model, or the name of a saved endpoint."""
+    """Split URL and model; a saved endpoint has no model."""
     url, _, model = text.strip().partition(" ")
     if not is_url(text):
         return text, None
@@ -151,7 +151,7 @@ def _named(text: str) -> tuple[str, str | None]:
 
 
 def _options(n_endpoints: int) -> dict[str, str]:
-    """Fields of a ranking by the options that set them."""
+    """Field of a ranking -> the option that sets it."""
     shared = ("stopping", "pretest", "unparsed_policy", "prompt", "repeats", "cache", "endpoint")
     own = {
         field: option
@@ -182,7 +182,7 @@ class _Entry(Ranked, Scored):
 
 
 class _Event(Model):
-    """What an event tells: some that of a step, some the order."""
+    """Data of an event; some hold a step, others the order."""
 
     order: list[_Entry] | None = None
     items: int = at("progress", "items", default=0)
@@ -198,14 +198,14 @@ class _Ranking(Model):
 
 
 class _Board:
-    """What the events have told so far."""
+    """State of a ranking, as its events report it."""
 
     def __init__(self) -> None:
         self._order: list[_Entry] | None = None
         self._items = 0
 
     def take(self, _: str, data: JsonObject) -> str | None:
-        """Take in one event; returns a line now and then."""
+        """Apply one event; now and then returns a line for terminals that cannot redraw."""
         event = _Event.model_validate(data)
         self._order = self._order if event.order is None else event.order
         if event.items < self._items + _EVERY:
@@ -218,11 +218,11 @@ class _Board:
 
 
 def _leading(order: Sequence[_Entry]) -> str:
-    """Who leads whom; who has no ability yet leads nobody."""
+    """Say which endpoints lead which; an endpoint without an ability yet leads none."""
     return " > ".join(one.model for one in order if one.theta is not None) or "no result yet"
 
 
-#: Items between two lines of progress where a table cannot be redrawn.
+#: Items between two lines of progress, where a table cannot be redrawn.
 _EVERY = 10
 
 

@@ -1,4 +1,4 @@
-"""`sextant response-sets`: bring recorded answers in and look at them."""
+"""`sextant response-sets`: import recorded answers and look at them."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from app.exchange.results.recorded import SourceFile
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
-#: Fields of imports and collections by the options that set them.
+#: Field of an import or a collection -> the option that sets it.
 _OPTIONS = {
     "/name": "NAME",
     "/files": "--from",
@@ -34,7 +34,7 @@ _OPTIONS = {
     "/unparsed_policy": "--unparsed",
     **alike("format", "examinee", "no_answer", "score_range", "bank", "version", "since"),
 }
-#: Names and places that are printed before the rest is only counted.
+#: Names and places that are printed; the rest is only counted.
 _SHOWN = 5
 _REASONS = {
     "taken_before": "taken before",
@@ -77,7 +77,7 @@ class _WholeSet(_Set):
 
 
 class _Added(Model):
-    """What came into a set; outcomes by how much each became more."""
+    """Answers added to a set: by outcome, how many more there are now."""
 
     response_set: _Set
     accepted: int
@@ -163,7 +163,7 @@ def import_answers(
         dry_run=dry_run or None,
     )
     if here:
-        # Files of any size come in where the database is; whoever sends them needs none of this.
+        # Reads files of any size next to the database; sending files to a server needs none of it.
         from app.cli.bank import local_imports
 
         _show_report(local_imports.import_answers(name, files, body, _OPTIONS))
@@ -285,7 +285,7 @@ def delete(
 
 
 def _sent(file: SourceFile) -> dict[str, str]:
-    """A file as an import takes it."""
+    """A file as a field of an import's request body."""
     with file.open() as stream:
         return {"name": str(file.path), "content_base64": b64encode(stream.read()).decode()}
 
@@ -325,7 +325,7 @@ def _show_size(found: _Set) -> None:
 
 
 def _counts(outcomes: Mapping[str, int]) -> str:
-    """Answers by outcome. A scored answer takes the place of an older one without a score."""
+    """Format answers by outcome; a scored answer replaces an older one without a score."""
     come = [f"{count} {outcome}" for outcome, count in outcomes.items() if count > 0]
     gone = [f"{-count} {outcome}" for outcome, count in outcomes.items() if count < 0]
     replaced = [f"in place of {' and '.join(gone)}"] if gone else []

@@ -19,7 +19,7 @@ from app.cli.terminal.replies import failure_of
 from app.cli.terminal.watch import announce, report, watch
 from app.items import Json
 
-#: Fields of a session by the options that set them.
+#: Field of a session -> the option that sets it.
 OPTIONS = {
     **{f"/endpoint{field}": option for field, option in OF_ENDPOINT.items()},
     **alike("bank", "preset", "concurrency", "repeats", "cache", "seed"),
@@ -41,7 +41,7 @@ OPTIONS = {
 }
 
 
-#: Options that `--help` leaves to `--help-all`, by panel.
+#: Panel -> options that only `--help-all` shows.
 _PANELS = {
     "Design": "preset selector prediction se_target min_items pretest repeats seed",
     "Budget": "budget_tokens budget_seconds price_input price_output",
@@ -53,7 +53,7 @@ _ALL = "--help-all"
 
 
 class Command(TyperCommand):
-    """The command, whose `--help` shows the options that people use first."""
+    """A command whose `--help` shows only the options that people use first."""
 
     @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -197,7 +197,7 @@ def command(
                 found = f"{at.url}/sessions/{session['id']}"
             err.print(f"As a page: {found}", style="dim", soft_wrap=True)
     if session["status"] != "completed":
-        # Why it ended, with the last failure; of one that could not be run, that failure alone.
+        # Why the test ended, with the last failure; a test that could not run has only its failure.
         told = session["stop_detail"] or failure_of(session) or session["status"]
         err.say(f"Error: {told}", style="red")
         raise typer.Exit(FAILED)

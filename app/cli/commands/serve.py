@@ -16,13 +16,13 @@ from app.settings import Settings
 
 
 def key_command(settings: Settings) -> str:
-    """What makes a key for this server, typed into another shell of this machine."""
+    """Command line that makes a key for this server, to type in another shell on this machine."""
     where = ""
     if settings.database_url is not None:
-        where = "DATABASE_URL=... "  # its password is not shown: it is this server's
+        where = "DATABASE_URL=... "  # not shown in full: it holds this server's password
     elif "data_dir" in settings.model_fields_set:
         where = f"SEXTANT_DATA_DIR={shlex.quote(str(settings.data_dir))} "
-    # Else commands speak to the server of the login.
+    # Without the option, commands would speak to the server of the login.
     local = " --server local" if kept_login() else ""
     return f"{where}sextant keys create NAME{local}"
 

@@ -1,4 +1,4 @@
-"""`sextant sessions`: tests that run, or ran."""
+"""`sextant sessions`: running and ended tests."""
 
 import json as json_text
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ EndedId = Annotated[str, typer.Argument(help="Id of an ended session.")]
 
 #: Changed answers that are printed; `--json` has all of them.
 _ROWS = 30
-#: Of an answer without a score, what became of it.
+#: Outcomes that `--unparsed` selects.
 _UNPARSED = ("unparsed", "truncated")
 
 
@@ -280,11 +280,11 @@ def extend(
             known = Session.model_validate(await client.request("GET", path))
             before = known.stopping
             goals = ("se_target", "score_margin")
-            # A goal that was reached would end it at once; one that was not still holds.
+            # A goal that was reached would end the new session at once; a missed goal still holds.
             is_over = margin is not None or known.stop_reason in goals
             old = {"se": None, "score_margin": None} if is_over else {}
             stopping = {**before.model_dump(exclude_unset=True), **old, **told}
-            if max_items is not None:  # what was said counts for more than what came along
+            if max_items is not None:  # overrides the earlier minimum
                 stopping["min_items"] = min(before.min_items or 0, max_items)
             body = {"stopping": stopping}
             new = str((await client.request("POST", f"{path}:extend", json=body))["id"])
@@ -334,7 +334,7 @@ def _object(text: str | None) -> JsonObject | None:
 
 
 class _Rescored(Session):
-    """A session of answers that were scored again; nothing is known before it has."""
+    """A session whose answers are scored again; the fields are None until that is done."""
 
     answers: int | None = at("rescore", "answers", default=None)
     changed: int | None = at("rescore", "changed", default=None)

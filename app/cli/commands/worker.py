@@ -1,4 +1,4 @@
-"""`sextant worker`: one more worker on the same database, here or on another machine."""
+"""`sextant worker`: another worker on the same database, on this or another machine."""
 
 import contextlib
 
@@ -22,7 +22,7 @@ def command() -> None:
     """
     settings = Settings()
     configure_logging(settings)
-    # On a machine shared with the API, people who look at a session come first.
+    # On a machine shared with the API, requests of people come before the work on sessions.
     give_way(_NICENESS)
 
     async def serve() -> None:

@@ -1,1 +1,1 @@
-"""Gates of a release: rules, what decides them, and how the outcome is told."""
+"""Release gates: rules, the tests that decide them, and reports of the outcome."""

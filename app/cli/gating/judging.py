@@ -1,4 +1,4 @@
-"""Tests that decide the rules of a policy: one a bank, extended while a rule is open."""
+"""Tests that decide the rules of a policy: one test a bank, extended while a rule is open."""
 
 import hashlib
 import json
@@ -15,23 +15,23 @@ from app.cli.terminal.watch import LONGER, NO_MORE
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant, models
 
-#: Waits for a test's end, shows it meanwhile, and returns it as it ended.
+#: Waits until a test ends, shows its progress, and returns the ended session.
 Watch = Callable[[JsonObject], Awaitable[JsonObject]]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
 _OPEN = "inconclusive"
 
 
 class Gate(models.Gate):
-    """A session held against a threshold or a baseline."""
+    """A session compared with a threshold or a baseline."""
 
     tag: str | None
     created_at: datetime
 
     @property
     def result(self) -> str:
-        """What came out.
+        """Outcome of the gate.
 
-        `go`, `no_go`, `inconclusive`, `pending`, or `error`: there is no result that could decide.
+        One of `go`, `no_go`, `inconclusive`, `pending`, or `error`, where no result could decide.
         """
         if self.outcome is None:
             return self.status
@@ -40,13 +40,13 @@ class Gate(models.Gate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A rule, and what came out.
+    """A rule and its outcome.
 
     Attributes:
-        told: The gate as the API gives it.
-        gate: The same as it is read.
-        session: Of the gate.
-        reused: The session was begun by an earlier run for the same commit.
+        told: The gate as a reply of the API.
+        gate: The same gate, parsed.
+        session: Session of the gate.
+        reused: Whether an earlier run began the session for the same commit.
     """
 
     rule: Rule
@@ -57,7 +57,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """As `Gate.result` of an ended test."""
+        """Outcome of the gate; never `pending`, since the test has ended."""
         return self.gate.result
 
 
@@ -66,9 +66,9 @@ class Judge:
     """Decides a policy on one server.
 
     Attributes:
-        asked: `endpoint` or `endpoint_id`, as sessions take it.
-        commit: What is tested: the tests of a policy are taken once a commit. None tests anew.
-        watch: See `Watch`.
+        asked: `endpoint` or `endpoint_id`, as in the body of a session.
+        commit: The tested commit; tests of a policy run once a commit. None always tests again.
+        watch: Called to wait for the end of a test.
     """
 
     client: AsyncSextant
@@ -78,7 +78,7 @@ class Judge:
     watch: Watch
 
     async def decide(self) -> list[Verdict]:
-        """All rules, in their order."""
+        """Verdicts on all rules, in the order of the policy."""
         found: dict[str, Verdict] = {}
         spent: dict[str, float] = {"usd": 0.0, "tokens": 0}
         for bank in dict.fromkeys(rule.bank for rule in self.policy.rules):
@@ -96,8 +96,8 @@ class Judge:
         metadata = self._metadata()
         if self.commit and (known := await self._known(bank, metadata)) is not None:
             return [replace(one, reused=True) for one in await self.by(known, rules)]
-        # A test against a baseline is asked as that was, which serves the others; one for a
-        # threshold on theta ends as soon as that one is decided.
+        # A test for a baseline asks as the baseline's session did, which suits the other rules. A
+        # test for a threshold on theta would end as soon as this one rule is decided.
         first = min(rules, key=lambda rule: (rule.baseline is None, rule.metric == "theta"))
         left = self.policy.budget.left(spent)
         if not all(left.values()):
@@ -119,12 +119,12 @@ class Judge:
         rules: Sequence[Rule],
         made: Mapping[str, str] = MappingProxyType({}),
     ) -> list[Verdict]:
-        """The rules by a session, and by what goes on from it while one of them is open.
+        """Verdicts on the rules by a session, which is extended while one of them is open.
 
         Args:
-            session: As the API gives it; what goes on is waited for.
-            rules: Of its bank.
-            made: Name of a rule -> id of its gate on the session, where there is one.
+            session: The session as a reply of the API; extensions are awaited.
+            rules: Rules for the bank of the session.
+            made: Name of a rule -> id of its gate on the session, where this gate exists already.
         """
         while True:
             if session["status"] not in _ENDED:
@@ -163,7 +163,7 @@ class Judge:
         )
 
     async def _known(self, bank: str, metadata: dict[str, str]) -> JsonObject | None:
-        """The newest test of this commit under this policy; None where it is the first."""
+        """The newest test of this commit under this policy; None where there is none to reuse."""
         found = await self._read(path_of("banks", bank))
         told = {f"metadata.{name}": value for name, value in metadata.items()}
         params = {"bank_id": str(found["id"]), **told}
@@ -171,7 +171,7 @@ class Judge:
         return tests[0] if tests and tests[0]["status"] not in ("failed", "cancelled") else None
 
     def _metadata(self) -> dict[str, str]:
-        """What the tests of a commit under a policy are found by."""
+        """Metadata by which a later run finds the tests of this commit and policy."""
         if self.commit is None:
             return {}
         said = json.dumps(self.policy.model_dump(mode="json"), sort_keys=True)
@@ -185,6 +185,6 @@ class Judge:
 
 
 def outcome_of(verdicts: Sequence[Verdict]) -> str:
-    """Of the release: by what it must hold."""
+    """Outcome of the release, which depends only on the rules that it must hold."""
     must = {one.outcome for one in verdicts if one.rule.tier == "must"}
     return next((outcome for outcome in ("no_go", "error", _OPEN) if outcome in must), "go")

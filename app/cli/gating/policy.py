@@ -1,4 +1,4 @@
-"""What a release must and should hold, as a file says it."""
+"""Policy files: the rules that a release must or should hold."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from app.errors import InvalidInputError
 from app.items import Json
 from app.records.gates import GateSpec
 
-#: Characters of a policy: some rules, and not a bank.
+#: Most characters of a policy file, which holds a few rules and no bank.
 _LONGEST = 100_000
 
 
@@ -24,7 +24,7 @@ class Rule(_Part):
     """One gate.
 
     Attributes:
-        tier: A release goes by what it must hold; what it should is told.
+        tier: `must` decides the release; `should` is only reported.
         tolerance: Points of a score, or logits of theta.
     """
 
@@ -42,15 +42,15 @@ class Rule(_Part):
     @model_validator(mode="after")
     def _one_mark(self) -> Self:
         self.require_mark()
-        # Before a test is paid for whose result it cannot be held against.
+        # Checked here, before anybody pays for a test that this rule cannot use.
         GateSpec(metric=self.metric, tag=self.tag, threshold=self.threshold or 0.0)
         return self
 
     def require_mark(self, dashes: str = "") -> None:
-        """Refuse a rule without one mark, and a tolerance on the score that is a share.
+        """Refuse a rule unless it has a threshold, or a baseline and a tolerance in points.
 
         Args:
-            dashes: Before the names, where they are options.
+            dashes: Prefix of the names where they are options.
         """
         threshold, baseline, tolerance = (
             f"{dashes}{name}" for name in ("threshold", "baseline", "tolerance")
@@ -68,7 +68,7 @@ class Rule(_Part):
             share_of(self.tolerance, tolerance)
 
     def body(self) -> dict[str, Json]:
-        """The gate as the API takes it, but for its session."""
+        """The gate as a request body, without its session."""
         said: dict[str, Json] = self.model_dump(exclude={"name", "bank", "tier"}, exclude_none=True)
         if self.metric == "score" and self.tolerance is not None:
             said["tolerance"] = share_of(self.tolerance)
@@ -76,27 +76,27 @@ class Rule(_Part):
 
 
 class Budget(_Part):
-    """What all tests of a policy may take together; None is without end."""
+    """Limits on all tests of a policy together; None means no limit."""
 
     usd: Annotated[float, Field(gt=0)] | None = None
     tokens: Annotated[int, Field(gt=0)] | None = None
 
     def left(self, spent: Mapping[str, float]) -> dict[str, float]:
-        """What is left of it, by what was spent; a limit that is used up is 0."""
+        """Remaining budget after `spent`; a limit that is used up is 0."""
         limits = self.model_dump(exclude_none=True)
         return {name: max(limit - spent[name], 0) for name, limit in limits.items()}
 
 
 class Policy(_Part):
-    """Which model is held against what; all rules of a bank are decided by one test.
+    """Rules for one model; a single test decides all rules of a bank.
 
     Attributes:
         endpoint: Base URL of the model's API, or a saved endpoint by name or id.
-        model: Of a URL.
-        kind: Of API, of a URL.
-        session: What else the tests are asked with, as `POST /v1/sessions` takes it.
-        extend_to: Questions up to which a test goes on while a rule is open; None ends it as it
-            ends.
+        model: Name of the model, where `endpoint` is a URL.
+        kind: Kind of API, where `endpoint` is a URL.
+        session: Further settings of the tests, as in the body of `POST /v1/sessions`.
+        extend_to: Number of questions up to which an open rule extends the test; None never
+            extends it.
     """
 
     endpoint: str
@@ -119,10 +119,10 @@ class Policy(_Part):
 
 
 def read_policy(path: Path) -> Policy:
-    """A policy from a YAML file.
+    """Read a policy from a YAML file.
 
     Raises:
-        InvalidInputError: It cannot be read, or says what makes no sense; tells where.
+        InvalidInputError: The file cannot be read, or a field is invalid; names the place.
     """
     try:
         with path.open(encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""A release's verdicts for people and for pipelines: Markdown and JUnit's XML."""
+"""Reports of a release's verdicts: Markdown for people, JUnit XML for pipelines."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from app.cli.gating.judging import Verdict, outcome_of
 from app.cli.terminal.tables import money
 from app.printable import printable
 
-#: By it the comment of an earlier run is found.
+#: Marker by which a pipeline finds the comment of an earlier run.
 COMMENT = "<!-- sextant gate -->"
 _SIGNS = {"go": "✅ go", "no_go": "❌ no go", "inconclusive": "❔ inconclusive", "error": "⚠️ error"}
 
 
 def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
-    """One comment; what is empty begins with the release's outcome.
+    """A Markdown comment that begins with the outcome of the release.
 
     Args:
         verdicts: At least one.
-        server: Address that sessions are linked at; None where they have none.
+        server: Address that links to sessions begin with; None writes no links.
     """
     lines = [
         COMMENT,
@@ -45,9 +45,9 @@ def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
 
 
 def junit(verdicts: Sequence[Verdict]) -> bytes:
-    """A suite of one test a rule: no go is a failure, an open one an error, a should is skipped.
+    """A test suite with one test a rule; the type of a failure or error is the rule's outcome.
 
-    One without a result is an error of the type `error`.
+    No go is a failure, an open rule or one without a result an error, a missed `should` skipped.
     """
     kinds = {"no_go": "failure", "inconclusive": "error", "error": "error"}
     must = [one.outcome for one in verdicts if one.rule.tier == "must"]
@@ -79,7 +79,7 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
 
 
 def _cell(text: str) -> str:
-    """In a row of a table, and as text: a name may hold anything."""
+    """Escape text for a cell of a table; a name may hold any character."""
     safe = printable(text).replace("\n", " ")
     for sign in "\\`*_{}[]<>|@":
         safe = safe.replace(sign, f"\\{sign}")

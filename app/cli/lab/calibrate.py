@@ -1,4 +1,4 @@
-"""`sextant calibrate`: item parameters from recorded answers, no database."""
+"""`sextant calibrate`: estimate item parameters from recorded answers, without a database."""
 
 import gzip
 import resource
@@ -36,7 +36,7 @@ from app.printable import percent
 from app.records.fields import finite
 from app.reports.version.words import shift_words
 
-#: Figures of a report card that the screen shows.
+#: Figures of the report card that the screen shows.
 _CARD = (
     ("items", "items_mean"),
     ("theta MAE", "theta_mae"),
@@ -292,7 +292,7 @@ def _show_fit(screen: Console, fitted: Fitted) -> None:
 
 
 def _show_card(screen: Console, fitted: Fitted) -> None:
-    """Tests of held-out examinees, and of such that are unlike those learned from."""
+    """Print the tests of held-out examinees, and of those unlike the calibration sample."""
     card, columns = fitted.figures["report_card"], [heading for heading, _ in _CARD]
     title = f"Tests of {card['n_examinees']} examinees on banks calibrated without them"
     table = Table("design", *columns, title=title)

@@ -1,4 +1,4 @@
-"""`sextant compose`: the best fixed short form of a benchmark, for who cannot test adaptively."""
+"""`sextant compose`: the best fixed short form of a benchmark, where adaptive tests do not fit."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,13 +30,13 @@ from app.printable import percent
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
-#: Lengths of the form whose error is shown.
+#: Numbers of items at which the form's error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)
 _OPTIONS = {**alike("items", "target", "ask"), "/costs": "--item-costs"}
 
 
 class _Made(NamedTuple):
-    """A form of these items, what it was made from, and errors of forms by number of items."""
+    """A form with the keys of its items, its source, and errors by number of items."""
 
     form: ShortForm
     keys: list[str]
@@ -202,7 +202,7 @@ def _stored(
         ),
         keys=[item.key for item in found.items],
         source={"bank_version_id": found.bank_version_id},
-        errors={},  # they are not told
+        errors={},  # the API does not report them
     )
 
 

@@ -1,4 +1,4 @@
-"""`sextant estimate`: thetas of recorded answers, no database."""
+"""`sextant estimate`: theta and score from recorded answers, without a database."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -87,7 +87,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One examinee; what is not finite is None."""
+    """Result for one examinee; None stands for a number that is not finite."""
 
     examinee: str
     theta: float | None
@@ -107,14 +107,14 @@ def estimate_rows(
     estimator: GridEstimator,
     predictor: PIrt = PREDICTORS["p-irt"],
 ) -> list[Row]:
-    """One row an examinee, in their order.
+    """Estimate one row for each examinee, in the order of `examinees`.
 
     Args:
-        bank: The items, all of which are used.
-        scores: Shape (n_examinees, bank.n_items), NaN where not answered.
-        examinees: Names of the rows.
-        estimator: How to estimate.
-        predictor: How to predict accuracy.
+        bank: The bank; all its items are used.
+        scores: Scores, shape (n_examinees, bank.n_items), NaN where not answered.
+        examinees: Names of the examinees.
+        estimator: Estimator of theta.
+        predictor: Predictor of the score.
     """
     rows: dict[int, Row] = {}
     for block in estimate_many(bank, scores, estimator):

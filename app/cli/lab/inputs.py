@@ -1,4 +1,4 @@
-"""The files that the offline commands read."""
+"""Load the files of the offline commands."""
 
 import csv
 import io
@@ -67,11 +67,11 @@ def score_scale(scale: tuple[float, float] | None, *, lower_is_better: bool) -> 
 
 
 def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
-    """The scores in a response file, from 0, the worst, to 1, the best.
+    """Load the scores of a response file, mapped to 0 (worst) to 1 (best).
 
     Raises:
-        InvalidInputError: The file cannot be opened, or is not what it should be; a score off the
-            scale is named with row and column.
+        InvalidInputError: The file cannot be opened or has the wrong form, or a score lies outside
+            the scale; the message names its row and column.
     """
     table = load_responses(path, score_range=(scale.lo, scale.hi))
     unit = scale.unit(table.scores, table.examinees, table.items)
@@ -79,33 +79,32 @@ def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
 
 
 def rows_of(table: ResponseTable, rows: Iterable[int]) -> ResponseTable:
-    """Some of the examinees."""
+    """The table of these rows alone."""
     rows = list(rows)
     names = tuple(table.examinees[row] for row in rows)
     return ResponseTable(names, table.items, table.scores[rows])
 
 
 def without(table: ResponseTable, names: Iterable[str]) -> ResponseTable:
-    """All but these examinees."""
+    """The table without the examinees of these names."""
     out = set(names)
     return rows_of(table, [row for row, name in enumerate(table.examinees) if name not in out])
 
 
 def note(text: str) -> None:
-    """Say what is otherwise than one may think."""
+    """Print a note on something that a user may not expect."""
     err.print(f"Note: {text}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownBank:
-    """A bank with what its file knows of it beside parameters.
+    """A bank, with what its file holds beside the parameters.
 
     Attributes:
-        bank: The parameters.
-        knowledge: As a bank version keeps it; None in a file of parameters alone.
-        active: Which items may be asked, shape (n_items,); None leaves it to the design.
-        reference_abilities: Quantiles of the thetas of the models it was calibrated on; empty where
-            the file does not tell them.
+        bank: The item parameters.
+        knowledge: Knowledge of the bank version; None for a file of parameters alone.
+        active: Mask of the items that may be asked, shape (n_items,); None leaves it to the design.
+        reference_abilities: Quantiles of the reference models' thetas; empty if the file has none.
     """
 
     bank: ItemBank
@@ -118,7 +117,7 @@ class KnownBank:
         """Read a bundle or a parameter file.
 
         Raises:
-            InvalidInputError: The file cannot be opened, or is not what it should be.
+            InvalidInputError: The file cannot be opened, or has the wrong form.
         """
         if not path.exists():
             raise InvalidInputError(
@@ -150,7 +149,7 @@ class KnownBank:
         return known
 
     def test(self, design: Design) -> AdaptiveTest:
-        """The test of a design, as sessions take it.
+        """Build the test of a design as a session builds it.
 
         Raises:
             InvalidInputError: The design cannot be built on this bank.
@@ -166,10 +165,10 @@ class KnownBank:
 
 
 def load_bank(path: Path, *, several: bool = False) -> ItemBank:
-    """The bank in a bundle or a parameter file, of one ability unless `several` may be.
+    """Load a bank from a bundle or a parameter file; `several` allows several abilities.
 
     Raises:
-        InvalidInputError: The file cannot be opened, or is not what it should be.
+        InvalidInputError: The file cannot be opened, or has the wrong form.
     """
     bank = KnownBank.load(path).bank
     if bank.abilities is not None and not several:
@@ -184,10 +183,10 @@ def load_bank(path: Path, *, several: bool = False) -> ItemBank:
 def load_responses(
     path: Path, *, score_range: tuple[float, float] | None = SCORE_RANGE
 ) -> ResponseTable:
-    """The scores in a response file, within `score_range` (None takes any number).
+    """Load the scores of a response file; `score_range` limits them, None allows any number.
 
     Raises:
-        InvalidInputError: The file cannot be opened, or is not what it should be.
+        InvalidInputError: The file cannot be opened, or has the wrong form.
     """
     from app.exchange.responses import read_responses
 
@@ -199,13 +198,13 @@ def load_responses(
 
 
 def load_numbers(path: Path, expected: str, column: str, examinees: Sequence[str]) -> FloatArray:
-    """One number of each examinee from a CSV file with a first column of examinees.
+    """Load one number for each examinee from a CSV file whose first column names examinees.
 
     Args:
         path: The file.
-        expected: What a fault says of a path that cannot be read.
-        column: The column whose name begins so.
-        examinees: Whose numbers, in this order.
+        expected: Text of the error for a path that cannot be read.
+        column: The number's column is the one whose name begins with this.
+        examinees: Names of the examinees, in the order of the result.
 
     Raises:
         InvalidInputError: The file cannot be opened.

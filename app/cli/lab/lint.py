@@ -1,4 +1,4 @@
-"""`sextant lint`: what is wrong with the parameters of a bank file."""
+"""`sextant lint`: check the parameters of a bank file."""
 
 from collections import Counter
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`sextant rank-simulate`: rank models by their recorded answers, before any call is paid."""
+"""`sextant rank-simulate`: rank models by recorded answers before paying for any call."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -103,7 +103,7 @@ def command(
     correction = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
     test = design.build(field.bank, correction=correction)
     ranking = Ranking(
-        # Nobody is asked what there is no score of.
+        # No model is asked an item that it has no recorded score of.
         tests=tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in field.scores),
         rules=rules,
         budget=RankingBudget(
@@ -121,7 +121,7 @@ def command(
 def _costs(
     path: Path | None, names: tuple[str, ...], budget_usd: float | None, min_items: int
 ) -> tuple[float, ...]:
-    """Of an item of each model; none where no file gives them."""
+    """Cost of an item for each model; an empty tuple where no file gives costs."""
     if path is None:
         return ()
     costs = load_numbers(path, "--costs: expected a CSV file", "cost", names)
@@ -136,16 +136,16 @@ def _costs(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Who is ranked, on what.
+    """The models to rank, and the bank to rank them on.
 
     Attributes:
-        names: Of the models.
+        names: Names of the models.
         others: Scores of the other models, in [0, 1].
-        bank: Calibrated from them.
-        scores: Of the models on the bank's items, in [0, 1]; NaN where there is none.
-        means: Of all recorded scores of each model, as they are, 0 and 1 being the ends of the
-            scale: the order to be found.
-        n_recorded: Number of those scores.
+        bank: Items calibrated from the other models.
+        scores: Scores of the ranked models on the bank's items, in [0, 1]; NaN where missing.
+        means: Mean of all recorded scores of each model, which gives the true order. The scale
+            runs from 0 to 1; scores beyond its ends count as they are.
+        n_recorded: Number of recorded scores of the ranked models.
     """
 
     names: tuple[str, ...]
@@ -167,7 +167,7 @@ class Field:
         """Read both files and calibrate the items."""
         ranked = recorded = load_responses(responses, score_range=None)
         trained = load_responses(train, score_range=None)
-        others = without(trained, ranked.examinees)  # who is ranked is not calibrated from
+        others = without(trained, ranked.examinees)  # ranked models stay out of the calibration
         if n_ranked := trained.n_examinees - others.n_examinees:
             note(f"{n_ranked} models of --train are ranked: not used there.")
         if others.n_examinees < 2:
@@ -201,12 +201,12 @@ class Field:
         )
 
 
-#: Share of scores beyond those of the training models from which on the scale is another one.
+#: Largest share of scores outside the training range; a larger share means a different scale.
 _MOST_BEYOND = 0.2
 
 
 def _held_within(table: ResponseTable, scale: tuple[float, float], name: str) -> ResponseTable:
-    """Scores that lie beyond those of the training models count as their lowest and highest."""
+    """Clip scores to the range of the training models' scores."""
     lo, hi = scale
     beyond = int(np.count_nonzero((table.scores < lo) | (table.scores > hi)))
     if beyond > _MOST_BEYOND * table.n_answers:
@@ -223,7 +223,7 @@ def _held_within(table: ResponseTable, scale: tuple[float, float], name: str) ->
 
 
 def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> ResponseTable:
-    """Scores from 0 to 1."""
+    """Map scores from the scale to 0 to 1."""
     lo, hi = scale
     if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
         raise InvalidInputError(
@@ -243,7 +243,7 @@ def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> Resp
 def _report(
     field: Field, ranking: Ranking, state: RankingState, stop: Stop, screen: Console
 ) -> JsonObject:
-    """Show what came out; returns it as JSON."""
+    """Print the ranking, and return it as JSON."""
     found = ranking.ranks(state)
     order: list[JsonObject] = []
     names, costs = field.names, ranking.costs or (1.0,) * len(field.names)

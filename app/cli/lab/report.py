@@ -1,4 +1,4 @@
-"""`sextant report`: one HTML page that tells what a bank can do and what is wrong with it."""
+"""`sextant report`: write one HTML page on what a bank can do and what is wrong with it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -48,7 +48,7 @@ def command(
 
 
 def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[bytes, JsonObject]:
-    # Whoever only talks to a server need not wait until all this is loaded.
+    # Imported late: commands that only talk to a server need not wait for these modules.
     from app.cli.lab.inputs import load_bank
     from app.exchange.calibration_file import read_calibration
     from app.reports.version.page import render

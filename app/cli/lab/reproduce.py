@@ -1,4 +1,4 @@
-"""`sextant reproduce`: the tables of a published study, by its method and by default."""
+"""`sextant reproduce`: the tables of a published study, by its method and by the default one."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from app.cli.terminal.console import fail_clearly, write_file, write_json
 from app.reports.charts import line_chart
 from app.reports.rendering import document, fragment
 
-#: Points of a picture; more hide each other.
+#: Most points of a scatter plot; more would hide each other.
 _MOST_POINTS = 400
 
 
@@ -68,7 +68,7 @@ def _text(cell: Cell) -> str:
 
 
 def _page(paper: str, exhibits: Sequence[Exhibit]) -> str:
-    """One HTML page of all tables, with their pictures."""
+    """Render all tables and scatter plots as one HTML page."""
     shown = [
         (
             one,

@@ -1,4 +1,4 @@
-"""`sextant simulate`: try a test design on recorded answers, before any call is paid."""
+"""`sextant simulate`: try a test design on recorded answers before paying for any call."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -47,7 +47,7 @@ from app.items import Json
 from app.printable import percent
 from app.records.fields import finite
 
-#: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
+#: Most `--train` examinees with simulated tests; more hardly change a 95 % quantile.
 MAX_LEARNED_FROM = 400
 #: Figures of a forecast that the screen shows.
 _FORECAST = ("items", "margin", "se", "interval", "tokens", "usd", "seconds")
@@ -268,7 +268,7 @@ def command(
                 records.scores,
                 round(float(np.mean([len(one.items) for one in taken]))),
                 bank=items,
-                # Tasks are what ids begin with.
+                # The shortest prefix of an id names the task.
                 tasks=[min(tags, key=len, default="") for tags in tags_in_ids(items.item_ids)],
                 fixed=listed,
                 seed=seed,
@@ -279,10 +279,10 @@ def command(
 def _forecast(
     known: KnownBank, design: Design, calls: Calls, n_examinees: int, seed: int, json: str | None
 ) -> None:
-    """Simulate examinees; show and write what their tests took.
+    """Simulate examinees; print and write what their tests took.
 
-    They are drawn from the reference models' abilities where the file tells them, else from the
-    design's prior.
+    Their abilities are drawn from those of the reference models if the file has these, else from
+    the design's prior.
     """
     rng = np.random.default_rng(seed)
     if known.reference_abilities and known.bank.abilities is None:
@@ -317,7 +317,7 @@ def _forecast(
 def _report(
     found: Simulated, design: Design, seed: int, json: str | None, simpler: list[Baseline] | None
 ) -> None:
-    """Show tests, and write them."""
+    """Print the simulated tests, and write them as JSON."""
     summary = summarise(found.taken, found.references, found.test)
     each = found.seconds / sum(len(one.items) for one in found.taken)
     screen = console.err if json == "-" else console.out
@@ -353,7 +353,7 @@ def _report(
 
 
 def _records(path: Path, bank: ItemBank, scale: ScoreScale) -> ResponseTable:
-    """Answers to the items of a bank; what cannot be used is left out and said."""
+    """Load answers to the items of a bank; print a note on what is left out."""
     table = load_scores(path, scale)
     aligned = align(table, bank)
     records = ResponseTable(table.examinees, bank.item_ids, aligned.scores)
@@ -373,7 +373,7 @@ def _thetas_in(reference: str, examinees: Sequence[str]) -> FloatArray:
 def _learned(
     bank: ItemBank, others: ResponseTable | None, design: Design, seed: int
 ) -> tuple[LearnedCurves | None, IntervalCorrection | None]:
-    """What other examinees teach of scores and of theta's intervals, if they are enough for it."""
+    """Learn curves and an interval correction from other examinees, if they are enough."""
     if others is None or not others.n_examinees:
         return None, None
     scores, n = others.scores, others.n_examinees
@@ -402,7 +402,7 @@ def _learned(
 def _knowledge(
     correction: IntervalCorrection | None, curves: LearnedCurves | None
 ) -> JsonObject | None:
-    """What was learned, as a bank version keeps it; None where nothing was."""
+    """The learned curves and correction in the form of a bank version; None without either."""
     known: dict[str, Json] = {}
     if correction is not None:
         known["interval_correction"] = correction.to_dict()

@@ -1,4 +1,4 @@
-"""`sextant simulate --selector v-optimal` and its kin: tests of several abilities on records."""
+"""`sextant simulate --selector v-optimal` and its kin: simulate tests of several abilities."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ SELECTORS = tuple(optimality.value for optimality in Optimality)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignOptions:
-    """Options of the command that concern several abilities."""
+    """Options of `sextant simulate` that apply to tests of several abilities."""
 
     train: Path | None
     dimensions: int | None
@@ -54,10 +54,10 @@ class DesignOptions:
         return by_scores or any(value is not None for value in self._given().values())
 
     def refuse(self) -> None:
-        """Refuse them where the selector is another.
+        """Refuse these options for a selector of one ability.
 
         Raises:
-            InvalidInputError: One of them is given.
+            InvalidInputError: One of these options is given.
         """
         for name, value in self._given().items():
             if value is not None:
@@ -76,14 +76,14 @@ class DesignOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TargetedItems:
-    """The items of a benchmark, for the prediction of a score.
+    """Items of a benchmark, for the prediction of a score.
 
     Attributes:
-        plain: The items, without parameters.
-        tags: From a file, else from their ids.
-        weights: In the score, shape (n_items,).
-        active: Which items may be asked, shape (n_items,).
-        costs: Shape (n_items,); None where no file gives them.
+        plain: The items without parameters.
+        tags: Tags of each item, from a file or from the item ids.
+        weights: Weight of each item in the score, shape (n_items,).
+        active: Mask of the items that may be asked, shape (n_items,).
+        costs: Cost of each item, shape (n_items,); None where no file gives costs.
     """
 
     plain: ItemBank
@@ -102,7 +102,7 @@ class TargetedItems:
         tags: Path | None,
         item_costs: Path | None,
     ) -> "TargetedItems":
-        """As the options of a command say it.
+        """Build from the options of a command.
 
         Raises:
             InvalidInputError: A target without items, an unknown tag, an item without a cost, ...
@@ -133,16 +133,16 @@ class TargetedItems:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulated:
-    """Tests that were simulated.
+    """Simulated tests.
 
     Attributes:
-        examinees: Names.
-        taken: Their tests; the predicted score is that of the target.
-        references: Theta of each examinee by all answers.
-        test: Of an examinee with answers to all items.
-        seconds: That asking and updating took.
-        figures: What the summary has besides its usual ones.
-        facts: What is written of them all.
+        examinees: Names of the examinees.
+        taken: Test of each examinee; the predicted score is that of the target.
+        references: Theta of each examinee from all its answers.
+        test: The test for an examinee with answers to all items.
+        seconds: Seconds spent on asking and updating.
+        figures: Further figures for the summary.
+        facts: Further fields for the JSON document.
     """
 
     examinees: Sequence[str]
@@ -157,7 +157,7 @@ class Simulated:
 def take_all(
     test: AdaptiveTest, rows: FloatArray, *, seed: int, concurrency: int
 ) -> tuple[list[Taken], float]:
-    """A test of each row, and the seconds that asking and updating took."""
+    """Simulate a test of each row; return the tests and the seconds of asking and updating."""
     started = time.perf_counter()
     runs = [take(test, row, seed=[seed, i], concurrency=concurrency) for i, row in enumerate(rows)]
     seconds = time.perf_counter() - started
@@ -167,13 +167,13 @@ def take_all(
 def simulate_design(
     design: Design, bank: ItemBank | None, responses: Path, options: DesignOptions
 ) -> Simulated:
-    """Learn from `--train`, and test every examinee of `--responses`.
+    """Learn from `--train`, then test every examinee of `--responses`.
 
     Args:
-        design: With a criterion of optimal design.
-        bank: Its items alone are used; None takes all items of the training records.
-        responses: The file of examinees to be tested.
-        options: The others.
+        design: A design with a criterion of optimal design.
+        bank: Only its items are used; None takes all items of the training records.
+        responses: File with the examinees to test.
+        options: Further options of the command.
 
     Raises:
         InvalidInputError: No training records, a target without items, an item without cost, ...
@@ -200,7 +200,7 @@ def simulate_design(
     learned = learn_abilities(
         align(known, items.plain).scores,
         item_ids,
-        # A comparison of methods would triple the time, and predicted scores do not depend on it.
+        # Comparing fit methods would triple the time, and predicted scores do not depend on it.
         MultidimensionalSettings(dimensions=options.dimensions, method=FitMethod.JOINT),
         {options.target: weights},
         np.random.default_rng(options.seed),
@@ -224,13 +224,13 @@ def simulate_design(
     test = built(design, costs)
     records = align(tested, items.plain).scores
     answered = ~np.isnan(records[:, items.active]).all(axis=1)
-    answered &= ~np.isnan(records[:, weights > 0.0]).all(axis=1)  # else there is no score to know
+    answered &= ~np.isnan(records[:, weights > 0.0]).all(axis=1)  # else the score is unknown
     rows, names = records[answered], np.array(tested.examinees)[answered]
     if not len(rows):
         raise InvalidInputError(
             f"{responses.name}: no examinee answered an item to be asked and an item of the target."
         )
-    # The real score is over the items of the target that were answered.
+    # The actual score is over the answered items of the target.
     actual = np.nansum(weights * rows, axis=1) / (~np.isnan(rows) @ weights)
     runs, seconds = take_all(test, rows, seed=options.seed, concurrency=design.concurrency)
     taken = [replace(one, accuracy=score) for one, score in zip(runs, actual.tolist(), strict=True)]
@@ -272,9 +272,9 @@ def _as_good(
     error: float,
     seed: int,
 ) -> tuple[float, int] | None:
-    """Mean cost and number of items at which a test first reaches the error; None if it never does.
+    """Mean cost and number of items at which the test first reaches `error`; None if it never does.
 
-    Examinees without so many answers count by their last prediction.
+    A test that has ended keeps its last prediction.
     """
     n_steps = test.pool.n_active
     missed, spent = np.zeros((2, len(records), n_steps))

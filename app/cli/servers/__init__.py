@@ -1,1 +1,1 @@
-"""How commands reach a server: one that runs, one of their own, or the database alone."""
+"""How commands reach a server: a running one, one in this process, or the database alone."""

@@ -1,4 +1,4 @@
-"""What commands have in common that work over the API: a connection, signals, exit codes."""
+"""What commands that use the API share: the connection, signals and exit codes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -21,13 +21,13 @@ from sextant_client import AsyncSextant
 
 T = TypeVar("T")
 
-#: Exit code of a test that ended without a result, and of one that a signal ended.
+#: Exit codes of a test without a result, and of a test that a signal ended.
 FAILED, INTERRUPTED = 1, 130
-#: Seconds in which a server must have cancelled what a signal has ended.
+#: Seconds that a server has to cancel work after a signal.
 _CANCEL_S = 10.0
-#: Of a request: a server that is gone for a moment ends no test, and one that is none is told soon.
+#: Retries of a request: enough for a short outage, and few enough to report a wrong address soon.
 _RETRIES = 2
-#: Seconds between two looks at what runs.
+#: Seconds between two requests for new events.
 _POLL_S = 0.2
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -36,7 +36,7 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 async def reached(
     named: Target, options: Mapping[str, str] = _NO_OPTIONS
 ) -> AsyncIterator[AsyncSextant]:
-    """A client of a server that is up; faults are told in the words of a command's options."""
+    """Client of a running server; errors name the options of the command."""
     project = chosen().project or ""
     try:
         opened = AsyncSextant(named.url, named.key or "", project=project, retries=_RETRIES)
@@ -51,21 +51,21 @@ async def reached(
 async def connected(
     options: Mapping[str, str] = _NO_OPTIONS, *, bank: str | None = None, changes: bool = False
 ) -> AsyncIterator[AsyncSextant]:
-    """A client of the server that is named, else of one on the configured database.
+    """Client of the named server, or else of the API on the configured database.
 
-    The latter is a server with a worker where the command needs one; else the API of this process,
-    without a socket and without a worker.
+    The latter has a server with a worker if the command needs one. Other commands call the API of
+    this process, without a socket and without a worker.
 
     Args:
-        options: Of the command, by pointers to the fields that they set.
-        bank: What will be asked; our own server installs `demo`.
-        changes: Our own server lets the client change banks.
+        options: Pointer to a field of the request body -> the option that sets it.
+        bank: Bank that the test will ask; a server of our own installs `demo`.
+        changes: Whether a server of our own lets the client change banks.
     """
     if (named := chosen().target) is not None:
         async with reached(named, options) as client:
             yield client
         return
-    # Whoever only talks to a server need not wait until all that a server is made of is loaded.
+    # Imported late: commands that only talk to a server need not wait for these modules.
     from app.cli.servers.server import in_process, own_server
 
     own = own_server(bank, changes_banks=changes) if chosen().runs else in_process()
@@ -78,13 +78,13 @@ async def connected(
 async def there(
     client: AsyncSextant, kind: str, name: str, new: JsonObject | None
 ) -> AsyncIterator[bool]:
-    """What is called so, and whether it is new: what is made goes again if the block fails.
+    """Whether a resource of this name had to be created; a failing block removes it again.
 
     Args:
-        client: Of the server.
-        kind: Collection that it is in, `banks` or `response-sets`.
-        name: Its name.
-        new: What is made where there is none; None in a dry run, which makes none.
+        client: Client of the server.
+        kind: Collection of the resource, `banks` or `response-sets`.
+        name: Name of the resource.
+        new: Request body that creates the resource; None in a dry run, which creates nothing.
     """
     path, made = path_of(kind, name), False
     try:
@@ -108,9 +108,9 @@ async def there(
 
 
 async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, JsonObject]]:
-    """Type and data of each event of a resource, until the last one.
+    """Yield type and data of each event of a resource, until the last one.
 
-    They are polled: the API of this process streams nothing.
+    Events are polled, because the API of this process cannot stream.
     """
     after, ended = 0, False
     while not ended:
@@ -124,15 +124,15 @@ async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, Js
 
 @asynccontextmanager
 async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> AsyncIterator[None]:
-    """Cancel what this command has started where a signal, or an unreadable reply, ends it.
+    """Cancel the work that this command started if a signal or an unreadable reply ends the block.
 
-    Else it would go on to call models, and to cost, with nobody who waits for what it finds: at the
-    server, or as soon as a worker comes to our own database again.
+    Otherwise the work would go on to call models, at a cost, with nobody waiting for the result: on
+    the server, or as soon as a worker uses our own database again.
 
     Args:
-        client: Of the server that runs it.
-        kind: Collection that it is in, such as `sessions`.
-        resource_id: Its id.
+        client: Client of the server that runs the work.
+        kind: Collection of the resource, such as `sessions`.
+        resource_id: Id of the resource.
     """
     try:
         yield
@@ -154,7 +154,7 @@ def asked(
     use: Callable[[AsyncSextant], Coroutine[Any, Any, T]],
     options: Mapping[str, str] = _NO_OPTIONS,
 ) -> T:
-    """What `use` finds out through the client of `connected`."""
+    """Run `use` with the client of `connected`, and return its result."""
 
     async def run() -> T:
         async with connected(options) as client:
@@ -169,12 +169,12 @@ def request(
     body: JsonObject | None = None,
     options: Mapping[str, str] = _NO_OPTIONS,
 ) -> JsonObject:
-    """What one call of the API gives."""
+    """Make one call of the API, and return the reply."""
     return asked(lambda client: client.request(method, path, json=body), options)
 
 
 def listed(path: str, limit: int | None = None) -> list[JsonObject]:
-    """All that a list of the API holds, or so many."""
+    """All entries of a list of the API, or the first `limit`."""
     return [*asked(lambda client: client.list_all(path, limit=limit))]
 
 

@@ -1,4 +1,4 @@
-"""Which server commands speak to, and with which key: options, variables, `sextant login`."""
+"""Choose the server and key for a command: from options, variables or `sextant login`."""
 
 import json
 import os
@@ -11,16 +11,16 @@ from app.cli.terminal.console import written
 from app.errors import InvalidInputError
 from app.settings import config_dir
 
-#: In place of a server's address: the database of this machine, whatever else is said.
+#: Given as the server: the database of this machine, whatever the login says.
 LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the key for it.
+    """A server, and the API key for it.
 
     Attributes:
-        url: Its address without a slash at the end.
+        url: Address of the server, without a slash at the end.
         key: API key, if there is one.
     """
 
@@ -29,17 +29,17 @@ class Target:
 
 
 def target(server: str | None, key: str | None) -> Target | None:
-    """The server that a command is to speak to; None: the database of this machine.
+    """Choose the server for a command; None means the database of this machine.
 
-    The server of `sextant login` where none is named. A key that was kept by `sextant login` goes
-    to no other server than that one.
+    Without `server` it is the server of `sextant login`. The key that `sextant login` saved is
+    never sent to another server.
 
     Args:
         server: `--server` or SEXTANT_SERVER.
         key: `--server-key` or SEXTANT_API_KEY.
 
     Raises:
-        InvalidInputError: Not an address of a server, or the file of the login cannot be read.
+        InvalidInputError: Not the address of a server, or the login file cannot be read.
     """
     if server == LOCAL:
         return None
@@ -51,11 +51,11 @@ def target(server: str | None, key: str | None) -> Target | None:
 
 
 def address(server: str, *, given_as: str = "--server") -> str:
-    """A server's address as it is compared and kept.
+    """Normalise a server's address, for comparing and storing.
 
     Args:
-        server: What was given.
-        given_as: The option or argument that it was given as.
+        server: The address as the user gave it.
+        given_as: Name of the option or argument, for the error.
 
     Raises:
         InvalidInputError: Not the address of an HTTP server.
@@ -81,7 +81,7 @@ def address(server: str, *, given_as: str = "--server") -> str:
 
 
 def kept_login() -> Target | None:
-    """What `sextant login` kept.
+    """Load the login that `sextant login` saved; None without one.
 
     Raises:
         InvalidInputError: The file cannot be read.
@@ -99,7 +99,7 @@ def kept_login() -> Target | None:
 
 
 def keep_login(login: Target) -> Path:
-    """Keep a login where its owner alone can read it.
+    """Save a login in a file that only its owner can read.
 
     Raises:
         InvalidInputError: The file cannot be written.
@@ -109,7 +109,7 @@ def keep_login(login: Target) -> Path:
     with written(str(path)):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part.unlink(missing_ok=True)
-        # Made with these rights, not given them later: nobody else may open it meanwhile.
+        # Created with these rights, so that nobody can open the file before they are set.
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump({"server": login.url, "key": login.key}, file)
         part.replace(path)
@@ -117,7 +117,7 @@ def keep_login(login: Target) -> Path:
 
 
 def forget_login() -> bool:
-    """Forget what was kept; whether there was anything."""
+    """Delete the saved login; returns whether there was one."""
     try:
         _path().unlink()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`--server`, `--server-key`, `--json` and `--project`, which all commands on a server have."""
+"""Options of all commands on a server: `--server`, `--server-key`, `--json` and `--project`."""
 
 import functools
 import inspect
@@ -47,17 +47,17 @@ _ProjectOption = Annotated[
         "this machine; by default the key's own, else the default one.",
     ),
 ]
-#: Help of `--json`, where nothing else is said.
+#: Default help of `--json`.
 SAME = "Write the same as JSON; - for stdout."
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the options of the present command say; None where one is not given.
+    """Values of the running command's options; None for an option that is not given.
 
     Attributes:
-        runs: It needs a worker.
-        limits: Those that are named, None where as much as there is may be used.
+        runs: Whether the command needs a worker.
+        limits: Limits that the command names; None as value means no limit.
     """
 
     server: str | None = None
@@ -69,7 +69,7 @@ class Chosen:
 
     @property
     def target(self) -> Target | None:
-        """The server to speak to; None: the database of this machine."""
+        """The server to use; None means the database of this machine."""
         return target(self.server, self.server_key)
 
 
@@ -78,7 +78,7 @@ _chosen: ContextVar[Chosen] = ContextVar("chosen", default=_NOTHING)
 
 
 def chosen() -> Chosen:
-    """What the present command's options say."""
+    """Values of the running command's options."""
     return _chosen.get()
 
 
@@ -91,18 +91,18 @@ def on_server(
     limits: bool = False,
     code: int = USAGE_ERROR,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function a command on a server, which fails clearly.
+    """Make a function a command on a server, with clear errors.
 
-    It gets the options that it has not itself. Of a parameter `project` of its own, which is about
-    projects, it keeps the meaning.
+    Adds the options that the function has no parameters for. A function with a parameter `project`
+    of its own gives it another meaning, for commands about projects.
 
     Args:
-        group: Where it is a command, under its own name or this one; None adds it nowhere.
-        name: See `group`.
+        group: Group that the command joins; None for a command without a group.
+        name: Name in the group; by default the function's own name.
         json: Help of `--json`; None leaves the option out.
-        runs: It needs a server with a worker: one of our own where none is named.
-        limits: It takes those of a project or a key.
-        code: Exit code where it fails.
+        runs: Whether it needs a worker; without a named server, this process runs one.
+        limits: Whether it takes the limits of a project or a key.
+        code: Exit code of a failure.
     """
     options: dict[str, object] = {
         **(LIMITS if limits else {}),
@@ -125,7 +125,7 @@ def on_server(
                 return command(*args, **kwargs)
             except (ValidationError, KeyError) as error:
                 if (server := chosen().target) is None:
-                    raise  # of our own version, and a fault of ours
+                    raise  # the reply came from this version, so the fault is ours
                 raise unreadable(error, server.url) from None
             finally:
                 _chosen.reset(token)
@@ -134,7 +134,7 @@ def on_server(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
             for name, kind in added.items()
         ]
-        # What Typer makes the options of.
+        # Typer makes the options from this signature.
         vars(wrapped)["__signature__"] = signature.replace(
             parameters=[*signature.parameters.values(), *more]
         )
@@ -157,12 +157,12 @@ def _read(given: Mapping[str, Any], added: Container[str], *, runs: bool) -> Cho
 
 
 def also_json(document: JsonObject) -> bool:
-    """Write what was found where `--json` says; whether it is to be shown to people as well."""
+    """Write the document to `--json`; returns whether to show it to people as well."""
     write_json(chosen().json, document)
     return chosen().json != "-"
 
 
 def tell_list(kind: type[M], found: Sequence[JsonObject], columns: Columns[M]) -> None:
-    """Write a list where `--json` says, and show it to people, read as entries of this kind."""
+    """Write a list to `--json`, and print it for people, with entries parsed as `kind`."""
     if also_json({"data": found}):
         show_list(map(kind.model_validate, found), columns)

@@ -1,4 +1,4 @@
-"""What goes wrong at a server, in the words of the command line."""
+"""Errors of a server in the words of the command line."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ from sextant_client import AsyncSextant, ProblemError
 
 @contextmanager
 def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]:
-    """Tell what goes wrong in the block as commands do.
+    """Turn the client's errors in the block into errors of commands.
 
     Args:
-        client: Of the server.
-        options: Of a command, by pointers to the fields that they set.
+        client: Client of the server.
+        options: Pointer to a field of the request body -> the option that sets it.
 
     Raises:
-        SextantError: In place of what the client raises.
+        SextantError: Takes the place of each error of the client.
     """
     try:
         yield
@@ -31,7 +31,7 @@ def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]
 
 
 def unreadable(error: ValidationError | KeyError, url: str) -> SextantError:
-    """What a reply of this server has, or lacks, that its kind does not have here."""
+    """Error for a reply that lacks a field, or has an invalid one, for this version's client."""
     if isinstance(error, KeyError):
         what = f"/{error.args[0]}: Field required"
     else:
@@ -45,12 +45,12 @@ def unreadable(error: ValidationError | KeyError, url: str) -> SextantError:
 
 
 def alike(*fields: str) -> dict[str, str]:
-    """Pointers to fields by options that are called as they are."""
+    """Pointer to each field -> the option with the field's name."""
     return {f"/{field}": f"--{field.replace('_', '-')}" for field in fields}
 
 
 def is_missing(problem: ProblemError) -> bool:
-    """Whether there is nothing of the name or id that the path has."""
+    """Whether the problem is that nothing has the name or id in the path."""
     return problem.code == "not_found" or _missing(problem) is not None
 
 
@@ -73,7 +73,7 @@ def _worded(
 
 
 def _missing(problem: ProblemError) -> str | None:
-    """Of what kind that is whose id in the path is none; None where that is not the fault."""
+    """Kind of the resource that the path names and that is missing; None for another problem."""
     pointers = [place.pointer for place in problem.fields]
     if len(pointers) != 1 or not pointers[0].startswith("/path/"):
         return None

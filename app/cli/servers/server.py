@@ -1,4 +1,4 @@
-"""The API of this process, with or without a worker beside it; also for commands alone."""
+"""The API in this process, with or without a worker, for `sextant serve` and other commands."""
 
 import asyncio
 import contextlib
@@ -28,13 +28,13 @@ from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
 from sextant_client import AsyncSextant
 
-#: Files and connections that a process may have open, where the system lets it.
+#: Open files and connections that the process asks for; the system may allow fewer.
 _OPEN_FILES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """The API of this process, up and answering."""
+    """The API of this process, started and ready."""
 
     base_url: str
     services: Services
@@ -42,19 +42,19 @@ class LocalServer:
 
 @contextlib.asynccontextmanager
 async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[LocalServer]:
-    """The API, and a worker beside it, for as long as the block runs.
+    """Run the API, by default with a worker, while the block runs.
 
     Raises:
-        InvalidInputError: The address cannot be listened on.
-        SecretsError: SEXTANT_SECRET_KEY is not a key.
+        InvalidInputError: The server cannot listen on its address.
+        SecretsError: SEXTANT_SECRET_KEY is not a valid key.
     """
     _raise_open_files()
-    SecretBox(settings)  # refused in one line here; in the server's start-up with a traceback
+    SecretBox(settings)  # fails here with one line; the server's start would print a traceback
     async with open_database(settings) as database:
         app = create_app(settings, database, background=running_worker if worker else None)
         config = uvicorn.Config(
             app,
-            http="h11",  # it ends heads and trailers beyond 64 kB
+            http="h11",  # limits heads and trailers to 64 kB
             log_config=None,
             access_log=False,
             server_header=False,
@@ -75,8 +75,8 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             await warn_of_secrets(app.state.services)
             banks = app.state.services.banks
             if not (await banks.list_banks(PageRequest(limit=1))).items:
-                await banks.ensure_demo_bank()  # something to try, in a new database
-            # So that the first import need not wait until its helper has loaded what it needs.
+                await banks.ensure_demo_bank()  # a new database gets something to try
+            # Starts the helper process now, so that the first import need not wait for it.
             await asyncio.to_thread(sandbox().start)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
@@ -92,11 +92,11 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
 async def own_server(
     bank: str | None, *, changes_banks: bool = False
 ) -> AsyncIterator[AsyncSextant]:
-    """A client of the API and a worker in this process, on the configured database.
+    """Client of the API with a worker in this process, on the configured database.
 
     Args:
-        bank: What will be asked; `demo` is installed if it is not there.
-        changes_banks: The client may do so.
+        bank: Bank that the test will ask; `demo` is installed if it is missing.
+        changes_banks: Whether the client may change banks.
     """
     async with local_server() as local:
         if bank == "demo":
@@ -108,7 +108,7 @@ async def own_server(
 
 @contextlib.asynccontextmanager
 async def in_process() -> AsyncIterator[AsyncSextant]:
-    """A client of the API on the configured database, without a server: requests are calls."""
+    """Client of the API on the configured database, without a server: a request is a call."""
     settings = Settings(auth="off", host="127.0.0.1", log_level="warning")
     configure_logging(settings)
     async with open_database(settings) as database:
@@ -132,7 +132,7 @@ async def local_server() -> AsyncIterator[LocalServer]:
 
 @contextlib.asynccontextmanager
 async def own_client(local: LocalServer, *more: Scope) -> AsyncIterator[AsyncSextant]:
-    """A client of our own server, with a key that outlives no test by long."""
+    """Client of our own server, with a key that expires a day later."""
     _, secret = await local.services.api_keys.create(
         name="sextant run",
         scopes=[Scope.READ, Scope.RUN, *more],
@@ -146,14 +146,14 @@ async def own_client(local: LocalServer, *more: Scope) -> AsyncIterator[AsyncSex
 
 
 def _raise_open_files() -> None:
-    """Event streams and connections are files: most systems let a process have 1,024 unasked."""
+    """Raise the limit on open files: most systems allow 1,024, and connections count as files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 class _Server(ApiServer):
-    """Leaves the signals to the command, which closes the rest as well."""
+    """Leaves signals to the command, which closes everything else, too."""
 
     @override
     @contextlib.contextmanager

@@ -1,1 +1,1 @@
-"""What commands read from the terminal and show there."""
+"""What commands read from the terminal and print on it."""

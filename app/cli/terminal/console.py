@@ -1,4 +1,4 @@
-"""What the terminal shows: results on stdout, notes and errors on stderr as one clear line."""
+"""Terminal output: results on stdout, notes and errors on stderr, an error as one clear line."""
 
 import functools
 import json
@@ -22,26 +22,26 @@ from app.printable import printable, printable_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
-#: What the API takes, and gives before it is read.
+#: A JSON object that the API takes, or one that it gives and nobody has parsed yet.
 JsonObject: TypeAlias = Mapping[str, Json]
 
 
-#: Columns of what is no terminal: nothing that goes into a pipe or a file is cut or wrapped.
+#: Width where there is no terminal: text in a pipe or a file is neither cut nor wrapped.
 _PIPE_COLUMNS = 100_000
 
 
 class SafeConsole(Console):
-    """Shows texts of servers and models as text: none of it reaches the terminal as a command."""
+    """Prints texts of servers and models as plain text, so that none acts as terminal commands."""
 
     def __init__(self, *, file: IO[str] | None = None, stderr: bool = False) -> None:
-        # Square brackets and words between colons are text: names of models, items and files may
-        # hold them.
+        # Square brackets and words between colons are plain text, since names of models, items and
+        # files may contain them.
         super().__init__(file=file, stderr=stderr, highlight=False, markup=False, emoji=False)
         if not self.is_terminal:
             self.width = _PIPE_COLUMNS
 
     def say(self, text: str, *, style: str | None = None) -> None:
-        """Print sentences: a terminal breaks them between words, and no address within itself."""
+        """Print sentences; a terminal breaks them between words, and never within an address."""
         if self.is_terminal:
             text = "\n".join(self._broken(line) for line in text.split("\n"))
         self.print(text, style=style, soft_wrap=True)
@@ -53,7 +53,7 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        # Every print, table and live display comes through here, before rich adds its own codes.
+        # Every print, table and live display passes here, before rich adds its own codes.
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -65,7 +65,7 @@ class SafeConsole(Console):
 out = SafeConsole()
 err = SafeConsole(stderr=True)
 
-#: What can be missing, and the command that lists what there is.
+#: Kind of resource that may be missing -> the command that lists what exists.
 _LISTS = {
     "bank": "banks",
     "baseline": "baselines",
@@ -77,9 +77,9 @@ _LISTS = {
     "session": "sessions",
 }
 _MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.$")
-#: Exit code of a command that refused its input, as in most Unix tools.
+#: Exit code of a command that refuses its input, as in most Unix tools.
 USAGE_ERROR = 2
-#: How many faults of one file are printed before the rest is only counted.
+#: Most faults of one file that are printed; the rest is only counted.
 MAX_PROBLEMS_SHOWN = 20
 
 
@@ -98,14 +98,14 @@ def fail_clearly(command: Callable[P, R], *, code: int = USAGE_ERROR) -> Callabl
 
 
 def show_error(error: SextantError) -> None:
-    """Print an error and the places it names."""
+    """Print an error and the places that it names."""
     hint = ""
     if (missing := _MISSING.match(error.detail)) is not None:
         hint = f" `sextant {_LISTS[missing[1]]} list` lists all there are."
     err.say(f"Error: {error.detail}{hint}", style="red")
     only = error.problems[0] if len(error.problems) == 1 else None
     if only is not None and only.detail.rstrip(".") in error.detail:
-        return  # told already
+        return  # the message lists them already
     for problem in error.problems[:MAX_PROBLEMS_SHOWN]:
         err.say(f"  {problem.pointer}: {problem.detail}")
     hidden = len(error.problems) - MAX_PROBLEMS_SHOWN
@@ -114,12 +114,12 @@ def show_error(error: SextantError) -> None:
 
 
 def show_warning(text: str) -> None:
-    """Print what is wrong though the command goes on."""
+    """Print what is wrong, though the command goes on."""
     err.say(f"Warning: {text}", style="yellow")
 
 
 def require_writable(target: str | None) -> None:
-    """Refuse a path for JSON that cannot be written, before anything is spent on what goes there.
+    """Refuse a path for JSON that cannot be written, before the command spends anything.
 
     Raises:
         InvalidInputError: No such directory, or no right to write there.
@@ -137,7 +137,7 @@ def write_json(target: str | None, document: JsonObject) -> None:
     """Write one JSON object to a path, to stdout for `-`, or nowhere for None.
 
     Raises:
-        InvalidInputError: The path cannot be written.
+        InvalidInputError: The file cannot be written.
     """
     if target is None:
         return
@@ -151,10 +151,10 @@ def write_json(target: str | None, document: JsonObject) -> None:
 
 @contextmanager
 def written(name: str) -> Iterator[None]:
-    """Write a file of this name in the block.
+    """Turn a failure to write in the block into an error that names the file.
 
     Raises:
-        InvalidInputError: It cannot be written.
+        InvalidInputError: The file cannot be written.
     """
     try:
         yield
@@ -164,10 +164,10 @@ def written(name: str) -> Iterator[None]:
 
 @contextmanager
 def writing(target: str) -> Iterator[BinaryIO]:
-    """A path to be written, or stdout for `-`; a file that was begun and not finished goes away.
+    """Open a path, or stdout for `-`, for writing; an unfinished file is deleted.
 
     Raises:
-        InvalidInputError: It cannot be written.
+        InvalidInputError: The file cannot be written.
     """
     if target == "-":
         yield sys.stdout.buffer
@@ -188,7 +188,7 @@ def write_file(target: str, content: bytes) -> None:
     """Write a file, or to stdout for `-`.
 
     Raises:
-        InvalidInputError: It cannot be written.
+        InvalidInputError: The file cannot be written.
     """
     with writing(target) as stream:
         stream.write(content)

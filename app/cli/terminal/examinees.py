@@ -1,4 +1,4 @@
-"""Which model a command asks, and how: a URL with a model's name, or a saved endpoint."""
+"""The examinee of a command: a URL with a model's name, or a saved endpoint."""
 
 import json
 from collections.abc import Mapping
@@ -53,9 +53,9 @@ ExtraBody = Annotated[
     ),
 ]
 
-#: Begins the id of a saved endpoint.
+#: Prefix of the ids of saved endpoints.
 SAVED = "end_"
-#: Fields of an endpoint by the options that set them.
+#: Field of an endpoint -> the option that sets it.
 OPTIONS: Mapping[str, str] = {
     "/name": "NAME",
     "/base_url": "--endpoint",
@@ -74,15 +74,15 @@ OPTIONS: Mapping[str, str] = {
 
 
 def is_url(text: str) -> bool:
-    """Whether an endpoint is given by its address, not by a name."""
+    """Whether an endpoint is given as an address, and not by name."""
     return "://" in text
 
 
 async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
-    """A saved endpoint by name or id.
+    """Look up a saved endpoint by name or id.
 
     Raises:
-        InvalidInputError: There is none; suggests near misses.
+        InvalidInputError: There is none; the message suggests similar names.
     """
     if name.startswith(SAVED):
         return await client.request("GET", path_of("endpoints", name))
@@ -99,16 +99,16 @@ async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
 
 
 def require_fitting(endpoint: str, model: str | None, settings: JsonObject) -> None:
-    """Refuse options that do not go together, before anything is started for them.
+    """Refuse options that do not go together, before the command starts anything.
 
     Raises:
-        InvalidInputError: A URL without a model, or settings of what is saved with its own.
+        InvalidInputError: A URL without a model, or a saved endpoint with settings of its own.
     """
     if is_url(endpoint):
         if model is None:
             raise InvalidInputError("--model: say which model of the endpoint is meant.")
         return
-    # The kind has a default, and the key may come from a variable that is meant for others.
+    # These two do not count: the kind has a default, and the key may come from a variable.
     own = {name for name, value in given(**settings).items() if name not in ("kind", "api_key")}
     if model is not None and not own:
         raise InvalidInputError(
@@ -127,7 +127,7 @@ def require_fitting(endpoint: str, model: str | None, settings: JsonObject) -> N
 async def examinee(
     client: AsyncSextant, endpoint: str, model: str | None, settings: JsonObject
 ) -> dict[str, Json]:
-    """`endpoint_id`, or `endpoint`, of a session; see `require_fitting`.
+    """Make the `endpoint_id` or `endpoint` of a session, after `require_fitting`.
 
     Raises:
         InvalidInputError: There is no such endpoint.
@@ -138,12 +138,12 @@ async def examinee(
 
 
 def stops_of(stop: list[str] | None) -> list[str] | None:
-    """`sampling.stop` of an endpoint."""
+    """Make `sampling.stop` of an endpoint."""
     return stop and [mark.replace("\\n", "\n") for mark in stop]
 
 
 def options_of(extra_body: str | None) -> JsonObject:
-    """`options` of an endpoint.
+    """Parse `options` of an endpoint.
 
     Raises:
         BadParameter: Not a JSON object.

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import typer
 from app.errors import InvalidInputError
 from app.items import Json
 
-#: An option that takes a file which is there.
+#: Makes an option that takes an existing file.
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
 
 AllowOption = Annotated[
@@ -23,7 +23,7 @@ AllowOption = Annotated[
 ConcurrencyOption = Annotated[
     int | None, typer.Option(metavar="K", help="Items in flight; 4 unless the preset is atlas.")
 ]
-#: Points below which a number is surely meant as a share: no test is so exact.
+#: A smaller number of points is surely meant as a share: no test is so precise.
 _LEAST_POINTS = 0.1
 _points = partial(typer.Option, min=0.01, max=50.0, metavar="POINTS")
 _MARGIN = "Stop when the score is known to so many points either way"
@@ -130,7 +130,7 @@ UsdPerDayOption = Annotated[
 ]
 
 
-#: Options of what a project or a key may use, by the names of the limits.
+#: Limit of a project or a key -> its option.
 LIMITS: Mapping[str, object] = {
     "usd_per_day": UsdPerDayOption,
     "tokens_per_day": TokensPerDayOption,
@@ -142,15 +142,15 @@ LIMITS: Mapping[str, object] = {
 
 
 def given(**values: Json) -> dict[str, Json]:
-    """Only what was given: defaults hold for the rest."""
+    """Keep only the values that were given; defaults apply to the rest."""
     return {name: value for name, value in values.items() if value not in (None, {})}
 
 
 def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | None) -> None:
-    """Refuse what is chosen of the filters where there are none.
+    """Refuse options of the filters where the filters are switched off.
 
     Raises:
-        InvalidInputError: Something, where they are switched off.
+        InvalidInputError: Such an option is given.
     """
     if not filters and (not keep_for_score or confidence is not None):
         raise InvalidInputError(
@@ -159,10 +159,10 @@ def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | 
 
 
 def limits_of(**told: float | None) -> dict[str, float | None]:
-    """The limits that a command names, by name; None where it says 0: as much as there is.
+    """Limits that a command names; 0 becomes None, which means no limit.
 
     Raises:
-        InvalidInputError: One is below 0, or no number.
+        InvalidInputError: A limit is negative or not a number.
     """
     named = {name: value for name, value in told.items() if value is not None}
     if refused := [name for name, value in named.items() if not 0 <= value < math.inf]:
@@ -171,10 +171,10 @@ def limits_of(**told: float | None) -> dict[str, float | None]:
 
 
 def share_of(points: float | None, option: str = "--margin") -> float | None:
-    """What an option says in points as a share, as designs have it.
+    """Convert points, the unit of the options, to a share, the unit of designs.
 
     Raises:
-        InvalidInputError: It is a share already.
+        InvalidInputError: The value looks like a share already.
     """
     if points is None:
         return None

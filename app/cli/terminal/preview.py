@@ -1,4 +1,4 @@
-"""`sextant banks preview`: one item put to an endpoint before a test is paid."""
+"""`sextant banks preview`: put one item to an endpoint before paying for a test."""
 
 import json as json_text
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What a test that runs looks like on the terminal, drawn anew at each event; and in a pipe."""
+"""A running test on the terminal, drawn again at each event, or as lines in a pipe."""
 
 import time
 from collections import deque
@@ -14,15 +14,15 @@ from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from sextant_client.models import Model
 
-#: Answers kept in sight while the test runs.
+#: Answers that stay visible while the test runs.
 _ROWS = 10
-#: Columns of the band, and the thetas at its ends; beyond them it is cut.
+#: Columns of the band, and the thetas at its ends, where it is cut.
 _BAND, _FROM, _TO = 48, -4.0, 4.0
 _MARKS = {"refused": "refused", "error": "no answer", "unparsed": "unparsed", "truncated": "cut"}
 
 
 class Received(Model):
-    """An answer that came."""
+    """Event data of an answer that arrived."""
 
     item_id: str = ""
     pretest: bool = False
@@ -32,7 +32,7 @@ class Received(Model):
 
 
 class Updated(Model):
-    """What is known after it."""
+    """Event data of the estimates after an answer."""
 
     estimate: Estimate
     score: Score | None = None
@@ -44,7 +44,7 @@ class Updated(Model):
 
 
 class Progress:
-    """What the events have told so far."""
+    """State of a test, as its events report it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS)
@@ -56,7 +56,7 @@ class Progress:
         self._began = clock()
 
     def take(self, kind: str, data: JsonObject) -> str | None:
-        """Take in one event; returns a line for terminals that cannot be redrawn."""
+        """Apply one event; returns a line for terminals that cannot redraw."""
         if kind == "response.received":
             self._answer = Received.model_validate(data)
             self._status = "running"
@@ -73,7 +73,7 @@ class Progress:
         return None
 
     def _wait(self, reason: str, until: str) -> str | None:
-        """Say why nothing comes, once: what is tried again for the same reason is no news."""
+        """Say once why nothing arrives; another retry for the same reason is no news."""
         reason = reason if reason.endswith((".", "!", "?")) else f"{reason}."
         self._status = f"waiting: {reason} Retrying at {until[11:19]} UTC."
         if reason == self._waits_for:
@@ -106,7 +106,7 @@ class Progress:
 
 
 def headline(figures: Updated | None) -> str:
-    """Ability and predicted score, each with its interval."""
+    """Format ability and predicted score, each with its interval."""
     if figures is None or figures.estimate.theta is None:
         return "No result yet: needs at least 5 scored answers."
     estimate, score = figures.estimate, figures.score
@@ -125,12 +125,12 @@ def headline(figures: Updated | None) -> str:
 
 
 def cost(usd: float | None) -> str:
-    """What was spent."""
+    """Format an amount spent."""
     return "price unknown" if usd is None else f"${usd:.4f}"
 
 
 def _band(figures: Updated | None) -> str:
-    """The interval of theta as a line from -4 to 4."""
+    """Draw the interval of theta on a line from -4 to 4."""
     if figures is None or (known := figures.estimate.interval) is None:
         return ""
     theta, first, last = figures.estimate.theta, known.lo, known.hi
@@ -142,7 +142,7 @@ def _band(figures: Updated | None) -> str:
 
 
 def line_of(width: int, at: float, lo: float, hi: float) -> str:
-    """A value with its interval on a line, each a share of its width."""
+    """Draw a value and its interval on a line; all three are shares of its width."""
     place, first, last = (round(end * (width - 1)) for end in (at, lo, hi))
     line = ["━" if first <= column <= last else "·" for column in range(width)]
     line[place] = "●"
@@ -162,7 +162,7 @@ def _row(answer: Received, figures: Updated) -> tuple[str, ...]:
 
 
 def _line(answer: Received, figures: Updated) -> str:
-    """One step where lines cannot be redrawn: each figure with its name."""
+    """Describe one step on one line, each figure with its name, where nothing can be redrawn."""
     estimate, expected = figures.estimate, figures.expected_items
     parts = [
         f"{figures.items}" + ("" if expected is None else f" of about {expected}"),

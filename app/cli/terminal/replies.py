@@ -1,4 +1,4 @@
-"""What several commands read of the server's replies; of what one alone reads, its module tells."""
+"""Parts of the server's replies that several commands read; others are in their own modules."""
 
 from typing import Any, TypeVar
 
@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 
 def at(*path: str, default: object = ...) -> Any:
-    """A field that stands deeper in a reply; the default where it or its holder is not told."""
+    """A field deeper in a reply; `default` where it or an object around it is missing."""
     return Field(default, validation_alias=AliasPath(*path))
 
 
 def read_all(kind: type[T], entries: Json) -> list[T]:
-    """What a list of a reply holds."""
-    # To mypy `kind` is a value, and no type of a list.
+    """Parse the entries of a list in a reply."""
+    # mypy takes `kind` for a value, which cannot be a list's type.
     return TypeAdapter(list[kind]).validate_python(entries)  # type: ignore[valid-type]
 
 
 class Estimate(Model):
-    """Ability in logits, or the reason why there is none."""
+    """Ability in logits, or the reason why there is no estimate."""
 
     theta: float | None
     se: float | None
@@ -46,7 +46,7 @@ class Score(Model):
 
 
 class Scored(Model):
-    """What may have a score."""
+    """Anything that may have a score."""
 
     score: Score | None = None
 
@@ -57,7 +57,7 @@ class Scored(Model):
 
 
 class Steps(Model):
-    """Items that are closed and scored."""
+    """Numbers of items that are closed, and that are scored."""
 
     items: int
     scored: int
@@ -66,7 +66,7 @@ class Steps(Model):
 
 
 class Usage(models.Usage):
-    """What a session took; a ranking tells no seconds."""
+    """What a session took; a ranking has no seconds."""
 
     seconds: float
 
@@ -94,7 +94,7 @@ class Task(Model):
 
 
 class Ability(Model):
-    """One ability of several."""
+    """One of several abilities."""
 
     name: str
     value: float
@@ -110,7 +110,7 @@ class Profile(Model):
 
 
 class Stopping(Model):
-    """When a test ends; other rules are kept as they were told."""
+    """When a test ends; further rules are kept unparsed."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -119,7 +119,7 @@ class Stopping(Model):
 
 
 class Session(Scored):
-    """One test: where it stands and what is known so far."""
+    """One test: its status and its results so far."""
 
     id: str
     mode: str
@@ -167,13 +167,13 @@ class Version(Model):
 
     @property
     def states_and_id(self) -> str:
-        """How many of its items are what, and its id."""
+        """Numbers of items by state, and the id of the version."""
         states = f"{self.active} active, {self.quarantined} set aside, {self.pretest} in pretest"
         return f"{states}  {self.id}"
 
 
 class Calibration(models.Calibration):
-    """A calibration with what came out."""
+    """A calibration and its results."""
 
     model: str = at("settings", "model", default="-")
     phase: str | None = at("progress", "phase", default=None)
@@ -200,35 +200,35 @@ class FlaggedItem(Model):
 
 
 class Ranked(Model):
-    """Who may have several ranks."""
+    """An examinee whose rank may be a range."""
 
     rank_lo: int
     rank_hi: int
 
     @property
     def ranks(self) -> str:
-        """The ranks that one may have."""
+        """The range of possible ranks."""
         return ranks(self.rank_lo, self.rank_hi)
 
 
 def failure_of(document: JsonObject) -> str | None:
-    """Why work failed; None where it did not."""
+    """Why the work failed; None if it did not fail."""
     failure = document["failure"]
     return str(failure["detail"]) if isinstance(failure, dict) else None
 
 
 def who(endpoint: EndpointOf | Examinee | None) -> str:
-    """What people call an endpoint, or who answers by hand."""
+    """Name of an endpoint or an examinee; "by hand" where there is neither."""
     return "by hand" if endpoint is None else endpoint.name or endpoint.model or "-"
 
 
 class Limited(Model):
-    """A project or a key, with what it may use."""
+    """A project or a key, with its limits."""
 
     limits: dict[str, int | float | None]
 
 
 def show_limits(document: JsonObject) -> None:
-    """Print what a project or a key may use, a line each."""
+    """Print the limits of a project or a key, one a line."""
     for name, value in Limited.model_validate(document).limits.items():
         out.say(f"{name}  {'-' if value is None else value}")

@@ -1,4 +1,4 @@
-"""What commands stand on: the configured database, migrated, and the services on it."""
+"""What commands are built on: the configured, migrated database and the services on it."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds between two looks at the embedded server.
+#: Seconds between two checks of the embedded server.
 _LOOK_S = 2.0
 
 
 @contextlib.asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """The configured database: DATABASE_URL, or the embedded Postgres; schema up to date."""
+    """Open the database, DATABASE_URL or the embedded Postgres, and bring its schema up to date."""
     async with contextlib.AsyncExitStack() as stack:
         url, postgres = settings.database_url, None
         if url is None:
@@ -47,7 +47,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
 
 
 async def _keep_up(postgres: EmbeddedPostgres, database: Database) -> None:
-    """Start the embedded server again when it was killed under us."""
+    """Restart the embedded server if it was killed."""
     while True:
         await asyncio.sleep(_LOOK_S)
         if not await database.healthy():
@@ -62,8 +62,8 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 @contextlib.asynccontextmanager
 async def runtime(settings: Settings | None = None) -> AsyncIterator["Services"]:
-    """The services, for commands that need neither the API nor a worker."""
-    # Whoever only reads a table need not wait until all services are loaded.
+    """Open the services, for commands that need neither the API nor a worker."""
+    # Imported late: commands that only read a table need not wait for all services to load.
     from app.services.container import open_services
     from app.worker.queue import JobQueue
 
@@ -93,7 +93,7 @@ def on_database(
 
 
 async def warn_of_secrets(services: "Services") -> None:
-    """Say so when stored secrets cannot be read; what needs none goes on."""
+    """Warn if stored secrets cannot be decrypted; work that needs none goes on."""
     try:
         await services.secret_keys.check()
     except SecretsError as error:

@@ -1,4 +1,4 @@
-"""Two tests of one model as they run: questions that are chosen, beside random ones."""
+"""Two running tests of one model: adaptively selected questions beside random ones."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,9 @@ from app.engine.prediction.sample_size import sample_interval
 from app.printable import percent
 from sextant_client import AsyncSextant
 
-#: Columns of a bar that runs from a score of 0 to 100 %.
+#: Columns of a bar for scores from 0 to 100 %.
 _BAR = 26
-#: Random questions between two lines, where lines cannot be redrawn.
+#: Random questions between two lines, where nothing can be redrawn.
 _EVERY = 10
 
 
@@ -34,7 +34,7 @@ class _Score(NamedTuple):
         return self.hi - self.lo
 
     def bar(self) -> str:
-        """The interval on a line from 0 to 100 %."""
+        """Draw the interval on a line from 0 to 100 %."""
         return line_of(_BAR, *self)
 
     @override
@@ -43,7 +43,7 @@ class _Score(NamedTuple):
 
 
 class SideBySide:
-    """What the events of both have told so far, on a bank of so many items."""
+    """State of both tests, as their events report it, on a bank of `n_items` items."""
 
     def __init__(self, n_items: int) -> None:
         self._n_items = n_items
@@ -51,7 +51,7 @@ class SideBySide:
         self._scores: dict[str, dict[int, _Score]] = {"chosen": {}, "random": {}}
 
     def take(self, side: str, kind: str, data: JsonObject) -> str | None:
-        """Take in one event of a side; returns a line for terminals that cannot be redrawn."""
+        """Apply one event of a side; returns a line for terminals that cannot redraw."""
         line = self._progress.take(kind, data) if side == "chosen" else None
         if kind == "estimate.updated":
             figures = Updated.model_validate(data)
@@ -71,7 +71,7 @@ class SideBySide:
         return line
 
     def verdict(self) -> str | None:
-        """How many random questions were as exact as the chosen ones; None without a result."""
+        """Say how many random questions were as precise as the chosen; None without a result."""
         chosen, random = self._scores.values()
         if not chosen or not random:
             return None
@@ -94,7 +94,7 @@ class SideBySide:
 
 
 async def watch_both(client: AsyncSextant, chosen: str, random: str, *, n_items: int) -> SideBySide:
-    """Show two sessions until both have ended: of chosen, and of random questions."""
+    """Show two sessions until both have ended, one with chosen and one with random questions."""
     shown = SideBySide(n_items)
     live = Live(shown, console=err, auto_refresh=False) if err.is_terminal else None
 

@@ -1,4 +1,4 @@
-"""Commands that a signal ends in good order."""
+"""Run commands so that a signal ends them in good order."""
 
 import asyncio
 import signal
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 def run_until_signal(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine; SIGINT and SIGTERM cancel it, so that everything is closed.
+    """Run a command's coroutine; SIGINT and SIGTERM cancel it, so that it closes everything.
 
     Raises:
-        KeyboardInterrupt: It was cancelled by a signal.
+        KeyboardInterrupt: A signal cancelled the coroutine.
     """
 
     async def cancellable() -> T:
@@ -22,8 +22,8 @@ def run_until_signal(main: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(main)
 
         def stop() -> None:
-            # Once: `uv run` passes a Ctrl-C on that the terminal has sent to all already, and a
-            # second cancellation would cut the clean-up short.
+            # Cancels only once: `uv run` passes on a Ctrl-C that all processes have received
+            # already, and a second cancellation would cut the clean-up short.
             if not task.cancelling():
                 task.cancel()
 

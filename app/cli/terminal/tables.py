@@ -1,4 +1,4 @@
-"""Tables and single values as the terminal shows them."""
+"""Tables and single values on the terminal."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -11,13 +11,13 @@ from app.cli.terminal.console import out
 from app.printable import printable
 
 M = TypeVar("M", bound=BaseModel)
-#: Heading -> the field that is shown, a dash where it is None; or what tells it.
+#: Heading -> the field to show, with a dash for None, or a function that makes the text.
 Columns: TypeAlias = Mapping[str, str | Callable[[M], str]]
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table without frames; ids and names stay whole, however narrow the terminal is."""
-    # Not rich's table, which cuts cells to fit: what is shown here is given to other commands.
+    """Print a table without frames; ids and names stay whole on narrow terminals, too."""
+    # rich's table would cut cells to fit, but people pass these ids to other commands.
     shown = [[" ".join(printable(cell).split("\n")) for cell in row] for row in (columns, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
     for at, row in enumerate(shown):
@@ -27,7 +27,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def show_list(entries: Iterable[M], columns: Columns[M]) -> None:
-    """Print what a list of the API holds."""
+    """Print the entries of a list of the API."""
 
     def cell(one: M, field: str | Callable[[M], str]) -> str:
         if callable(field):
@@ -39,7 +39,7 @@ def show_list(entries: Iterable[M], columns: Columns[M]) -> None:
 
 
 def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None) -> None:
-    """Print what is known of one thing, a line each; the names take so many columns."""
+    """Print facts on one thing, one a line; `width` is that of the names."""
     out.print(title, style="bold")
     width = width or max(map(len, facts), default=0) + 2
     for label, value in facts.items():
@@ -47,12 +47,12 @@ def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None
 
 
 def number(value: float | None, pattern: str = "+.2f") -> str:
-    """A number that may be unknown."""
+    """Format a number that may be unknown."""
     return "-" if value is None else format(value, pattern).replace("%", " %")
 
 
 class Ends(Protocol):
-    """What has the ends of an interval; an open one is None."""
+    """An interval with two ends; None stands for an open end."""
 
     @property
     def lo(self) -> float | None:
@@ -64,7 +64,7 @@ class Ends(Protocol):
 
 
 def interval(told: Ends | None, pattern: str = "+.2f", times: float = 1.0) -> str:
-    """Both ends of an interval, times a factor; a dash where there is none."""
+    """Format both ends of an interval, times a factor; a dash where there is none."""
     if told is None:
         return "-"
     lo, hi = (None if end is None else times * end for end in (told.lo, told.hi))
@@ -72,15 +72,15 @@ def interval(told: Ends | None, pattern: str = "+.2f", times: float = 1.0) -> st
 
 
 def ranks(lo: int, hi: int) -> str:
-    """The ranks that one may have."""
+    """Format the range of possible ranks."""
     return f"{lo}" if lo == hi else f"{lo}-{hi}"
 
 
 def money(usd: float | None) -> str:
-    """US dollars."""
+    """Format US dollars."""
     return "-" if usd is None else f"${usd:.4f}"
 
 
 def when(time: datetime | None) -> str:
-    """A time of the API, to the minute, UTC."""
+    """Format a time of the API: UTC, to the minute."""
     return "-" if time is None else f"{time:%Y-%m-%d %H:%M}"

@@ -25,17 +25,17 @@ from app.reports.formats import count
 from sextant_client import AsyncSextant
 from sextant_client.models import Interval
 
-#: Ends behind which nothing more may, or can, be asked.
+#: Stop reasons after which a test cannot, or must not, ask more items.
 NO_MORE = frozenset({"budget_exhausted", "time_limit", "bank_exhausted", "too_many_failures"})
-#: How many times as long a test becomes that goes on.
+#: Factor by which an extension lengthens a test.
 LONGER = 2
 
 
 class Shown(Protocol):
-    """What is drawn of something that runs, by its events."""
+    """Display of running work, driven by its events."""
 
     def take(self, kind: str, data: JsonObject) -> str | None:
-        """Take in one event; returns a line for terminals that cannot be redrawn."""
+        """Apply one event; returns a line for terminals that cannot redraw."""
 
     def __rich__(self) -> RenderableType: ...
 
@@ -43,15 +43,15 @@ class Shown(Protocol):
 async def follow(
     client: AsyncSextant, path: str, shown: Shown | None, *, live: Live | None = None
 ) -> JsonObject:
-    """Show something until it ends; returns it as the API gives it.
+    """Show work until it ends; returns the resource as the API gives it.
 
     Progress goes to stderr, so that stdout is free for results.
 
     Args:
-        client: Of the server that runs it.
-        path: Of the resource.
-        shown: What is drawn; None only waits.
-        live: Where it is drawn already.
+        client: Client of the server that runs the work.
+        path: Path of the resource.
+        shown: The display; None only waits.
+        live: The live display that `shown` is part of already, if any.
     """
     if live is None and shown is not None and err.is_terminal:
         with Live(shown, console=err, auto_refresh=False) as own:
@@ -66,12 +66,12 @@ async def follow(
 
 
 async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> JsonObject:
-    """Show a session until it ends; quietly, only wait."""
+    """Show a session until it ends; `quiet` only waits."""
     return await follow(client, path_of("sessions", session_id), None if quiet else Progress())
 
 
 def announce(document: JsonObject) -> None:
-    """What will end a test that begins, and what unreadable answers will count as."""
+    """Print when a starting test will end, and what unparseable answers will count as."""
     session = Session.model_validate(document)
     err.say(session.stops_when)
     if session.asked_caution:
@@ -84,11 +84,11 @@ def announce(document: JsonObject) -> None:
 
 
 def report(document: JsonObject, *, error_follows: bool = False) -> None:
-    """The result in a few lines.
+    """Print the result in a few lines.
 
     Args:
-        document: The session as the API gives it.
-        error_follows: The command tells itself why a session did not complete.
+        document: The session as a reply of the API.
+        error_follows: Whether the command itself prints why a session did not complete.
     """
     session = Session.model_validate(document)
     estimate, score, bank = session.estimate, session.score, session.bank
@@ -135,7 +135,7 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
     if lost.wrong:
         table.add_row("unparseable", f"{lost.wrong}, counted as wrong")
     for caution in (session.asked_caution, session.unparsed_caution):
-        if caution and not any(caution in line for line in lines):  # trust may rest on it
+        if caution and not any(caution in line for line in lines):  # trust may quote it
             table.add_row("caution", caution)
     if session.pretest_planned:
         table.add_row("pretest", f"{session.pretest_items} trial questions, not counted")
@@ -163,7 +163,7 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
 
 
 def further(session: Session) -> str | None:
-    """The command that goes on with an ended session; None where nothing more can be asked."""
+    """Command that extends an ended session; None where nothing more can be asked."""
     asked, n_items = session.progress.items, session.bank.n_items
     if session.stop_reason in NO_MORE or asked >= n_items:
         return None
@@ -184,7 +184,7 @@ def _lost(session: Session) -> Unscored:
 
 
 def _missed(session: Session) -> str | None:
-    """By how much a test missed the margin that was asked for, and what would reach it."""
+    """Say by how much a test missed its requested margin, and what would reach the margin."""
     wanted, asked = session.stopping.score_margin, session.progress.items
     known = None if session.score is None else session.score.interval
     if wanted is None or known is None or session.precision_reached or session.headline is None:
@@ -209,7 +209,7 @@ def _missed(session: Session) -> str | None:
 
 
 def _profile(profile: Profile | None, whole: str) -> list[tuple[str, str]]:
-    """Tasks and abilities, in words for someone who knows no item response theory."""
+    """Rows for tasks and abilities, in words that need no item response theory."""
     if profile is None:
         return []
     rows = [

@@ -1,6 +1,6 @@
 """The protocols of published studies, run on data at hand; one module a study.
 
-What each shows: tables with the published figures beside, and pictures.
+An exhibit is a table with the published figures beside ours, and a picture where it has one.
 """
 
 import csv
@@ -12,13 +12,13 @@ from app.engine.bank import FloatArray
 
 Cell = str | float | None
 
-#: Figures that a study gives in a picture only, or not at all.
+#: Cell of a table where the study prints no figure, or shows it only in a picture.
 NOT_PRINTED = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Points of a picture; both axes begin where the values do."""
+    """Points of a scatter plot; both axes begin at the smallest value."""
 
     x: FloatArray
     y: FloatArray
@@ -31,12 +31,12 @@ class Exhibit:
     """One table of a study.
 
     Attributes:
-        title: As the study names it, and what it is about.
-        heads: Of the columns; one of them is what was published.
-        rows: Text and numbers; None where there is no figure.
-        note: What is not the same as in the study.
-        missing: Data that it needs and the folder does not have; there are no rows then.
-        scatter: A picture of it.
+        title: Name of the table in the study, and its subject.
+        heads: Column headings; one of them is the published figure.
+        rows: Cells with text or numbers; None where there is no figure.
+        note: Differences from the study.
+        missing: Data that the table needs and the folder lacks; `rows` is empty then.
+        scatter: The table as a picture.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Exhibit:
 
 
 def read_printed(study: str) -> dict[str, dict[str, list[float | None]]]:
-    """Figures that a study printed: table -> row -> in their order, None where there is none."""
+    """Read a study's printed figures: table -> row -> figures in order, None for a missing one."""
     found: dict[str, dict[str, list[float | None]]] = {}
     text = files(__name__).joinpath(f"{study}.csv").read_text(encoding="utf-8")
     for table, row, *figures in csv.reader(text.splitlines()):

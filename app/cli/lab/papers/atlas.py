@@ -1,13 +1,13 @@
 """ATLAS: adaptive tests on a 3PL bank, beside 100 random items and 100 anchors.
 
-`FOLDER/BENCHMARK/bank.csv` and `responses.csv.gz` give the tests, `FOLDER/tiny/BENCHMARK.csv.gz`
-what is calibrated. By default the tests for theta and for the score ask as many items as the
-published one did on average. What is learned from other models (anchors, the default score) is
-learned by each half of the models for the other.
+`FOLDER/BENCHMARK/bank.csv` and `responses.csv.gz` give the tests; `FOLDER/tiny/BENCHMARK.csv.gz`
+gives the responses to calibrate. The default tests for theta and for the score ask as many items as
+the published test does on average. Anchors and the default score learn from other models: each half
+of the models learns from the other half.
 
-Table 7 is of small banks: each file of `tiny` is calibrated from nine tenths of its models, and the
-others, drawn from ten strata of the mean score (section 3.2), are tested. MMLU's subjects are such
-files, too.
+Table 7 is about small banks. Each file of `tiny` is calibrated from nine tenths of its models; the
+other tenth, drawn from ten strata of the mean score (section 3.2), is tested. The subjects of MMLU
+are such files, too.
 """
 
 import time
@@ -50,9 +50,9 @@ from app.errors import CalibrationError, InvalidInputError
 from app.exchange.names import align
 
 _STOPS = (0.1, 0.2, 0.3)
-_ITEMS, _LEAST = 100, 4  # items of the baselines, models
+_ITEMS, _LEAST = 100, 4  # items of the baselines; least number of models
 _STRATA, _QUARTERS = 10, 4
-#: The published means of small banks, 12 to 100 items, are not those of tests of 30 to 500.
+#: Small banks, 12 to 100 items: their published means cannot come from tests of 30 to 500 items.
 _SHORT = {"min_items": 10, "max_items": 100}
 _FIT, _SMALL = "Table 1: RMSEA of M2", "Table 7: small banks"
 _EQUALS = "Figures 3, 7, 8: models of one mean score"
@@ -62,16 +62,16 @@ _RANKS = "Figures 2, 4-6: theta beside the mean score"
 _KINDS = ("MAE", "SE of the MAE", "items", "IES")
 _USES = ("overlap", "mean exposure", "seconds a model")
 
-#: Of a benchmark and a row: MAE, its SE, items, IES of theta; MAE, its SE, IES of the score; test
-#: overlap, mean exposure, seconds of choosing; of `arc_mixtral` by the study's repository. Fit is
-#: the RMSEA of ATLAS, and what the study made of the items of TinyBenchmarks and of MetaBench. Of
-#: small banks the means of the 57 subjects of MMLU: MAE of theta, items, test overlap, exposure,
-#: seconds a model. Ranks are Spearman and Kendall of theta and the mean score.
+#: Printed figures. `benchmarks` holds for each benchmark and row: MAE, its SE, items, IES of theta;
+#: MAE, its SE, IES of the score; test overlap, mean exposure, seconds of selection (`arc_mixtral`:
+#: from the study's repository). Fit: RMSEA of ATLAS, and by the study for the items of
+#: TinyBenchmarks and MetaBench. Small banks: means of MMLU's 57 subjects: MAE of theta, items, test
+#: overlap, exposure, seconds a model. Ranks: Spearman and Kendall of theta and the mean score.
 _PUBLISHED = read_printed("atlas")
 
 
 def published(name: str, row: str) -> dict[str, list[float | None]]:
-    """What was printed, by table; of a part of a benchmark what is not printed apart."""
+    """Printed figures by table; a part of a benchmark takes missing ones from the whole."""
     every = _PUBLISHED["benchmarks"]
     whole = every.get(f"{name.split('_')[0]}, {row}", [None] * 10)
     return {
@@ -83,13 +83,13 @@ def published(name: str, row: str) -> dict[str, list[float | None]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one way did on all models.
+    """Results of one method over all models.
 
     Attributes:
-        items: Mean number.
-        theta: Absolute errors against the whole bank's WLE, shape (n_models,).
+        items: Mean number of items asked.
+        theta: Absolute errors against the WLE on the whole bank, shape (n_models,).
         score: Absolute errors of the score.
-        use: Overlap, mean exposure, seconds of choosing; None of a list.
+        use: Test overlap, mean exposure, seconds of selection; None for a fixed list of items.
     """
 
     items: float
@@ -98,7 +98,7 @@ class Outcome:
     use: tuple[float | None, ...] = (None, None, None)
 
     def figures(self, random: "Outcome") -> dict[str, tuple[float | None, ...]]:
-        """Of each table; IES of eq. 4 is beside random items."""
+        """Figures for each table; the IES (eq. 4) compares with `random`, the random items."""
 
         def of(errors: FloatArray, beside: FloatArray) -> tuple[float | None, ...]:
             mae, se = float(errors.mean()), float(errors.std(ddof=1)) / len(errors) ** 0.5
@@ -114,7 +114,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Benchmark:
-    """A bank, and models that answered it."""
+    """A bank, and the responses of models to it."""
 
     name: str
     bank: ItemBank
@@ -124,7 +124,7 @@ class Benchmark:
 
     @classmethod
     def load(cls, folder: Path, seed: int) -> "Benchmark":
-        """From a folder with `bank.csv` and `responses.csv.gz`; models without answers are out."""
+        """Load `bank.csv` and `responses.csv.gz` of a folder; drops models without responses."""
         bank = load_bank(folder / "bank.csv")
         scores = align(load_responses(folder / "responses.csv.gz"), bank).scores
         scores = scores[~np.isnan(scores).all(axis=1)]
@@ -138,13 +138,13 @@ class Benchmark:
 
     @property
     def halves(self) -> list[np.ndarray]:
-        """Two halves of the models."""
+        """Two random halves of the models."""
         order = np.random.default_rng(self.seed).permutation(len(self.scores))
         return [np.sort(order[::2]), np.sort(order[1::2])]
 
     @cached_property
     def _learned(self) -> list[LearnedCurves]:
-        """What the other half teaches each half."""
+        """Curves for each half of the models, learned from the other half."""
         whole = {WHOLE_BANK: np.full(self.bank.n_items, 1.0 / self.bank.n_items)}
         return [
             learn_curves(self.scores[others], whole, np.random.default_rng(self.seed))
@@ -152,7 +152,7 @@ class Benchmark:
         ]
 
     def of_designs(self, *designs: JsonObject) -> list[Outcome]:
-        """By adaptive tests that differ only in when they end; the first ends last."""
+        """Results of adaptive tests that differ only in stopping rules; the first ends last."""
         tests = [Design.from_dict(design).build(self.bank) for design in designs]
         started = time.perf_counter()
         found = _together(tests, self.scores, self.seed)
@@ -163,9 +163,9 @@ class Benchmark:
         ]
 
     def of_lengths(self, lengths: Sequence[int]) -> list[Outcome]:
-        """By default tests of so many items each, theta and the score by tests of their own.
+        """Results of default tests of these lengths, with separate tests for theta and the score.
 
-        The first length is the largest.
+        The first length must be the largest.
         """
         tests = [Design.from_dict(_of_length("ability", n)).build(self.bank) for n in lengths]
         started = time.perf_counter()
@@ -200,7 +200,7 @@ class Benchmark:
         )
 
     def of_anchors(self) -> Outcome:
-        """By clusters of the other half's answers: theta by WLE, the score by p-IRT."""
+        """Results of anchors from the other half's responses: theta by WLE, score by p-IRT."""
         theta, score = np.empty((2, len(self.scores)))
         known = np.flatnonzero(~np.isnan(self.scores).any(axis=0))
         n = min(_ITEMS, known.size)
@@ -218,18 +218,18 @@ class Benchmark:
 
 
 def _of_length(preset: str, n: int, **selection: str) -> JsonObject:
-    """A test of so many items, whatever it finds."""
+    """Design of a test with exactly `n` items."""
     stopping = {"se": None, "score_margin": None, "min_items": n, "max_items": n}
     return {"preset": preset, "stopping": stopping, "selection": selection}
 
 
 def _atlas(**stopping: float) -> JsonObject:
-    """The published test with other ends."""
+    """Design of the published test with other stopping rules."""
     return {"preset": "atlas", "stopping": stopping}
 
 
 def _together(tests: Sequence[AdaptiveTest], rows: FloatArray, seed: int) -> list[list[Taken]]:
-    """One of each of these tests for each row: the first ends last, and the others begin it."""
+    """Run all tests on each row at once: the first ends last, the others are its beginnings."""
     longest, *others = tests
     found: list[list[Taken]] = [[] for _ in tests]
     for i, row in enumerate(rows):
@@ -278,7 +278,7 @@ def _tables(benchmarks: list[Benchmark]) -> Iterator[Exhibit]:
 
 
 def stratified(scores: FloatArray, rng: np.random.Generator) -> IntArray:
-    """A tenth of the models, of each of ten strata of the mean score at least one."""
+    """Draw a tenth of the models, at least one from each of ten strata of the mean score."""
     order = np.argsort(np.nanmean(scores, axis=1), kind="stable")
     chosen = [
         rng.choice(stratum, max(round(len(stratum) / _STRATA), 1), replace=False)
@@ -288,7 +288,7 @@ def stratified(scores: FloatArray, rng: np.random.Generator) -> IntArray:
 
 
 def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell]]:
-    """Tests of a tenth of the models on a bank that is calibrated from the others."""
+    """Test a tenth of the models on a bank that is calibrated from the other models."""
     tested = stratified(table.scores, np.random.default_rng(seed))
     others = np.delete(np.arange(len(table.examinees)), tested)
     matrix, found = _fitted(rows_of(table, others), "3pl")
@@ -317,7 +317,7 @@ def _fitted(table: ResponseTable, model: str) -> tuple[ScoreMatrix, Calibration]
 
 
 def mean_rmsea(matrix: ScoreMatrix, found: Calibration) -> float | None:
-    """Over parts of all items, as many in each as M2 takes; None where a part has no M2."""
+    """Mean RMSEA over parts of the items, each small enough for M2; None where a part has no M2."""
     n_parts = -(-matrix.n_items // MAX_M2_ITEMS)
     order = np.argsort(matrix.item_means(), kind="stable")
     each = []
@@ -334,7 +334,7 @@ def mean_rmsea(matrix: ScoreMatrix, found: Calibration) -> float | None:
 def _of_one_score(
     name: str, table: ResponseTable, bank: ItemBank, thetas: FloatArray
 ) -> list[list[Cell]]:
-    """The two models of one mean score whose thetas differ most, and what each got right."""
+    """Two models of equal mean score whose thetas differ most, and their scores by difficulty."""
     means = np.nanmean(table.scores, axis=1).round(9)
     groups = [np.flatnonzero(means == mean) for mean in np.unique(means)]
     rows = max(groups, key=lambda group: float(np.ptp(thetas[group])))
@@ -354,7 +354,7 @@ def _of_one_score(
 
 
 def _calibrated(files: list[Path], seed: int) -> Iterator[Exhibit]:
-    """Fit, what theta does to the order of the models, and tests on small banks."""
+    """Exhibits of fit, of the rank order by theta and by mean score, and of small banks."""
     fits: list[list[Cell]] = []
     ranks: list[list[Cell]] = []
     equals: list[list[Cell]] = []
@@ -418,7 +418,7 @@ def _calibrated(files: list[Path], seed: int) -> Iterator[Exhibit]:
 
 
 def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
-    """The study's tables."""
+    """Yield the study's tables."""
     ready = sorted(path.parent for path in folder.glob("*/responses.csv.gz"))
     benchmarks = [Benchmark.load(one, seed) for one in ready if (one / "bank.csv").exists()]
     yield from _tables(benchmarks)

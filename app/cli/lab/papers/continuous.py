@@ -1,11 +1,10 @@
 """Continuous adaptive testing: rankings of held-out models by continuous scores.
 
-Each `FOLDER/DATASET/judge_scores.csv.gz` is a matrix of models and items. Four models are held out
-at a time, or whole families of them, and the items are calibrated from the others. Rows named
-`MODEL@TEMPERATURE` are of one model: it is ranked at its lowest temperature, and none of its rows
-calibrates meanwhile. A pair that is
-not decided is a tie; it truly is one where the bootstrap over items cannot tell the full means
-apart.
+Each `FOLDER/DATASET/judge_scores.csv.gz` is a matrix of models and items. A split holds out four
+models, or whole families of models, and calibrates the items from the others. Rows named
+`MODEL@TEMPERATURE` belong to one model: it is ranked by the row with its lowest temperature, and
+none of its rows is used for calibration while it is held out. A pair that the ranking leaves
+undecided is a tie; it is truly tied if the bootstrap over items cannot tell the full means apart.
 """
 
 import re
@@ -42,8 +41,8 @@ from app.errors import InvalidInputError
 _HELD_OUT, _SPLITS, _BOOTSTRAPS = 4, 40, 1000
 _BUDGET = RankingBudget(items=50 * _HELD_OUT)
 _PUBLISHED = RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER]
-#: Figures by table: of the study's LLM judge of TruthfulQA, and the mean of its nine pairs of data
-#: set and metric.
+#: Printed figures by table: of the study's LLM judge on TruthfulQA, and the mean over its nine
+#: pairs of data set and metric.
 _PRINTED = read_printed("continuous")
 _HEADS = ("", "published, a judge", "published, mean", "by their method", "by default")
 
@@ -52,11 +51,10 @@ _HEADS = ("", "published, a judge", "published, mean", "by their method", "by de
 class Split:
     """Held-out models on a bank that was calibrated from the others.
 
-    Attributes:
-        bank: Its items.
-        rows: Of the held-out models on these items.
-        full: Of all their scores, from 0 to 1, shape (n_models, n_items).
-        tied: Pairs that the bootstrap cannot tell apart.
+    bank: Items calibrated from the other models.
+    rows: Scores of the held-out models on the items of `bank`.
+    full: All scores of the held-out models, from 0 to 1, shape (n_models, n_items).
+    tied: Pairs of held-out models that the bootstrap cannot tell apart.
     """
 
     seed: int
@@ -67,26 +65,26 @@ class Split:
 
     @property
     def means(self) -> FloatArray:
-        """What the order is to be of."""
+        """Mean scores of the held-out models, which give the true order."""
         return np.asarray(np.nanmean(self.full, axis=1))
 
     def ranking(
         self, rules: RankingRules, budget: RankingBudget = _BUDGET, **asking: object
     ) -> Ranking:
-        """Of the held-out models, who are asked what there is a score of."""
+        """A ranking of the held-out models; each is only asked items that it has a score of."""
         test = Design.from_dict({"preset": "ability", **asking}).build(self.bank)
         tests = tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in self.rows)
         return Ranking(tests=tests, rules=rules, budget=budget)
 
     def of_one_length(self, length: int, criterion: str) -> Ranking:
-        """The same number of items for all, whatever they show."""
+        """A ranking that asks every model the same number of items, without early stopping."""
         n = min(length, *(int(np.count_nonzero(~np.isnan(row))) for row in self.rows))
         rules = RankingRules(min_items=n, max_items=n, shared_items=False)
         return self.ranking(rules, RankingBudget(), selection={"criterion": criterion})
 
 
 def ties(full: FloatArray, rng: np.random.Generator) -> frozenset[tuple[int, int]]:
-    """Pairs of whom 95 % of the differences of their means, items drawn anew, hold zero."""
+    """Pairs with zero in the 95 % bootstrap interval (over items) of their difference of means."""
     drawn = rng.integers(0, full.shape[1], (_BOOTSTRAPS, full.shape[1]))
     means = np.nanmean(full[:, drawn], axis=2)
     apart = {
@@ -97,7 +95,7 @@ def ties(full: FloatArray, rng: np.random.Generator) -> frozenset[tuple[int, int
 
 
 def family(name: str) -> str:
-    """What stands before the first digit, dash or slash of a model's name."""
+    """The part of a model's name before the first digit, dash or slash, in lower case."""
     return re.split(r"[-/\d]", name, maxsplit=1)[0].lower()
 
 
@@ -111,7 +109,7 @@ def model_of(name: str) -> tuple[str, float]:
 
 
 def ranked(names: Sequence[str]) -> list[int]:
-    """The row of each model at its lowest temperature, in order."""
+    """The row with the lowest temperature of each model, in order."""
     rows: dict[str, int] = {}
     for row in sorted(range(len(names)), key=lambda row: model_of(names[row])[1]):
         rows.setdefault(model_of(names[row])[0], row)
@@ -119,13 +117,13 @@ def ranked(names: Sequence[str]) -> list[int]:
 
 
 def held_out(names: Sequence[str]) -> list[tuple[int, ...]]:
-    """Choices of four models, evenly over all of them."""
+    """Choose sets of four models to hold out, spread evenly over all combinations."""
     every = list(combinations(ranked(names), _HELD_OUT))
     return [every[nth * len(every) // _SPLITS] for nth in range(min(_SPLITS, len(every)))]
 
 
 def held_out_families(names: Sequence[str]) -> list[tuple[int, ...]]:
-    """Choices of families of three or four models in all, at least two of them."""
+    """Choose sets of at least two families, three or four models in all, to hold out."""
     of: dict[str, list[int]] = defaultdict(list)
     for row in ranked(names):
         of[family(names[row])].append(row)
@@ -141,7 +139,7 @@ def held_out_families(names: Sequence[str]) -> list[tuple[int, ...]]:
 def splits(
     table: ResponseTable, chosen: Sequence[tuple[int, ...]], seed: int
 ) -> Iterator[tuple[Split, Split]]:
-    """The same models on the published bank and on the default one."""
+    """Yield each set of held-out models on the published bank and on the default bank."""
     scores = table.scores
     at = {item: column for column, item in enumerate(table.items)}
     for nth, held in enumerate(chosen):
@@ -165,13 +163,13 @@ def splits(
 
 
 class Counts:
-    """What rankings found, summed over splits."""
+    """Figures of rankings, collected over splits."""
 
     def __init__(self) -> None:
         self.means: dict[str, list[float]] = defaultdict(list)
 
     def add(self, split: Split, ranking: Ranking, criterion: str, prefix: str = "") -> None:
-        """Run one ranking, and those that it is held beside."""
+        """Run one ranking, and those that it is compared with."""
         state, _ = simulate_ranking(ranking, list(split.rows), seed=split.seed)
         asked = [member.n_asked for member in state.members]
         ranks = ranking.ranks(state)
@@ -198,7 +196,7 @@ class Counts:
                 found["recall of ties"].append(not pair.decided)
 
     def of(self, name: str) -> float | None:
-        """The mean of one figure; None where nothing was counted."""
+        """Mean of one figure; None where no split gave a value."""
         if name == "F1 of ties":
             precision, recall = self.of("precision of ties"), self.of("recall of ties")
             both = (precision or 0.0) + (recall or 0.0)
@@ -212,7 +210,7 @@ def _tau(split: Split, ranking: Ranking) -> float:
 
 
 def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
-    """The study's tables, of each data set."""
+    """Yield the study's tables for each data set."""
     files = sorted(folder.glob("*/judge_scores.csv.gz"))
     if not files:
         needed = "DATASET/judge_scores.csv.gz"
@@ -241,7 +239,7 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
 
 
 def _counted(table: ResponseTable, seed: int) -> tuple[Counts, Counts]:
-    """By the published method, and by default."""
+    """Figures of the published method, and of the default method."""
     theirs, ours = Counts(), Counts()
     for prefix, chosen in (
         ("", held_out(table.examinees)),

@@ -1,11 +1,11 @@
-"""WILD: the score of a task from few items, of this task or of others.
+"""WILD: predict a task's score from few items of this task, or of other tasks.
 
-Models are split into known and tested ones; of each task a share of the items is held out, which
-nobody may ask. In turn one task is not asked at all. Predicted are the held-out items of the tasks
-that are asked (interpolation), and those of the other one (extrapolation). Items that all known
-models answered alike are predicted to be answered so (appendix A.1), and are never asked.
+A partition splits the models into known and tested models and holds out a share of each task's
+items, which are never asked. Each task in turn is the target, of which no item is asked. The tests
+predict the held-out items of the asked tasks (interpolation) and of the target (extrapolation).
+Items that all known models answered alike are predicted with that answer (appendix A.1), not asked.
 
-What asking costs, for figure 6, is in `FOLDER/tiny/costs.csv`: see `read_costs`.
+The costs of items for figure 6 are in `FOLDER/tiny/costs.csv`; `read_costs` has the format.
 """
 
 from collections import defaultdict
@@ -39,15 +39,15 @@ from app.engine.state import Belief, CatState, Response
 from app.exchange.item_facts import read_costs
 
 _COUNTS = (4, 16, 64)
-_TOLD = 16  # items at which tasks are shown apart
-_HARDEST = 10  # models that are shown
-_LEAST, _KNOWN, _TESTED, _PARTITIONS = 40, 65, 20, 3  # models; splits of them
+_TOLD = 16  # number of items at which the tables compare tasks, and models
+_HARDEST = 10  # number of models shown
+_LEAST, _KNOWN, _TESTED, _PARTITIONS = 40, 65, 20, 3  # numbers of models; number of partitions
 _HELD_OUT = 0.4
 _TARGET = "target"
 
 NESTED, TWO_PL, TODAY = "MIRT", "2PL", "Sextant's default"
 MIRT_V, FISHER = f"{NESTED}, V-optimal, adaptive", f"{TWO_PL}, Fisher, adaptive"
-#: Without a general ability, by number of abilities; what the study calls MIRT is nested.
+#: MIRT without a general ability, by number of abilities K; "MIRT" in the study is nested.
 _FLAT = {f"MIRT not nested, K = {k}": k for k in (1, 2, 3)}
 _FLAT_V = "MIRT not nested, V-optimal, adaptive"
 MIRT_V_COST, FISHER_COST = f"{MIRT_V}, by cost", f"{FISHER}, by cost"
@@ -66,17 +66,17 @@ _TITLES = (
     f"Figures 14, 15: MAE of models, the hardest first, after {_TOLD} items",
 )
 
-#: Scores of the tested models on all items, shape (n_tested, n_items), after so many items.
+#: Number of items asked -> predicted scores of the tested models, shape (n_tested, n_items).
 Predicted = dict[int, FloatArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What one way predicts, and the items that it takes.
+    """Predictions of one method, and the items that it asks.
 
     Attributes:
-        asked: Of each tested model after so many items, by position in the bank; one list where
-            all are asked the same.
+        asked: Number of items -> bank positions of the items asked, one array for each tested
+            model, or a single array where all models are asked the same items.
     """
 
     scores: Predicted
@@ -85,14 +85,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joined:
-    """Models that answered every item of several tasks.
+    """Responses of models that answered every item of several tasks.
 
     Attributes:
-        names: Of the tasks.
-        scores: Shape (n_models, n_items).
-        tasks: Of the items, positions in `names`.
+        names: Names of the tasks.
+        scores: Responses, shape (n_models, n_items).
+        tasks: Task of each item, as position in `names`.
         models: Names of the models.
-        costs: Of the items; None where they are not known.
+        costs: Cost of each item; None where costs are unknown.
     """
 
     names: tuple[str, ...]
@@ -103,7 +103,7 @@ class Joined:
 
     @classmethod
     def load(cls, folder: Path) -> "Joined | None":
-        """Of the response files in a folder; None of fewer than two tasks, or too few models."""
+        """Load a folder's response files; None with fewer than two tasks, or too few models."""
         files = sorted(folder.glob("*.csv.gz"))
         if len(files) < 2:
             return None
@@ -128,16 +128,16 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Split:
-    """One partition of the models, and one task that is not asked.
+    """One partition of the models, with one task as the target that is not asked.
 
     Attributes:
-        known: Answers of the known models, shape (n_known, n_items).
-        tested: Of the tested ones.
-        tasks: Of the items.
+        known: Responses of the known models, shape (n_known, n_items).
+        tested: Responses of the tested models, shape (n_tested, n_items).
+        tasks: Task of each item, shape (n_items,).
         target: The task that is not asked.
-        held_out: Mask of the items that nobody may ask.
+        held_out: Mask of the items that are never asked, shape (n_items,).
         models: Names of the tested models.
-        costs: Of the items; None where they are not known.
+        costs: Cost of each item; None where costs are unknown.
     """
 
     known: FloatArray
@@ -151,7 +151,7 @@ class Split:
 
     @property
     def at(self) -> IntArray:
-        """The items that tell known models apart."""
+        """Positions of the items that the known models did not all answer alike."""
         return np.flatnonzero(self.known.std(axis=0) > 0.0)
 
     @property
@@ -160,11 +160,11 @@ class Split:
         return np.asarray(~self.held_out & (self.tasks != self.target))[self.at]
 
     def wanted(self, *, extrapolated: bool) -> BoolArray:
-        """Mask of the items to be predicted."""
+        """Mask of the held-out items to predict: those of the target, or of the other tasks."""
         return np.asarray(self.held_out & ((self.tasks == self.target) == extrapolated))
 
     def errors(self, predicted: FloatArray, *, extrapolated: bool) -> FloatArray:
-        """Absolute errors of the tasks' scores, each task's of all tested models in turn."""
+        """Absolute errors of the task scores: all tested models on one task, then on the next."""
         mask = self.wanted(extrapolated=extrapolated)
         missed = predicted - self.tested
         of_tasks = [mask & (self.tasks == task) for task in np.unique(self.tasks[mask])]
@@ -172,7 +172,7 @@ class Split:
 
 
 def splits(data: Joined, seed: int) -> Iterator[list[Split]]:
-    """Each partition of the models, with each task in turn not asked."""
+    """Yield each partition of the models, as one split for each target task."""
     for partition in range(_PARTITIONS):
         rng = np.random.default_rng([seed, partition])
         models = rng.permutation(len(data.scores))
@@ -195,7 +195,7 @@ def splits(data: Joined, seed: int) -> Iterator[list[Split]]:
 
 
 def fitted(split: Split) -> dict[str, ItemBank]:
-    """Banks of the items that vary, by the response model; K counts the general ability."""
+    """Calibrate the items that vary with each response model; K counts the general ability."""
     known = split.known[:, split.at]
     ids = [str(item) for item in split.at]
 
@@ -216,13 +216,13 @@ def fitted(split: Split) -> dict[str, ItemBank]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assessor:
-    """A response model, and tests by it."""
+    """A calibrated response model, and tests that use it."""
 
     split: Split
     bank: ItemBank
 
     def test(self, criterion: str, target: BoolArray, **facts: Any) -> AdaptiveTest:
-        """A test of as many items as there are counts for; see `Design.build`."""
+        """A test as long as the largest of `_COUNTS`; `facts` go to `Design.build`."""
         by_cost = float("costs" in facts)
         of = {"target": {_TARGET: 1.0}} if criterion in OF_SCORES else {}
         selection = {"criterion": criterion, "quarantine": False, "cost_weight": by_cost, **of}
@@ -233,12 +233,12 @@ class Assessor:
             "stopping": lengths,
             "prediction": {"method": "combined" if "curves" in facts else "p-irt"},
         }
-        if "targets" not in facts:  # which know their items themselves
+        if "targets" not in facts:  # given targets already say which items count
             facts["tags"] = [frozenset({_TARGET} if one else ()) for one in target[self.split.at]]
         return Design.from_dict(design).build(self.bank, active=self.split.askable, **facts)
 
     def states(self, test: AdaptiveTest) -> list[dict[int, CatState]]:
-        """Of each tested model after each of the counts."""
+        """State of each tested model's test after each of `_COUNTS` items."""
         found = []
         for i, row in enumerate(self.split.tested[:, self.split.at]):
             seen: list[CatState] = []
@@ -247,11 +247,11 @@ class Assessor:
         return found
 
     def adaptive(self, test: AdaptiveTest) -> Outcome:
-        """By tests that each choose their own items."""
+        """Predictions of adaptive tests, where each model is asked its own items."""
         return _each(self.states(test), lambda state: self._expected(state.belief))
 
     def listed(self, test: AdaptiveTest, lists: Sequence[IntArray]) -> Outcome:
-        """By the answers to lists of items, by position in the bank."""
+        """Predictions from the responses to fixed lists of items (positions in the bank)."""
         start, predicted = test.start().belief, {}
         for items in lists:
             rows = self.split.tested[:, self.split.at[items]].tolist()
@@ -263,7 +263,7 @@ class Assessor:
         return Outcome(predicted, {len(items): [items] for items in lists})
 
     def combined(self, criterion: str, target: BoolArray) -> Outcome:
-        """As sessions predict scores, with what the known models' records teach."""
+        """Predictions as sessions predict scores, learned from the known models' responses."""
         split, rng = self.split, np.random.default_rng(self.split.seed)
         masks = {str(task): target & (split.tasks == task) for task in np.unique(split.tasks)}
         masks = {_TARGET: target} | {name: one for name, one in masks.items() if one.any()}
@@ -291,7 +291,7 @@ class Assessor:
             told = ProfileMap().expected_scores(self.bank, belief, items)
         else:
             told = belief.weights @ self.bank.expected_score(belief.nodes)
-        every: FloatArray = self.split.known[0].copy()  # as all known models answered
+        every: FloatArray = self.split.known[0].copy()  # for items that they all answered alike
         every[self.split.at] = told
         return every
 
@@ -309,7 +309,7 @@ def _each(
 
 
 def at_once(test: AdaptiveTest) -> IntArray:
-    """What a test would ask, were no answer to come back, in order."""
+    """Items that a test asks, in order, if it never receives an answer."""
     state = test.start()
     while isinstance(step := test.ask(state, np.random.default_rng(0)), Ask):
         state = test.administer(state, step.item, step.probability)
@@ -317,12 +317,12 @@ def at_once(test: AdaptiveTest) -> IntArray:
 
 
 def first(items: IntArray) -> list[IntArray]:
-    """The beginning of a list, for each of the counts."""
+    """The first n items, for each n of `_COUNTS`."""
     return [items[:n] for n in _COUNTS if n <= items.size]
 
 
 def lists(split: Split, bank: ItemBank) -> dict[str, list[IntArray]]:
-    """Choices that no test makes, by position in the bank."""
+    """Lists of items that are chosen without a test, as positions in the bank."""
     rng = np.random.default_rng([split.seed, split.target])
     open_to = np.flatnonzero(split.askable)
     mixed = rng.permutation(open_to)
@@ -344,7 +344,7 @@ def lists(split: Split, bank: ItemBank) -> dict[str, list[IntArray]]:
 
 
 def without_a_model(split: Split, asked: Iterable[IntArray]) -> dict[str, Predicted]:
-    """Baselines that know answers alone: one number for all items of a task."""
+    """Baselines without a response model, which predict one number for all items of a task."""
     means = np.tile(split.known.mean(axis=0), (len(split.tested), 1))
     told: dict[str, Predicted] = {"ridge a task": {}, "task mean": {}, "task mean (EB)": {}}
     for some in asked:
@@ -368,7 +368,7 @@ def without_a_model(split: Split, asked: Iterable[IntArray]) -> dict[str, Predic
 def methods(
     split: Split, banks: Mapping[str, ItemBank], target: BoolArray
 ) -> Iterator[tuple[str, Outcome]]:
-    """What each way predicts, where it chooses items for the target."""
+    """Yield each method's predictions, with items selected for the target."""
     by = {name: Assessor(split=split, bank=bank) for name, bank in banks.items()}
     nested, two_pl, flat = by[NESTED], by[TWO_PL], by[_LARGEST]
     asked = lists(split, nested.bank)
@@ -401,7 +401,7 @@ def methods(
 
 
 class Found:
-    """What all ways did on all splits."""
+    """Errors, costs and asked items of all methods, collected over the splits."""
 
     def __init__(self, data: Joined) -> None:
         self._tasks = range(len(data.names))
@@ -411,7 +411,7 @@ class Found:
         self._asked: dict[tuple[str, int], list[float]] = defaultdict(list)
 
     def add(self, split: Split, way: str, told: Outcome, *, extrapolated: bool) -> None:
-        """Take in one way on one split."""
+        """Add the results of one method on one split."""
         for n, scores in told.scores.items():
             missed = split.errors(scores, extrapolated=extrapolated)
             self._errors[way, extrapolated, n, split.target].append(missed)
@@ -430,23 +430,23 @@ class Found:
 
     @property
     def methods(self) -> list[str]:
-        """All, in order."""
+        """Names of all methods, in order."""
         return list(dict.fromkeys(key[0] for key in self._errors))
 
     def mae(
         self, way: str, n: int, *, extrapolated: bool = True, task: int | None = None
     ) -> float | None:
-        """Eq. 11, over tasks, models and partitions; None where a split has fewer items."""
+        """MAE (eq. 11) over tasks, models and partitions; None where a split has fewer items."""
         tasks = self._tasks if task is None else (task,)
         found = [self._errors[way, extrapolated, n, one] for one in tasks]
         return float(np.concatenate([*chain(*found)]).mean()) if all(found) else None
 
     def cost(self, way: str, n: int) -> float | None:
-        """Of one model after so many items."""
+        """Mean cost of testing one model with `n` items."""
         return _mean(self._costs[way, n])
 
     def asked(self, way: str, task: int) -> float | None:
-        """Items of a task in the longest tests that may ask it."""
+        """Mean number of a task's items in the longest tests that may ask this task."""
         return _mean(self._asked[way, task])
 
     def models(self, way: str) -> dict[str, float]:
@@ -462,7 +462,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
-    """The study's figures as tables."""
+    """Yield the study's figures as tables."""
     data = Joined.load(folder / "tiny")
     if data is None:
         needed = f"tiny/TASK.csv.gz of two tasks, answered by the same {_LEAST} models"
@@ -484,7 +484,7 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
     def exhibit(
         title: str, of: str, columns: Iterable[str], rows: Mapping[str, Iterable[Cell]]
     ) -> Exhibit:
-        """Nothing of it is printed but one figure."""
+        """A table of which the study prints at most one figure."""
         printed = {MIRT_V: "< 0.07 at 16"} if title in (extrapolation, adaptive) else {}
         return Exhibit(
             title=title,
