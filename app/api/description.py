@@ -18,7 +18,7 @@ from app.api.schemas.common import FieldError, Output
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
 ProblemCode = TypeAliasType("ProblemCode", _Code)
 
-#: Of a generic list, a part of a design, and figures in the shape in which they are stored.
+#: Schema names of generic lists, of parts of a design, and of figures as they are stored.
 _GIVEN_NAME = re.compile(
     r"\b(?:ListRead|Listed|Positions)_(\w+?)(?:Read)?_\b|\b([A-Z]\w+)Design(?:-\w+put)?\b"
     r"|\b(?!Drift)([A-Z]\w+)Figures\b"  # `DriftFigures` is that name
@@ -69,7 +69,7 @@ def describe(app: FastAPI) -> Node:
 
 
 def _plain_name(given: re.Match[str]) -> str:
-    """What clients can make classes of: `BankList`, `ScoreRead`, one name for both ways."""
+    """Name that suits a class, such as `BankList` or `ScoreRead`, the same in and out."""
     return given[2] or (f"{given[3]}Read" if given[3] else f"{given[1]}List")
 
 
