@@ -60,11 +60,11 @@ class ItemService:
     async def match(
         self, bank: str, keys: Sequence[str], hashes: Sequence[str], *, reveal: bool
     ) -> dict[str, list[str]]:
-        """Keys of the bank's items that have one of these keys or content hashes, by it.
+        """Item keys by given key or content hash, for the ones that match an item of the bank.
 
         Raises:
             NotFoundError: No such bank.
-            MissingScopeError: Hashes for a withheld bank: who knows a question could try them.
+            MissingScopeError: Hashes for a withheld bank, which would confirm guessed questions.
         """
         async with self.database.reading() as uow:
             found = await uow.banks.find(bank)
@@ -75,7 +75,7 @@ class ItemService:
                 )
             matching = await uow.items.matching(found.id, keys, hashes)
         matched: dict[str, list[str]] = {}
-        # Apart: a hash that was given as a key tells of no content.
+        # Keys and hashes are looked up apart: a hash given as a key must not match by content.
         by_key, by_hash = frozenset(keys), frozenset(hashes)
         for key, content_hash in matching:
             if key in by_key:
