@@ -45,7 +45,7 @@ class Cached:
 
     @property
     def next(self) -> Call:
-        """The endpoint and settings that a call would use now."""
+        """The endpoint and adapter that a call would use now."""
         return self.inner.next
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -82,7 +82,7 @@ class Cached:
         return {"endpoint_revision": self.next.ready.endpoint.revision}
 
     def _key(self, request: CompletionRequest | LikelihoodRequest, repeat: int) -> str | None:
-        """Cache key of a call; None for endpoints without cache keys, which are always asked."""
+        """Cache key of a call; None if the adapter does not show its requests: it always asks."""
         ready, examinee = self.next
         if not isinstance(examinee, ShowsRequests):
             return None
