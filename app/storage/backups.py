@@ -65,8 +65,7 @@ class Manifest(BaseModel):
         revision: Revision of the tables.
         dumped_by: Major version of the `pg_dump` that made the dump; older Postgres cannot read it.
         made_at: Time of the backup, UTC, ISO 8601.
-        canary: A known text, encrypted with the secret key of that time; None where the database
-            never held a secret.
+        canary: A known text under the secret key of that time; None if there never was a secret.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
