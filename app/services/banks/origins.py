@@ -89,7 +89,7 @@ class RecentAgents:
         return cls(since=since, scores=scores) if len(scores) >= _LEAST else None
 
     def rank(self, score: float) -> RecentFigures:
-        """Rank of a score among the recent agents."""
+        """Where a score stands among them."""
         weaker = sum(other < score for other in self.scores)
         n_agents = len(self.scores)
         return {"since": self.since, "agents": n_agents, "better_than": weaker / n_agents}
