@@ -116,7 +116,7 @@ def output_of(command: list[Any], conninfo: str) -> Iterator[bytes]:
         ) as process,
     ):
         try:
-            # The reader does not read on after the last block.
+            # Nothing after the last block is asked for by its reader.
             while process.stdout and (block := process.stdout.read(_BLOCK_BYTES)):
                 yield block
             _require_done(process, command[0], said)
@@ -137,7 +137,7 @@ def feed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
         ) as process,
     ):
         try:
-            # A program that stops reading reports the cause, and by its exit code.
+            # A program that stops reading reports the cause itself, and fails by its exit code.
             with contextlib.suppress(BrokenPipeError):
                 for block in blocks:
                     if process.stdin:
@@ -246,8 +246,7 @@ def _require_done(process: "subprocess.Popen[bytes]", program: Path, said: IO[by
 
 
 def _environment(conninfo: str) -> dict[str, str]:
-    """Environment by which a program connects to the database; arguments are visible to all users.
-    """
+    """Environment to connect a program to the database; all users can see a program's arguments."""
     known = pq.Conninfo.get_defaults()
     given = {entry.keyword: entry.val for entry in known}
     given |= {

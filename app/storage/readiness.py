@@ -10,7 +10,7 @@ from app.records.leased import UNDERWAY
 from app.storage.database import Database
 from app.storage.migrate import is_known, newest_revision
 
-#: Time limit in seconds: callers also report other things, and must not wait for a hanging database.
+#: Time limit, seconds: callers report other things, too, and must not wait for a hanging database.
 _PATIENCE_S = 3.0
 #: For each kind: name, table, states, and a further condition on its rows.
 _KINDS = (
