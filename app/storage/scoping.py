@@ -74,7 +74,7 @@ _NAMED: Final[list[tuple[str, InternalTraversal]]] = [("name", InternalTraversal
 
 
 class _Under(ColumnElement[bool]):
-    """Whether a column names a row of a query on `:seen`; cheap to build and to look up."""
+    """Condition that a column is an id from a query on `:seen`; cheap to build and to cache."""
 
     type = Boolean()
     _traverse_internals = _INTERNALS

@@ -256,7 +256,7 @@ def _known(
         **{field: getattr(version, field) for field in _VERSION},
         "allow": version.lint["allow"],
         "keep": version.lint["keep"],
-        # What parameters and texts show is found again; what answers have shown is carried on.
+        # Lint finds faults of parameters and texts again, so only findings of answers are copied.
         "findings": [asdict(finding) for finding in findings if finding.code in OF_ANSWERS],
         "knowledge": {name: part for name, part in version.knowledge.items() if name != ORIGIN},
         "origin": dict(origin),

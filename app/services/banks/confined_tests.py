@@ -27,7 +27,7 @@ _MB = 2**20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Materials:
-    """What tests on a bank version are built from.
+    """Data from which tests on a bank version are built.
 
     Attributes:
         bank: Item parameters; loadings on several abilities are read from `knowledge`.

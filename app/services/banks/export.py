@@ -119,7 +119,7 @@ async def _cut(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _line_writer(bank: ItemBank, *, withheld: bool) -> Callable[[Page], bytes]:
-    """Make a function that writes items with parameters as lines; slopes are standardised."""
+    """Make a function that writes items as lines; slopes of several abilities are standardised."""
     bank = bank.standardised()
     difficulties, slopes = shortest_difficulties(bank), slopes_by_name(bank)
 

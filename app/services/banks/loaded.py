@@ -298,12 +298,12 @@ class LoadedVersion:
 
     @property
     def n_active(self) -> int:
-        """How many items may be asked."""
+        """Number of items that may be asked."""
         return int(self.active.sum())
 
     @property
     def has_content(self) -> bool:
-        """Whether every active item can be put to an endpoint."""
+        """Whether every active item has content with which an endpoint can be asked."""
         return self.n_without_content == 0
 
     def position_of(self, key: str) -> int | None:

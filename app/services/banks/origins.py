@@ -67,7 +67,7 @@ _LEAST = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentAgents:
-    """The reference agents of a bank's last half-year.
+    """The reference agents from the half-year before the newest one of a bank.
 
     Attributes:
         since: Start of the half-year, an ISO date on the first of a month.

@@ -56,7 +56,7 @@ async def from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> Bank
         provisional=request.provisional or version.provisional,
         allow={*request.allow, *version.lint["allow"]},
         keep={*request.keep, *version.lint["keep"]},
-        # What parameters and texts show is found again; what answers have shown is carried on.
+        # Lint finds faults of parameters and texts again, so only findings of answers are copied.
         findings=[finding for finding in findings if finding.code in OF_ANSWERS],
         calibration=version.calibration,
         knowledge=version.knowledge,
