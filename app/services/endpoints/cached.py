@@ -1,8 +1,8 @@
 """Cache of answers, so that the same call is not paid for twice.
 
-The cache key of a call is independent of the caller. It contains the address, the credentials, the
-exact body, and the number of the repeat. For a withheld bank it also contains the bank: otherwise
-a user who guesses a question could find out from the cache whether it was asked before.
+Within a project, the cache key of a call is independent of the caller. It contains the address, the
+credentials, the exact body, and the number of the repeat. For a withheld bank it also contains the
+bank: otherwise a user who guesses a question could find out whether it was asked before.
 """
 
 import contextlib

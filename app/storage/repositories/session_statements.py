@@ -33,7 +33,7 @@ from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import of_opened
 
-# Replayed answers are withheld if the bank that they originally answered is withheld.
+# Replayed answers still belong to their original bank, so any withheld bank in the line counts.
 WITHHELD_SQL = """
     CASE WHEN sessions.parent_id IS NULL THEN banks.visibility <> 'open' ELSE (
         WITH RECURSIVE line (parent_id, version_id) AS (
@@ -67,7 +67,7 @@ SESSIONS: Select[Any] = (
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
     .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
 )
-#: Number of an endpoint's latest results on a scale considered as its present one.
+#: Number of an endpoint's latest results on a scale from which its present result is chosen.
 _LAST = 10
 #: Intervals up to this multiple of the narrowest width count as equally precise, and the newest of
 #: them is shown: the narrowest is often one that chance has brought near 0 or 1.
