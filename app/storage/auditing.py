@@ -1,7 +1,7 @@
-"""Notes in the audit trail what a transaction changes: the one place where that happens.
+"""Record the changes of a transaction in the audit trail: the only place where that happens.
 
-Whoever changes something in a request or a command adds a row to the trail in the transaction of
-the first change, so that there is never one without the other.
+The first transaction of a request or command that changes something also adds a row to the trail,
+so that neither the change nor the row exists without the other.
 """
 
 from typing import Any
@@ -20,20 +20,20 @@ from app.storage.rows.projects import AuditRow, ProjectRow
 from app.storage.scoping import ScopedSession
 
 _TOUCHED, _CHANGED = "audit_touched", "audit_changed"
-#: Of the machinery, not of what people do.
+#: Rows of internal mechanisms, which record no actions of people.
 _UNSAID = (IdempotencyRow, KeptAnswerRow, LoginRow, AuditRow)
 _NAMED = (OwnedRow, ApiKeyRow, ProjectRow)
-#: Ids in one row at most.
+#: Largest number of ids in one row.
 _MOST = 100
-# Where it is there already, a transaction before was committed and the word of it was lost.
+# If the row exists already, an earlier transaction was committed without our learning of it.
 _NOTE = insert(Base.metadata.tables[AuditRow.__tablename__]).on_conflict_do_nothing()
 
 
 async def note(db: AsyncSession) -> AuditEntry | None:
-    """Add to the trail what this transaction changes, if it is the first of its request.
+    """Add the changes of this transaction to the trail, if it is the first of its request.
 
     Returns:
-        What was added: `is_noted` once it is committed.
+        The added entry; its `is_noted` must be set once the transaction is committed.
     """
     what = audit_entry()
     if what is None or what.is_noted:
@@ -57,7 +57,7 @@ async def note(db: AsyncSession) -> AuditEntry | None:
 
 
 def note_change(db: AsyncSession, resource_id: str) -> None:
-    """Have the trail tell of a change by a statement that is none of ORM classes."""
+    """Record a change by a statement that does not use ORM classes."""
     if audit_entry() is not None:
         db.info[_CHANGED] = True
         _touch(db.sync_session, resource_id)

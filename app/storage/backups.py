@@ -1,10 +1,10 @@
-"""Backup and restore: the database's own dump, and what must hold before one is read back.
+"""Backup and restore by Postgres's own dump, with checks before a backup is restored.
 
-A backup is one snapshot, taken while everything goes on. It is restored in one transaction into an
-empty database; where there is one already, into a new database that then takes its place.
+A backup is one snapshot, taken while Sextant keeps running. It is restored in one transaction into
+an empty database. If the database is not empty, a new database is filled and replaces it.
 
-Its file is a ZIP of two entries: `database.dump`, which `pg_restore` reads, and `manifest.json`,
-written last, so that a file that breaks off is none.
+The file is a ZIP of two entries: `database.dump`, which `pg_restore` reads, and `manifest.json`,
+written last, so that a truncated file is not a valid backup.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _READS_ONLY = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlT
 _TABLES = """
     SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')
 """
-#: Comment of databases that are there during a restore alone.
+#: Comment on databases that exist only during a restore.
 _LEFT_BEHIND = "of a restore of Sextant that was cut short"
 _OURS = f"COMMENT ON DATABASE {{}} IS '{_LEFT_BEHIND}'"
 _OTHERS = """
@@ -58,14 +58,14 @@ _OTHERS = """
 
 
 class Manifest(BaseModel):
-    """What a backup says of itself.
+    """Description of a backup, stored in its file.
 
     Attributes:
-        sextant: Version of Sextant that made it.
-        revision: Of the tables.
-        dumped_by: Major version of the `pg_dump` that made it; older Postgres cannot read it.
-        made_at: UTC, ISO 8601.
-        canary: A known text under the secret key of then; None where nothing was ever encrypted.
+        sextant: Version of Sextant that made the backup.
+        revision: Revision of the tables.
+        dumped_by: Major version of the `pg_dump` that made the dump; older Postgres cannot read it.
+        made_at: Time of the backup, UTC, ISO 8601.
+        canary: A known text under the secret key of that time; None if there never was a secret.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -78,14 +78,14 @@ class Manifest(BaseModel):
 
 
 class _StoredManifest(Manifest):
-    """As it is written: with the form of the file, and the SHA-256 of the dump."""
+    """The manifest as written, with the version of the file format and the dump's SHA-256."""
 
     format: int
     dump_sha256: str
 
 
 class _BackupFile:
-    """An opened backup, all of whose bytes were checked."""
+    """An open backup file whose bytes have all been verified."""
 
     def __init__(self, archive: zipfile.ZipFile, manifest: Manifest) -> None:
         self._archive = archive
@@ -99,22 +99,22 @@ class _BackupFile:
 
 
 def back_up(url: str, path: Path) -> tuple[Manifest, int]:
-    """Write all that is stored to a file of mode 0600.
+    """Write the whole database to a file of mode 0600.
 
     Args:
         url: `postgresql+psycopg://...`
-        path: The file; nothing may be there.
+        path: The file; it must not exist yet.
 
     Returns:
-        What the file says of itself, and its size in bytes.
+        The manifest of the file, and the file's size in bytes.
 
     Raises:
         DatabaseUnavailableError: No answer, or no `pg_dump` that fits the server.
-        InvalidStateError: The database is not one of Sextant.
+        InvalidStateError: The database does not belong to Sextant.
         InvalidInputError: The file cannot be written.
     """
     with _connected(_conninfo(url)) as connection:
-        # The dump is of the snapshot in which the manifest is read.
+        # The dump uses the same snapshot from which the manifest is read.
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         (snapshot,) = _row(connection, "SELECT pg_export_snapshot()")
@@ -139,20 +139,20 @@ def back_up(url: str, path: Path) -> tuple[Manifest, int]:
 def restore(
     url: str, path: Path, box: SecretBox, *, replaces: bool = False, needs_key: bool = True
 ) -> Manifest:
-    """Put what a backup holds in the place of what is there, whole or not at all.
+    """Replace the contents of the database by those of a backup, completely or not at all.
 
     Args:
         url: `postgresql+psycopg://...`
         path: The backup.
-        box: Must read the secrets of the backup.
-        replaces: The database may hold something, which goes.
-        needs_key: False: what is encrypted may be lost.
+        box: Secret keys; they must decrypt the secrets of the backup.
+        replaces: Whether the database may have contents, which are then deleted.
+        needs_key: False: accept that encrypted secrets are lost.
 
     Raises:
-        FileFormatError: No backup, or a damaged one.
-        SecretsError: The present secret key is another one than that of the backup.
-        InvalidStateError: A newer Sextant or Postgres made it, or the database holds something, or
-            is in use.
+        FileFormatError: The file is no backup, or it is damaged.
+        SecretsError: The present secret key differs from that of the backup.
+        InvalidStateError: A newer Sextant or Postgres made it, or the database has contents, or is
+            in use.
         DatabaseUnavailableError: No answer, or no `pg_restore` that fits.
     """
     with _opened(path) as backup:
@@ -189,16 +189,16 @@ def restore(
 
 
 def _note(url: str) -> None:
-    """Put what the present command did into the trail; it concerns all projects, and is none's."""
+    """Note the present command in the audit trail, as an entry that belongs to no project."""
     what = audit_entry()
     if what is None:
         return
     with _connected(_conninfo(url)) as connection:
         connection.autocommit = True
-        # What was made before there was a trail has none.
+        # Databases from before the audit trail have no such table.
         if _row(connection, "SELECT to_regclass('public.audit')")[0] is None:
             return
-        # Who may only read may back up all the same.
+        # A user with read access only may make backups as well.
         with contextlib.suppress(*_READS_ONLY):
             connection.execute(
                 "INSERT INTO public.audit (id, action, path, address) VALUES (%s, %s, %s, %s)",
@@ -231,7 +231,7 @@ def _fill(url: str, backup: _BackupFile) -> None:
     """Restore into an empty database, in one transaction; then bring its tables up to date."""
     with _connected(_conninfo(url)) as connection:
         connection.autocommit = True
-        # A server that starts meanwhile waits for it, and then finds the tables.
+        # A server that starts meanwhile waits for this lock, and then finds the tables.
         connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
         if _row(connection, _TABLES)[0]:
             raise InvalidStateError("Somebody else has just made tables in the database.")
@@ -284,10 +284,10 @@ def _replace(url: str, name: str, backup: _BackupFile) -> None:
 
 
 def _clear(connection: psycopg.Connection[Any], name: str) -> None:
-    """Remove a database that a restore which was killed left behind, and no other.
+    """Remove a database that a killed restore left behind, and no other.
 
     Raises:
-        InvalidStateError: Somebody else has one of that name.
+        InvalidStateError: A database of that name exists that no restore made.
     """
     query = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
     found = connection.execute(query, [name]).fetchone()
@@ -314,7 +314,7 @@ def _sibling_url(url: str, name: str) -> str:
 
 @contextlib.contextmanager
 def _maintaining(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to another database of the server than the one that is replaced."""
+    """A connection to a database of the server other than the one to be replaced."""
     with _connected(_conninfo(_sibling_url(url, "postgres"))) as connection:
         connection.autocommit = True
         connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
@@ -356,13 +356,13 @@ def _canary(connection: psycopg.Connection[Any]) -> str | None:
 
 
 def _write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
-    """Make the file, whole or not at all; nothing may be there.
+    """Write the file, completely or not at all; it must not exist yet.
 
     Returns:
-        Bytes of the file.
+        Size of the file, bytes.
 
     Raises:
-        InvalidInputError: The file is there already, or cannot be written.
+        InvalidInputError: The file exists already, or cannot be written.
     """
     with new_file(path) as file:
         _fill_file(file, manifest, dump)
@@ -383,7 +383,7 @@ def _fill_file(file: IO[bytes], manifest: Manifest, dump: Iterable[bytes]) -> No
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[_BackupFile]:
-    """Open a backup and check that it is whole.
+    """Open a backup and check that it is complete.
 
     Raises:
         FileFormatError: It is no backup, or damaged.

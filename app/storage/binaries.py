@@ -1,6 +1,6 @@
-"""Finds the Postgres programs, runs those that speak to a server, and copies those that are one.
+"""Find Postgres programs, run its client programs, and copy its server programs.
 
-A copy lies where an unprivileged user can run it.
+The copies lie where an unprivileged user can run them.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ _SYSTEM = (
     "/usr/local/opt/postgresql@*/bin",
     "/opt/homebrew/opt/postgresql@*/bin",
 )
-# initdb puts its own path between double quotes into commands of a shell.
+# initdb puts its own path between double quotes in shell commands.
 _BREAKS_QUOTES = re.compile(r'["$`\\\n]')
-#: Major version. Older ones refuse the queue's schema in one transaction.
+#: Oldest supported major version; older ones cannot create the queue's schema in one transaction.
 OLDEST = 16
 _BLOCK_BYTES = 1 << 20
 _VERSION = re.compile(r"\(PostgreSQL\) (?P<full>(?P<major>\d+)\S*)")
@@ -47,7 +47,7 @@ class Binaries:
 
 
 def find(major: int | None) -> Binaries:
-    """The programs to run a cluster with.
+    """The programs to run a cluster.
 
     Args:
         major: Version that made the cluster; None when there is no cluster yet.
@@ -77,14 +77,14 @@ def find(major: int | None) -> Binaries:
 
 
 def client(program: str, major: int) -> tuple[Path, int]:
-    """A program that speaks to a server, and its major version.
+    """Path of a client program, and its major version.
 
     Args:
         program: `pg_dump` or `pg_restore`.
-        major: Least version that will do; of several the lowest is taken.
+        major: Lowest suitable version; of several suitable programs the oldest is used.
 
     Raises:
-        DatabaseUnavailableError: None of that version or a newer one is here.
+        DatabaseUnavailableError: No program of that version or a newer one is installed.
     """
     on_path = shutil.which(program)
     places = [*_candidates(), *((Path(on_path).resolve().parent,) if on_path else ())]
@@ -104,10 +104,10 @@ def client(program: str, major: int) -> tuple[Path, int]:
 
 
 def output_of(command: list[Any], conninfo: str) -> Iterator[bytes]:
-    """What a program writes that speaks to a server.
+    """Run a client program, and yield its output in blocks.
 
     Raises:
-        DatabaseUnavailableError: It failed.
+        DatabaseUnavailableError: The program failed.
     """
     with (
         tempfile.TemporaryFile() as said,
@@ -125,10 +125,10 @@ def output_of(command: list[Any], conninfo: str) -> Iterator[bytes]:
 
 
 def feed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
-    """Run a program that speaks to a server, and reads these blocks.
+    """Run a client program with these blocks as its input.
 
     Raises:
-        DatabaseUnavailableError: It failed.
+        DatabaseUnavailableError: The program failed.
     """
     with (
         tempfile.TemporaryFile() as said,
@@ -137,7 +137,7 @@ def feed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
         ) as process,
     ):
         try:
-            # Who stops reading says why, and by its exit code.
+            # A program that stops reading reports the cause itself, and fails by its exit code.
             with contextlib.suppress(BrokenPipeError):
                 for block in blocks:
                     if process.stdin:
@@ -151,10 +151,10 @@ def feed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
 
 
 def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
-    """The same programs in a place where `user` can run them.
+    """Make the programs available in a place where `user` can run them.
 
-    Copies them below `into` unless the user can reach them as they are. A copy appears at once,
-    whole, and is used again next time; copies of other versions are removed.
+    They are copied below `into`, unless the user can run them where they are. A copy appears
+    atomically and is reused later; copies of other versions are removed.
     """
     if user.can_enter(binaries.directory):
         return replace(binaries, directory=binaries.directory.resolve())
@@ -168,7 +168,7 @@ def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
         partial = Path(tempfile.mkdtemp(prefix="partial-", dir=into))
         _copy(binaries.directory.resolve(), partial / bin_below)
         partial.chmod(0o755)
-        os.sync()  # the name must not outlive the contents when the power goes
+        os.sync()  # after a power failure, no copy may exist by name without contents
         partial.rename(into / name)
     return Binaries(
         directory=into / name / bin_below, version=binaries.version, major=binaries.major
@@ -177,7 +177,7 @@ def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
 
 @contextlib.contextmanager
 def safe_for_a_shell(binaries: Binaries) -> Iterator[Binaries]:
-    """The same programs below a directory whose name a shell reads as it is, for `initdb`."""
+    """The same programs below a path without characters special to a shell, for `initdb`."""
     if not _BREAKS_QUOTES.search(str(binaries.directory.resolve())):
         yield binaries
         return
@@ -196,14 +196,14 @@ def _copy(source: Path, target: Path) -> None:
     unneeded = shutil.ignore_patterns("*.a", "pkgconfig")
     for part in ("lib", "share"):
         shutil.copytree(source.parent / part, target.parent / part, ignore=unneeded)
-    # Libraries that the wheel brings along; the programs look for them at this relative place.
+    # The wheel contains libraries, which the programs expect at this relative path.
     libraries = source.parents[2] / f"{_WHEEL}.libs"
     if libraries.is_dir():
         shutil.copytree(libraries, target.parents[2] / libraries.name)
 
 
 def _candidates() -> Iterator[Path]:
-    # find_spec does not import it: the import creates lock files.
+    # find_spec does not import the package, as the import would create lock files.
     spec = importlib.util.find_spec(_WHEEL)
     for location in (spec and spec.submodule_search_locations) or ():
         yield from sorted(Path(location).glob("pginstall*/bin"), reverse=True)
@@ -246,7 +246,7 @@ def _require_done(process: "subprocess.Popen[bytes]", program: Path, said: IO[by
 
 
 def _environment(conninfo: str) -> dict[str, str]:
-    """How a program connects to this database: not by its arguments, which everybody can list."""
+    """Environment to connect a program to the database; all users can see a program's arguments."""
     known = pq.Conninfo.get_defaults()
     given = {entry.keyword: entry.val for entry in known}
     given |= {

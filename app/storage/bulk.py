@@ -1,4 +1,4 @@
-"""Many rows by few statements, and changes that are refused when somebody else was faster."""
+"""Write many rows by few statements, and refuse changes of an outdated revision."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.errors import PreconditionFailedError
 from app.items import JsonValue
 
-#: Rows that are fetched in one go where there may be tens of thousands: between them others run.
+#: Rows fetched at a time where there may be tens of thousands; other tasks run in between.
 STREAMED = 250
 # Rows per statement. They travel as one JSON text: as fast as COPY for these tables, and its errors
 # are translated like those of any other statement.
@@ -23,7 +23,7 @@ async def insert_many(
 ) -> None:
     """Run `statement` on all rows; its parameter `records` is a JSON array of them."""
     remaining = iter(rows)
-    # In a thread: rows are made as they are taken, and thousands of them are a tenth of a second.
+    # In a thread, as the iterable makes rows lazily, and thousands of them take 0.1 s.
     while records := await asyncio.to_thread(_next_batch, remaining):
         await db.execute(statement, {"records": records})
 
@@ -34,12 +34,12 @@ def _next_batch(remaining: Iterator[Mapping[str, JsonValue]]) -> str | None:
 
 
 def require_revision(what: str, actual: int, expected: int) -> None:
-    """Let a change through only if it is based on the present revision, as If-Match names it.
+    """Require that a change is based on the present revision, as named by If-Match.
 
-    `what` begins the sentence of the error: `Bank 'sums'`.
+    `what` is the start of the error message, such as `Bank 'sums'`.
 
     Raises:
-        PreconditionFailedError: They differ.
+        PreconditionFailedError: The revisions differ.
     """
     if actual != expected:
         raise PreconditionFailedError(

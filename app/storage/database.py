@@ -23,14 +23,14 @@ from app.errors import (
 from app.storage.scoping import ScopedSession
 from app.storage.unit_of_work import Reading, UnitOfWork
 
-#: The queue's functions name their tables without a schema, so every connection finds both.
+#: The queue's functions name tables without a schema, so all connections search both schemas.
 SEARCH_PATH = "public, procrastinate"
 
 _CONNECT_TIMEOUT_S = 10
 _POOL_TIMEOUT_S = 30.0
 _HEALTH_TIMEOUT_S = 5
 _RECYCLE_S = 1800
-#: A connection that was used so recently is taken to be alive, seconds.
+#: A connection used within this time counts as alive, seconds.
 _TRUSTED_S = 1.0
 _LAST_USE = "sextant_last_use"
 # `Key (bank_id)=(bnk_1) is not present in table "banks".`
@@ -45,7 +45,7 @@ class Database:
 
     Args:
         url: `postgresql+psycopg://...`; `postgresql://` is understood too.
-        pool_size: Connections that are kept; under load as many again are opened.
+        pool_size: Number of connections kept open; under load, the same number is opened again.
     """
 
     def __init__(self, url: str, *, pool_size: int = 16) -> None:
@@ -65,7 +65,7 @@ class Database:
         self._sessions = async_sessionmaker(
             self._engine, expire_on_commit=False, sync_session_class=ScopedSession
         )
-        # The same pool, without BEGIN and COMMIT around each statement.
+        # Uses the same pool, without BEGIN and COMMIT around each statement.
         self._reading = async_sessionmaker(
             self._engine.execution_options(isolation_level="AUTOCOMMIT"),
             expire_on_commit=False,
@@ -79,13 +79,13 @@ class Database:
 
     @property
     def url(self) -> str:
-        """The same database for another process of Sextant. Holds the password."""
+        """URL of the database for another process of Sextant; contains the password."""
         return self._url.render_as_string(hide_password=False)
 
     @property
     def conninfo(self) -> str:
-        """The same database for libpq clients, such as the queue's own pool. Holds the password."""
-        # Keywords, not a URL: libpq does not read a + in a URL as the space that it stands for.
+        """Connection string for libpq clients, such as the queue's pool; contains the password."""
+        # Keywords, not a URL, because libpq does not decode a + in a URL as a space.
         _, keywords = self._engine.dialect.create_connect_args(self._url)
         del keywords["context"]  # SQLAlchemy's own, psycopg's way of adapting types
         return make_conninfo(**keywords)
@@ -95,15 +95,15 @@ class Database:
         return UnitOfWork(self._sessions)
 
     def reading(self) -> UnitOfWork:
-        """For questions: each statement sees the present state, and costs one round trip.
+        """For queries without a transaction: each statement sees the present state in one trip.
 
-        What takes several statements that must agree with each other is a `unit_of_work`; so is
-        what writes, but for what writes by one statement alone.
+        Several statements that must agree with each other need a `unit_of_work`. So do all writes
+        that take more than one statement.
         """
         return Reading(self._reading)
 
     def snapshot(self) -> UnitOfWork:
-        """For questions whose answers must agree: all see what there was at the first of them."""
+        """For queries that must agree: all of them see the state at the first one."""
         return UnitOfWork(self._of_one_moment)
 
     def _ping_after_a_rest(
@@ -111,10 +111,10 @@ class Database:
     ) -> None:
         """Replace a connection that died with a stopped server before it is used.
 
-        SQLAlchemy's own pre-ping asks at every checkout: a round trip for each transaction.
+        SQLAlchemy's own pre-ping runs at every checkout, and costs each transaction a round trip.
         """
         used_at = record.info.get(_LAST_USE)
-        # A new one has just answered. Were it refused here, the pool would make up its own error.
+        # New connections have just answered, and refusing them here would hide the real error.
         if used_at is None or time.monotonic() - used_at < _TRUSTED_S:
             return
         try:
@@ -150,7 +150,7 @@ def _with_search_path(url: URL) -> URL:
 
 
 def _translate(context: ExceptionContext) -> None:
-    """Raise the error of our own tree that a driver's error stands for, if there is one."""
+    """Raise the Sextant error that corresponds to a driver's error, if there is one."""
     # A cancelled task counts as a disconnect here, but it must stay a cancelled task.
     if not isinstance(context.original_exception, Exception):
         return
@@ -176,7 +176,7 @@ def _translate(context: ExceptionContext) -> None:
                 f"The connection to the database broke: {_first_line(error)}."
             )
         case _:
-            pass  # a fault in our own SQL: it stays what it is
+            pass  # a fault in our own SQL is not translated
 
 
 def _reference(diag: Diagnostic) -> str:
@@ -190,11 +190,11 @@ def _reference(diag: Diagnostic) -> str:
 
 def _duplicate(diag: Diagnostic) -> str:
     found = _DUPLICATE_KEY.search(diag.message_detail or "")
-    # An expression or a very long value leaves no detail; the constraint's name says it then.
+    # Expressions and very long values come without a detail; then the constraint's name helps.
     what = f"this {diag.constraint_name}"
     if found:
         columns, values = found["columns"], found["values"]
-        # It is taken in one project or bank; which one says nothing to those within.
+        # Names are unique within a project or bank; its id means nothing to users.
         while (first := columns.partition(", "))[2] and first[0].endswith("_id"):
             columns, values = first[2], values.partition(", ")[2]
         what = f"{columns} = {values}"

@@ -1,12 +1,12 @@
-"""The embedded Postgres: started by the first Sextant process, stopped by the last one out.
+"""The embedded Postgres: the first Sextant process starts it, and the last one stops it.
 
-Who is alive is told by locks, not by process ids: ids are reused, and a stale `postmaster.pid` may
-name a stranger. Three files in the data directory are locked with flock(2):
+Locks, not process ids, show which processes are alive: ids are reused, and a stale
+`postmaster.pid` may name an unrelated process. Three lock files are used with flock(2):
 
-- `postgres.gate`: held while somebody starts or stops the server;
-- `postgres.users`: held shared by each process that uses the server; whoever can then get it
-  exclusively is the last one out;
-- `postgres.server`: its open file is inherited by the server and by all its children, so it is
+- `postgres.gate`: held while a process starts or stops the server;
+- `postgres.users`: shared by all processes that use the server; a leaving process that gets it
+  exclusively is the last one;
+- `postgres.server`: the server and all its child processes inherit the open file, so the lock is
   free exactly when none of them is left.
 
 The kernel drops a lock when its holders die, however they die.
@@ -45,11 +45,11 @@ from app.storage.server_user import ServerUser, make_private
 NAME = "sextant"
 """Name of the database and of the user that owns it."""
 
-# Names the socket file only: nothing listens on TCP.
+# The port is only part of the socket's file name: the server does not listen on TCP.
 _PORT = 5432
 # sun_path holds 108 bytes on Linux and 104 elsewhere; the file name takes 15 of them.
 _LONGEST_SOCKET_DIR = 85
-# libpq splits host lists at commas; anything unusual goes to the short directory instead.
+# libpq splits host lists at commas; for unusual paths, the socket is in the short directory.
 _PLAIN_PATH = re.compile(r"[\w./+-]+", re.ASCII)
 _COMPLAINT = re.compile(r"FATAL|PANIC|error:|could not")
 _START_TIMEOUT_S = 120
@@ -67,7 +67,7 @@ _OPTIONS = {
     "max_wal_size": "256MB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
-    # Parallel queries want /dev/shm, which containers keep small.
+    # Parallel queries need /dev/shm, which is small in containers.
     "max_parallel_workers_per_gather": "0",
     "log_checkpoints": "off",
     "timezone": "UTC",
@@ -75,19 +75,19 @@ _OPTIONS = {
 }
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
-#: Servers that this process started, by process id: our children, reaped once they have ended.
-#: Another process may be the one that stops them.
+#: Servers started by this process, by process id; as its children, they must be reaped at their
+#: end, even if another process stops them.
 _servers: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
 class EmbeddedPostgres:
-    """A Postgres server that lives while somebody uses it.
+    """A Postgres server that runs while at least one process uses it.
 
-    `with` and `async with` start it or join the one that runs, and leave it again.
+    `with` and `async with` start the server, or join the running one, and leave it at the end.
 
     Args:
-        data_dir: Directory of the server's files; made when absent.
-        durable: False gives up safety against a power failure, for tests.
+        data_dir: Directory of the server's files; created if it is missing.
+        durable: False gives up safety against power failures, for tests.
 
     Raises:
         DatabaseUnavailableError: On entry, when the server cannot be started; says why.
@@ -129,7 +129,7 @@ class EmbeddedPostgres:
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # The thread cannot be cancelled: let it finish, then leave, so that nothing stays.
+            # The thread cannot be cancelled: let it finish, then leave, so that no server stays.
             with contextlib.suppress(DatabaseUnavailableError):
                 await starting
             await asyncio.to_thread(self.stop)
@@ -145,7 +145,7 @@ class EmbeddedPostgres:
         await asyncio.shield(asyncio.to_thread(self.stop))
 
     def start(self) -> None:
-        """Join the running server, or start it. Again after a crash: start it once more."""
+        """Join the running server, or start it; may be called again to restart it after a crash."""
         try:
             self._prepare()
             with self._gate():
@@ -165,7 +165,7 @@ class EmbeddedPostgres:
             ) from exc
 
     def stop(self) -> None:
-        """Leave; the last one out stops the server."""
+        """Leave the server; the last process that leaves stops it."""
         if self._membership is not None:
             with self._gate():
                 self._leave()
@@ -184,12 +184,12 @@ class EmbeddedPostgres:
     # --- starting
 
     def _ensure_running(self) -> None:
-        """Have a server that answers. Called at the gate."""
+        """Ensure that a server answers; the caller holds the gate lock."""
         lock = self._open_lock("server")
         try:
             deadline = time.monotonic() + _START_TIMEOUT_S
             while not _try_lock(lock):
-                # Running, or starting or dying after a crash: it will answer or be gone.
+                # A server runs, starts, or ends after a crash: it will answer or disappear.
                 if self._answers():
                     break
                 if time.monotonic() > deadline:
@@ -205,13 +205,13 @@ class EmbeddedPostgres:
         self._ensure_database()
 
     def _start_server(self, lock: int) -> None:
-        """Start a server which inherits `lock`. No process of an earlier one is left."""
+        """Start a server that inherits `lock`; no process of an earlier server may be left."""
         programs = binaries.find(self._cluster_version())
         if self._user:
             self._user = self._user.alone_in(self._home)
             programs = binaries.publish(programs, self._root / "binaries", self._user)
         if self._socket_dir.parent != self._home:
-            # In a place where everybody may have made it: it must be root's.
+            # Any user may have made a directory in this place, so it must belong to root.
             make_private(self._socket_dir.parent, self._user and replace(self._user, uid=0))
             if self._user:
                 os.chown(self._socket_dir.parent, 0, self._user.gid)
@@ -245,9 +245,9 @@ class EmbeddedPostgres:
             time.sleep(_POLL_S)
 
     def _spawn(self, programs: Binaries, lock: int) -> "subprocess.Popen[bytes]":
-        """Run `postgres` itself, which goes on when this process ends."""
+        """Run `postgres` itself, which continues when this process ends."""
         options = self._options | {"unix_socket_directories": f'"{self._socket_dir}"'}
-        # The directory is the server user's own: what lies there may be a link to elsewhere.
+        # The server's user owns the directory, so its files may be links to other places.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         log = os.open(self._log, flags, 0o600)
         try:
@@ -268,7 +268,7 @@ class EmbeddedPostgres:
         return server
 
     def _make_cluster(self, programs: Binaries, lock: int) -> None:
-        """Run initdb beside the final place, so that a half-made cluster is never taken for one."""
+        """Run initdb beside the final place, so that no incomplete cluster is ever used."""
         partial = self._home / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
         make_private(partial, self._user)
@@ -302,7 +302,7 @@ class EmbeddedPostgres:
             ) from exc
 
     def _cluster_version(self) -> int | None:
-        """Major version that made the cluster, None when there is no cluster."""
+        """Major version that made the cluster; None if there is no cluster."""
         marker = self._cluster / "PG_VERSION"
         if marker.exists():
             return int(marker.read_text().strip().split(".")[0])
@@ -336,7 +336,7 @@ class EmbeddedPostgres:
             os.close(lock)
 
     def _listener(self) -> int | None:
-        """Process that listens on our socket, as the kernel tells it; None when nobody does."""
+        """Id of the process that listens on our socket, from the kernel; None if there is none."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             try:
                 client.connect(str(self._socket_dir / f".s.PGSQL.{_PORT}"))
@@ -376,7 +376,7 @@ class EmbeddedPostgres:
         near = self._home / "run"
         if len(os.fsencode(near)) <= _LONGEST_SOCKET_DIR and _PLAIN_PATH.fullmatch(str(near)):
             return near
-        # Not the user's TMPDIR: every process must find the same place, and it must be short.
+        # Not in the user's TMPDIR: all processes must find the same place, and it must be short.
         digest = sha256(os.fsencode(self._root)).hexdigest()[:16]
         return Path(f"/tmp/sextant-{os.geteuid()}-{digest}/run")  # noqa: S108 (owner and mode are checked)
 
@@ -400,7 +400,7 @@ class EmbeddedPostgres:
         return os.open(self._root / f"postgres.{name}", os.O_RDWR | os.O_CREAT, 0o600)
 
     def _surroundings(self, lock: int) -> dict[str, Any]:
-        """What a program of Postgres runs in: our directory, its own user, and the lock."""
+        """Arguments to run a program of Postgres: our directory, the server's user, the lock."""
         return {
             "stdin": subprocess.DEVNULL,
             "cwd": self._home,
@@ -430,7 +430,7 @@ class EmbeddedPostgres:
 
 @contextlib.contextmanager
 def database_url(settings: Settings) -> Iterator[str]:
-    """URL of the configured database: DATABASE_URL, or the embedded Postgres while it is used."""
+    """URL of the database: DATABASE_URL, or an embedded Postgres that runs during the block."""
     if settings.database_url:
         yield settings.database_url
     else:
@@ -447,6 +447,6 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _reason(output: str) -> str:
-    """Why a Postgres program failed: its first complaint, or else its last words."""
+    """Why a Postgres program failed: its first line with a complaint, otherwise its last line."""
     lines = output.strip().splitlines() or ["no output"]
     return next((line for line in lines if _COMPLAINT.search(line)), lines[-1])

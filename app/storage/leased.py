@@ -1,4 +1,4 @@
-"""Work under a lease: one worker runs it, until it ends or the lease runs out or is taken away."""
+"""Work under a lease: one worker runs it until it ends, or the lease expires or is taken away."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -28,11 +28,11 @@ from app.records.sessions import ENDED
 from app.storage.rows.base import LeasedRow
 from app.storage.scoping import Repository
 
-#: A lease that ends later than so many times its length was given by a clock that went back since:
-#: its holder, if it lives, has it renewed at once.
+#: A lease that ends later than this multiple of its length was given before the clock was set back,
+#: and counts as expired. A live holder renews it at once.
 _CREDIBLE = 10
-#: So often in a row a lease may run out without a step: what is begun over and over and never gets
-#: on must end some day.
+#: How often in a row a lease may expire without a step: work that is restarted again and again
+#: without progress must end.
 MAX_LAPSES = 3
 
 
@@ -41,26 +41,26 @@ R = TypeVar("R", bound=LeasedRecord)
 
 @cache
 def _owner(row: type[LeasedRow]) -> Select[str, str | None]:
-    """Built once, for that costs more than sending it."""
+    """Select project and key of a resource; cached, as building costs more than sending."""
     return select(row.project_id, row.created_by).where(row.id == bindparam("wanted"))
 
 
 class LeasedRepository(Repository, ABC, Generic[R]):
-    """The leases of one table, within one transaction; base of the repositories of such tables.
+    """Base of repositories of tables whose rows are run under leases, within one transaction.
 
-    A claim counts the row's `lease_epoch` up. Whoever writes later names the epoch of its claim, so
-    that a worker that was given up writes nothing.
+    A claim increments the row's `lease_epoch`. Later writes name the epoch of their claim, so that
+    a worker that lost its lease can write nothing.
 
     Attributes:
-        row: The table.
-        kind: What stands in it, for people.
-        claimable: States in which a worker may hold it.
-        held: Those in which one does.
-        ready: What must be true, beside its state, of a row that is to be claimed for itself.
-        moved: Other columns that change whenever a row comes into other hands, or into none.
+        row: ORM class of the table.
+        kind: Noun for one row, for messages.
+        claimable: States in which a worker may hold a lease.
+        held: States in which a worker holds a lease.
+        ready: Further conditions on a row that may be claimed by itself.
+        moved: Further columns that change whenever a row's lease changes or ends.
 
     Raises:
-        LeaseLostError: On writing: it was cancelled, or another worker has it.
+        LeaseLostError: From methods that write: the work was cancelled, or another worker has it.
     """
 
     row: ClassVar[type[LeasedRow]]
@@ -72,15 +72,15 @@ class LeasedRepository(Repository, ABC, Generic[R]):
 
     @abstractmethod
     async def get(self, resource_id: str, /) -> R:
-        """One of them."""
+        """One resource of the table."""
 
     async def claim(self, resource_id: str, /, *, worker_id: str, lease: timedelta) -> R | None:
-        """Take the lease; None when the work has ended or somebody else has it."""
+        """Take the lease; None if the work has ended or another worker has it."""
         epoch = await self._take(resource_id, worker_id=worker_id, lease=lease)
         return None if epoch is None else await self.get(resource_id)
 
     async def _take(self, resource_id: str, *, worker_id: str, lease: timedelta) -> int | None:
-        """Claim a row: the epoch of the lease, or None if it has ended or somebody has it."""
+        """Claim a row; return the epoch of the lease, or None if it has ended or is leased."""
         row = self.row
         epoch: int | None = await self._db.scalar(
             update(row)
@@ -103,7 +103,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         return epoch
 
     def _require_underway(self, record: R) -> None:
-        """Refuse what takes work that has not ended."""
+        """Refuse an operation that requires work under way, if the work has ended."""
         if record.status not in UNDERWAY:
             raise InvalidStateError(f"{self.kind} {record.id} is {record.status}; it has ended.")
 
@@ -115,12 +115,12 @@ class LeasedRepository(Repository, ABC, Generic[R]):
             )
 
     async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
-        """Project and API key that something belongs to; None where it is gone."""
+        """Project and API key of a resource; None if it was removed."""
         found = (await self._db.execute(_owner(self.row), {"wanted": resource_id})).one_or_none()
         return None if found is None else (found.project_id, found.created_by)
 
     async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
-        """Prolong the leases (id -> epoch) that are still ours; returns which those are."""
+        """Prolong the leases (id -> epoch) that this worker still has; return their ids."""
         rows = await self._db.scalars(
             update(self.row)
             .where(self.row.id.in_(self._ours(leases)))
@@ -130,7 +130,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         return set(rows)
 
     async def release(self, leases: Mapping[str, int]) -> None:
-        """Give up leases (id -> epoch) so that another worker goes on at once."""
+        """Give up leases (id -> epoch) so that another worker can continue at once."""
         await self._db.execute(
             update(self.row)
             .where(self.row.id.in_(self._ours(leases)))
@@ -146,18 +146,18 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         besides: Collection[str] = (),
         limit: int = 100,
     ) -> list[str]:
-        """What has not ended and nobody runs: its lease, or its wait in the queue, ran out.
+        """Ids of unended work that nobody runs, as its lease or its time in the queue ran out.
 
-        Each is marked as queued from now, so that it is reported once per grace period. What
-        somebody was running has lapsed; what waits for a rate limit, or in the queue, has not, nor
-        has what was given back.
+        The work is marked as queued from now, so that it is reported once per grace period. A lapse
+        is counted only for work that a worker was running, not for work that waited for a rate
+        limit or in the queue, or was given back.
 
         Args:
-            grace: How long ago that must be.
-            lease: How long a claim holds.
-            counts: False where leases may have run out because the database was away.
-            besides: Ids of what waits for its turn with whoever asks: it is not lost.
-            limit: Most at once.
+            grace: Time that must have passed since the lease or queue time ran out.
+            lease: Duration of a lease.
+            counts: False if leases may have expired because the database was unavailable.
+            besides: Ids of work that waits for its turn in the calling worker, and is not lost.
+            limit: Largest number of ids.
         """
         row = self.row
         asked = {"besides": list(besides), "grace": grace, "longest": _CREDIBLE * lease}
@@ -178,14 +178,14 @@ class LeasedRepository(Repository, ABC, Generic[R]):
     @classmethod
     @cache
     def _due(cls) -> Select[str]:
-        """What has been left to itself; built once, for every worker asks at each heartbeat."""
+        """Select abandoned work; cached, since every worker runs it at each heartbeat."""
         row = cls.row
         until = func.coalesce(row.lease_expires_at, row.created_at)
         return (
             select(row.id)
             .where(
                 row.status.in_(cls.claimable),
-                row.finished_at.is_(None),  # as an index has it that is as short as this list
+                row.finished_at.is_(None),  # lets Postgres use a short partial index
                 row.id != all_(bindparam("besides", type_=ARRAY(Text()))),
                 cls._is_over(
                     until + bindparam("grace", type_=Interval()),
@@ -200,21 +200,21 @@ class LeasedRepository(Repository, ABC, Generic[R]):
 
     @staticmethod
     def _is_over(until: Any, longest: Any) -> ColumnElement[bool]:
-        """Whether a lease has run out, or ends when none can that was given by this clock.
+        """Whether a lease has expired, or ends later than a lease given by the present clock can.
 
         Args:
-            until: When it ends, a column.
-            longest: What is credible of a lease, a time or an expression.
+            until: Column with the end of the lease.
+            longest: Longest credible duration of a lease, a time or an expression.
         """
         end = func.coalesce(until, func.now())
         over: ColumnElement[bool] = (end <= func.now()) | (end > func.now() + longest)
         return over
 
     async def _write(self, resource_id: str, epoch: int, **values: Any) -> None:
-        """Write columns, as far as the lease `epoch` is still the present one.
+        """Write columns, if the lease `epoch` is still the present one.
 
         Raises:
-            LeaseLostError: It was cancelled, or another worker has it.
+            LeaseLostError: The work was cancelled, or another worker has it.
         """
         written = await self._db.execute(
             update(self.row)
@@ -228,12 +228,12 @@ class LeasedRepository(Repository, ABC, Generic[R]):
             )
 
     async def _finish(self, resource_id: str, epoch: int, status: str, **values: Any) -> None:
-        """Write what came of it, and give the lease up."""
+        """Write the result of the work, and give up the lease."""
         ended = {"status": status, "lease_expires_at": None, "finished_at": func.now()}
         await self._write(resource_id, epoch, **ended, **values)
 
     def _taken_away(self) -> dict[str, Any]:
-        """Columns of what is ended from outside: whoever runs it writes nothing more."""
+        """Column values that end work from outside, so that its worker can write no more."""
         return {
             "lease_epoch": self.row.lease_epoch + 1,
             "lease_expires_at": None,
@@ -242,7 +242,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         }
 
     def _ours(self, leases: Mapping[str, int]) -> Select[str]:
-        """Ids of the leases that are still ours, locked in order, so that nobody deadlocks."""
+        """Select ids of leases that this worker still has, locked in order to avoid deadlocks."""
         return (
             select(self.row.id)
             .where(

@@ -1,4 +1,4 @@
-"""Which revision of the tables this version of the code needs, and how a database gets there."""
+"""The revision of the tables that this code needs, and the migration of a database to it."""
 
 import re
 from functools import cache
@@ -13,7 +13,7 @@ from app.storage.database import Database
 
 
 def upgrade(url: str) -> str:
-    """Apply every migration that the database lacks. Safe to call from several processes at once.
+    """Apply all missing migrations; several processes may call this at the same time.
 
     Returns:
         The revision that the database is at now.
@@ -29,7 +29,7 @@ def upgrade(url: str) -> str:
 
 
 def _found(url: str) -> list[str]:
-    """What the database is at; nothing where it is new, or cannot be asked."""
+    """Revisions of the database; empty if it is new or cannot be reached."""
     try:
         with psycopg.connect(Database(url).conninfo) as connection:
             major = connection.info.server_version // 10_000
@@ -44,7 +44,7 @@ def _found(url: str) -> list[str]:
 
 
 def _migrate(url: str, newest: str) -> None:
-    # Most commands find a database that lacks nothing; this takes half a second to load.
+    # Imported late, as it takes half a second to load and most databases are up to date.
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
@@ -66,14 +66,14 @@ def _migrate(url: str, newest: str) -> None:
         raise DatabaseUnavailableError(f"The database could not be migrated: {reason}") from exc
 
 
-#: Beside the package, in a checkout and in an installed wheel alike.
+#: Directory beside the package, both in a checkout and in an installed wheel.
 MIGRATIONS = Path(next(iter(app.__path__))).resolve().parent / "migrations"
 _NAMED = re.compile(
     r"""^(?P<name>revision|down_revision)\b[^=\n]*= *["'](?P<value>\w+)["']""", re.MULTILINE
 )
 
 
-#: Of the lock that whoever changes tables holds. Any fixed number: the lock is Sextant's own.
+#: Key of the lock that is held while tables are changed; any fixed number of Sextant's own.
 MIGRATION_LOCK = 7_839_200_611
 
 
@@ -90,7 +90,7 @@ def is_known(revision: str) -> bool:
 
 @cache
 def _revisions() -> dict[str, set[str]]:
-    """Read from the migrations' files: Alembic takes half a second to load."""
+    """Read the revisions from the migration files, since Alembic takes half a second to load."""
     found: dict[str, set[str]] = {"revision": set(), "down_revision": set()}
     for file in (MIGRATIONS / "versions").glob("*.py"):
         for match in _NAMED.finditer(file.read_text(encoding="utf-8")):

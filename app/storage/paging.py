@@ -1,4 +1,4 @@
-"""Cursor pages over tables whose ids sort by time."""
+"""Pages with cursors over tables whose ids sort by time."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -6,22 +6,22 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: Characters of the texts of one page, where these may be long.
+#: Largest number of characters in the texts of one page, for lists whose texts may be long.
 MOST_CHARS = 8_000_000
-#: So many of them are fetched and decoded in one go, while which nothing else of this process runs.
+#: Characters fetched and decoded at a time; decoding blocks all other tasks of the process.
 _AT_ONCE = 1_000_000
-#: So many entries are looked at before it is guessed how many more fit.
+#: Number of entries fetched first, to estimate how many more fit.
 _FIRST = 16
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which part of a list is wanted.
+    """The requested part of a list.
 
     Attributes:
-        limit: Entries at most.
+        limit: Largest number of entries.
         after: Id of the entry that the page follows; `None` for the first page.
-        descending: Newest first.
+        descending: Whether the newest entries come first.
     """
 
     limit: int = 20
@@ -42,12 +42,12 @@ async def within_size(
     limit: int,
     chars_of: Callable[[T], int],
 ) -> Page[T]:
-    """A page of what may be long: it ends early, with at least one entry, and loses nothing.
+    """A page of long entries: it may end early, after at least one entry, but skips no entry.
 
     Args:
-        fetch: So many entries behind one, or from the first; fewer only where there are no more.
-        limit: Entries at most.
-        chars_of: How long an entry's texts are, characters.
+        fetch: Returns a number of entries after a given one; fewer only at the end of the list.
+        limit: Largest number of entries.
+        chars_of: Number of characters in an entry's texts.
     """
     found: list[T] = []
     chars, at_once = 0, min(limit + 1, _FIRST)

@@ -1,4 +1,4 @@
-"""What the database tells of its state: its tables' revision, and what has not ended."""
+"""State of the database: the revision of its tables, and the work that has not ended."""
 
 import asyncio
 from typing import NamedTuple
@@ -10,9 +10,9 @@ from app.records.leased import UNDERWAY
 from app.storage.database import Database
 from app.storage.migrate import is_known, newest_revision
 
-#: Whoever asks has more to tell, and shall not wait for a database that hangs.
+#: Time limit, seconds: callers report other things, too, and must not wait for a hanging database.
 _PATIENCE_S = 3.0
-#: Of each kind the table, its states and what else is true of it.
+#: For each kind: name, table, states, and a further condition on its rows.
 _KINDS = (
     ("session", "sessions", (*UNDERWAY, "waiting", "paused", "awaiting_response"), "true"),
     ("ranking", "rankings", UNDERWAY, "true"),
@@ -20,7 +20,7 @@ _KINDS = (
     ("calibration_part", "calibrations", UNDERWAY, "parent_id IS NOT NULL"),
     ("installation", "installations", UNDERWAY, "true"),
 )
-# One state at a time, by the index that begins with it, and known to the planner to be rare.
+# One query per state, so that the planner uses the index on the state and knows the state is rare.
 _COUNT = " UNION ALL ".join(
     [
         f"SELECT '{kind}', '{status}', count(*), "  # noqa: S608 (names above)
@@ -37,9 +37,9 @@ _COUNT = " UNION ALL ".join(
 
 
 async def require_current_schema(database: Database) -> str:
-    """The revision of the database's tables: the one that this code needs, or a newer one.
+    """The revision of the database's tables, which must be the one this code needs or a newer one.
 
-    While Sextant is upgraded, processes of before go on: migrations take nothing away that these
+    Processes of the old version continue during an upgrade: migrations remove nothing that they
     use.
 
     Raises:
@@ -64,7 +64,7 @@ async def require_current_schema(database: Database) -> str:
 
 
 class Underway(NamedTuple):
-    """How many of one kind are in one state, and how many of them are leased; None: none can be."""
+    """Number of resources of a kind in a state, and how many are leased (None: not applicable)."""
 
     kind: str
     status: str
@@ -73,10 +73,10 @@ class Underway(NamedTuple):
 
 
 async def underway(database: Database) -> list[Underway]:
-    """What is underway, of all projects; states in which there is nothing included.
+    """Count the unended work of all projects by state, including empty states.
 
     Raises:
-        DatabaseUnavailableError: The database does not tell.
+        DatabaseUnavailableError: The database does not answer.
     """
     try:
         async with asyncio.timeout(_PATIENCE_S), database.reading() as uow:

@@ -1,9 +1,9 @@
-"""Whose rows a statement finds: the one place where projects are kept apart.
+"""Restrict statements to the rows of one project: the only place where projects are kept apart.
 
-Every statement of an ORM class gets the condition of that class before it is sent, wherever the
-class stands in it, by `app.acting.present()`. So no repository can forget a filter. What is not a
-statement of such classes (a text, or a table's bare columns) says by `of_opened` which row, found
-under these conditions before, tells whose it is; without that it is refused.
+Before an ORM statement is sent, each ORM class in it gets a condition on the present project
+(`app.acting.present()`), so no repository can forget a filter. Other statements (a text, or bare
+columns of a table) must name by `of_opened` a row that was found under these conditions before and
+to which their rows belong; otherwise they are refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,10 +45,10 @@ from app.storage.rows.sessions import (
 
 R = TypeVar("R")
 T = TypeVar("T")
-#: Of a statement that changes something of a bank for whoever uses it, such as how often its
-#: items were drawn: it finds what may be read.
+#: Option of a statement with which users of a shared bank change its data, such as how often its
+#: items were drawn: it finds all rows that may be read.
 FOR_USERS: Final = {"for_users": True}
-#: Of a statement about all projects, whoever acts: keys that encrypt are the whole database's.
+#: Option of a statement about all projects: encryption keys belong to the whole database.
 FOR_ALL: Final = {"for_all": True}
 
 
@@ -56,7 +56,7 @@ def of_opened(what: str) -> dict[str, str]:
     """Execution options of a statement that no condition can be added to.
 
     Args:
-        what: The row that was found before and to which all belongs that the statement touches.
+        what: The row, found before, to which all rows of the statement belong.
     """
     return {"of_opened": what}
 
@@ -64,7 +64,7 @@ def of_opened(what: str) -> dict[str, str]:
 SEEN: Final = bindparam("seen_project", callable_=seen_project, type_=String())
 
 
-#: What tells two such conditions apart, for SQLAlchemy's cache of statements.
+#: Attributes that distinguish two such conditions in SQLAlchemy's statement cache.
 _INTERNALS: Final[list[tuple[str, InternalTraversal]]] = [
     ("column", InternalTraversal.dp_clauseelement),
     ("seen", InternalTraversal.dp_clauseelement),
@@ -74,7 +74,7 @@ _NAMED: Final[list[tuple[str, InternalTraversal]]] = [("name", InternalTraversal
 
 
 class _Under(ColumnElement[bool]):
-    """Whether a column names a row of a query on `:seen`; cheap to build and to look up."""
+    """Condition that a column is an id from a query on `:seen`; cheap to build and to cache."""
 
     type = Boolean()
     _traverse_internals = _INTERNALS
@@ -149,10 +149,10 @@ _ALIKE: Final = [
 
 
 class _Together(CriteriaOption):
-    """Conditions that only come together, so that SQLAlchemy looks them up by one name.
+    """Conditions that are always applied together, so that one name is their cache key.
 
-    Its cache would compare each part of each of them for every statement, which took a third of
-    the processor time of a request. Values are asked for when a statement is sent, see `SEEN`.
+    Otherwise SQLAlchemy's cache compares all parts of all conditions for every statement, which
+    took a third of a request's CPU time. `SEEN` is evaluated when a statement is sent.
     """
 
     __slots__ = ("conditions", "name")
@@ -180,7 +180,7 @@ class _Together(CriteriaOption):
             condition.get_global_criteria(attributes)
 
 
-#: What may be looked at, and what may be changed: of shared banks only their own project's.
+#: Conditions for reading, and for changing: only the owning project may change a shared bank.
 _READING: Final = _Together("reading", [*_ALIKE, *_bank_conditions(shared=True)])
 _WRITING: Final = _Together("writing", [*_ALIKE, *_bank_conditions(shared=False)])
 
@@ -193,28 +193,28 @@ _LOCKED_AFTER_IT: Final = (*_OWNED, BankRow, ItemRow, BankVersionRow)
 
 
 class ScopedSession(Session):
-    """A session whose statements find the rows of the present project alone."""
+    """A database session whose statements find only rows of the present project."""
 
 
 class Repository:
-    """Questions and changes about one noun, within one transaction.
+    """Queries and changes of one kind of resource, within one transaction.
 
     Args:
-        db: Of a `ScopedSession`.
+        db: Asynchronous session of a `ScopedSession`.
 
     Raises:
-        NotFoundError: What is named, or the `after` of a page, is not there.
-        PreconditionFailedError: What is to be changed is not at the revision that is named.
+        NotFoundError: A named resource, or the `after` of a page, does not exist.
+        PreconditionFailedError: The resource to be changed is not at the named revision.
     """
 
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
 
     async def _one(self, query: Select[R], kind: str, name: str, *, for_update: bool = False) -> R:
-        """The one row that a query finds as it is now, locked if so wished.
+        """The present state of the one row that a query finds; `for_update` locks it.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: The query finds no row.
         """
         query = query.execution_options(populate_existing=True)
         rows = await self._db.execute(query.with_for_update() if for_update else query)
@@ -234,15 +234,15 @@ class Repository:
         """Run a statement for one page.
 
         Args:
-            statement: Selects one ORM class, or columns; filters applied, not ordered.
+            statement: Selects one ORM class, or columns, with filters but without an order.
             request: Which page.
             key: Column of the ids, by which the list is ordered.
-            kind: What the list holds, for the error.
-            read: An ORM row, or a mapping of columns, to the domain's value.
+            kind: Kind of the list's entries, for the error message.
+            read: Converts an ORM row, or a mapping of columns, to a domain value.
 
         Raises:
-            NotFoundError: Nothing can have had the id `after`. An entry that left the filter is
-                fine, and so is one that was deleted while somebody walks the list.
+            NotFoundError: No resource can have had the id `after`. An entry is accepted if it no
+                longer passes the filter, or was deleted since the page before.
         """
         if request.after is not None:
             if not await self._is_cursor(key, request.after):
@@ -265,16 +265,16 @@ class Repository:
 
 
 def given(*wanted: tuple[Any, object | None]) -> list[ColumnElement[bool]]:
-    """Conditions that columns have the values that are given."""
+    """Conditions that columns equal the wanted values, except where the value is None."""
     return [column == value for column, value in wanted if value is not None]
 
 
 def _hold_project(session: Session, seen: str) -> None:
-    """Keep the present project from being erased until the transaction ends.
+    """Lock the present project against deletion until the transaction ends.
 
-    Rows of a project point at it, so what adds one waits for whoever erases it, who wants all the
-    others. Whoever holds one of these holds the project before that, and neither waits for the
-    other in a circle.
+    Rows refer to their project, so a transaction that adds one waits for a deletion of the project,
+    and the deletion waits for locked rows. Locking the project before its rows prevents a
+    deadlock between the two.
     """
     if session.info.get(_HELD) != seen:
         if session.execute(_HOLD, {"id": seen}).one_or_none() is None:

@@ -1,4 +1,4 @@
-"""Encryption at rest of what endpoints must keep secret."""
+"""Encryption at rest of the secrets of endpoints."""
 
 import base64
 import binascii
@@ -21,10 +21,10 @@ _HOW_TO_MAKE = "make one with `openssl rand -base64 32`"
 
 
 class SecretBox:
-    """Encrypts and decrypts with the configured keys, or with a key file made on first need.
+    """Encrypts and decrypts with the configured keys, or with a key file made when first needed.
 
-    There may be several keys: the first encrypts, all decrypt. The key file is looked at again
-    when it changes, so that a process under way takes a new key, or one that was brought back.
+    There may be several keys: the first one encrypts, all of them decrypt. A changed key file is
+    read again, so that a running process uses a new key, or one that was restored.
 
     Args:
         settings: `secret_key`, or `data_dir` which holds the file `secret.key`.
@@ -64,10 +64,10 @@ class SecretBox:
             ) from exc
 
     def renewed(self, cipher: bytes) -> bytes | None:
-        """`cipher` encrypted anew with the first key; None when it is under that key already.
+        """Encrypt `cipher` anew with the first key; None if that key encrypted it already.
 
         Raises:
-            SecretsError: As `decrypt`.
+            SecretsError: As for `decrypt`.
         """
         with contextlib.suppress(InvalidToken):
             _fernet(self._keys(to_encrypt=True)[:1]).decrypt(cipher)
@@ -75,7 +75,7 @@ class SecretBox:
         return self.encrypt(self.decrypt(cipher))
 
     def take_new_key(self) -> None:
-        """Put a new key before those of the key file; configured keys stay the operator's.
+        """Put a new key before those of the key file; only the operator changes configured keys.
 
         Raises:
             SecretsError: The key file cannot be used.
@@ -85,9 +85,9 @@ class SecretBox:
             self._write([Fernet.generate_key().decode(), *held])
 
     def forget_old_keys(self) -> None:
-        """Leave the newest key and the one before it in the key file, once all is under the newest.
+        """Remove all but the two newest keys from the key file, once all secrets use the newest.
 
-        The one before stays: another process may just have stored something with it.
+        The second newest stays, as another process may just have stored a secret with it.
         """
         if self._given is None:
             self._write(self._keys()[:2])
@@ -97,7 +97,7 @@ class SecretBox:
             return self._given
         try:
             if to_encrypt and not self._path.exists():
-                # A key in use whose file was removed is written back: secrets hang on it.
+                # A key in use whose file was removed is written back, as secrets depend on it.
                 keys = self._file[1] if self._file else [Fernet.generate_key().decode()]
                 with contextlib.suppress(FileExistsError):
                     _make(self._path, keys)
@@ -157,13 +157,13 @@ def _one(key: str, where: str) -> str:
 
 
 def _stamp(path: Path) -> _Stamp:
-    """What changes with the file."""
+    """Properties that change whenever the file changes."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode
 
 
 def _make(path: Path, keys: list[str], *, replace: bool = False) -> None:
-    """Create the file whole, or not at all when another process was first and not `replace`."""
+    """Create the whole file; without `replace`, a file of another process stays untouched."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(prefix=f".{_FILE}-", dir=path.parent)  # mode 0600
     try:
@@ -181,7 +181,7 @@ def _make(path: Path, keys: list[str], *, replace: bool = False) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """After a crash the directory must name the file that secrets are encrypted with."""
+    """Sync the directory, so that the key file survives a crash."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

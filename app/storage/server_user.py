@@ -1,4 +1,4 @@
-"""Whom the embedded Postgres runs as when we are root, and who else is kept from it."""
+"""The system user of the embedded Postgres when Sextant runs as root, and its private files."""
 
 import contextlib
 import grp
@@ -13,25 +13,25 @@ from typing import Self
 from app.errors import DatabaseUnavailableError
 
 _UNPRIVILEGED = ("nobody", "postgres")
-#: Mode of a directory of root through which one group may pass, and numbers that groups of people
-#: and of packages seldom have.
+#: Mode of a root-owned directory that one group may traverse, and group ids that users and packages
+#: seldom have.
 _VESTIBULE = 0o710
 _GROUPS = range(52_000, 59_000)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """The user that the server runs as when we are root, since Postgres refuses to be root."""
+    """The user of the server process when Sextant runs as root, since Postgres refuses root."""
 
     uid: int
     gid: int
 
     @classmethod
     def unprivileged(cls) -> Self:
-        """The system's user without rights.
+        """The system's user without privileges.
 
         Raises:
-            DatabaseUnavailableError: There is none.
+            DatabaseUnavailableError: The system has no such user.
         """
         for name in _UNPRIVILEGED:
             with contextlib.suppress(KeyError):
@@ -47,7 +47,7 @@ class ServerUser:
         return self.barrier(directory) is None
 
     def barrier(self, directory: Path) -> Path | None:
-        """The topmost directory on the way that the user may not enter, or None."""
+        """The topmost directory on the path that the user may not enter, or None."""
         resolved = directory.resolve()
         for step in (*reversed(resolved.parents), resolved):
             status = step.stat()
@@ -62,11 +62,11 @@ class ServerUser:
         return None
 
     def alone_in(self, directory: Path) -> Self:
-        """The same user in a group of its own, which alone may pass through `directory`.
+        """The same user in a group of its own; only this group may traverse `directory`.
 
-        Other processes of the user, who is everybody's, reach neither sockets nor files below. The
-        group needs no name: nobody else is ever in it. The directory belongs to root afterwards;
-        nobody may be working below it.
+        So other processes of this commonly used user reach neither sockets nor files below it. The
+        group needs no name, as it has no other members. Afterwards the directory belongs to root.
+        No process may be working below it during the call.
         """
         status = directory.stat()
         if status.st_uid == 0 and stat.S_IMODE(status.st_mode) == _VESTIBULE:
@@ -79,10 +79,10 @@ class ServerUser:
 
 
 def make_private(directory: Path, user: ServerUser | None) -> None:
-    """Make a directory that only the server's user, or root, can enter, and insist that it is so.
+    """Make a directory that only the server's user, or root, can enter, and verify this.
 
     Raises:
-        DatabaseUnavailableError: It is there and others may enter it, or it is another's.
+        DatabaseUnavailableError: It exists and others may enter it, or another user owns it.
     """
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)

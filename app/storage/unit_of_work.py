@@ -46,15 +46,15 @@ def _made_when_used(repository: Callable[[AsyncSession], R]) -> cached_property[
 class UnitOfWork:
     """One transaction: commits on clean exit, rolls back on any error.
 
-    No call to another machine belongs inside: it holds a connection and its locks. Whoever locks
-    rows of several kinds does so in one order, and of one kind by id, so that no two wait for each
-    other: project (`app.storage.scoping` sees to that), bank, ranking, session, endpoint,
-    calibration, response set, webhook.
+    Do not call other machines inside, since it holds a connection and locks. To avoid deadlocks,
+    lock rows of one kind in order of id, and rows of several kinds in this order: project (done by
+    `app.storage.scoping`), bank, ranking, session, endpoint, calibration, response set, webhook.
+    All code that locks rows keeps this order.
 
     Raises:
         AlreadyExistsError: A name or key is taken.
-        ConflictError: A reference to something that is not there.
-        DatabaseUnavailableError: Postgres is away, too busy, or its tables are missing.
+        ConflictError: A reference to something that does not exist.
+        DatabaseUnavailableError: Postgres is unreachable, too busy, or its tables are missing.
         InvalidInputError: A value that Postgres cannot hold, such as a text with a NUL.
     """
 
@@ -89,7 +89,7 @@ class UnitOfWork:
     async def __aenter__(self) -> Self:
         self._db = await self._transaction.__aenter__()
         try:
-            # Takes a connection and begins: what is enqueued on it later is never lost.
+            # Takes a connection and begins, so that jobs enqueued on it later are never lost.
             await self._db.connection()
         except BaseException as exc:
             await self._transaction.__aexit__(type(exc), exc, exc.__traceback__)
@@ -116,17 +116,17 @@ class UnitOfWork:
             entry.is_noted = True
 
     async def ping(self) -> None:
-        """Ask the server for an answer.
+        """Check that the server answers.
 
         Raises:
-            DatabaseUnavailableError: It gives none.
+            DatabaseUnavailableError: It does not answer.
         """
         await self._db.execute(select(1).execution_options(**of_opened("no row")))
 
     async def driver_connection(self) -> psycopg.AsyncConnection[Any]:
-        """The driver's connection of this transaction, for libraries that bring their own SQL.
+        """The driver's connection of this transaction, for libraries with SQL of their own.
 
-        What is written through it is committed or rolled back with everything else.
+        Their writes are committed or rolled back together with all others.
         """
         connection = await self._db.connection()
         raw = await connection.get_raw_connection()
@@ -134,11 +134,11 @@ class UnitOfWork:
 
 
 class Reading(UnitOfWork):
-    """No transaction: each statement is one of its own; the connection is taken with the first.
+    """Runs each statement in its own transaction; the first one takes the connection.
 
     Raises:
-        DatabaseUnavailableError: As `UnitOfWork`.
-        InvalidInputError: As `UnitOfWork`.
+        DatabaseUnavailableError: As for `UnitOfWork`.
+        InvalidInputError: As for `UnitOfWork`.
     """
 
     def __init__(self, sessions: async_sessionmaker[AsyncSession]) -> None:

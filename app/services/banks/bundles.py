@@ -1,4 +1,4 @@
-"""Banks as one file, from one database to another."""
+"""Bundles: a bank as one file, to move it from one database to another."""
 
 import asyncio
 import json
@@ -37,20 +37,20 @@ from app.storage.database import Database
 from app.storage.repositories.banks import scorer_json
 
 _SETTINGS = ("name", "description", "licence", "source", "unparsed_policy", "pretest_items")
-#: Of another shape; and who sees the texts, which no export gives away where they are withheld.
+#: Settings that need conversion, and `visibility`: withheld texts leave by no export.
 _SETTINGS_TOO = ("prompt", "metadata", "default_scorer", "visibility")
 _VERSION = ("response_model", "scale", "parameters_hash", "provisional", "notes")
 _NOT_TOLD = ("knowledge", "dropped", "score_only", "response_set_revision")
 
 
 class Bundles:
-    """Writes versions into bundles, and makes banks of them.
+    """Writes versions into bundles, and makes banks from bundles.
 
     Args:
-        database: Where banks are.
-        banks: Makes banks.
-        versions: Keeps versions in memory.
-        memory: Bytes that reading a bundle that was sent may take.
+        database: Where banks are stored.
+        banks: Service that creates banks.
+        versions: Service that keeps versions in memory.
+        memory: Limit in bytes for reading an uploaded bundle.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Bundles:
         self._limits = Limits(memory=memory, seconds=300.0, output=memory)
 
     async def export(self, bank: str, version: str | None = None) -> BankFile:
-        """A version with all that belongs to it, as one file.
+        """A version with its items, settings and knowledge, as one file.
 
         Raises:
             NotFoundError: No such bank or version.
@@ -105,14 +105,14 @@ class Bundles:
         )
 
     async def import_file(self, file: SentFile, name: str | None = None) -> ImportReport:
-        """Make a bank of a bundle that was sent, or a version of the bank that is there.
+        """Make a bank from an uploaded bundle, or a version of the bank if it exists.
 
         Args:
             file: The bundle.
-            name: Of the bank; by default the bundle's.
+            name: Name of the bank; by default the name in the bundle.
 
         Raises:
-            InvalidInputError: No bundle, changed since it was written, or beyond a limit.
+            InvalidInputError: The file is no bundle, was changed, or exceeds a limit.
             ConflictError: The bank has other items under the same keys.
         """
         async with sandbox().made(
@@ -142,7 +142,7 @@ def _items(page: Page) -> bytes:
 
 
 def read_sent_bundle(name: str, attachments: Sequence[bytes], output: BinaryIO) -> Any:
-    """Runs in the child: items are written as lines, the rest is the value."""
+    """Read a bundle in the child process: write items as lines, and return the rest."""
     bundle = read_bundle(attachments[0], name)
     _, request = _import_of(bundle.bank, bundle.version, bundle.items, name)
     _require_usable(request, bundle.version, name)
@@ -189,9 +189,9 @@ def _import_of(
 
 
 def _require_usable(request: BankImport, version: Mapping[str, Any], name: str) -> None:
-    """Try what sessions and reports will want of a version, before anything of it is stored.
+    """Try what sessions and reports do with a version, before any of it is stored.
 
-    Takes what memory and time the file asks for: in a confined process alone.
+    Memory and time depend on the file, so this runs only in a confined process.
     """
     knowledge, table = request.knowledge, parameters_of(request)
     if table is None:
@@ -226,7 +226,7 @@ def _require_usable(request: BankImport, version: Mapping[str, Any], name: str) 
 
 
 def _try_test(bank: ItemBank, knowledge: Mapping[str, Any], tags: Sequence[Sequence[str]]) -> None:
-    """Take the beginning of a test, right and wrong, and place who gave such answers."""
+    """Try a test with one wrong and one right answer: estimate, predict, and place the examinee."""
     everything = np.ones(bank.n_items, dtype=np.bool_)
     materials = Materials(bank=bank, active=everything, tags=tags, knowledge=knowledge)
     test, curves = materials.test(Design.from_dict({})), curves_of(bank, knowledge)
@@ -256,7 +256,7 @@ def _known(
         **{field: getattr(version, field) for field in _VERSION},
         "allow": version.lint["allow"],
         "keep": version.lint["keep"],
-        # What parameters and texts show is found again; what answers have shown is carried on.
+        # Lint finds faults of parameters and texts again, so only findings of answers are copied.
         "findings": [asdict(finding) for finding in findings if finding.code in OF_ANSWERS],
         "knowledge": {name: part for name, part in version.knowledge.items() if name != ORIGIN},
         "origin": dict(origin),

@@ -1,7 +1,7 @@
-"""Adaptive tests on their way to a child process: numbers as bytes, all else as JSON.
+"""Run simulated adaptive tests in a child process: numbers travel as bytes, the rest as JSON.
 
-Simulated tests are seconds to minutes of small steps in Python, each of which would keep requests
-and sessions of the same process waiting.
+A simulation takes seconds to minutes of small steps in Python. In the server's own process, each
+step would delay its requests and sessions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,15 +27,15 @@ _MB = 2**20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Materials:
-    """What tests on a bank version are built from.
+    """Data from which tests on a bank version are built.
 
     Attributes:
-        bank: Parameters; abilities are taken from `knowledge`.
+        bank: Item parameters; loadings on several abilities are read from `knowledge`.
         active: Which items may be asked, shape (n_items,).
-        tags: Of each item.
-        costs: Of each item, shape (n_items,); None where the design counts none.
+        tags: Tags of each item.
+        costs: Cost of each item, shape (n_items,); None where the design ignores cost.
         acceptance: Fitted probabilities of a design that limits exposure, shape (n_items,).
-        knowledge: What the version knows beside parameters, as it is stored.
+        knowledge: What the version knows besides item parameters, in its stored form.
     """
 
     bank: ItemBank
@@ -46,7 +46,7 @@ class Materials:
     knowledge: Mapping[str, Any] = field(default_factory=dict)
 
     def to_child(self, **more: FloatArray | None) -> tuple[dict[str, Any], list[bytes]]:
-        """As an argument and attachments of confined work; `more` goes with it."""
+        """Argument and attachments for the child process; `more` adds further arrays."""
         bank = self.bank
         columns = {
             **bank.columns,
@@ -69,7 +69,7 @@ class Materials:
 
     @classmethod
     def in_child(cls, argument: Mapping[str, Any], attachments: Sequence[bytes]) -> "Materials":
-        """What `to_child` was called on, in the child."""
+        """Rebuild, in the child process, the materials that `to_child` sent."""
         columns = _columns(argument, attachments)
         bank = ItemBank.from_intercepts(
             **{name: columns[name] for name in ItemParameters._fields if name in columns},
@@ -86,7 +86,7 @@ class Materials:
         )
 
     def test(self, design: Design) -> AdaptiveTest:
-        """The test of a design, as sessions take it.
+        """The test of a design, as sessions use it.
 
         Raises:
             InvalidInputError: The design cannot be built on this version.
@@ -109,27 +109,27 @@ def _columns(argument: Mapping[str, Any], attachments: Sequence[bytes]) -> dict[
 
 @cache
 def processes() -> Sandbox:
-    """Apart from those that read files, which nobody wants to wait behind a simulation.
+    """Child processes for simulations, apart from those that read files, which must not wait.
 
-    A fit takes up to a minute: one key's fits leave a place for the next one's.
+    A fit takes up to a minute, so the fits of one API key leave a place for those of another.
     """
     return Sandbox(preloaded=(__name__,), spare=1)
 
 
 def close_processes() -> None:
-    """End the helper process, if it runs; the next work starts another."""
+    """End the child processes, if any run; the next work starts new ones."""
     if processes.cache_info().currsize:
         processes().close()
 
 
-#: A bank of 50,000 items takes 40 s of a free core.
+#: A fit for a bank of 50,000 items takes 40 s on a free core.
 _FIT_LIMITS = Limits(memory=150 * _MB, seconds=300.0, output=16 * _MB)
-#: So that every worker fits the same and replays stay exact.
+#: A fixed random seed: every worker fits the same values, and replays stay exact.
 _SEED = 0
 
 
 async def fitted_acceptance(design: Design, materials: Materials) -> FloatArray:
-    """What `fit_acceptance` gives, from a child process.
+    """Run `fit_acceptance` in a child process.
 
     Raises:
         InvalidInputError: The design cannot be built on this bank, or takes too long to fit.
@@ -146,7 +146,7 @@ async def fitted_acceptance(design: Design, materials: Materials) -> FloatArray:
     ) as (_, output):
         acceptance = np.frombuffer(output.read(), dtype=np.float64)
     n_items = materials.bank.n_items
-    if acceptance.shape != (n_items,):  # what a child gives back is not trusted
+    if acceptance.shape != (n_items,):  # the output of a child process is not trusted
         raise ValueError(f"Expected {n_items} probabilities, got {acceptance.shape}.")
     return acceptance
 
@@ -167,7 +167,7 @@ def fit_in_child(argument: Any, attachments: Sequence[bytes], output: BinaryIO) 
 
 #: Seconds that one forecast may take.
 TIMEOUT_S = 60.0
-#: Above what small work takes, so that one runs after the other, beside the sessions.
+#: More memory than small work may take, so that forecasts run one after the other.
 _FORECAST_LIMITS = Limits(memory=256 * _MB, seconds=TIMEOUT_S, output=_MB)
 
 
@@ -179,7 +179,7 @@ async def forecast_confined(
     seed: int,
     calls: Calls,
 ) -> Forecast:
-    """What `forecast` gives, from a child process; it ends when nobody waits for it.
+    """Run `forecast` in a child process, which ends when nobody waits for the result.
 
     One test is simulated for each theta, in logits.
 

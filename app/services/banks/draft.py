@@ -1,4 +1,4 @@
-"""What becomes a bank version: response model, findings, who may be asked, and the hash. No I/O."""
+"""Draft a bank version: response model, findings, items that may be asked, and hash. No I/O."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ from app.services.banks.imports import BankImport, MatchedParameters
 from app.services.banks.origins import ASKED
 from app.storage.identifiers import new_id
 
-#: What each family holds fixed, from the smallest to the largest: slopes at one, c at 0, d at 1.
+#: Parameters that each family fixes, smallest family first: slopes at 1, c at 0, d at 1.
 _FIXED: Mapping[str, Sequence[str]] = {
     Family.RASCH.value: ("a", "c", "d"),
     Family.TWO_PL.value: ("c", "d"),
@@ -53,7 +53,7 @@ _NO_NUMBERS: Mapping[str, float] = {}
 
 @dataclass(frozen=True, slots=True)
 class VersionDraft:
-    """A version that is ready to be written, with its items and what is to be said of them."""
+    """A version that is ready to be written, with its items and findings."""
 
     version: BankVersion
     items: Sequence[VersionItem]
@@ -68,22 +68,22 @@ def draft_version(
     table: ItemBank,
     request: BankImport,
 ) -> VersionDraft:
-    """Decide model, states and findings of a version.
+    """Decide model, item states and findings of a version.
 
     Args:
-        owner: The bank that it is of.
-        number: Its number.
+        owner: The bank of the version.
+        number: Number of the version.
         items: All items of the bank, oldest first; those without parameters go to pretest.
-        matched: Whose the rows of `table` are.
-        table: The parameters.
-        request: Model, overrides.
+        matched: Items to which the rows of `table` belong.
+        table: The item parameters.
+        request: The import, with response model and overrides.
 
     Raises:
-        ItemBankError: Parameters that the response model does not have.
-        InvalidInputError: An override names nothing, or no item is left to be asked.
+        ItemBankError: The response model does not have some of the parameters.
+        InvalidInputError: An override names nothing, or no item is left that may be asked.
     """
     rows = np.array(matched.rows, dtype=np.intp)
-    # Adding 0 turns -0 into 0: equal numbers have equal bytes, so equal banks equal hashes.
+    # Adding 0 turns -0 into 0. Then equal numbers have equal bytes, and equal banks equal hashes.
     bank = ItemBank.from_columns(
         [item.key for item in matched.items],
         {name: values[rows] + 0.0 for name, values in table.columns.items()},
@@ -106,8 +106,8 @@ def draft_version(
     knowledge, wanted = _knowledge(request, several, bank.item_ids)
     bank = with_abilities(bank, knowledge)
     model = response_model_of(bank, wanted)
-    # Part of the hash in the name: a bank deleted and made again has a scale of another name,
-    # unless its parameters are the same, and then so is the scale.
+    # The name contains part of the hash: a bank that is deleted and made again gets a new scale
+    # name, unless its parameters are the same, and then the scale is the same, too.
     scale = request.scale or f"{owner.name}-v{number}-{_sha256(bank, {})[:8]}"
     version = BankVersion(
         id=new_id("bkv"),
@@ -141,7 +141,7 @@ def _members(
     left_out: Collection[str],
     findings: Iterable[Finding],
 ) -> list[VersionItem]:
-    """The items with their states: those with parameters in the order of these, then the rest."""
+    """The items with their states; those with parameters come first, in the table's order."""
     flags: dict[str, list[dict[str, Any]]] = {}
     for finding in findings:
         flags.setdefault(finding.item_id, []).append(_flag(finding))
@@ -171,10 +171,10 @@ def _members(
 def _knowledge(
     request: BankImport, several: MultidimensionalModel | None, keys: Sequence[str]
 ) -> tuple[dict[str, Any], str | None]:
-    """What was learned about a version, its loadings among it, and the model that is wanted.
+    """Knowledge of a version, including its loadings, and the requested response model.
 
     Raises:
-        ItemBankError: Loadings that the model has not, or lacks.
+        ItemBankError: The requested model lacks loadings, or does not match the given ones.
     """
     knowledge, wanted = dict(request.knowledge), request.response_model
     if request.unparsed_policy is not None:
@@ -193,17 +193,17 @@ def _knowledge(
 
 
 def _rows(bank: ItemBank) -> Iterator[dict[str, float]]:
-    """The parameters of each item, by name."""
+    """The parameters of each item, by parameter name."""
     columns = bank.columns
     for numbers in zip(*(values.tolist() for values in columns.values()), strict=True):
         yield dict(zip(columns, numbers, strict=True))
 
 
 def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:
-    """Nested or mirt, as the slopes say.
+    """Name of the model of several abilities, nested or mirt, that the slopes imply.
 
     Raises:
-        ItemBankError: Another one is wanted.
+        ItemBankError: `wanted` names another model.
     """
     found = NESTED if several.items.nested else MIRT
     if wanted not in (None, found):
@@ -215,11 +215,11 @@ def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:
 
 
 def content_findings(items: Sequence[ItemOutline], default: ScorerSpec) -> list[Finding]:
-    """Faults that parameters do not show: of content and scorers.
+    """Faults of contents and scorers, which the parameters do not show.
 
     Args:
-        items: Oldest first; the first of equal ones stays. Items without content are not looked at.
-        default: Marks items that name no scorer.
+        items: Oldest first; the first of duplicates is kept. Items without content are skipped.
+        default: Scorer of items that name none.
     """
     first: dict[str, str] = {}
     findings = []
@@ -256,7 +256,7 @@ def quarantined(
     allow: Collection[str],
     keep: Collection[str],
 ) -> frozenset[str]:
-    """Keys of the items that are not to be asked.
+    """Keys of the items that must not be asked.
 
     Raises:
         UnknownNameError: `allow` names no lint code, or `keep` no item.
@@ -268,11 +268,11 @@ def quarantined(
 
 
 def response_model_of(bank: ItemBank, wanted: str | None) -> str:
-    """The smallest model that has these parameters, or `wanted` if it does.
+    """The smallest model that has these parameters, or `wanted` if that has them.
 
     Raises:
         UnknownNameError: No such model.
-        ItemBankError: Items with parameters that `wanted` does not have.
+        ItemBankError: Some items have parameters that `wanted` does not have.
     """
     if wanted is not None and wanted not in MODELS:
         raise UnknownNameError("response model", wanted, MODELS)
@@ -286,7 +286,7 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
         return CONTINUOUS_SCORES
     if wanted in SEVERAL_ABILITIES:
         return wanted
-    flat = bank.a == 0.0  # kept for the score alone, beside items of any model
+    flat = bank.a == 0.0  # such items count for the score only, and fit beside any model
     held = {"a": bank.a[np.argmin(flat)], "c": 0.0, "d": 1.0}
     columns = bank.columns
     off = {name: np.flatnonzero((columns[name] != at) & ~flat) for name, at in held.items()}
@@ -314,7 +314,7 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
 def parameters_hash(bank: ItemBank, response_model: str, scale: str) -> str:
     """SHA-256 over model, scale, keys and the little-endian float64 of a, intercept, c, d.
 
-    Where scores are continuous, k follows; of several abilities their slopes, row by row.
+    Continuous models append k; models of several abilities append their slopes, row by row.
     """
     return _sha256(bank, {"response_model": response_model, "scale": scale})
 
@@ -333,7 +333,7 @@ def _sha256(bank: ItemBank, header: Mapping[str, str]) -> str:
 def _of_rows(
     findings: Iterable[Finding], matched: MatchedParameters, table: ItemBank
 ) -> list[Finding]:
-    """Findings about rows of the table, under the keys of the items that the rows are for."""
+    """Findings about rows of the table, under the keys of the matched items."""
     keys = {
         table.item_ids[row]: item.key for row, item in zip(matched.rows, matched.items, strict=True)
     }

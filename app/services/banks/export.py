@@ -20,12 +20,12 @@ from app.services.in_progress import InProgress
 from app.services.visibility import View
 from app.storage.database import Database
 
-#: Items of one read: a block of the file in memory, a short transaction.
+#: Items in one read: it makes one block of the file in memory, in a short transaction.
 _PAGE = 100
 _BLOCK_BYTES = 1 << 18
-#: Who asks for files takes turns, a block each.
+#: Callers that ask for files take turns, one block each.
 _MAKING = FairSemaphore(1, waiting=10_000, spare=1)
-#: Files that are kept for who asks next, each of some megabytes at most.
+#: Number of finished files kept for the next request; each takes some megabytes at most.
 _KEPT = 2
 
 Page = Sequence[tuple[VersionItem, Item]]
@@ -33,7 +33,7 @@ Page = Sequence[tuple[VersionItem, Item]]
 
 @dataclass(frozen=True, slots=True)
 class BankFile:
-    """A version on its way out."""
+    """A bank version as a file to send."""
 
     version: BankVersion
     name: str
@@ -54,11 +54,11 @@ class BankExports:
     async def export(
         self, bank: str, version: str | None, file_format: BankFormat, *, reveal: bool
     ) -> BankFile:
-        """One version as a file: all items with parameters; `jsonl` has those in pretest, too.
+        """One version as a file of all items with parameters; `jsonl` includes pretest items.
 
         Raises:
             NotFoundError: No such bank or version.
-            ItemBankError: Parameters that the format cannot hold.
+            ItemBankError: The format cannot hold the parameters.
         """
         found = await self._versions.get(bank, version)
         loaded = await self._versions.load(found.id)
@@ -73,7 +73,7 @@ class BankExports:
         return BankFile(found, name, file_format.media_type, blocks, withheld)
 
     async def _written(self, version: LoadedVersion, file_format: BankFormat) -> bytes:
-        """The whole file, which two hundred that ask for it have written once."""
+        """The whole file; requests for the same file at the same time write it only once."""
         asked = version.id, file_format
         bank, content = self._kept.get(asked, (None, b""))
         if bank is not version.bank:
@@ -87,14 +87,14 @@ class BankExports:
 async def written_by_page(
     database: Database, version_id: str, write: Callable[[Page], bytes]
 ) -> AsyncIterator[bytes]:
-    """All items of a version as a file, a page in each block.
+    """All items of a version as a file; each block is one page of items.
 
-    However many files are asked for at once, one page is made at a time, and one of another key.
+    Pages are made one at a time over all requests, plus one more for another API key.
 
     Args:
         database: Where the items are.
-        version_id: Whose.
-        write: Makes a block of a page; runs in a thread.
+        version_id: The version.
+        write: Turns a page into a block of the file; runs in a thread.
     """
     after = -1
     while True:
@@ -119,7 +119,7 @@ async def _cut(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _line_writer(bank: ItemBank, *, withheld: bool) -> Callable[[Page], bytes]:
-    """Writes items as lines with their parameters, those of several abilities standardised."""
+    """Make a function that writes items as lines; slopes of several abilities are standardised."""
     bank = bank.standardised()
     difficulties, slopes = shortest_difficulties(bank), slopes_by_name(bank)
 
@@ -132,7 +132,7 @@ def _line_writer(bank: ItemBank, *, withheld: bool) -> Callable[[Page], bytes]:
             b = float(difficulties[at])
             fields |= {
                 "a": float(bank.a[at]),
-                # Where a is about 0 there is none, or none that means anything.
+                # Where a is about 0, no difficulty exists, or none with a meaning.
                 "b": b if abs(b) <= MAX_PARAMETER else None,
                 "intercept": float(bank.intercept[at]),
                 "slopes": {name: float(values[at]) for name, values in slopes.items()},

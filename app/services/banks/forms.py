@@ -1,4 +1,4 @@
-"""Fixed short forms of stored versions. Nothing is stored: the weights are the form."""
+"""Fixed short forms of stored versions. Forms are not stored: the returned weights are the form."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ from app.services.banks.versions import VersionService
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormSpec:
-    """What a form is to be."""
+    """Specification of a form."""
 
     items: int
     target: Mapping[str, float] | None = None
@@ -48,8 +48,8 @@ class FormService:
 
         Raises:
             NotFoundError: No such bank or version.
-            InvalidInputError: A version that predicts no scores, a tag without items, an item
-                without a cost, or more items than there are.
+            InvalidInputError: The version predicts no scores, the tag has no items, an item has
+                no known cost, or the form asks for more items than exist.
         """
         found = await self.versions.get(bank, version)
         loaded = await self.versions.load(found.id)
@@ -88,7 +88,7 @@ def _check_tags(version: LoadedVersion, tags: Collection[str], pointer: str) -> 
 
 
 def _costs(version: LoadedVersion, spec: FormSpec, askable: BoolArray) -> FloatArray | None:
-    """Of each item, shape (n_items,); what may not be asked costs nothing that matters."""
+    """Cost of each item, shape (n_items,); the cost of items not in `askable` does not matter."""
     if spec.by_tokens:
         costs = version.token_costs()
         unknown, wanted = np.isnan(costs), "expected tokens, in and out,"

@@ -1,6 +1,6 @@
-"""What an import makes of files: which items are new, and whose the parameters are.
+"""Decide what an import changes: which items are new, and to which items parameters belong.
 
-Pure: `BankService` reads what is there, asks these functions, and writes what they say.
+Pure functions: `BankService` reads the bank, calls them, and writes their results.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,35 +38,35 @@ MAX_EXAMPLES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankImport:
-    """What is to be brought into a bank.
+    """Items and parameters to be imported into a bank.
 
     Attributes:
-        items: Item file, read.
-        parameters: Parameter file, read; its item ids are keys. Not together with parameters
-            written beside the items.
+        items: Contents of the item file.
+        parameters: Contents of the parameter file; its item ids are item keys. Not together with
+            parameters written beside the items.
         response_model: `1pl` to `4pl` or `continuous`; by default the smallest that holds the
             parameters.
-        scale: Name of the theta scale; by default the version names one of its own, because
+        scale: Name of the theta scale; by default a new name for each version, because
             parameters from another calibration are on another scale.
         allow: Lint codes that do not quarantine.
         keep: Keys of items that are never quarantined.
-        provisional: The parameters are a guess, not a calibration; without any, they are guessed
-            from what is known of the items.
-        difficulty: Where guesses of difficulty come from, a name of `provisional.SOURCES`; by
-            default what there is.
+        provisional: Whether the parameters are a guess, not a calibration. Without parameters,
+            they are guessed from what is known about the items.
+        difficulty: Source of guesses of difficulty, a name in `provisional.SOURCES`; by default
+            whichever is available.
         notes: Free text kept with the version.
-        findings: What is known of the parameters beside what lint sees in them.
-        calibration: What the version shows of the calibration that made the parameters.
-        knowledge: What was learned about the version beyond its items' parameters, by part.
-        unparsed_policy: How answers that nobody could read counted when the parameters were made,
-            `wrong` or `missing`; None where nobody knows, or `knowledge` says it.
-        asked: How the answers behind the parameters were obtained, as `Asked` has it; empty where
-            nobody knows, or `knowledge` says it.
-        as_they_are: Take items to which no answer could be right, too: nobody could mend them.
-        counted_tokens: The items' expected tokens are means of recorded answers: an item that has
-            others is no other item, and keeps them.
+        findings: Findings about the parameters besides those of lint.
+        calibration: Figures that the version shows of the calibration behind the parameters.
+        knowledge: What was learned about the version beyond its item parameters, by part.
+        unparsed_policy: How unparsed answers counted when the parameters were made, `wrong` or
+            `missing`; None where unknown, or where `knowledge` contains it.
+        asked: How the answers behind the parameters were obtained, as in `Asked`; empty where
+            unknown, or where `knowledge` contains it.
+        as_they_are: Accept items whose scorer can accept no answer, where nobody can repair them.
+        counted_tokens: Expected tokens are means of recorded answers. An item of the bank with
+            other expected tokens still counts as the same item, and keeps its own.
         from_version: Number, id or `latest` of a version of the bank whose parameters, scale and
-            all that is known of them go over to the new version; instead of `parameters`.
+            knowledge the new version takes over; instead of `parameters`.
     """
 
     items: Sequence[ItemRecord] = ()
@@ -93,7 +93,7 @@ class Skipped:
     """Rows that were left out for one reason.
 
     Attributes:
-        keys: The first of them.
+        keys: Keys of the first such rows.
     """
 
     reason: str
@@ -117,7 +117,7 @@ class BatchLine:
     Attributes:
         status: `created`, `unchanged` (the bank has this item) or `failed`.
         new: The item to be stored.
-        error: Why it failed.
+        error: Why the line failed.
     """
 
     row: int
@@ -148,11 +148,11 @@ class MatchedParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """What the records of an import are to a bank.
+    """Changes that the records of an import make to a bank's items.
 
     Attributes:
-        added: Items that it does not have yet.
-        filled: Those that it knows by their parameters alone, with the text that they get.
+        added: Items that the bank does not have yet.
+        filled: Items that the bank knows by their parameters only, with their new texts.
         tally: What became of the records.
     """
 
@@ -168,9 +168,9 @@ def new_items(
     *,
     counted_tokens: bool = False,
 ) -> Incoming:
-    """What the records are to the bank; `faults` are those of their scorers.
+    """Compare the records with the bank's items; `faults` are those of the records' scorers.
 
-    See `BankImport` for `counted_tokens`.
+    `counted_tokens` is described in `BankImport`.
 
     Raises:
         ConflictError: A record's key is taken by an item that differs.
@@ -206,7 +206,7 @@ def new_items(
 
 
 def new_item(record: ItemRecord, item_id: str) -> NewItem:
-    """The record as it is stored."""
+    """The record as an item to store."""
     return convert(NewItem, record, id=item_id)
 
 
@@ -217,9 +217,9 @@ def batch_line(
 
     Args:
         row: The line.
-        existing: The bank's items of the same keys.
-        faults: Of the scorers of all lines.
-        default: Marks items that name no scorer.
+        existing: The bank's items with the same keys.
+        faults: Faults of the scorers of all lines.
+        default: Scorer of items that name none.
     """
     try:
         if row.record is None:
@@ -245,10 +245,10 @@ def batch_line(
 
 
 def refuse_parameters(record: ItemRecord) -> None:
-    """Parameters belong to a bank version, not to an item; so do guesses of them.
+    """Refuse parameters in an item record: they, and guesses of them, belong to a bank version.
 
     Raises:
-        InvalidInputError: The record has some.
+        InvalidInputError: The record contains parameters or guesses.
     """
     if record.difficulty is not None:
         raise InvalidInputError(
@@ -306,14 +306,14 @@ def demo_import(demo: DemoBank) -> BankImport:
 
 
 def bare_items(parameters: ItemBank) -> list[NewItem]:
-    """Items known by their parameters only: for simulation and for manual sessions."""
+    """Items without content, known by their parameters: for simulation and manual sessions."""
     return [
         NewItem(id=new_id("itm"), key=key, content=ItemContent()) for key in parameters.item_ids
     ]
 
 
 def outline(item: NewItem) -> ItemOutline:
-    """What the rest of an import needs to know of a new item."""
+    """The facts about a new item that the rest of an import needs."""
     return convert(
         ItemOutline,
         item,
@@ -326,7 +326,7 @@ def outline(item: NewItem) -> ItemOutline:
 
 
 def own_scorers(items: Iterable[NewItem]) -> list[ScorerSpec]:
-    """The different scorers that items name themselves, of those that call out."""
+    """The different scorers that items name themselves and that call endpoints."""
     found: dict[str, ScorerSpec] = {}
     for item in items:
         if item.scorer is not None:
@@ -335,10 +335,10 @@ def own_scorers(items: Iterable[NewItem]) -> list[ScorerSpec]:
 
 
 def check_scorers(records: Iterable[ItemRecord], faults: Faults) -> None:
-    """Refuse scorers that cannot be used; `faults` tells which.
+    """Refuse scorers that cannot be used, as listed in `faults`.
 
     Raises:
-        InvalidInputError: With the first row of each faulty scorer.
+        InvalidInputError: Lists the first row of each faulty scorer.
     """
     if not faults:
         return
@@ -359,10 +359,10 @@ def check_scorers(records: Iterable[ItemRecord], faults: Faults) -> None:
 
 
 def parameters_of(request: BankImport) -> ItemBank | None:
-    """The parameters of an import, from its own file or from beside the items.
+    """The parameters of an import, from the parameter file or from the item file.
 
     Raises:
-        InvalidInputError: They come from both.
+        InvalidInputError: Both files contain parameters.
     """
     beside = [(record.key, record.parameters) for record in request.items if record.parameters]
     if not beside:
@@ -393,10 +393,10 @@ def parameters_of(request: BankImport) -> ItemBank | None:
 
 
 def _of_several(parameters: Mapping[str, WrittenParameters]) -> ItemBank:
-    """The bank of items that have slopes in several abilities, by key.
+    """The bank of items with slopes in several abilities; `parameters` maps keys to parameters.
 
     Raises:
-        InvalidInputError: Some have none, or others.
+        InvalidInputError: Some items have no slopes, or slopes in other abilities.
     """
     names = max((tuple(p.slopes or ()) for p in parameters.values()), key=len)
     for key, p in parameters.items():
@@ -415,7 +415,7 @@ def _of_several(parameters: Mapping[str, WrittenParameters]) -> ItemBank:
 
 
 def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> MatchedParameters:
-    """Join parameters to items by key, also where one side went through R (`1` and `X1`).
+    """Join parameters to items by key, also where R changed the keys of one side (`1` to `X1`).
 
     Raises:
         InvalidInputError: No row belongs to any item.

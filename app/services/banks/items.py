@@ -1,4 +1,4 @@
-"""Items of banks: added, shown, changed until a version holds them."""
+"""Items of banks: add and show them, and change them until a version contains them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class ItemService:
     """Use cases of the items of banks.
 
     Raises:
-        NotFoundError: What is named is not there, of all that name something.
+        NotFoundError: From every method that takes a name: nothing of that name exists.
     """
 
     database: Database
@@ -44,8 +44,8 @@ class ItemService:
         Raises:
             NotFoundError: No such bank.
             AlreadyExistsError: Its key is taken.
-            InvalidInputError: Its scorer cannot be built, or it brings parameters: those come with
-                an import or a new version.
+            InvalidInputError: Its scorer cannot be built, or it contains parameters, which belong
+                into an import or a new version.
         """
         refuse_parameters(record)
         check_scorers([record], await faults_of([record.scorer]))
@@ -60,11 +60,11 @@ class ItemService:
     async def match(
         self, bank: str, keys: Sequence[str], hashes: Sequence[str], *, reveal: bool
     ) -> dict[str, list[str]]:
-        """Keys of the bank's items that have one of these keys or content hashes, by it.
+        """Item keys by given key or content hash, for the ones that match an item of the bank.
 
         Raises:
             NotFoundError: No such bank.
-            MissingScopeError: Hashes for a withheld bank: who knows a question could try them.
+            MissingScopeError: Hashes for a withheld bank, which would confirm guessed questions.
         """
         async with self.database.reading() as uow:
             found = await uow.banks.find(bank)
@@ -75,7 +75,7 @@ class ItemService:
                 )
             matching = await uow.items.matching(found.id, keys, hashes)
         matched: dict[str, list[str]] = {}
-        # Apart: a hash that was given as a key tells of no content.
+        # Keys and hashes are looked up apart: a hash given as a key must not match by content.
         by_key, by_hash = frozenset(keys), frozenset(hashes)
         for key, content_hash in matching:
             if key in by_key:
@@ -122,17 +122,17 @@ class ItemService:
         return Page(tuple(view.item(item, found) for item in page.items), page.has_more)
 
     async def update(self, bank: str, item: str, revision: int, changes: Mapping[str, Any]) -> Item:
-        """Change fields of an item that no version holds.
+        """Change fields of an item that no version contains.
 
         Args:
             bank: Id or name.
             item: Id or key.
-            revision: What the change is based on.
-            changes: Field to value as in an item file; `None` takes the field away.
+            revision: Revision of the item on which the change is based.
+            changes: Field to value as in an item file; `None` removes the field.
 
         Raises:
             NotFoundError: No such bank or item.
-            InvalidStateError: A version holds it.
+            InvalidStateError: A version contains it.
             PreconditionFailedError: It is not at `revision` any more.
             AlreadyExistsError: The new key is taken.
             InvalidInputError: The changed item would have faults.
@@ -148,11 +148,11 @@ class ItemService:
             return await uow.items.replace(found.id, revision, new)
 
     async def delete(self, bank: str, item: str, revision: int) -> None:
-        """Remove an item that no version holds.
+        """Remove an item that no version contains.
 
         Raises:
             NotFoundError: No such bank or item.
-            InvalidStateError: A version holds it.
+            InvalidStateError: A version contains it.
             PreconditionFailedError: It is not at `revision` any more.
         """
         async with self.database.unit_of_work() as uow:

@@ -1,4 +1,4 @@
-"""Whether a version's parameters belong to its questions, by answers from outside its making."""
+"""Check that a version's parameters belong to its questions, by answers not used to make it."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -20,17 +20,17 @@ from app.services.banks.versions import VersionService
 from app.services.responses.service import ResponseSetService
 from app.storage.database import Database
 
-#: Sessions that are looked at, the latest: more tell nothing new.
+#: Number of latest sessions that are read; more add nothing new.
 MAX_SESSIONS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinLook:
-    """What answers say of a version's join.
+    """What answers say about the join of a version's parameters to its questions.
 
     Attributes:
-        response_set_id: Whose answers they are; None: those of live sessions.
-        n_sessions: Of these.
+        response_set_id: Id of the set of answers; None for answers of live sessions.
+        n_sessions: Number of live sessions.
     """
 
     version: BankVersion
@@ -41,7 +41,7 @@ class JoinLook:
 
 @dataclass(frozen=True, eq=False)
 class JoinChecks:
-    """Holds answers against the versions that they are to; nothing is stored."""
+    """Compares answers with the parameters of the answered version; stores nothing."""
 
     database: Database
     versions: VersionService
@@ -54,8 +54,8 @@ class JoinChecks:
 
         Raises:
             NotFoundError: No such bank, version or set.
-            InvalidInputError: The set is what the version was calibrated from: its own answers
-                always go with its parameters.
+            InvalidInputError: The version was calibrated from this set: these answers always fit
+                its parameters.
         """
         found = await self.versions.get(bank, version)
         if response_set is None:
@@ -68,9 +68,9 @@ class JoinChecks:
         return JoinLook(version=found, check=check, response_set_id=answers.id)
 
     async def of_sessions(self, version: BankVersion) -> JoinLook:
-        """By the answers of a version's latest live sessions, simulated examinees left out.
+        """Check by answers of the latest live sessions, without simulated examinees.
 
-        Guesses were made for the very items that they stand beside: of those nothing is looked at.
+        Provisional versions are not checked: their guesses were made for these very items.
         """
         source = Source(bank_id=version.bank_id, version_id=version.id)
         answers: dict[str, dict[str, float]] = {}
@@ -104,7 +104,7 @@ class JoinChecks:
 def join_of_table(
     bank: ItemBank, table: ResponseTable, active: BoolArray | None = None
 ) -> JoinCheck:
-    """The check by recorded answers, by item key."""
+    """Check a join by recorded answers, matched by item key."""
     columns = {key: place for place, key in enumerate(table.items)}
     scores = np.full((table.n_examinees, bank.n_items), np.nan)
     for position, key in enumerate(bank.item_ids):
@@ -114,7 +114,7 @@ def join_of_table(
 
 
 def join_of_sessions(version: LoadedVersion, sessions: Iterable[Mapping[str, float]]) -> JoinCheck:
-    """The check by adaptive tests, each as scores by item key."""
+    """Check a join by adaptive tests; each session maps item keys to scores."""
     given = list(sessions)
     scores: FloatArray = np.full((len(given), version.bank.n_items), np.nan)
     for row, answers in enumerate(given):

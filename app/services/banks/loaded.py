@@ -34,7 +34,7 @@ from app.services.banks.origins import ASKED, Asked, RecentAgents
 from app.services.banks.spec import calls_out, item_scorer
 from app.storage.repositories.banks import scorer_json
 
-# Values of one block of the information curve: 8 MB of them.
+# Number of values in one block of the information curve: they take 8 MB.
 _CURVE_BLOCK = 2**20
 _KEPT_TESTS = 32
 _KEPT_ESTIMATORS = 8
@@ -42,7 +42,7 @@ _KEPT_ESTIMATORS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankItem:
-    """An item that can be put and marked; `scorer` is its own or the one its bank gives it."""
+    """An item that can be asked and scored; `scorer` is its own or its bank's default."""
 
     position: int
     id: str
@@ -52,9 +52,9 @@ class BankItem:
 
     @classmethod
     def of(cls, item: Item, position: int, default: ScorerSpec, style: PromptStyle) -> "BankItem":
-        """A stored item in a test whose items are marked by `default` unless they say.
+        """A stored item in a test; `default` scores items that name no scorer themselves.
 
-        Where likelihoods are compared, the option they choose is the answer.
+        Where likelihoods are compared, the answer is the option with the highest likelihood.
         """
         own = ScorerSpec("choice") if style.mode == LOGLIKELIHOOD else item.scorer
         return convert(cls, item, position=position, scorer=item_scorer(own, default, item.content))
@@ -62,7 +62,7 @@ class BankItem:
 
 @dataclass(frozen=True, slots=True)
 class InformationCurve:
-    """Information of a version's active items, and the SE that all of them leave, over theta."""
+    """Information of a version's active items, and the SE after asking them all, over theta."""
 
     version_id: str
     scale: str
@@ -73,45 +73,45 @@ class InformationCurve:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoadedVersion:
-    """A bank version as tests use it; positions of calibrated items are the engine's.
+    """A bank version as tests use it; calibrated items have the same positions as in the engine.
 
     Attributes:
         id: Id of the version.
-        uncertainty: How uncertain its items are; None where they are no guesses.
-        bank: Parameters; its item ids are the items' keys.
+        uncertainty: Uncertainty of guessed parameters; None where parameters are calibrated.
+        bank: Item parameters; its item ids are the items' keys.
         active: Which items may be asked, shape (n_items,).
         item_ids: Ids of the stored items.
-        groups: Items of one group go together, for instance one text with several questions.
-        tags: Of each item; where none has any, the tasks that a calibration of several abilities
-            found in their keys.
-        expected_tokens_in: Prompt tokens that an item is thought to take, NaN where unknown.
-        expected_tokens_out: The same of the answer.
-        unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`: as
-            when the parameters were made, and where nobody knows that as the bank has it.
-        reachable: Least SE that all active items leave, and where, by estimator; kept for
-            `session_checks.reachable_se`.
-        tests: Those built, by `test_name`; kept for `VersionService`.
+        groups: Group of each item. Items of one group belong together, as several questions on
+            one text do.
+        tags: Tags of each item. Where no item has tags, these are the tasks that a calibration of
+            several abilities found in the item keys.
+        expected_tokens_in: Expected prompt tokens of each item, NaN where unknown.
+        expected_tokens_out: Expected answer tokens of each item, NaN where unknown.
+        unparsed_policy: How an unparsed answer counts, `wrong` or `missing`: as when the
+            parameters were made; where that is unknown, as the bank sets it.
+        reachable: Smallest SE after all active items, and the theta where it is reached, by
+            estimator; a cache of `session_checks.reachable_se`.
+        tests: Built tests by `test_name`; a cache of `VersionService`.
         acceptances: Fitted probabilities of designs that limit exposure, shape (n_items,), by
-            `test_name`; kept for `VersionService`.
-        unparsed_when_calibrated: As when the parameters were made; None where nobody knows.
+            `test_name`; a cache of `VersionService`.
+        unparsed_when_calibrated: `unparsed_policy` of the calibration; None where unknown.
         asked_when_calibrated: How the answers behind the parameters were obtained, see `Asked`;
-            empty where nobody knows.
-        wanted_mode: The mode that the bank wants, where a session asks otherwise.
-        n_without_content: Active items that have parameters but no text: nobody can be asked.
-        learned: What other examinees taught about tests on it.
-        targets: Scores that a score model predicts: of the whole bank, and of each tag.
-        curves: What records taught about scores of examinees like theirs and unlike them; None
-            where nothing was learned of one of its items.
-        reference_abilities: Quantiles of the thetas it was calibrated with, ascending; empty where
+            empty where unknown.
+        wanted_mode: The bank's mode of asking, where a session asks in another mode.
+        n_without_content: Number of active items that have parameters but no text to ask.
+        learned: What tests of other examinees taught about tests on this version.
+        targets: Scores that the score model predicts: of the whole bank, and of each tag.
+        curves: What recorded answers taught about scores of examinees like the recorded ones and
+            unlike them; None where nothing was learned about one of the version's items.
+        reference_abilities: Ascending quantiles of the thetas of the reference models; empty where
             unknown.
-        recent_agents: The newest of the agents that it was calibrated on, where their days are
-            known.
-        n_examinees: Whose answers its parameters were calibrated on here; None where that is not
-            known, as of parameters that came as a file.
-        pretest_items: How many of those in pretest a session is given if it does not say.
-        pretest: Items without parameters; their positions follow those of the bank.
-        barred: Ids of those among them that have faults and are not to be asked.
-        own_scorers: The different ones that items name themselves, if they call out.
+        recent_agents: The newest of the reference agents, where their dates are known.
+        n_examinees: Number of reference models of a calibration made here; None where unknown, as
+            for parameters that came as a file.
+        pretest_items: Number of pretest items that a session is given by default.
+        pretest: Items without parameters; their positions follow those of the calibrated items.
+        barred: Ids of pretest items that have faults and must not be asked.
+        own_scorers: The different scorers that items name themselves and that call endpoints.
     """
 
     id: str
@@ -168,7 +168,7 @@ class LoadedVersion:
         findings: Sequence[Finding] = (),
         own_scorers: Sequence[ScorerSpec] = (),
     ) -> "LoadedVersion":
-        """From what is stored."""
+        """Build a version from its stored rows."""
         barring = QUARANTINED - set(version.lint["allow"])
         faulty = {finding.item_id for finding in findings if finding.code in barring}
         faulty -= set(version.lint["keep"])
@@ -225,7 +225,7 @@ class LoadedVersion:
         return replace(self, **_settings(bank, self.unparsed_when_calibrated))
 
     def asking(self) -> Asking:
-        """How items are put and marked: what a session keeps to until its end."""
+        """How items are asked and scored; a session keeps this until its end."""
         return {
             "bank_revision": self.bank_revision,
             "prompt": self.prompt_style.to_dict(),
@@ -235,11 +235,11 @@ class LoadedVersion:
         }
 
     def asked(self) -> Asked:
-        """The same in a few words, to be compared with how the bank was calibrated."""
+        """Summary of how items are asked, for comparison with the bank's calibration."""
         return replace(Asked.of(self.prompt_style, self.default_scorer), wanted=self.wanted_mode)
 
     def asking_as(self, stored: Asking) -> "LoadedVersion":
-        """The same version, put and marked as `asking` said when a session was made."""
+        """The same version, asked and scored as `stored`, which was noted with a session."""
         return replace(
             self,
             bank_revision=stored["bank_revision"],
@@ -250,14 +250,14 @@ class LoadedVersion:
         )
 
     def put_as(self, style: PromptStyle) -> "LoadedVersion":
-        """The same version with its items put in this way; the bank's, if another, is noted."""
+        """The same version asked in this style; the bank's mode is noted where it differs."""
         is_other = self.prompt_style.mode == LOGLIKELIHOOD != style.mode
         wanted = LOGLIKELIHOOD if is_other else self.wanted_mode
         return replace(self, prompt_style=style, wanted_mode=wanted)
 
     @property
     def theta_withheld(self) -> str | None:
-        """Why theta of tests on it is not told; None where it is."""
+        """Why sessions on this version report no theta; None where they report it."""
         n, is_known = self.n_examinees, self.correction or self.uncertainty
         if is_known or n is None or n >= LEAST_EXAMINEES:
             return None
@@ -268,14 +268,14 @@ class LoadedVersion:
 
     @property
     def n_reference(self) -> int | None:
-        """How many reference models it has learned from; None where that is not known."""
+        """Number of reference models; None where it is unknown."""
         if self.n_examinees is None and self.curves is not None:
             return self.curves.n_reference
         return self.n_examinees
 
     @property
     def calling_scorers(self) -> tuple[ScorerSpec, ...]:
-        """Those of its scorers that call out."""
+        """Scorers of this version that call endpoints."""
         if self.prompt_style.mode == LOGLIKELIHOOD:
             return ()
         default = self.default_scorer
@@ -293,17 +293,17 @@ class LoadedVersion:
         return self.bank.item_ids[position]
 
     def is_pretest(self, position: int) -> bool:
-        """Whether the item at a position has no parameters, so that no estimate knows it."""
+        """Whether the item at a position has no parameters, so that no estimate uses it."""
         return position >= self.bank.n_items
 
     @property
     def n_active(self) -> int:
-        """How many items may be asked."""
+        """Number of items that may be asked."""
         return int(self.active.sum())
 
     @property
     def has_content(self) -> bool:
-        """Whether every active item can be put to an endpoint."""
+        """Whether every active item has content with which an endpoint can be asked."""
         return self.n_without_content == 0
 
     def position_of(self, key: str) -> int | None:
@@ -317,7 +317,7 @@ class LoadedVersion:
 
     @cached_property
     def tag_counts(self) -> Counter[str]:
-        """How many of its calibrated items carry each tag; all carry the one of the whole bank."""
+        """Number of calibrated items by tag; all items count for the tag of the whole bank."""
         counts = Counter(tag for tags in self.tags for tag in tags)
         counts[WHOLE_BANK] = self.bank.n_items
         return counts
@@ -337,7 +337,7 @@ class LoadedVersion:
         return InformationCurve(self.id, self.bank.scale, theta, information, se)
 
     def test_name(self, design: Design, price: Price | None = None) -> str:
-        """Tells tests on this version apart: what the design and the price make different."""
+        """Name that tells tests on this version apart by their design and price."""
         name = design.model_dump_json(exclude={"preset", "concurrency"})
         by_cost = price is not None and design.selection.cost_weight > 0
         return f"{name} {price}" if by_cost else name
@@ -348,10 +348,10 @@ class LoadedVersion:
         """The test of this design on this version; sessions of one design share it.
 
         Args:
-            design: How to test.
-            price: Of the endpoint; without one, written tokens are the unit of cost. It matters
-                where the design counts cost, and needs the expected tokens, in and out, of every
-                item that may be asked.
+            design: The test design.
+            price: Price of the endpoint; without it, cost is counted in answer tokens. Used only
+                where the design counts cost; then every item that may be asked must have
+                expected prompt and answer tokens.
             acceptance: Fitted probabilities of a design that limits exposure.
 
         Raises:
@@ -374,12 +374,12 @@ class LoadedVersion:
         return test
 
     def token_costs(self) -> FloatArray:
-        """Expected cost of each item in written tokens, NaN where unknown, shape (n_items,)."""
+        """Expected cost of each item in answer tokens, NaN where unknown, shape (n_items,)."""
         read, written = self.expected_tokens_in, self.expected_tokens_out
         return np.where(np.isnan(read + written), np.nan, expected_costs(*_paid(read, written)))
 
     def costs(self, design: Design, price: Price | None) -> FloatArray | None:
-        """Of each item, shape (n_items,); None where the design counts none or one has none."""
+        """Cost of each item, shape (n_items,); None if the design ignores it or one is unknown."""
         if design.selection.cost_weight <= 0:
             return None
         counts = np.stack([self.expected_tokens_in, self.expected_tokens_out])
@@ -388,7 +388,7 @@ class LoadedVersion:
         read, written = _paid(*counts)
         if price is None or not (price.input_per_1m or price.output_per_1m):
             return expected_costs(read, written)
-        # As a call is billed: a direction without a price adds nothing.
+        # Costs follow the bill of a call: a direction without a price adds nothing.
         return expected_costs(
             read,
             written,
@@ -398,7 +398,7 @@ class LoadedVersion:
 
 
 def _paid(read: FloatArray, written: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Tokens that count: nothing is quite free."""
+    """Tokens that count towards cost; the floor keeps every item from being free."""
     return np.maximum(np.nan_to_num(read), 1.0), np.maximum(np.nan_to_num(written), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Where a version's parameters come from: how answers were obtained, and of which agents."""
+"""Origin of a version's parameters: how the answers were obtained, and from which agents."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,17 +16,17 @@ ASKED = "asked"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """How answers were obtained; None where nobody knows.
+    """How answers were obtained; fields are None where unknown.
 
     Attributes:
         mode: `generate` or `loglikelihood`.
-        normalise: Of likelihoods: `bytes`, `characters` or `none`.
-        shots: Examples before each item.
-        template_hash: Of the prompt around the items, see `PromptStyle.template_hash`.
-        scorer: Name of the scorer that marked.
-        max_tokens: Longest answer.
-        temperature: At which answers were drawn.
-        wanted: The mode that the bank wants, where a session asks otherwise.
+        normalise: How likelihoods are normalised: by `bytes`, by `characters` or `none`.
+        shots: Number of worked examples before each item.
+        template_hash: Hash of the prompt around the items, see `PromptStyle.template_hash`.
+        scorer: Name of the scorer.
+        max_tokens: Token limit of an answer.
+        temperature: Temperature at which answers were sampled.
+        wanted: The bank's mode, where a session asks in another mode.
         source: Where the answers come from, in words.
     """
 
@@ -42,7 +42,7 @@ class Asked:
 
     @classmethod
     def of(cls, style: PromptStyle, scorer: ScorerSpec) -> "Asked":
-        """What a prompt and a default scorer say."""
+        """Describe a prompt style and a default scorer."""
         likely = style.mode == LOGLIKELIHOOD
         return cls(
             mode=style.mode,
@@ -53,25 +53,25 @@ class Asked:
         )
 
     def to_dict(self) -> AskedJson:
-        """What is known, JSON-able."""
+        """The known fields, as JSON."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-#: Part of what a version knows: a mapping of each agent, as `app.exchange.catalog.agents.Agent`.
+#: Part of a version's knowledge: the reference agents, as `app.exchange.catalog.agents.Agent`.
 REFERENCE_AGENTS = "reference_agents"
-#: Before the newest agent of a bank; agents get better by the month, and others tell little.
+#: Age limit before the bank's newest agent: agents improve by the month, so older ones say little.
 _RECENT = timedelta(days=182)
-#: Agents; a share of fewer says nothing.
+#: Smallest number of agents of which a share is reported; a share of fewer says nothing.
 _LEAST = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentAgents:
-    """The agents of the last half-year that a bank knows.
+    """The reference agents from the half-year before the newest one of a bank.
 
     Attributes:
-        since: ISO date, the first of a month.
-        scores: Of each, on the whole bank.
+        since: Start of the half-year, an ISO date on the first of a month.
+        scores: Score of each agent on the whole bank.
     """
 
     since: str
@@ -79,7 +79,7 @@ class RecentAgents:
 
     @classmethod
     def of(cls, knowledge: Mapping[str, Any]) -> Self | None:
-        """Those of a version; None where too few have a day."""
+        """The recent agents of a version; None where too few have a date."""
         agents = [agent for agent in knowledge.get(REFERENCE_AGENTS, ()) if agent["day"]]
         if not agents:
             return None

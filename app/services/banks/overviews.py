@@ -1,4 +1,4 @@
-"""Banks with what is in them, as lists show them. Loads nothing that reads an item or a number."""
+"""Overviews of banks for lists; this module imports no code that handles items or numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.storage.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class BankOverview:
-    """A bank with what is in it."""
+    """A bank with figures about its contents."""
 
     bank: Bank
     n_items: int
@@ -26,7 +26,7 @@ async def list_banks(database: Database, request: PageRequest) -> Page[BankOverv
 
 
 async def overviews(uow: UnitOfWork, banks: Sequence[Bank]) -> tuple[BankOverview, ...]:
-    """What is in each of the banks."""
+    """The overview of each of the banks."""
     ids = [bank.id for bank in banks]
     counts = await uow.items.counts(ids)
     latest = await uow.versions.latest(ids)

@@ -1,4 +1,4 @@
-"""Imports without parameters: those of a version that is there, or guesses by the author."""
+"""Imports without parameters: they reuse those of an existing version, or guess them."""
 
 import asyncio
 import re
@@ -20,10 +20,10 @@ from app.storage.unit_of_work import UnitOfWork
 
 
 async def asking_as(uow: UnitOfWork, bank: Bank, spec: BankSpec) -> Bank:
-    """The bank, once it asks as `spec` says.
+    """The bank, changed to ask as `spec` says.
 
     Raises:
-        ConflictError: It has questions, and asks them otherwise.
+        ConflictError: The bank has questions and asks them in another way.
     """
     new, old = PromptStyle.from_dict(spec.prompt), PromptStyle.from_dict(bank.prompt)
     if new == old and bank.default_scorer == spec.default_scorer:
@@ -38,7 +38,7 @@ async def asking_as(uow: UnitOfWork, bank: Bank, spec: BankSpec) -> Bank:
 
 
 async def from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> BankImport:
-    """The import with all that a version of the bank has instead of new parameters."""
+    """The import with the parameters and knowledge of an existing version of the bank."""
     version = await uow.versions.find(bank, request.from_version)
     if parameters_of(request) is not None or request.scale or request.response_model:
         raise InvalidInputError(
@@ -56,7 +56,7 @@ async def from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> Bank
         provisional=request.provisional or version.provisional,
         allow={*request.allow, *version.lint["allow"]},
         keep={*request.keep, *version.lint["keep"]},
-        # What parameters and texts show is found again; what answers have shown is carried on.
+        # Lint finds faults of parameters and texts again, so only findings of answers are copied.
         findings=[finding for finding in findings if finding.code in OF_ANSWERS],
         calibration=version.calibration,
         knowledge=version.knowledge,
@@ -99,16 +99,16 @@ _NUMBER = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 def with_guesses(
     request: BankImport, items: Sequence[ItemOutline], before: Mapping[str, Any]
 ) -> BankImport:
-    """The import with parameters for all items that can be asked, and what is believed of them.
+    """The import with guessed parameters for all items that can be asked, and their uncertainty.
 
     Args:
-        request: Without parameters.
-        items: All items of the bank, those of the import included, oldest first.
-        before: Knowledge of the bank's latest version; guesses that were given for it hold on
-            where the import gives no other.
+        request: Import without parameters.
+        items: All items of the bank, including those of the import, oldest first.
+        before: Knowledge of the bank's latest version; guesses given for it are kept where the
+            import gives no others.
 
     Raises:
-        InvalidInputError: No items, or no guesses where the request wants them from.
+        InvalidInputError: No items, or no guesses in the source that the request names.
     """
     asked = [item for item in items if item.has_content]
     if not asked:
@@ -131,12 +131,12 @@ def _earlier_guesses(knowledge: Mapping[str, Any]) -> dict[str, float]:
     if (known := knowledge.get(PROVISIONAL)) is None:
         return {}
     beliefs = ItemBeliefs.from_dict(known["beliefs"])
-    pairs = zip(beliefs.keys, beliefs.given, strict=False)  # empty where nobody gave any
+    pairs = zip(beliefs.keys, beliefs.given, strict=False)  # empty where no guesses were given
     return {key: guess for key, guess in pairs if guess is not None}
 
 
 def level_in(tags: Sequence[str]) -> float | None:
-    """How hard an item is by its tags; None where they do not say, or say two things."""
+    """Difficulty level in an item's tags; None where they name no level, or two different ones."""
     found = {level for tag in tags if (level := _level(tag)) is not None}
     return found.pop() if len(found) == 1 else None
 
@@ -178,7 +178,7 @@ def _level(tag: str) -> float | None:
 
 
 def describe_guesses(knowledge: Mapping[str, Any]) -> str:
-    """Where the guesses of a new provisional version come from, with what else there is."""
+    """Say where the guesses of a new provisional version come from, and which sources exist."""
     known = knowledge[PROVISIONAL]
     of = f"{known['n_guessed']} of {len(known['beliefs']['keys'])} items"
     n_choices = sum(c > 0 for c in known["beliefs"]["c"])

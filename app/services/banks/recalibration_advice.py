@@ -1,4 +1,4 @@
-"""Whether live answers are enough for a provisional version to be calibrated again."""
+"""Advice whether live answers suffice to recalibrate a provisional version."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from app.storage.database import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What is known of a version's items, and whether a calibration would tell more.
+    """Knowledge about a version's items, and whether a recalibration would add to it.
 
     Attributes:
-        known: How uncertain they are; None where they are no guesses.
-        n_examinees: Who has answered items of the bank in live or manual sessions by now.
+        known: Uncertainty of guessed parameters; None where they are calibrated.
+        n_examinees: Number of examinees with answers in live or manual sessions on the bank.
     """
 
     version: BankVersion
@@ -30,7 +30,7 @@ class Offer:
 
     @property
     def words(self) -> str:
-        """In a few sentences."""
+        """The advice in a few sentences."""
         if self.known is None:
             return "The items' parameters are no guesses; `banks drift` says whether they hold."
         if self.due:
@@ -48,13 +48,13 @@ class Offer:
 
 @dataclass(frozen=True, eq=False)
 class RecalibrationAdvice:
-    """Looks at versions; nothing is stored."""
+    """Examines versions; stores nothing."""
 
     database: Database
     versions: VersionService
 
     async def look(self, bank: str, version: str | None = None) -> Offer:
-        """Look at a version.
+        """Examine a version.
 
         Raises:
             NotFoundError: No such bank or version.
@@ -65,7 +65,7 @@ class RecalibrationAdvice:
         return await self.of_version(found, of.name)
 
     async def of_version(self, version: BankVersion, bank_name: str) -> Offer:
-        """Look at a version that is known already."""
+        """Examine a version that is loaded already."""
         known = Provisional.of(version.knowledge)
         if known is None:
             return Offer(version=version, bank_name=bank_name, known=None)

@@ -33,21 +33,21 @@ from app.services.banks.recalibration_advice import RecalibrationAdvice
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
 
-#: Part of an imported version's knowledge: the calibration that its parameters come from, as the
-#: database that made it had it.
+#: Part of an imported version's knowledge: the calibration behind its parameters, as the source
+#: database described it.
 ORIGIN = "origin"
 _COLUMNS = ("a", "intercept", "se_a", "se_b", "s_x2_p", "s_x2_rmsea")
 
 
 @dataclass(frozen=True, eq=False)
 class VersionReports:
-    """Tells what is known of a stored version."""
+    """Reports what is known about a stored version."""
 
     database: Database
     versions: VersionService
     joins: JoinChecks
     advice: RecalibrationAdvice
-    # Tables of a large bank are a hundred megabytes, and threads stand in each other's way.
+    # One report at a time: tables of a large bank take 100 MB, and threads slow each other down.
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def report(self, bank: str, version: str | None = None) -> VersionReport:
@@ -102,10 +102,10 @@ class VersionReports:
 
 
 def made_elsewhere(knowledge: Mapping[str, Any], keys: Sequence[str]) -> CalibrationFacts | None:
-    """The calibration behind a version that came in a bundle, as far as that tells it.
+    """The calibration behind a version that came in a bundle, as far as the bundle describes it.
 
     Raises:
-        ValueError: It cannot be read (also KeyError, TypeError).
+        ValueError: The description cannot be read (also KeyError, TypeError).
     """
     if (origin := knowledge.get(ORIGIN)) is None:
         return None
@@ -133,8 +133,8 @@ def file_report(
     """The report of a bank file.
 
     Raises:
-        InvalidInputError: No item that a test could ask, a correction that is none, or a
-            calibration of another bank.
+        InvalidInputError: The file has no item that a test could ask, an invalid interval
+            correction, or the calibration of another bank.
     """
     if calibration is not None:
         _require_same_items(bank, calibration)
@@ -178,7 +178,7 @@ def file_report(
 
 
 def _require_same_items(bank: ItemBank, calibration: CalibrationFile) -> None:
-    """Refuse figures that were not made with this bank."""
+    """Refuse calibration figures that belong to other items than the bank's."""
     theirs = dict(zip(calibration.keys, calibration.column("b").tolist(), strict=True))
     if theirs.keys() != set(bank.item_ids):
         raise InvalidInputError(

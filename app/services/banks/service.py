@@ -1,4 +1,4 @@
-"""Banks: made, changed, and filled by imports, whose parameters make versions."""
+"""Create and change banks, and fill them by imports; imported parameters make a version."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
-#: Imports of so many bytes of text, or rows of a body, need not wait behind larger ones.
+#: Imports up to these sizes (bytes of text, rows of a body) do not wait behind larger ones.
 _SMALL_FILE = 256 * 1024
 _SMALL_ROWS = 5000
 
@@ -57,8 +57,8 @@ class ImportReport:
     """What an import did, or would do.
 
     Attributes:
-        version: The version it made; `None` without parameters.
-        findings: All of them, of items and of parameters.
+        version: The version that the import made; `None` without parameters.
+        findings: All lint findings, about items and about parameters.
     """
 
     dry_run: bool
@@ -71,7 +71,7 @@ class ImportReport:
 
     @property
     def n_findings(self) -> int:
-        """How many there are."""
+        """Number of findings."""
         return len(self.findings)
 
 
@@ -81,7 +81,7 @@ class BankService:
     def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
         self._reader = reader or Reader()
-        # An import of 200,000 items takes hundreds of megabytes, and two take twice that.
+        # One large import at a time: 200,000 items take hundreds of megabytes.
         self._small, self._large = FairSemaphore(2), FairSemaphore(1)
 
     async def create_bank(self, spec: BankSpec) -> BankOverview:
@@ -121,7 +121,7 @@ class BankService:
             PreconditionFailedError: It is not at `revision` any more.
             AlreadyExistsError: The new name is taken.
             InvalidInputError: As for `create_bank`.
-            InvalidStateError: It is to be shared no longer, and other projects have used it.
+            InvalidStateError: The change would stop sharing a bank that other projects have used.
         """
         if (scorer := changes.get("default_scorer")) is not None:
             await require_usable(scorer)
@@ -141,12 +141,12 @@ class BankService:
     async def delete_bank(self, bank: str, revision: int, *, erases: bool = False) -> None:
         """Take a bank out of use. Sessions on its versions stay and can go on.
 
-        With the last of them, or at once where there is none, its rows go for good.
+        Its rows are deleted with the last of these sessions, or at once where there is none.
 
         Raises:
             NotFoundError: No such bank.
             PreconditionFailedError: It is not at `revision` any more.
-            InvalidStateError: It is to be erased, and something stands on it.
+            InvalidStateError: `erases` is set, and sessions or rankings still use the bank.
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.archive(bank, revision)
@@ -162,9 +162,9 @@ class BankService:
     async def import_bank(
         self, spec: BankSpec, request: BankImport, *, dry_run: bool = False
     ) -> ImportReport:
-        """Import into the bank named `spec.name`, which is made if there is none.
+        """Import into the bank named `spec.name`; a missing bank is created.
 
-        A bank that is there keeps its own settings. Either everything is written or nothing.
+        An existing bank keeps its settings. Either everything is written or nothing.
 
         Raises:
             InvalidInputError: As for `import_into`.
@@ -186,8 +186,8 @@ class BankService:
 
         Raises:
             NotFoundError: No such bank.
-            InvalidInputError: Nothing to import, an unknown scorer, parameters that fit no item or
-                not the response model, or no item left to be asked.
+            InvalidInputError: Nothing to import, an unknown scorer, parameters that match no item
+                or not the response model, or no item is left that may be asked.
             ConflictError: An item of the bank has the key of an imported one but differs from it.
         """
         faults = await faults_of(record.scorer for record in request.items)
@@ -205,14 +205,14 @@ class BankService:
         mapping: FieldMap | None = None,
         parameters: SentFile | None = None,
     ) -> AsyncIterator[BankImport]:
-        """An import of files that were sent, for `import_into`; the block is its turn.
+        """Read uploaded files for `import_into`; the import has its turn until the block ends.
 
         Args:
             bank: Id or name.
             request: How to import.
-            items: Its items.
-            mapping: How their fields are called, where it is no item file.
-            parameters: Their parameters.
+            items: File of items.
+            mapping: Names of the item fields in `items`, if it is not in the item file format.
+            parameters: File of item parameters.
 
         Raises:
             NotFoundError: No such bank.
@@ -232,7 +232,7 @@ class BankService:
             )
 
     def turn(self, n_rows: int | None) -> AbstractAsyncContextManager[None]:
-        """The turn of an import of so many rows, None if unknown; lasts until the block ends.
+        """Turn of an import of `n_rows` rows (None: unknown); it lasts until the block ends.
 
         Raises:
             BusyError: On entering, too many imports are waiting.
@@ -241,7 +241,7 @@ class BankService:
 
     @property
     def n_waiting(self) -> int:
-        """Imports that wait for their turn."""
+        """Number of imports that wait for their turn."""
         return self._large.n_waiting + self._small.n_waiting
 
     def _turn(self, is_large: bool) -> AbstractAsyncContextManager[None]:
@@ -259,13 +259,13 @@ class BankService:
     async def publish(
         self, uow: UnitOfWork, spec: BankSpec, request: BankImport, held: Bank | None = None
     ) -> BankVersion:
-        """Make a version within the caller's transaction, and its bank if there is none.
+        """Make a version within the caller's transaction, and its bank if it is missing.
 
         Args:
-            uow: Open; commits what belongs together with the version.
-            spec: Of the bank, by its id or name; one that is there keeps its own settings.
-            request: The parameters; it brings no items with scorers.
-            held: The bank, where the transaction holds it.
+            uow: Open transaction; commits the version together with the caller's changes.
+            spec: The bank, named by id or name; an existing bank keeps its settings.
+            request: The parameters; it contains no items with scorers.
+            held: The bank, if the transaction has already locked it.
 
         Raises:
             InvalidInputError: As for `create_version`.
@@ -280,18 +280,18 @@ class BankService:
         return _made(await self._import(uow, bank, request, {}, dry_run=False))
 
     async def bring_in(self, uow: UnitOfWork, spec: BankSpec, request: BankImport) -> ImportReport:
-        """Import items within the caller's transaction, into a bank that is made if need be.
+        """Import items within the caller's transaction; a missing bank is created.
 
-        A bank of which no item has a text asks as `spec` says from now on.
+        A bank whose items all lack texts takes its way of asking from `spec`.
 
         Args:
-            uow: Open; commits what belongs together with the items.
-            spec: Of the bank; its default scorer has been looked at.
+            uow: Open transaction; commits the items together with the caller's changes.
+            spec: The bank; the caller has checked its default scorer.
             request: Items without scorers of their own.
 
         Raises:
             InvalidInputError: As for `import_into`.
-            ConflictError: As for `import_into`, or a bank of that name asks otherwise.
+            ConflictError: As for `import_into`, or the bank of that name asks in another way.
         """
         try:
             bank = await uow.banks.find(spec.name, for_update=True)
@@ -304,10 +304,10 @@ class BankService:
         return await self._import(uow, bank, request, {}, dry_run=False)
 
     async def ensure_demo_bank(self) -> BankVersion:
-        """The latest version of the bundled bank, which is installed if it is not there.
+        """The latest version of the bundled demo bank, which is installed if it is missing.
 
         Raises:
-            NotFoundError: Somebody made a bank of that name, and it has no version.
+            NotFoundError: A bank of that name exists and has no version.
         """
         demo = demo_bank()
         try:
@@ -366,7 +366,7 @@ class BankService:
         added, items = coming.added, coming.tally
         await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added + coming.filled))
         if coming.filled and table is None:
-            # Lint has not seen these texts: the version that had none of them is made anew.
+            # Lint has not checked these texts, so a new version replaces the one without texts.
             request, table = await with_texts(uow, bank, request)
         if table is not None and not outlines and not added:
             added = await asyncio.to_thread(bare_items, table)

@@ -16,21 +16,21 @@ from app.records.banks import OPEN, Bank, BankSpec
 from app.records.fields import shallow
 from app.storage.identifiers import new_id
 
-#: Items in pretest that one session may be given.
+#: Largest number of pretest items in one session.
 MAX_PER_SESSION = 1000
 
 
 VISIBILITIES = ("open", "withheld")
 UNPARSED_POLICIES = ("missing", "wrong")
 
-# A name stands in URLs, where `/` and `:` part things and an id names a bank too.
+# Names stand in URLs, where `/` and `:` are separators and a bank may also be named by its id.
 _ID = "bnk_[0-9a-z]{26}"
 _NAME = re.compile(rf"(?!\s|{_ID}\Z)[^/:\x00-\x1f\x7f\ud800-\udfff]{{1,200}}(?<!\s)")
 _CHOICE, _EXACT = ScorerSpec("choice"), ScorerSpec("exact")
 
 
 def item_scorer(own: ScorerSpec | None, default: ScorerSpec, content: ItemContent) -> ScorerSpec:
-    """The scorer that marks an item: its own, or the one its bank gives it."""
+    """The scorer of an item: its own, or the default of its bank."""
     if own is not None:
         return own
     if default.name == BY_KIND:
@@ -44,15 +44,15 @@ def calls_out(spec: ScorerSpec) -> bool:
 
 
 def is_bank_id(text: str) -> bool:
-    """Whether a text is of the form that ids of banks have, which no name may have."""
+    """Whether a text has the form of a bank id; no bank may have such a name."""
     return re.fullmatch(_ID, text) is not None
 
 
 def new_bank(spec: BankSpec) -> Bank:
-    """A new bank, as it is stored.
+    """A new bank, ready to be stored.
 
     Raises:
-        InvalidInputError: As `check_spec`.
+        InvalidInputError: As for `check_spec`.
     """
     check_spec(spec)
     now = datetime.now(UTC)
@@ -60,10 +60,10 @@ def new_bank(spec: BankSpec) -> Bank:
 
 
 def check_spec(spec: BankSpec) -> None:
-    """Refuse what no session could use.
+    """Refuse settings that no session could use.
 
     Raises:
-        InvalidInputError: A blank name, an unknown visibility, policy or scorer, a prompt that
+        InvalidInputError: A blank name, an unknown visibility, policy or scorer, or a prompt that
             cannot be read.
     """
     problems = [
@@ -93,7 +93,7 @@ def check_spec(spec: BankSpec) -> None:
         scorers.build(spec.default_scorer)
 
 
-#: Seconds for all scorers of one request.
+#: Time limit for checking all scorers of one request, seconds.
 _TIMEOUT_S = 30.0
 
 #: What is wrong with the scorers of one request, by `name_of`.
@@ -101,7 +101,7 @@ Faults = dict[str, SextantError]
 
 
 def name_of(spec: ScorerSpec) -> str:
-    """Tells different scorers apart."""
+    """Name that differs between different scorers."""
     return json.dumps([spec.name, dict(spec.params)], sort_keys=True)
 
 
@@ -109,7 +109,7 @@ async def faults_of(specs: Iterable[ScorerSpec | None]) -> Faults:
     """What is wrong with some scorers; empty where all can be used.
 
     Raises:
-        InvalidInputError: It takes too long to find out.
+        InvalidInputError: The check takes too long.
         BusyError: The helper processes have too much to do.
     """
     different = {name_of(spec): spec for spec in specs if spec is not None}
@@ -135,7 +135,7 @@ async def require_usable(spec: ScorerSpec) -> None:
     """Refuse a scorer that cannot be used.
 
     Raises:
-        InvalidInputError: It cannot, and why.
+        InvalidInputError: The scorer cannot be used; the message says why.
         UnknownNameError: No scorer of that name is installed.
         BusyError: The helper processes have too much to do.
     """
@@ -144,14 +144,14 @@ async def require_usable(spec: ScorerSpec) -> None:
 
 
 def require_markable(records: Iterable[ItemRecord], default: ScorerSpec) -> None:
-    """Refuse items that no answer could be right to, as a number that is none.
+    """Refuse items whose scorer can accept no answer, as when a numeric target is no number.
 
     Args:
         records: Items whose own scorers can be used.
-        default: Marks those that have none.
+        default: Scorer of items that have none of their own.
 
     Raises:
-        InvalidInputError: With the row and field of each, up to a limit.
+        InvalidInputError: Lists the row and field of each such item, up to a limit.
     """
     built: dict[str, scorers.Scorer] = {}
     problems: list[FieldProblem] = []

@@ -13,10 +13,10 @@ from app.records.banks import ItemAnswer, ItemUse
 from app.services.banks.loaded import LoadedVersion
 from app.storage.database import Database
 
-#: Above these, items become known: the guides of operational testing are 20 to 30 % of the tests
-#: for an item, and 10 to 15 % of its items for two tests (Way 1998, Educational Measurement 17).
+#: Above these, items become known. Guides of operational testing: an item in 20 to 30 % of the
+#: tests, and 10 to 15 % of items shared by two tests (Way 1998, Educational Measurement 17).
 MOST_EXPOSURE, MOST_OVERLAP = 0.3, 0.15
-#: Fewer tests say little of either.
+#: With fewer tests than this, neither rate says much.
 LEAST_TESTS = 20
 _MOST_ASKED = 10
 
@@ -44,15 +44,15 @@ class ItemExposure:
     """How widely the tests of a version spread over its items.
 
     Attributes:
-        tests: That asked anything.
-        n_items: Items of the version.
-        n_asked: Of these, asked at least once.
-        exposure_mean: Mean share of the tests that asked an item.
-        exposure_max: Largest share.
-        overlap: Share of a test's items that another one asks, too.
-        most_asked: The most used items, the most used first.
-        tasks: By tag.
-        caution: What is beyond the guides; None where nothing is, or too few tests say so.
+        tests: Number of tests that asked at least one item.
+        n_items: Number of items of the version.
+        n_asked: Number of items asked at least once.
+        exposure_mean: Mean over the items of the share of tests that asked the item.
+        exposure_max: Largest share of tests that asked one item.
+        overlap: Share of a test's items that another test asks, too.
+        most_asked: The most used items, in descending order of use.
+        tasks: Exposure by tag.
+        caution: Which guides are exceeded; None where none is, or there are too few tests.
     """
 
     tests: int
@@ -68,17 +68,17 @@ class ItemExposure:
 
 @dataclass(frozen=True, eq=False)
 class ItemUses:
-    """Looks at the tests of a version; nothing is stored."""
+    """Reads the tests of a version; stores nothing."""
 
     database: Database
 
     async def of_version(self, version_id: str) -> tuple[int, dict[int, ItemUse]]:
-        """How many tests asked any, and the use of each item that was asked, by position."""
+        """Number of tests that asked any item, and the use of each asked item by position."""
         async with self.database.reading() as uow:
             return await uow.item_uses.tests(version_id), await uow.item_uses.of_version(version_id)
 
     async def exposure(self, version: LoadedVersion) -> ItemExposure:
-        """How widely tests spread over a version's items; items in pretest are left out."""
+        """How widely tests spread over a version's items, without pretest items."""
         tests, uses = await self.of_version(version.id)
         counts = np.zeros(version.bank.n_items, dtype=np.intp)
         for position, use in uses.items():
@@ -118,7 +118,7 @@ class ItemUses:
     async def answers(
         self, version_id: str, position: int, *, limit: int, skip: int = 0
     ) -> list[ItemAnswer]:
-        """The latest answers to the item at a position, behind the first `skip`."""
+        """The latest answers to the item at a position, after the first `skip` of them."""
         async with self.database.reading() as uow:
             return await uow.item_uses.answers(version_id, position, limit, skip)
 

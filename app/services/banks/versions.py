@@ -26,16 +26,16 @@ from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
 
 _CACHED_VERSIONS = 8
-#: Banks of up to so many items are fetched at once: one query instead of hundreds.
+#: Versions up to this number of items are fetched in one query instead of hundreds.
 _FETCHED_WHOLE = 1024
 _CACHED_ITEMS = 20_000
-#: Tests of larger banks are built in a thread.
+#: Above this number of items, tests are built in a thread.
 _BUILT_AT_ONCE = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Findings of a version, and the keys of the items that the overrides leave quarantined."""
+    """Lint findings of a version, and the keys of items quarantined under given overrides."""
 
     version: BankVersion
     findings: Sequence[Finding]
@@ -43,19 +43,19 @@ class Validation:
 
 
 class VersionService:
-    """Use cases of the versions that banks have; `BankService` makes them.
+    """Use cases of bank versions; `BankService` makes them.
 
-    Banks go by id or name; versions by number, id or `latest`, the default.
+    Parameters name banks by id or name, and versions by number, id or `latest`, the default.
 
     Raises:
-        NotFoundError: What is named is not there, of all that name something.
+        NotFoundError: From every method that takes a name: nothing of that name exists.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._versions: LRUCache[str, LoadedVersion] = LRUCache(_CACHED_VERSIONS)
-        # By version and position. Nothing in it depends on who asks: sessions on one version may
-        # be marked by different scorers.
+        # By version and position. The cached items do not depend on the session: sessions on one
+        # version may use different scorers.
         self._items: LRUCache[tuple[str, int], Item] = LRUCache(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
         self._building: InProgress[tuple[str, str], AdaptiveTest] = InProgress()
@@ -73,7 +73,7 @@ class VersionService:
             return await uow.versions.find(await uow.banks.find(bank), version)
 
     async def by_id(self, version_id: str) -> BankVersion:
-        """A version by its id, of whichever bank."""
+        """A version of any bank by its id."""
         async with self._database.reading() as uow:
             return await uow.versions.get(version_id)
 
@@ -86,13 +86,13 @@ class VersionService:
         status: str | None = None,
         flagged: bool = False,
     ) -> Page[VersionItem]:
-        """One page of a version's items by position.
+        """One page of a version's items in order of position.
 
         Args:
             bank: Id or name.
             version: Number, id or `latest`.
             request: Which page.
-            status: Only items in that state.
+            status: Only items in this state.
             flagged: Only items with lint findings.
         """
         async with self._database.unit_of_work() as uow:
@@ -102,7 +102,7 @@ class VersionService:
     async def validate(
         self, bank: str, version: str, *, allow: Collection[str] = (), keep: Collection[str] = ()
     ) -> Validation:
-        """What lint says under other overrides; the version itself stays as it is.
+        """Lint a version under other overrides; the version itself stays unchanged.
 
         Raises:
             NotFoundError: No such bank or version.
@@ -120,12 +120,12 @@ class VersionService:
         return await asyncio.to_thread(loaded.information_curve, theta)
 
     async def difficulty_errors(self, version: LoadedVersion) -> FloatArray:
-        """Standard errors of the items' difficulties, from the calibrations behind a version.
+        """Standard errors of item difficulties, from the calibrations behind a version.
 
-        Items that a calibration left as they were have those of the version it was linked to.
+        Items that a calibration carried over have the errors of the version it was linked to.
 
         Returns:
-            By position, shape (n_items,), logits; NaN where no calibration here tells.
+            Standard errors in logits by position, shape (n_items,); NaN where unknown here.
         """
         found: dict[str, float] = {}
         async with self._database.unit_of_work() as uow:
@@ -135,7 +135,7 @@ class VersionService:
                 while version_id is not None:
                     try:
                         calibration = (await uow.versions.get(version_id)).calibration or {}
-                    except NotFoundError:  # what it was linked to was deleted since
+                    except NotFoundError:  # the version it was linked to was deleted since
                         break
                     fitted = None
                     if calibration:
@@ -155,8 +155,8 @@ class VersionService:
         Versions never change, so the last few are kept.
 
         Args:
-            version_id: Its id.
-            bank: Or the newest of a bank, by its id or name.
+            version_id: Id of the version.
+            bank: Id or name of a bank whose newest version is loaded instead.
 
         Raises:
             NotFoundError: No such bank or version.
@@ -176,11 +176,11 @@ class VersionService:
         kept = self._versions.get(version_id)
         if kept is not None and kept.bank_revision == found.revision:
             return kept
-        # A hundred sessions that start at once load it once.
+        # A hundred sessions that start at once load the version only once.
         async with self._loading:
             kept = self._versions.get(version_id)
             if kept is not None and kept.n_without_content and kept.bank_revision != found.revision:
-                kept = None  # its items may have been given their texts
+                kept = None  # its items may have got texts since it was loaded
                 self._forget_items(version_id)
             if kept is None:
                 async with self._database.unit_of_work() as uow:
@@ -198,17 +198,17 @@ class VersionService:
             return kept
 
     async def load_as(self, version_id: str, asking: Asking) -> LoadedVersion:
-        """A version in memory as a session asks it, whatever its bank's settings are by now."""
+        """A version in memory, asked as a session asks it whatever its bank's settings are now."""
         kept = self._versions.get(version_id) or await self.load(version_id)
         return kept.asking_as(asking)
 
     async def adaptive_test(
         self, version: LoadedVersion, design: Design, price: Price | None = None
     ) -> AdaptiveTest:
-        """The test of a design on a version, built where it does not hold up the event loop.
+        """The test of a design on a version; large tests are built outside the event loop.
 
-        Exposure control is fitted by simulation, which takes seconds to minutes the first time;
-        who wants the same test meanwhile waits for that, and nobody else does.
+        Exposure control is fitted by simulation, which takes seconds to minutes the first time.
+        Only callers that want the same test wait for it.
 
         Raises:
             InvalidInputError: The design cannot be built on this version.
@@ -233,7 +233,7 @@ class VersionService:
     async def materials(
         self, version: LoadedVersion, design: Design, price: Price | None = None
     ) -> Materials:
-        """What the test of a design is built from, for a process that builds it itself.
+        """Materials of the test of a design, for a child process that builds the test itself.
 
         Raises:
             InvalidInputError: The design cannot be built on this version.
@@ -264,14 +264,14 @@ class VersionService:
     async def items_at(
         self, version: LoadedVersion, positions: Sequence[int]
     ) -> dict[int, BankItem]:
-        """The items at some positions of a version, with their text and who marks them there.
+        """The items at some positions of a version, with their texts and scorers.
 
         Raises:
             NotFoundError: The version has no item at one of them.
         """
         found = self._kept_items(version.id, positions)
         if len(found) < len(positions):
-            # Sessions that start together miss the same items: the first one fetches for all.
+            # Sessions that start together need the same items: the first one fetches them for all.
             async with self._fetching:
                 found = self._kept_items(version.id, positions)
                 missing = [position for position in positions if position not in found]

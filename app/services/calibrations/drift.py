@@ -1,4 +1,4 @@
-"""Bank versions under new answers: which items are not what they were, and may have leaked."""
+"""Find items of a bank version that behave differently in new answers, and may have leaked."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from app.services.responses.sheets import table_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftLook:
-    """What a response set says about the items of a version.
+    """Drift of a version's items in the answers of a response set.
 
     Attributes:
         order: Positions in `drift`: drifted items first, then by how clearly they left their curve.
@@ -31,7 +31,7 @@ class DriftLook:
 
     @property
     def verdict(self) -> str:
-        """The look in words, for somebody who never saw a response curve."""
+        """The result in words, for readers who do not know response curves."""
         drift = self.drift
         judged = int(np.isfinite(drift.z).sum())
         easier = int((drift.drifted & (drift.easier > 0)).sum())
@@ -57,13 +57,13 @@ class DriftLook:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DriftService:
-    """Compares recorded answers with bank versions; nothing is stored."""
+    """Compares recorded answers with bank versions; stores nothing."""
 
     versions: VersionService
     response_sets: ResponseSetService
 
     async def look(self, bank: str, version: str | None, response_set: str) -> DriftLook:
-        """Judge the active items of a version by the answers of a set.
+        """Check the active items of a version for drift in the answers of a set.
 
         Raises:
             NotFoundError: No such bank, version or set.

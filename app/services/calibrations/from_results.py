@@ -1,4 +1,4 @@
-"""From recorded results to a bank that can be asked: questions, answers, calibration, version."""
+"""Make a bank from recorded results: store questions and answers, calibrate, make a version."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -34,18 +34,18 @@ from app.services.responses.service import AnswerImportReport, import_draft, new
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
 
-#: Models from which a calibration is begun; what is learned from fewer holds for nobody else.
+#: Smallest number of models for a calibration; results of fewer do not generalise.
 LEAST_MODELS = 3
-#: Share of the right and of the wrong recorded answers, each, that the scorer has to mark as they
-#: were: below it live tests would measure something else.
+#: Smallest share of recorded right answers, and of wrong ones, that the scorer must reproduce:
+#: with less agreement, live tests would measure something else.
 _LEAST_AGREEMENT = 0.9
-#: Agreement at which no other scorer is tried.
+#: Agreement at which no further scorer is tried.
 _GOOD_AGREEMENT = 0.98
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFromResults:
-    """What is to become of recorded results."""
+    """Recorded results, and how to make a bank from them."""
 
     name: str
     results: ResultsImport
@@ -60,12 +60,12 @@ class BankFromResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """Which scorer marks live answers, and how it marks the recorded ones.
+    """The scorer of live answers, and how it scores the recorded ones.
 
     Attributes:
-        agreement: With the recorded marks; None where options are compared, or the scorer calls
-            out and was not tried.
-        differing: Items of answers that it marks otherwise. Those keep their recorded scores.
+        agreement: Agreement with the recorded scores; None where options are compared, or the
+            scorer calls an endpoint and was not tried.
+        differing: Items of answers that it scores differently. These keep their recorded scores.
     """
 
     scorer: ScorerSpec
@@ -75,20 +75,19 @@ class Marking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankBegun:
-    """What was read and stored, and the calibration that is under way.
+    """What was read and stored, and the calibration that was started.
 
     Attributes:
         items: What became of the questions.
-        response_set: Where the answers are; None: none were kept.
-        calibration: Makes the version when it is completed; None: see `stopped`.
-        stopped: Why nothing is calibrated, and what is needed; what was read stays.
-        n_models: Models in the response set.
-        incomplete: Some of the models that have not answered every question, with the questions
-            they lack.
-        n_incomplete: How many these are.
-        choices: What the files left open, and how it was settled.
-        left_out: Questions that cannot be asked: reason to keys.
-        skipped: Answers that were left out, by reason.
+        response_set: Response set with the answers; None if no answers were stored.
+        calibration: Calibration that makes the version; None if it was not started (`stopped`).
+        stopped: Why no calibration was started, and what it needs; imported data stays.
+        n_models: Number of models in the response set.
+        incomplete: Number of unanswered questions, for some of the models that lack answers.
+        n_incomplete: Number of models that lack answers.
+        choices: Choices that the files left open, and how they were made.
+        left_out: Keys of questions that cannot be asked, by reason.
+        skipped: Skipped answers, by reason.
     """
 
     bank: Bank
@@ -109,7 +108,7 @@ class BankBegun:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ResultBanks:
-    """Makes banks of recorded results."""
+    """Makes banks from recorded results."""
 
     database: Database
     reader: Reader
@@ -117,15 +116,15 @@ class ResultBanks:
     calibrations: CalibrationService
 
     async def begin(self, wanted: BankFromResults) -> BankBegun:
-        """Store questions and answers at once, or nothing; and begin their calibration.
+        """Store questions and answers, all or nothing, and start their calibration.
 
-        Again with the same or more files, what is there already stays, and the next version is
-        made.
+        A repeated call with the same or more files keeps what is stored, and makes the next
+        version.
 
         Raises:
-            InvalidInputError: Files that cannot be read, do not say what was asked, or are marked
-                as no scorer here does.
-            ConflictError: A bank of that name that asks otherwise, or has other items under the
+            InvalidInputError: Files cannot be read, do not contain the questions, or contain
+                scores that no scorer here reproduces.
+            ConflictError: The bank of that name asks in another way, or has other items under the
                 same keys.
             BusyError: Too many imports are waiting.
         """
@@ -150,7 +149,7 @@ class ResultBanks:
     async def _is_withheld(self, wanted: BankFromResults) -> bool:
         """Whether the bank is withheld, or will be."""
         async with self.database.unit_of_work() as uow:
-            try:  # of one's own: another project may share a bank of that name
+            try:  # only the project's own bank counts: another project may share one of that name
                 own = await uow.banks.find(wanted.name, for_update=True)
             except NotFoundError:
                 return wanted.visibility != OPEN
@@ -165,7 +164,7 @@ class ResultBanks:
         marking: Marking,
     ) -> BankBegun:
         asked = _asked(found, marking)
-        # Who marks a withheld bank is told to few, and where answers come from to all.
+        # The scorers of a withheld bank are visible to few, but the source of answers to all.
         told = {name: known for name, known in asked.items() if name != "scorer"}
         draft.choices = replace(draft.choices, asked=told)
         incomplete = {} if wanted.questions_only else _incomplete(draft)
@@ -249,15 +248,15 @@ async def _set_of(uow: UnitOfWork, made: ResponseSet) -> ResponseSet:
 
 
 def _asked(found: Found, marking: Marking) -> AskedJson:
-    """How the answers were obtained: what the files say, and the prompt that is made of them."""
+    """How the answers were obtained, by the files and by the prompt that is made from them."""
     style = Asked.of(PromptStyle.from_dict(found.style), marking.scorer).to_dict()
-    if "shots" not in found.asked:  # nobody knows how many examples the texts hold
+    if "shots" not in found.asked:  # the number of examples in the texts is unknown
         style.pop("shots")
     return {**style, **cast(AskedJson, found.asked)}
 
 
 def _incomplete(draft: Draft) -> dict[str, int]:
-    """Models that lack answers, those that lack most first."""
+    """Number of missing answers by model, for models that lack any; the most first."""
     answered: dict[str, int] = {}
     for (examinee, _), sheet in draft.sheets.items():
         n_answered = sum(sheet.counts().values())
@@ -270,10 +269,10 @@ def _incomplete(draft: Draft) -> dict[str, int]:
 async def _marking(
     wanted: ScorerSpec | None, found: Found, records: Sequence[ItemRecord]
 ) -> Marking:
-    """The scorer that marks recorded answers as they were.
+    """The scorer that reproduces the recorded scores.
 
     Raises:
-        InvalidInputError: None does, or the wanted one calls an endpoint.
+        InvalidInputError: No scorer does, or the requested one calls an endpoint.
     """
     if found.style["mode"] == LOGLIKELIHOOD:
         return Marking(scorer=ScorerSpec(BY_KIND))

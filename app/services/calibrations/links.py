@@ -1,4 +1,4 @@
-"""Banks that a calibration is linked to: read for the fit, and for the version that is made."""
+"""Read the bank version that a calibration is linked to, for the fit and for the new version."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,14 +23,14 @@ from app.services.banks.versions import VersionService
 
 
 async def with_target(plan: CalibrationPlan, versions: VersionService) -> CalibrationPlan:
-    """The plan with the items on whose scale it lands: the active ones of the link's version.
+    """The plan with the active items of the linked version, which define the target scale.
 
-    Or with the beliefs about items that it starts from.
+    A plan that starts from a provisional version gets its prior beliefs about items instead.
 
     Raises:
         NotFoundError: No such version.
-        InvalidInputError: A version of several abilities, or a check for drift in one that is not
-            1PL to 4PL; one to start from whose items are no guesses.
+        InvalidInputError: A linked version has several abilities, a version checked for drift is
+            not 1PL to 4PL, or a version to start from is not provisional.
     """
     if plan.prior_version_id is not None:
         return await _with_beliefs(plan, plan.prior_version_id, versions)
@@ -38,8 +38,8 @@ async def with_target(plan: CalibrationPlan, versions: VersionService) -> Calibr
         return plan
     version = await versions.load(plan.link.bank_version_id)
     if version.response_model in SEVERAL_ABILITIES:
-        # Its curves hold where the other abilities are those of the average; the curves of one
-        # ability are averages over them, and less steep.
+        # Its curves hold at average values of the other abilities. Curves of a single ability are
+        # averages over the other abilities, and less steep.
         detail = (
             f"version {version.number} of bank {version.bank_name!r} measures several abilities "
             f"({version.response_model}), and a calibration of one cannot land on its scale"
@@ -77,10 +77,10 @@ async def _with_beliefs(
 
 
 def require_family(version: LoadedVersion) -> None:
-    """Refuse to look for drift where answers are not right or wrong by one ability.
+    """Refuse to check for drift in a version whose model is not binary with a single ability.
 
     Raises:
-        InvalidInputError: A version of another response model than 1PL to 4PL.
+        InvalidInputError: The response model of the version is not 1PL to 4PL.
     """
     if version.response_model not in tuple(Family):
         raise InvalidInputError(
@@ -95,16 +95,16 @@ def continued(
     findings: Sequence[Finding],
     settings: Mapping[str, Any],
 ) -> BankImport:
-    """What is published as the next version on the scale of `before`, going on as that one did.
+    """The import for the next version on the scale of `before`.
 
-    Overrides and knowledge of the old version hold on; an item that it had quarantined for its
-    drift, and that has no other parameters now, stays quarantined.
+    It keeps overrides and knowledge of the old version. An item that was quarantined for drift
+    there stays quarantined, unless it has other parameters now.
 
     Args:
-        request: The parameters and what is known of them.
+        request: The parameters and what is known about them.
         before: The version that the calibration checked for drift.
-        findings: Of that version.
-        settings: Of the calibration.
+        findings: Findings of that version.
+        settings: Settings of the calibration.
     """
     judged = {finding.item_id for finding in request.findings if finding.code == DRIFT}
     kept = set(before.lint["keep"])
@@ -115,7 +115,7 @@ def continued(
     ]
     return replace(
         request,
-        # The old items may have parameters that the model of the new ones has not.
+        # The old items may have parameters that the model of the new items does not have.
         response_model=max(settings["model"], before.response_model),
         findings=[*request.findings, *old],
         allow={*request.allow, *before.lint["allow"]},
@@ -127,7 +127,7 @@ def continued(
 
 
 def revised(request: BankImport, before: BankVersion) -> BankImport:
-    """What is published of a calibration that started from the beliefs of a version."""
+    """The import of a calibration that started from the prior beliefs of a provisional version."""
     known = Provisional.of(request.knowledge)
     return replace(
         request,
@@ -140,12 +140,12 @@ def revised(request: BankImport, before: BankVersion) -> BankImport:
 
 
 def carried_over(fitted: ItemBank, target: ItemBank, dropped: frozenset[str]) -> ItemBank:
-    """The fitted items, and after them those that only the target has, parameters as they are.
+    """The fitted items, followed by unchanged items that only the target has.
 
     Args:
-        fitted: On the target's scale.
+        fitted: Items on the target's scale.
         target: The version that the fit was linked to.
-        dropped: Items that the fit had answers to but left out; they stay out.
+        dropped: Items with answers that the fit left out; they are not carried over.
     """
     known = dropped.union(fitted.item_ids)
     rest = [j for j, item_id in enumerate(target.item_ids) if item_id not in known]
@@ -163,17 +163,17 @@ def carried_over(fitted: ItemBank, target: ItemBank, dropped: frozenset[str]) ->
 
 
 class NothingNewError(Exception):
-    """A version says what the one before it says: nothing of it is to be written."""
+    """A version has the same contents as the one before it, so nothing is written."""
 
     def __init__(self, version: BankVersion) -> None:
         self.version = version
 
 
 def require_news(made: BankVersion, earlier: BankVersion | None) -> None:
-    """See to it that a version differs from the one before it in more than its number.
+    """Require that a version differs from the one before it in more than its number.
 
     Raises:
-        NothingNewError: It does not.
+        NothingNewError: The versions have the same contents.
     """
     if earlier is None:
         return

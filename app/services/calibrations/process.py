@@ -1,7 +1,7 @@
-"""A calibration in a process of its own, and the program that this process runs.
+"""Run a calibration in a child process, and the program of this process.
 
-Down go one JSON line (names, plan) and the matrix as bytes. Up come any number of `progress`, then
-one of `failed`, `done`.
+The child reads one JSON line (names, plan) and the matrix as bytes. It writes any number of
+`progress` messages, then either `failed` or `done`.
 """
 
 import json
@@ -27,12 +27,12 @@ from app.errors import CalibrationError, FieldProblem, SextantError
 from app.sandbox import programs
 from app.sandbox.programs import Say
 
-#: Seconds between two lines of progress within one phase.
+#: Seconds between two progress messages within one phase.
 REPORT_S = 1.0
-#: A third of the time that a process of usual niceness gets where both want the same core.
+#: At this niceness, a process gets a third of the time of a normal one on the same core.
 _NICENESS = 5
-#: OpenBLAS's threads wait for each other in busy loops: on cores that sessions use as well, or with
-#: a lower priority, two of them take ten times as long as one.
+#: Threads of OpenBLAS wait for each other in busy loops. On cores shared with sessions, or at a
+#: lower priority, two threads take ten times as long as one.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -44,14 +44,14 @@ async def fit_in_process(
     part: int | None = None,
     parts: Sequence[FittedPart] = (),
 ) -> Fitted:
-    """Calibrate there; cancelling the task, or an error of `report`, kills the process.
+    """Calibrate in a child process; cancelling the task, or an error in `report`, kills it.
 
     Args:
         matrix: Answers.
-        plan: How; decided.
-        report: Takes the progress.
-        part: Do what `fit_part` does: this part, whose answers alone are given.
-        parts: Do what `fit_joined` does.
+        plan: Settings of the calibration, without open choices.
+        report: Called with progress.
+        part: Number of the part for `fit_part`; `matrix` then contains only its answers.
+        parts: Results of the parts, to be joined by `fit_joined`.
 
     Raises:
         CalibrationError: A matrix without information.
@@ -69,7 +69,7 @@ async def fit_in_process(
 
 
 async def taken(message: Any, report: Callable[[dict[str, Any]], Awaitable[None]]) -> Fitted | None:
-    """What a message of the process brings: the result, or None after progress was reported."""
+    """Handle a message of the process: return the result, or report progress and return None."""
     match message:
         case {"progress": progress}:
             await report(progress)
@@ -89,7 +89,7 @@ def header(
     part: int | None,
     parts: Sequence[FittedPart],
 ) -> bytes:
-    """The first line of what goes down to the process; the scores' bytes follow."""
+    """The JSON line that the process reads first; the bytes of the scores follow."""
     described = {
         "examinees": matrix.examinees,
         "items": matrix.items,
@@ -109,7 +109,7 @@ def _bank_to_json(bank: ItemBank) -> dict[str, Any]:
 
 
 def answer(work: Callable[[Report], Fitted], say: Say) -> None:
-    """Say all that goes up for a piece of work."""
+    """Run a piece of work, and write its progress and result as messages."""
     try:
         fitted = work(_Reporter(say))
     except SextantError as error:
@@ -131,10 +131,10 @@ def _arrays(columns: Mapping[str, list[float]]) -> dict[str, FloatArray]:
 
 
 def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
-    """The work that went down.
+    """Read the work that the parent sent.
 
     Raises:
-        EOFError: Not all of it came: the parent is gone.
+        EOFError: The input is incomplete because the parent is gone.
     """
     given = programs.json_line(stream)
     shape = len(given["examinees"]), len(given["items"])
@@ -166,7 +166,7 @@ _with_card = partial(with_card, clock=time.perf_counter)
 
 
 class _Reporter:
-    """Sends the beginning of each phase, and within it what is new every `REPORT_S`."""
+    """Sends a message at the start of each phase, and within it new progress every `REPORT_S`."""
 
     def __init__(self, say: Say) -> None:
         self._say = say

@@ -1,4 +1,4 @@
-"""What came out of a calibration as it is stored, what is made of it, and whether it can be."""
+"""Stored output of a calibration, how to publish it, and whether it can be published."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from app.storage.unit_of_work import UnitOfWork
 
 
 class Output(NamedTuple):
-    """What is stored of a calibration in the end."""
+    """The output of a calibration that is stored at its end."""
 
     result: dict[str, Any]
     items: FittedItems
@@ -30,13 +30,13 @@ class Output(NamedTuple):
 def output_of(
     source: ResponseSet, filtered: Filtered[Any], fitted: Fitted, seconds: float
 ) -> Output:
-    """What is stored of a calibration of a whole response set.
+    """The stored output of a calibration of a whole response set.
 
     Args:
         source: The set, as it was when its answers were read.
-        filtered: Of them, what took part.
-        fitted: What came out.
-        seconds: How long it took.
+        filtered: The answers that took part in the calibration.
+        fitted: Result of the calibration.
+        seconds: Duration of the calibration.
     """
     fitted = fitted.warned(filtered.warnings)
     matrix = filtered.matrix
@@ -67,7 +67,7 @@ def _dropped(dropped: Dropped) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What is made of a calibration."""
+    """How a calibration is published as a bank version."""
 
     bank: str
     notes: str = ""
@@ -79,7 +79,7 @@ class Publication:
     carry_over: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The publication as JSON."""
         lists = {"allow": sorted(self.allow), "keep": sorted(self.keep)}
         return {**shallow(self), **lists, "asked": dict(self.asked)}
 
@@ -87,10 +87,10 @@ class Publication:
 async def require_publishable(
     uow: UnitOfWork, publication: Publication, plan: CalibrationPlan
 ) -> None:
-    """Refuse before the numbers are made what could not be published with them.
+    """Refuse, before the calibration runs, a publication that could not be made from it.
 
     Raises:
-        NotFoundError: There is no bank of the id that is named.
+        NotFoundError: No bank has the id that the publication names.
         InvalidInputError: A new bank cannot have the name, or nothing can be carried over.
     """
     if publication.carry_over and plan.link is None:
@@ -99,7 +99,7 @@ async def require_publishable(
         found: str | None = (await uow.banks.find(publication.bank)).project_id
     except NotFoundError:
         found = None
-    if found == owner():  # a bank of others is lent to be measured on alone
+    if found == owner():  # banks of other projects are shared for measuring only
         return
     if is_bank_id(publication.bank):
         raise NotFoundError("bank", publication.bank)

@@ -1,4 +1,4 @@
-"""Runs a claimed calibration: reads the answers, fits in a process, stores what came out."""
+"""Run a claimed calibration: read the answers, fit in a child process, store the result."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
-#: Workers that may be lost over one calibration before it counts as the cause.
+#: A calibration that has lost this many workers counts as the cause of their end.
 MAX_CLAIMS = 10
 
 
@@ -37,9 +37,9 @@ MAX_CLAIMS = 10
 class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     """Drives claimed calibrations, and parts of calibrations, of one worker process.
 
-    Nothing of them is stored before their end but the progress: whoever takes over from a lost
-    worker starts from the beginning. Whoever ends the last part of a calibration has the
-    calibration itself queued, which then joins its parts.
+    Only progress is stored before the end, so a worker that takes over from a lost one starts from
+    the beginning. The worker that ends the last part of a calibration queues the calibration
+    itself, which then joins its parts.
     """
 
     kind = "calibration"
@@ -121,7 +121,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         publication: Publication | None = None,
         unpublished: Failure | None = None,
     ) -> None:
-        """Store what came out, and with it the version that was asked for, or why there is none."""
+        """Store the result, and with it the requested version or the reason why there is none."""
         async with self.leasing.database.unit_of_work() as uow:
             held = None if publication is None else await uow.banks.hold(publication.bank)
             ready = await uow.calibrations.complete(

@@ -1,4 +1,4 @@
-"""Calibrations: started from a response set, watched, and published as a bank version."""
+"""Calibrations: start them from a response set, watch them, and publish them as bank versions."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -41,13 +41,13 @@ _SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
 _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
 
 
-#: Of a calibration that is stored with its result.
+#: Lease of a calibration that is stored together with its result.
 _LEASE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """Answers as a plan wants them."""
+    """Answers filtered and prepared as a calibration plan requires."""
 
     response_set: ResponseSet
     filtered: Filtered[Any]
@@ -76,32 +76,32 @@ class FittedRow:
 
 @dataclass(eq=False, kw_only=True)
 class CalibrationService:
-    """Use cases of calibrations. Running them is `CalibrationRunner`'s."""
+    """Use cases of calibrations; `CalibrationRunner` runs them."""
 
     database: Database
     response_sets: ResponseSetService
     banks: BankService
     versions: VersionService
     queue: Queue
-    # Answers take memory: one look at a time, however many ask at once.
+    # Answers take memory, so only one request at a time reads them.
     _looking: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def create(
         self, response_set: str, plan: CalibrationPlan, publication: Publication | None = None
     ) -> CalibrationRecord:
-        """Queue a calibration of a response set, whose answers are looked at first.
+        """Check the answers of a response set, and queue their calibration.
 
         Args:
             response_set: Id or name.
-            plan: How.
-            publication: What is made of it as soon as it is completed; None: nothing.
+            plan: Settings of the calibration.
+            publication: How to publish the calibration on completion; None: do not publish it.
 
         Raises:
-            NotFoundError: No such set, no such version to link to, or no bank of such an id.
-            InvalidInputError: No answers, too many of them, scores other than 0 and 1, or what
-                could not be published.
-            UnknownNameError: An anchor that is not in both banks.
-            CalibrationError: Answers from which nothing can be estimated, or too few anchors.
+            NotFoundError: No such set, no such version to link to, or no bank with such an id.
+            InvalidInputError: No answers, too many of them, scores other than 0 and 1, or a result
+                that could not be published.
+            UnknownNameError: An anchor is not in both banks.
+            CalibrationError: Nothing can be estimated from the answers, or too few anchors.
         """
         if publication is not None:
             async with self.database.reading() as uow:
@@ -109,7 +109,7 @@ class CalibrationService:
         given = await self.prepared(response_set, plan)
         plan = given.plan
         n_parts = len(await asyncio.to_thread(parts_for, given.filtered.matrix, plan))
-        if n_parts == 1:  # that one would be all
+        if n_parts == 1:  # a single part would be the whole calibration
             n_parts = 0
         part_ids = [new_id("cal") for _ in range(n_parts)]
         async with self.database.unit_of_work() as uow:
@@ -125,18 +125,18 @@ class CalibrationService:
         return made
 
     async def prepared(self, response_set: str, plan: CalibrationPlan) -> Prepared:
-        """The answers that take part, and the plan with the items on whose scale it lands.
+        """The answers to calibrate, and the plan with the items that define the target scale.
 
         Raises:
             NotFoundError: No such set, or no such version to link to.
-            InvalidInputError: No answers, too many of them, or scores that the model is not of.
-            UnknownNameError: An anchor that is not in both banks.
-            CalibrationError: Answers from which nothing can be estimated, or too few anchors.
+            InvalidInputError: No answers, too many of them, or scores that do not fit the model.
+            UnknownNameError: An anchor is not in both banks.
+            CalibrationError: Nothing can be estimated from the answers, or too few anchors.
         """
         async with self._looking:
             onto = await with_target(plan, self.versions)
             of, items, sheets = await self.response_sets.trials(response_set)
-            # The table is eight times the matrix: nothing holds it any longer than that.
+            # The table takes eight times the memory of the matrix, so it is released at once.
             filtered = await asyncio.to_thread(lambda: prepared(table_of(items, sheets), onto))
         return Prepared(of, filtered, onto)
 
@@ -165,7 +165,7 @@ class CalibrationService:
     async def items(
         self, calibration_id: str, *, after: int = -1, limit: int | None = None
     ) -> list[FittedRow]:
-        """Calibrated items behind position `after`, in order of position.
+        """Calibrated items after position `after`, in order of position.
 
         Raises:
             NotFoundError: No such calibration.
@@ -183,7 +183,7 @@ class CalibrationService:
     async def abilities(
         self, calibration_id: str, *, after: int = -1, limit: int | None = None
     ) -> list[AbilityRow]:
-        """Examinees behind position `after` with their reference abilities, in their order.
+        """Examinees after position `after`, in order, with their whole-bank abilities.
 
         Raises:
             NotFoundError: No such calibration.
@@ -210,7 +210,7 @@ class CalibrationService:
         ]
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:
-        """End a calibration; its worker drops what it has.
+        """Cancel a calibration; its worker discards its work.
 
         Raises:
             NotFoundError: No such calibration.
@@ -220,17 +220,17 @@ class CalibrationService:
             return await uow.calibrations.cancel(calibration_id)
 
     async def publish(self, calibration_id: str, publication: Publication) -> BankVersion:
-        """Make a bank version of a calibration: all of it is written, or nothing.
+        """Make a bank version from a calibration, completely or not at all.
 
-        As often as one likes, and in as many banks: all of them are on one scale. Where the bank's
-        latest version says the same already, it stays the latest, and is given. Items of the bank
-        that have no parameters go to pretest.
+        A calibration can be published repeatedly and in several banks; all versions share one
+        scale. If the bank's latest version has the same contents, it is returned instead. Items of
+        the bank without parameters go to pretest.
 
         Raises:
             NotFoundError: No such calibration.
             InvalidStateError: It is not completed, or did not converge.
             InvalidInputError: As for an import: none of the items is in the bank, an override
-                names nothing, or no item is left to be asked.
+                names nothing, or no item is left that may be asked.
         """
         try:
             async with self.database.unit_of_work() as uow:
@@ -252,13 +252,13 @@ class CalibrationService:
         publication: Publication,
         held: Bank,
     ) -> BankVersion:
-        """Store a calibration that was run already, and its version, in the caller's transaction.
+        """Store a finished calibration and its version in the caller's transaction.
 
         Args:
-            uow: Open; it holds the bank, and has brought in the answers.
-            plan: How they were calibrated.
-            fruit: What came out.
-            publication: What is made of it.
+            uow: Open transaction that has locked the bank and imported the answers.
+            plan: Settings of the calibration.
+            fruit: Result of the calibration.
+            publication: How to publish it.
             held: The bank.
 
         Raises:
@@ -285,7 +285,7 @@ class CalibrationService:
         held: Bank | None,
         source: ResponseSet,
     ) -> BankVersion:
-        """The same of a completed one within the caller's transaction, which holds bank and it."""
+        """Publish a completed calibration in a transaction that has locked the bank and it."""
         result = record.result or {}
         if not result["converged"] and not publication.allow_unconverged:
             raise InvalidStateError(
@@ -296,7 +296,7 @@ class CalibrationService:
         parameters = await self._parameters(record, fitted, publication)
         request = _import_of(record, fitted, parameters, publication, source)
         if request.scale is None and record.bank_version_id is not None:
-            # The same parameters again: abilities on both versions compare.
+            # Both versions have the same parameters, so abilities on them are comparable.
             earlier = await uow.versions.get(record.bank_version_id)
             request = replace(request, scale=earlier.scale)
         link = result.get("link") or {}
@@ -331,7 +331,7 @@ class CalibrationService:
             return bank
         target = (await self.versions.load(link["bank_version_id"])).bank
         dropped = frozenset(item["name"] for item in result["dropped"]["items"])
-        if checks_drift:  # what was there before stays, whether it had new answers or not
+        if checks_drift:  # all earlier items stay, whether or not they had new answers
             dropped -= frozenset(target.item_ids)
         return carried_over(bank, target, dropped)
 

@@ -1,1 +1,1 @@
-"""Banks installed by name: fetched, joined, checked, and made in one transaction."""
+"""Install banks by name: fetch files, join and check them, write a bank in one transaction."""

@@ -1,4 +1,4 @@
-"""A benchmark of agents: what they solved becomes a response set, a calibration and a bank."""
+"""Turn the results of an agent benchmark into a response set, a calibration and a bank."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ from app.services.responses.imports import Draft, FileRead
 from app.services.responses.service import import_draft, new_set
 from app.storage.unit_of_work import UnitOfWork
 
-#: As calibrations are started where nothing is said.
+#: The default plan of calibrations.
 _PLAN = CalibrationPlan(report_card=True)
 _LIMITS = Limits(memory=1024 * 2**20, seconds=120.0, output=512 * 2**20)
 
@@ -41,18 +41,18 @@ async def prepare_agents(
     *,
     installed: str | None,
 ) -> Prepared:
-    """Read and calibrate what agents solved; nothing is written.
+    """Read and calibrate the results of agents; nothing is written.
 
     Args:
-        entry: Says what is expected.
-        file: What they solved.
-        calibrations: Keeps the calibration.
-        report: Told of its phases.
-        installed: Hash of the file that the bank of that name was made of, if there is one.
+        entry: Entry of the catalogue, with the expected numbers.
+        file: Results of the agents.
+        calibrations: Service that stores the calibration.
+        report: Called with each phase.
+        installed: Hash of the results behind the bank of that name, if one is installed.
 
     Raises:
-        InvalidInputError: Another file, or one that lacks an answer.
-        CalibrationError: Answers from which nothing can be estimated.
+        InvalidInputError: The file is not the entry's, or lacks an answer.
+        CalibrationError: Nothing can be estimated from the answers.
     """
     try:
         agents, table = await _read(entry, file)
@@ -123,7 +123,7 @@ async def _gone(_: UnitOfWork) -> BankVersion:
 async def _read(
     entry: AgentsEntry, file: FoundFile
 ) -> tuple[Sequence[Mapping[str, Any]], ResponseTable]:
-    """The agents of a file and what they solved; read in a child process."""
+    """The agents of a file and their results; the file is read in a child process."""
     argument = {"name": file.name, "expected": entry.responses.model_dump(mode="json")}
     async with sandbox().made(
         read_confined,
@@ -137,7 +137,7 @@ async def _read(
 
 
 def read_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
-    """Runs in the child: a byte an answer is written, the rest is the value."""
+    """Read results in the child process: write one byte per answer, and return the rest."""
     expected = Responses.model_validate(argument["expected"], strict=False)
     solved = read_agents(attachments[0], argument["name"], expected)
     output.write(solved.scores.tobytes())

@@ -1,4 +1,4 @@
-"""The files of an entry: from a folder, beside the entry, or fetched; each checked by its hash."""
+"""Files of an entry, from a folder, beside the entry or downloaded; each is checked by its hash."""
 
 import asyncio
 import os
@@ -16,9 +16,9 @@ from app.items import JsonValue
 from app.records.banks import BankSpec, BankVersion
 from app.storage.unit_of_work import UnitOfWork
 
-#: Part of what a version knows: where it was installed from.
+#: Part of a version's knowledge: the files from which it was installed.
 INSTALLED = "installed"
-#: Told of each phase, with what is known of it: `fetching`; `joining`, or `calibrating` and
+#: Called with each phase and its figures. Phases: `fetching`; `joining`, or `calibrating` and
 #: `testing`; `writing`.
 Report = Callable[[Mapping[str, JsonValue]], None]
 
@@ -28,9 +28,9 @@ class Prepared:
     """A bank that is ready to be written.
 
     Attributes:
-        spec: Of the bank.
-        knowledge: Of its version, `INSTALLED` among it.
-        facts: What the result says beside them.
+        spec: Specification of the bank.
+        knowledge: Knowledge of the version, with the part `INSTALLED`.
+        facts: Further facts for the result of the installation.
         publish: Makes bank and version within the caller's transaction.
     """
 
@@ -40,7 +40,7 @@ class Prepared:
     publish: Callable[[UnitOfWork], Awaitable[BankVersion]]
 
 
-#: Of one file: the largest of ours has 50 MB.
+#: Size limit of one file; the largest file of the bundled catalogue has 50 MB.
 MAX_BYTES = 512 * 2**20
 
 
@@ -49,13 +49,13 @@ class FoundFile:
     """A file of an entry.
 
     Attributes:
-        name: Of the file.
-        content: Its bytes.
-        origin: Where it came from.
-        sha256: Of its content.
-        checked_by: `git_blob`, `sha256`, `hub` where only the hub told its hash, `content`
-            where all that it says was looked at, or `nothing`.
-        cached: Where it lies, if it was fetched.
+        name: Name of the file.
+        content: Bytes of the file.
+        origin: Source of the file.
+        sha256: SHA-256 of the content.
+        checked_by: `git_blob`, `sha256`, `hub` where only the hub stated its hash, `content`
+            where the whole content was verified, or `nothing`.
+        cached: Path in the cache, if the file was downloaded.
     """
 
     name: str
@@ -66,12 +66,12 @@ class FoundFile:
     cached: Path | None = None
 
     def forget(self) -> None:
-        """Take a fetched file out of the cache, or the next installation would find it there."""
+        """Remove a downloaded file from the cache, so that no later installation uses it."""
         if self.cached is not None:
             _forget(self.cached)
 
     def to_dict(self) -> dict[str, str]:
-        """What is kept of it with the version."""
+        """The facts about the file that are stored with the version."""
         return {
             "name": self.name,
             "origin": self.origin,
@@ -82,17 +82,17 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """The files of an entry by group, and why an optional one is missing."""
+    """The files of an entry by group, and why an optional file is missing."""
 
     found: Mapping[str, FoundFile]
     missing: Mapping[str, str]
 
 
 async def files_in_folder(listed: Listed, folder: Path) -> FoundFiles:
-    """The files of an entry as a person brought them, under the names of their sources.
+    """The files of an entry from a user's folder, under the names they have at their sources.
 
     Raises:
-        InvalidInputError: No folder, a needed file that is not in it, or one of another hash.
+        InvalidInputError: No such folder, a required file is missing, or a hash differs.
     """
     return await asyncio.to_thread(_in_folder, listed.entry, folder)
 
@@ -100,11 +100,11 @@ async def files_in_folder(listed: Listed, folder: Path) -> FoundFiles:
 async def fetched_files(
     listed: Listed, guard: AddressGuard, report: Callable[[Progress], None]
 ) -> FoundFiles:
-    """The files of an entry, downloaded into the hub's cache unless they are there.
+    """The files of an entry; files that are not in the hub's cache are downloaded into it.
 
     Raises:
-        DownloadError: A needed file did not come; without a network it lists what to bring.
-        InvalidInputError: A file of another hash.
+        DownloadError: A required download failed; without a network it lists the files to bring.
+        InvalidInputError: The hash of a file differs.
     """
     found: dict[str, FoundFile] = {}
     missing: dict[str, str] = {}
@@ -128,7 +128,7 @@ async def fetched_files(
 
 
 def to_bring(entry: Entry | AgentsEntry) -> str:
-    """What whoever has no network is to bring, in one sentence."""
+    """Sentence that lists the files to bring where there is no network."""
     needed = [wanted_files(files.files) for _, files, needed in entry.groups() if needed]
     return (
         f"Without a network, put {'; and '.join(needed)} into a folder and install with `sextant "
@@ -171,7 +171,7 @@ def _forget(path: Path) -> None:
 
 
 def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
-    """The source with the hash under which the hub's cache keeps the file, if it has none."""
+    """The source, completed by the hash under which the hub's cache has the file."""
     name = source.names[-1]
     if source.dataset is None or source.sha256 or source.git_blob:
         return source, name, False

@@ -1,6 +1,6 @@
-"""From an entry of the catalogue to a bank with a version: everything, or nothing.
+"""Make a bank with a version from an entry of the catalogue, completely or not at all.
 
-The join of an entry's files is read in a child process.
+The files of an entry are joined in a child process.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from app.services.catalog.files import (
 )
 from app.storage.unit_of_work import UnitOfWork
 
-#: Rows that were left out and are listed.
+#: Largest number of skipped rows in the list of the result.
 _LISTED = 20
 _LIMITS = Limits(memory=1024 * 2**20, seconds=300.0, output=512 * 2**20)
 _GROUPS = ("questions", "parameters", "few_shot", "answers")
@@ -49,16 +49,16 @@ _GROUPS = ("questions", "parameters", "few_shot", "answers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """Items with their parameters, and how they are put.
+    """Items with their parameters, and how they are asked.
 
     Attributes:
-        records: In the order of the parameters.
-        prompt: Of the bank, as JSON.
-        examples_from: `training_file`, `rows_without_parameters` or `none`.
-        example_rows: Rows, from 0, of that file that the examples are.
-        n_rows: Of the split.
-        left_out: Rows that have parameters and are no items: name, row and reason of each.
-        join_check: What the answers that came along say of the join; None where none came.
+        records: Items in the order of the parameters.
+        prompt: Prompt style of the bank, as JSON.
+        examples_from: Source of the examples: `training_file`, `rows_without_parameters` or `none`.
+        example_rows: Rows of the examples in that source, counted from 0.
+        n_rows: Number of rows of the split.
+        left_out: Rows with parameters that cannot become items: name, row and reason of each.
+        join_check: Check of the join by the entry's answers; None where it has no answers.
     """
 
     records: Sequence[ItemRecord]
@@ -85,16 +85,16 @@ async def prepare(
     Args:
         listed: The entry.
         guard: Decides which addresses may be called.
-        report: Told of progress.
-        folder: Where the files lie; None: fetch them.
-        banks: Makes the bank.
-        calibrations: Keeps a calibration.
-        installed: Hash of the agents' results that the bank of that name was made of, if it was.
+        report: Called with progress.
+        folder: Folder of the files; None: download them.
+        banks: Service that creates the bank.
+        calibrations: Service that stores a calibration.
+        installed: Hash of the agents' results behind the bank of that name, if any.
 
     Raises:
-        DownloadError: A file did not come.
-        InvalidInputError: A file that is not the entry's, or files that do not fit.
-        CalibrationError: Answers from which nothing can be estimated.
+        DownloadError: A file could not be downloaded.
+        InvalidInputError: A file is not the entry's, or the files do not fit together.
+        CalibrationError: Nothing can be estimated from the answers.
     """
     entry = listed.entry
 
@@ -146,13 +146,13 @@ async def prepare(
 
 
 async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mapping[str, Any]]:
-    """Write the bank within the caller's transaction; what is there already stays as it is.
+    """Write the bank within the caller's transaction; an identical installation stays as it is.
 
     Returns:
-        The version, and what is told of the installation.
+        The version, and the result of the installation.
 
     Raises:
-        ConflictError: A bank of that name that is something else.
+        ConflictError: A different bank has that name.
     """
     name = prepared.spec.name
     try:
@@ -182,7 +182,7 @@ def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
         }
         for facts in (one, other)
     ]
-    # Versions of before it was kept have none.
+    # Versions from before this was stored have none.
     return files[0] == files[1] and one.get("form", other.get("form")) == other.get("form")
 
 
@@ -263,7 +263,7 @@ async def joined(entry: Entry, found: Mapping[str, FoundFile]) -> Joined:
     """Join an entry's questions to its parameters.
 
     Raises:
-        InvalidInputError: As `build_bank`, or beyond a limit.
+        InvalidInputError: As for `build_bank`, or a limit is exceeded.
     """
     given = {group: found[group] for group in _GROUPS if group in found}
     argument = {
@@ -283,7 +283,7 @@ async def joined(entry: Entry, found: Mapping[str, FoundFile]) -> Joined:
 
 
 def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
-    """Runs in the child: items are written as lines, the rest is the value."""
+    """Join files in the child process: write items as lines, and return the rest."""
     entry = entry_of(argument["entry"])
     files = {
         group: GivenFile(name, content)
@@ -304,12 +304,12 @@ def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO
 
 
 def _join_check(built: Built, answers: GivenFile) -> dict[str, Any]:
-    """What answers that came along say of the join.
+    """Check the join by the answers of the entry.
 
     Raises:
-        InvalidInputError: The parameters are not those of these questions.
+        InvalidInputError: The parameters do not belong to these questions.
     """
-    from app.exchange.responses import read_responses  # pyarrow: only where answers come along
+    from app.exchange.responses import read_responses  # imports pyarrow, needed for answers only
 
     table = read_responses(answers.content, name=answers.name)
     items = built.items
@@ -327,10 +327,10 @@ def _join_check(built: Built, answers: GivenFile) -> dict[str, Any]:
 
 
 def prompt_style(entry: Entry, built: Built) -> dict[str, Any]:
-    """How a bank of the entry puts its items, as JSON: instructions and worked examples.
+    """Prompt style of the entry's bank, as JSON: instructions and worked examples.
 
-    Without an example the instructions are those that any item gets: nothing else tells a model
-    how to answer.
+    Without examples, the instructions are the default ones: nothing else tells a model how to
+    answer.
     """
     form, likely = entry.item, entry.asked.mode == LOGLIKELIHOOD
     style: dict[str, Any] = {"mode": entry.asked.mode}
@@ -347,7 +347,7 @@ def prompt_style(entry: Entry, built: Built) -> dict[str, Any]:
     for example in built.examples:
         content: ItemContent = example.content
         (asked,) = build_messages(content, plain)
-        # Where options are compared they stand in the examples as they are; else letters do.
+        # Where options are compared, examples answer with an option's text; otherwise by letter.
         answer = content.target[0] if likely and content.choices else example.answer
         turns += [
             {"role": "user", "content": asked.content},

@@ -1,4 +1,4 @@
-"""The catalogue: what can be installed, and installations asked for, run, watched and ended."""
+"""The catalogue: list its entries, and start, run, watch and cancel installations."""
 
 import asyncio
 from collections.abc import Mapping
@@ -34,13 +34,13 @@ from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
-#: Seconds between two looks at what is to be told of progress.
+#: Seconds between two reports of progress.
 _REPORT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An entry of the catalogue, and the bank of its name if there is one."""
+    """An entry of the catalogue, and the bank of the same name if one exists."""
 
     listed: Listed
     bank_id: str | None
@@ -48,7 +48,7 @@ class Offer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CatalogService:
-    """Use cases of the catalogue. Running installations is `InstallationRunner`'s."""
+    """Use cases of the catalogue; `InstallationRunner` runs the installations."""
 
     database: Database
     banks: BankService
@@ -61,7 +61,7 @@ class CatalogService:
         """All entries, by name.
 
         Raises:
-            InvalidInputError: A file of the operator's own folder is no entry.
+            InvalidInputError: A file in the operator's own folder is no valid entry.
         """
         catalogue = await asyncio.to_thread(read_catalogue, self.folder)
         async with self.database.reading() as uow:
@@ -84,7 +84,7 @@ class CatalogService:
             raise NotFoundError("entry of the catalogue", name) from None
 
     async def listed(self, name: str) -> Listed:
-        """One entry as it is now.
+        """One entry in its present form.
 
         Raises:
             UnknownNameError: There is none of that name.
@@ -92,7 +92,7 @@ class CatalogService:
         return pick(await asyncio.to_thread(read_catalogue, self.folder), name)
 
     async def start(self, name: str) -> InstallationRecord:
-        """Queue an installation; one that is under way already is given instead.
+        """Queue an installation, or return the one that is under way already.
 
         Raises:
             NotFoundError: No entry of that name.
@@ -109,18 +109,18 @@ class CatalogService:
     async def install_now(
         self, name: str, report: Report, folder: Path | None = None
     ) -> tuple[BankVersion, Mapping[str, Any]]:
-        """Install an entry here, without a worker.
+        """Install an entry in this process, without a worker.
 
         Args:
-            name: Of the entry.
-            report: Told of progress.
-            folder: Where its files lie; None: fetch them.
+            name: Name of the entry.
+            report: Called with progress.
+            folder: Folder of the entry's files; None: download them.
 
         Raises:
             UnknownNameError: No entry of that name.
-            DownloadError: A file did not come.
-            InvalidInputError: Files that are not the entry's.
-            ConflictError: There is another bank of that name.
+            DownloadError: A file could not be downloaded.
+            InvalidInputError: The files are not those of the entry.
+            ConflictError: A different bank has that name.
         """
         prepared = await self.prepared(name, report, folder)
         report({"phase": "writing"})
@@ -132,7 +132,7 @@ class CatalogService:
                 return await write(uow, prepared)
 
     async def prepared(self, name: str, report: Report, folder: Path | None = None) -> Prepared:
-        """All that an installation needs, before anything is written; as `install_now`."""
+        """Everything an installation writes; arguments and errors are those of `install_now`."""
         async with self.database.reading() as uow:
             bank_id = await _bank_of(uow, name) or ""
             latest = (await uow.versions.latest([bank_id])).get(bank_id)
@@ -159,8 +159,8 @@ async def _bank_of(uow: UnitOfWork, name: str) -> str | None:
 class InstallationRunner(LeasedRunner[InstallationRecord]):
     """Drives claimed installations of one worker process.
 
-    Nothing is stored before the end but progress, and what was fetched lies in the hub's cache:
-    whoever takes over from a lost worker goes on from there.
+    Only progress is stored before the end. Downloaded files stay in the hub's cache, so a worker
+    that takes over from a lost one does not download them again.
     """
 
     kind = "installation"
@@ -205,7 +205,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
             await asyncio.sleep(_REPORT_S)
 
     async def _written(self, record: InstallationRecord, prepared: Prepared) -> None:
-        """The bank and the end of the installation, in one transaction."""
+        """Write the bank and the end of the installation in one transaction."""
         for last_try in (False, True):
             try:
                 async with self.leasing.database.unit_of_work() as uow:
@@ -218,10 +218,10 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
                 return
 
     async def _quotes(self, entry: str) -> bool:
-        """Whether faults of an entry's files may quote what stays inside."""
+        """Whether error messages about an entry's files could reveal a withheld bank."""
         try:
             return (await self.catalog.listed(entry)).entry.visibility != OPEN
-        except SextantError:  # it is no entry any more
+        except SextantError:  # the entry was removed or became invalid
             return False
 
     @override

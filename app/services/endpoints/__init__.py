@@ -1,1 +1,1 @@
-"""Endpoints: kept, opened, and called within their rate limits."""
+"""Endpoints: store them, open them, and call them within their rate limits."""

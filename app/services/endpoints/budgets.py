@@ -1,7 +1,7 @@
-"""Keeps the budgets of a day: what a call may take at most is held before it is made.
+"""Enforce daily budgets: the most that a call may cost is reserved before the call is made.
 
-All calls that cost pass through here, whoever makes them. Where a budget is set, a call costs one
-statement more: it settles the calls that ended before it, too.
+All paid calls pass through here, whoever makes them. With a budget, each call needs one more
+database statement, which also settles the calls that ended before it.
 """
 
 import asyncio
@@ -40,18 +40,18 @@ from app.storage.repositories.spend import Reservation
 
 logger = structlog.get_logger(__name__)
 
-#: For so long budgets are not looked up again, seconds; of so many keys of projects at most.
+#: How long looked-up budgets are cached, seconds, and for how many keys of projects.
 _KEPT_S, _MOST_KEPT = 1.0, 1000
-#: For so long what was refused is not asked for again in this process, seconds.
+#: How long this process does not repeat a refused reservation, seconds.
 _REFUSED_S = 5.0
-#: Calls that ended are settled with the next one, or after so long, seconds.
+#: Ended calls are settled with the next call, at the latest after this time, seconds.
 _SETTLED_WITHIN_S = 1.0
-#: A call is over after its own time limit; this is for what stands around it.
+#: Added to a call's own time limit, for the work before and after the call.
 _LAPSE = timedelta(seconds=15)
-#: Of a message, for what marks its beginning and end: more than any chat template takes.
+#: Tokens that mark the beginning and end of a message: more than in any chat template.
 _TOKENS_PER_MESSAGE = 16
-_CHARACTERS_PER_TOKEN = 4  # of English prose, with the usual tokenizers
-#: Kinds that call nobody who is paid.
+_CHARACTERS_PER_TOKEN = 4  # in English prose, with the usual tokenizers
+#: Kinds of endpoints whose calls cost nothing.
 _FREE = frozenset({"scripted", CALLBACK})
 _NO_PRICE = (
     "{what} has no price, so {whose} in US dollars a day cannot be kept: set its price, 0 where it "
@@ -61,7 +61,7 @@ _NO_END = (
     "{what} has no sampling.max_tokens, so what a call may take is not known and {whose} a day "
     "cannot be kept: set it."
 )
-#: Failures of endpoints that answered nothing that is paid; what was cut off may be.
+#: Failures for which providers charge nothing; calls that were cut off may be charged.
 _UNPAID = (
     BlockedAddressError,
     ColdStartError,
@@ -79,15 +79,15 @@ Budget = Limits | EndpointLimits
 
 @dataclass(slots=True)
 class Held:
-    """What is held for a call under way; `taken` is said by whoever makes it."""
+    """What is reserved for a running call; the caller sets `taken`, which the call really took."""
 
     taken: Taken = field(default_factory=Taken)
 
 
 class Budgets:
-    """The budgets of projects, keys and endpoints, as far as calls of this process go.
+    """The budgets of projects, keys and endpoints, for the calls of this process.
 
-    A call is that of the key that acts: of a test's maker, whoever resumes it.
+    A call counts for the acting key. For a session that is the key that made it, whoever resumes.
     """
 
     def __init__(self, database: Database) -> None:
@@ -102,10 +102,10 @@ class Budgets:
         self._settling: asyncio.Task[None] | None = None
 
     def require_hope(self, endpoint: Endpoint) -> None:
-        """Refuse at once what was refused a moment ago: it shall not take a place in any line.
+        """Refuse at once a call that was refused a moment ago, so that it waits in no queue.
 
         Raises:
-            BudgetSpentError: It was.
+            BudgetSpentError: A call of this endpoint was just refused.
         """
         refused = self._refused.get((endpoint.project_id, endpoint.id, maker()))
         if refused is not None:
@@ -115,17 +115,17 @@ class Budgets:
     async def held(
         self, endpoint: Endpoint, most: MostTaken, *, timeout_s: float
     ) -> AsyncIterator[Held]:
-        """Hold what a call may take until the block ends, and count then what it took.
+        """Reserve the most that a call may take until the block ends, then count what it took.
 
-        What nobody said counts as it was held: a call that was broken off may be paid all the same.
+        Without a report of what it took, all that was reserved counts: aborted calls may be billed.
 
         Args:
-            endpoint: Who is called.
-            most: What it may take.
-            timeout_s: After so long it is over.
+            endpoint: The endpoint that is called.
+            most: The most that the call may take.
+            timeout_s: Time limit of the call, seconds.
 
         Raises:
-            BudgetSpentError: A budget does not allow it now.
+            BudgetSpentError: A budget does not allow the call now.
         """
         held = Held()
         if most.tokens == 0 or not await retry_outages(lambda: self._is_kept(endpoint)):
@@ -147,19 +147,19 @@ class Budgets:
             self._settle(reservation, held.taken)
 
     async def require_bounds(self, settings: EndpointSettings, project_id: str) -> None:
-        """Refuse an endpoint of which a call cannot be reserved, before anything is made of it.
+        """Refuse an endpoint whose calls cannot be reserved, before anything is made with it.
 
         Raises:
-            InvalidInputError: It has no price, or no limit of tokens, and a budget asks for it.
+            InvalidInputError: It lacks a price or a token limit that a budget requires.
         """
         for owner, limits in (await self._set(project_id)).items():
             require_bounds(settings, limits, f"the {owner}'s budget")
 
     async def close(self) -> None:
-        """Settle what is left, as far as the database is there."""
+        """Settle the remaining ended calls, if the database is available."""
         if self._settling is not None:
             self._settling.cancel()
-            await asyncio.wait([self._settling])  # it gives back what it has in hand
+            await asyncio.wait([self._settling])  # when cancelled, it puts its calls back
         try:
             await self._settle_all()
         except DatabaseUnavailableError:
@@ -175,7 +175,7 @@ class Budgets:
         )
 
     async def _set(self, project_id: str) -> dict[str, Limits]:
-        """The limits of a project and of the key that acts, by whose they are."""
+        """The limits of a project and of the acting key, by whose limits they are."""
         key_id = maker()
         asked = project_id, key_id
         known = self._limits.get(asked)
@@ -195,7 +195,7 @@ class Budgets:
                     reservation, most, lapse=timedelta(seconds=timeout_s) + _LAPSE, used=ended
                 )
         except BaseException:
-            self._ended[reservation.project_id].update(ended)  # to settle twice is to settle once
+            self._ended[reservation.project_id].update(ended)  # settling a call twice is harmless
             raise
         if refusal is not None:
             error = _error(refusal, most, endpoint)
@@ -210,7 +210,7 @@ class Budgets:
 
     async def _settle_soon(self) -> None:
         try:
-            while self._ended:  # other calls end meanwhile
+            while self._ended:  # other calls may end meanwhile
                 await asyncio.sleep(_SETTLED_WITHIN_S)
                 await retry_outages(self._settle_all)
         finally:
@@ -228,7 +228,7 @@ class Budgets:
 
 
 def most_tokens(request: CompletionRequest, defaults: GenerationParams) -> tuple[int, int | None]:
-    """Of a prompt and its answer: those have no more than bytes, these than they may have."""
+    """Most tokens of a prompt (its bytes) and of its answer (the token limit; None: no limit)."""
     prompt = _TOKENS_PER_MESSAGE + sum(
         len(message.content.encode(errors="surrogatepass")) + _TOKENS_PER_MESSAGE
         for message in request.messages
@@ -239,7 +239,7 @@ def most_tokens(request: CompletionRequest, defaults: GenerationParams) -> tuple
 def most_taken(
     request: CompletionRequest, defaults: GenerationParams, settings: EndpointSettings
 ) -> MostTaken:
-    """What a call may take."""
+    """The most that a call may take."""
     prompt, answer = most_tokens(request, defaults)
     if settings.kind == CALLBACK:
         return MostTaken(usd=0.0, tokens=0)
@@ -249,7 +249,7 @@ def most_taken(
 
 
 def rough_tokens(request: CompletionRequest, defaults: GenerationParams) -> float:
-    """Rough size of the prompt, and the longest answer: how providers count before the answer."""
+    """Rough prompt tokens plus the longest answer: so providers count before the answer exists."""
     characters = sum(len(message.content) for message in request.messages)
     return characters / _CHARACTERS_PER_TOKEN + ((request.params or defaults).max_tokens or 0)
 
@@ -257,9 +257,9 @@ def rough_tokens(request: CompletionRequest, defaults: GenerationParams) -> floa
 def counted(
     kind: str, told: tuple[int | None, int | None], most: tuple[int, int | None]
 ) -> tuple[int | None, int | None]:
-    """Tokens of prompt and answer as they count: what was not told, as what was held for it.
+    """Prompt and answer tokens that count; where unreported, as many as were reserved.
 
-    No prompt has none, so an endpoint that says so tells nothing.
+    Every prompt has tokens, so an endpoint that reports 0 reports nothing.
     """
     if kind in _FREE:
         return told
@@ -267,17 +267,17 @@ def counted(
 
 
 def taken(settings: EndpointSettings, tokens_in: int | None, tokens_out: int | None = 0) -> Taken:
-    """What a call took, as its endpoint says."""
+    """What a call took, by the token counts that its endpoint reports."""
     if tokens_in is None or tokens_out is None:
         return Taken()
     return Taken(usd=_usd(settings, tokens_in, tokens_out), tokens=tokens_in + tokens_out)
 
 
 def require_bounds(settings: EndpointSettings, budget: Budget, whose: str) -> None:
-    """Refuse an endpoint of which no call could be reserved.
+    """Refuse an endpoint whose calls could not be reserved.
 
     Raises:
-        InvalidInputError: It has no price or no limit of tokens, and the budget asks for it.
+        InvalidInputError: It lacks a price or a token limit that the budget requires.
     """
     what = f"The endpoint {settings.name or settings.model!r}"
     if settings.kind == CALLBACK or (budget.usd_per_day is None and budget.tokens_per_day is None):
@@ -334,5 +334,5 @@ def _amount(amount: float, unit: str) -> str:
 
 
 def _dollars(amount: float) -> str:
-    """Cents, or two digits of what is smaller."""
+    """Amount in dollars and cents, or with two digits where it is smaller."""
     return f"{amount:,.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}"

@@ -1,8 +1,8 @@
-"""Answers kept, so that the same call is not paid twice.
+"""Cache of answers, so that the same call is not paid for twice.
 
-What a call is known by says nothing of who asked: where it goes, with which credentials, the exact
-body, and the number of the repeat. Calls for a withheld bank are known by the bank too: else
-whoever guesses a question of it could find out by asking whether it was asked before.
+Within a project, the cache key of a call is independent of the caller. It contains the address, the
+credentials, the exact body, and the number of the repeat. For a withheld bank it also contains the
+bank: otherwise a user who guesses a question could find out whether it was asked before.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ from app.services.endpoints.calls import Call, RateLimited
 from app.services.outages import retry_outages
 from app.storage.database import Database
 
-#: Longer answers are not kept, characters.
+#: Largest number of characters of a cached answer.
 MAX_CHARS = 200_000
-#: Answers that came whole, or up to the limit of tokens; failures and refusals are asked again.
+#: Cached: complete answers, and those cut off at the token limit. Others are asked for again.
 _KEPT = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 _NOT_KEPT = frozenset({"cached", "origin"})
-_VERSION = 2  # of the form: what older ones kept may be of another address than they say
+_VERSION = 2  # of the cache key: older entries may belong to another address than they state
 
 T = TypeVar("T", Completion, Likelihood)
 
 
 @dataclass(frozen=True, eq=False)
 class Cached:
-    """Calls an endpoint only for what it was not asked before.
+    """Calls an endpoint only for requests whose answers are not cached.
 
     Attributes:
-        realm: Id of a withheld bank that all calls are for; empty for open ones.
+        realm: Id of the withheld bank to which all calls belong; empty for open banks.
     """
 
     inner: RateLimited
@@ -45,15 +45,15 @@ class Cached:
 
     @property
     def next(self) -> Call:
-        """A call, were it made now."""
+        """The endpoint and adapter that a call would use now."""
         return self.inner.next
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The kept answer, or else ask."""
+        """Return the cached answer, or ask the endpoint."""
         return await self.kept(request, request.repeat) or await self.asked(request, request.repeat)
 
     async def kept(self, request: CompletionRequest, number: int) -> Completion | None:
-        """The kept answer; `number` tells it from those to the same request before it."""
+        """The cached answer; `number` counts the repeats of the same request."""
         key = self._key(request, number)
         if key is None or (kept := await self._find(key)) is None:
             return None
@@ -62,14 +62,14 @@ class Cached:
         )
 
     async def asked(self, request: CompletionRequest, number: int) -> Completion:
-        """Ask, and keep the answer."""
+        """Ask the endpoint, and cache the answer."""
         made = await self.inner.complete(request)
         if made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
             await self._keep(request, number, made)
         return made
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
-        """The kept likelihood, or else ask."""
+        """Return the cached likelihood, or ask the endpoint."""
         key = self._key(request, 0)
         if key is not None and (kept := await self._find(key)) is not None:
             return Likelihood(**kept, cached=True, origin=self._origin)
@@ -82,7 +82,7 @@ class Cached:
         return {"endpoint_revision": self.next.ready.endpoint.revision}
 
     def _key(self, request: CompletionRequest | LikelihoodRequest, repeat: int) -> str | None:
-        """None for endpoints whose calls cannot be told apart: those are always asked."""
+        """Cache key of a call; None if the adapter does not show its requests: it always asks."""
         ready, examinee = self.next
         if not isinstance(examinee, ShowsRequests):
             return None
@@ -108,7 +108,7 @@ class Cached:
     async def _keep(
         self, request: CompletionRequest | LikelihoodRequest, number: int, made: T
     ) -> None:
-        """Keep an answer; not where the endpoint was changed before it came."""
+        """Cache an answer, unless the endpoint was changed before the answer came."""
         key = self._key(request, number)
         if key is None or made.origin["endpoint_revision"] != self._origin["endpoint_revision"]:
             return

@@ -1,4 +1,4 @@
-"""How services call endpoints: in turn over all workers, as they can be reached, and again."""
+"""Call endpoints for services: within rate limits of all workers, and again after failures."""
 
 import asyncio
 import time
@@ -32,24 +32,24 @@ from app.tracing import note, span
 
 T = TypeVar("T")
 
-#: Seconds between two looks whether an endpoint was changed.
+#: Seconds between two checks whether an endpoint was changed.
 LOOK_EVERY_S = 1.0
 _USAGE = "gen_ai.usage"
 _ONE_TOKEN = GenerationParams(max_tokens=1)
 
 
 class Call(NamedTuple):
-    """Whatever changes meanwhile, a call is made by these."""
+    """Endpoint and adapter of one call; later changes of the endpoint do not affect the call."""
 
     ready: ReadyEndpoint
     examinee: Examinee
 
 
 class RateLimited:
-    """An examinee that waits its turn: the endpoint's rate limits hold over all workers.
+    """An examinee that keeps the endpoint's rate limits, which all workers share.
 
-    A changed key, header, timeout, price or limit holds for the next call: who replaces a key has
-    often withdrawn the old one. What makes the answers stays as when the endpoint was opened.
+    A changed key, header, timeout, price or limit holds for the next call, since a replaced key has
+    often been revoked. The model and its parameters stay as when the endpoint was opened.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RateLimited:
     ) -> None:
         self._endpoints = endpoints
         self._transport = transport
-        #: A call, were it made now.
+        #: Endpoint and adapter that a call would use now.
         self.next = Call(ready, registry.build(ready.config, transport))
         self._looked = time.monotonic()
 
@@ -74,10 +74,10 @@ class RateLimited:
         return replace(made, **took)
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
-        """How likely a text is after another, when the limits allow to ask.
+        """Ask for the likelihood of a text after another one, when the limits allow it.
 
         Raises:
-            NoLikelihoodsError: Endpoints of this kind do not tell.
+            NoLikelihoodsError: Endpoints of this kind return no likelihoods.
         """
         size = CompletionRequest(
             messages=(Message("user", request.context + request.continuation),), params=_ONE_TOKEN
@@ -101,17 +101,17 @@ class RateLimited:
         """Make another call to the same endpoint, when its limits allow it.
 
         Args:
-            request: As large as the call.
-            ask: Makes it.
-            tokens_of: What it took, prompt and answer, as the endpoint says.
+            request: A request of the same size as the call.
+            ask: Makes the call.
+            tokens_of: Prompt and answer tokens of a result, as the endpoint reports them.
 
         Returns:
-            What came; and `tokens_in` and `tokens_out` as they count, and the `origin`: the
-            revision of the endpoint that was called, and whether it told what that took.
+            The result of the call, the counted `tokens_in` and `tokens_out`, and the `origin`: the
+            revision of the called endpoint, and whether it reported its tokens.
 
         Raises:
-            BudgetSpentError: A budget of the day does not last for it.
-            EndpointMovedError: The endpoint calls another address by now.
+            BudgetSpentError: The rest of a daily budget does not suffice.
+            EndpointMovedError: The endpoint has another address by now.
         """
         budgets = self._endpoints.budgets
         budgets.require_hope(self.next.ready.endpoint)
@@ -142,7 +142,7 @@ class RateLimited:
         return made, {"tokens_in": into, "tokens_out": out, "origin": origin}
 
     async def probe(self) -> ProbeReport:
-        """As the examinee itself."""
+        """Probe the examinee."""
         return await self.next.examinee.probe()
 
     async def _renew(self) -> None:
@@ -156,7 +156,7 @@ class RateLimited:
 
 
 def _traced(config: EndpointConfig) -> AbstractContextManager[None]:
-    """A call as traces have it, by the conventions for generative AI."""
+    """Trace span of a call, by OpenTelemetry's conventions for generative AI."""
     operation = "text_completion" if config.kind == "openai_completions" else "chat"
     address = urlsplit(config.base_url)
     about = {
@@ -169,10 +169,10 @@ def _traced(config: EndpointConfig) -> AbstractContextManager[None]:
     return span(f"{operation} {config.model}", about, is_call=True)
 
 
-#: Between two looks whether a budget that is spent lasts again, seconds; one that calls under way
-#: hold is looked at sooner.
+#: Seconds between two checks of a spent budget, and of one that is only reserved by running calls,
+#: which is free again sooner.
 BUDGET_LOOK_S, HELD_LOOK_S = 10.0, 0.25
-#: Less than this is what rounding leaves of a time that is used up, seconds.
+#: A remaining time below this is a rounding error of no remaining time, seconds.
 _NO_TIME_S = 1e-6
 
 
@@ -192,26 +192,26 @@ async def persist(
     """Try until there is an answer, the error is final, or the policy is used up.
 
     Waits are drawn uniformly from zero to an exponentially growing bound (full jitter); an
-    endpoint's Retry-After is a floor under the draw. Cancelling ends a wait at once.
+    endpoint's Retry-After is a lower bound of the wait. Cancelling ends a wait at once.
 
-    A budget of the day that is spent is waited for, without end, by whoever is told of waits.
+    With `on_wait`, a spent daily budget is waited for without limit.
 
     Source of the jitter: Brooker (2015), "Exponential Backoff And Jitter", AWS Architecture Blog.
 
     Args:
         attempt: One call; raises `ExamineeError`.
-        policy: How long to go on.
-        rng: For the jitter only; has no part in any measurement.
-        on_wait: Told of waits.
-        sleep: Waits seconds.
-        now: The clock, UTC.
+        policy: How long to repeat failed calls.
+        rng: Random generator for the jitter only; it affects no measurement.
+        on_wait: Called with each wait.
+        sleep: Waits for a number of seconds.
+        now: Clock, returns UTC.
 
     Returns:
-        What the call gave, and how many calls were made.
+        Result of the call, and the number of calls made.
 
     Raises:
-        ExamineeError: The last failure; `attempts` says how many calls were made.
-        BudgetSpentError: Nobody is told of waits.
+        ExamineeError: The last failure; its `attempts` is the number of calls made.
+        BudgetSpentError: A daily budget is spent, and there is no `on_wait`.
     """
     looks = 0
     attempts = failures = cold_starts = 0

@@ -1,4 +1,4 @@
-"""Where answers and scores come from: a session's endpoint, and those that its scorers name."""
+"""Origin of answers and scores: a session's endpoint, and the endpoints that its scorers name."""
 
 import contextlib
 import hashlib
@@ -20,7 +20,7 @@ from app.storage.unit_of_work import UnitOfWork
 
 
 def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
-    """Where answers come from, for their provenance: no secrets."""
+    """Description of an endpoint for the provenance of its answers, without secrets."""
     settings = endpoint.settings
     who: Origin = {
         "id": endpoint.id,
@@ -43,11 +43,11 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
 
 
 def as_begun(endpoint: Endpoint, origin: Origin | None) -> Endpoint:
-    """The endpoint as it is now, but asked for what it was asked when `origin` was noted.
+    """The present endpoint, but with the model and parameters of when `origin` was noted.
 
     Raises:
-        EndpointMovedError: It has another address or kind by now: a key given for one address never
-            goes to another.
+        EndpointMovedError: Its address or kind has changed since: a key given for one address
+            never goes to another.
     """
     present = endpoint.settings
     began: Mapping[str, Any] = {**origin_of(endpoint), **(origin or {})}
@@ -70,7 +70,7 @@ def as_begun(endpoint: Endpoint, origin: Origin | None) -> Endpoint:
 
 
 def _parameters_hash(settings: EndpointSettings) -> str:
-    """SHA-256 of all that is sent with every call beside the prompt: sampling and options."""
+    """SHA-256 of what every call sends besides the prompt: sampling parameters and options."""
     canonical = json.dumps(
         [asdict(settings.sampling), dict(settings.options)], sort_keys=True, ensure_ascii=False
     )
@@ -78,9 +78,9 @@ def _parameters_hash(settings: EndpointSettings) -> str:
 
 
 def price_in(provenance: Provenance) -> Price | None:
-    """The price of a session's endpoint when the session was made, by which it chooses items.
+    """The price of a session's endpoint when the session was made; item selection uses it.
 
-    Later changes of the endpoint do not count, so that the choices of a session can be repeated.
+    Later changes of the price do not count, so that a session's item selection can be repeated.
     """
     origin = provenance["endpoint"]
     price = None if origin is None else origin.get("price")
@@ -98,16 +98,16 @@ def capabilities_of(kind: str) -> frozenset[str]:
 
 
 def described(found: Mapping[str, Endpoint]) -> dict[str, Origin]:
-    """Who marks, for a session's provenance: no secrets."""
+    """Endpoints of scorers for a session's provenance, without secrets."""
     return {reference: origin_of(endpoint) for reference, endpoint in found.items()}
 
 
 async def scorer_endpoints(uow: UnitOfWork, specs: Iterable[ScorerSpec]) -> dict[str, Endpoint]:
-    """The endpoints that some scorers call, by the id or name that they are called by.
+    """The endpoints that some scorers call, by the id or name that the scorers use.
 
     Raises:
-        InvalidInputError: One is not there, cannot do what its scorer needs, or has no price though
-            the scorer has a budget in US dollars.
+        InvalidInputError: An endpoint does not exist, lacks a capability that its scorer needs, or
+            has no price although the scorer has a budget in US dollars.
     """
     found: dict[str, Endpoint] = {}
     for spec in specs:

@@ -1,4 +1,4 @@
-"""Endpoints: created, changed, probed, and opened for the worker with their secrets decrypted."""
+"""Create, change and probe endpoints, and open them for the worker with decrypted secrets."""
 
 import asyncio
 import json
@@ -50,10 +50,10 @@ class ReadyEndpoint:
     """An endpoint opened for calls.
 
     Attributes:
-        endpoint: As stored, but asked as when the work began.
-        config: What an adapter needs, secrets decrypted.
-        slots: Enter it around each call; holds back what exceeds the allowed concurrency, over
-            all sessions of this process.
+        endpoint: The stored endpoint, with the model and parameters of when the work began.
+        config: Configuration of the adapter, with decrypted secrets.
+        slots: Context manager to enter around each call; it limits the number of concurrent calls
+            of all sessions of this process.
     """
 
     endpoint: Endpoint
@@ -62,12 +62,12 @@ class ReadyEndpoint:
 
     @property
     def price(self) -> Price:
-        """What its tokens cost."""
+        """Price of the endpoint's tokens."""
         return self.endpoint.settings.price
 
     @property
     def retry(self) -> RetryPolicy:
-        """How long to go on after failures."""
+        """Policy of repeated attempts after failures."""
         return self.endpoint.settings.retry
 
 
@@ -75,10 +75,10 @@ class EndpointService:
     """Use cases of endpoints.
 
     Attributes:
-        budgets: What calls may take a day.
+        budgets: Daily budgets of calls.
 
     Raises:
-        NotFoundError: What is named is not there, of all that name something.
+        NotFoundError: From every method that takes a name: nothing of that name exists.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class EndpointService:
         self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
 
     async def create(self, spec: EndpointSpec) -> Endpoint:
-        """Store an endpoint; one without a name is not listed (it came with a session).
+        """Store an endpoint; an unnamed one came with a session and is not listed.
 
         Raises:
             InvalidInputError: Its kind, URL or options cannot be used.
@@ -108,15 +108,15 @@ class EndpointService:
     async def to_ask(
         self, chosen: str | EndpointSpec, *, at: str = "/endpoint"
     ) -> Endpoint | NewEndpoint:
-        """A saved endpoint, or one that is checked and not stored yet: it goes with what asks it.
+        """A stored endpoint, or a checked new one, which is stored later with its session.
 
         Args:
-            chosen: Its id, or what it is to be.
-            at: Pointer to the latter in what came in.
+            chosen: Id of the endpoint, or the specification of a new one.
+            at: JSON pointer to the specification in the request.
 
         Raises:
             NotFoundError: No such endpoint.
-            SecretsError: Its key cannot be decrypted: that is said now.
+            SecretsError: Its key cannot be decrypted; this is reported before any call.
             InvalidInputError: Its kind, URL or options cannot be used.
             BlockedAddressError: Its URL names an address that this server does not call.
         """
@@ -140,7 +140,7 @@ class EndpointService:
 
         Args:
             endpoint_id: Its id.
-            archived: Find it also when it was deleted: sessions still refer to it.
+            archived: Include deleted endpoints, to which sessions still refer.
         """
         async with self._database.reading() as uow:
             return await uow.endpoints.get(endpoint_id, archived=archived)
@@ -151,7 +151,7 @@ class EndpointService:
         """Named endpoints.
 
         Raises:
-            NotFoundError: The page starts behind an endpoint that is not there.
+            NotFoundError: The page starts after an endpoint that does not exist.
         """
         async with self._database.unit_of_work() as uow:
             return await uow.endpoints.page(page, kind=kind, name=name)
@@ -161,16 +161,16 @@ class EndpointService:
     ) -> Endpoint:
         """Change an endpoint.
 
-        Sessions under way take a changed key, header, timeout, price or limit with their next call.
-        The model and how it is asked stay for them; another address or kind ends them.
+        Running sessions use a changed key, header, timeout, price or limit from their next call.
+        They keep their model and its parameters; a changed address or kind ends them.
 
-        Secrets that stay are neither read nor written: this works also with a lost key.
+        Unchanged secrets are neither read nor written, so this works even if the key is lost.
 
         Raises:
             NotFoundError: No such endpoint.
             PreconditionFailedError: It was changed since `expected_revision`.
-            InvalidInputError: The result cannot be used, or stored secrets would go to another
-                host than the one they were given for.
+            InvalidInputError: The changed endpoint cannot be used, or stored secrets would go to
+                a host other than the one they were given for.
             BlockedAddressError: Its URL names an address that this server does not call.
             AlreadyExistsError: Another endpoint has this name.
         """
@@ -192,12 +192,12 @@ class EndpointService:
     ) -> None:
         """Delete an endpoint; sessions that used it keep referring to it.
 
-        With the last of them, or at once where there is none, its row goes with its secrets.
+        Its row and secrets are deleted with the last of these, or at once where there is none.
 
         Raises:
             NotFoundError: No such endpoint.
             PreconditionFailedError: It was changed since `expected_revision`.
-            InvalidStateError: It is to be erased, and sessions stand on it.
+            InvalidStateError: The endpoint shall be erased, but sessions use it.
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.endpoints.archive(endpoint_id, expected_revision=expected_revision)
@@ -210,24 +210,24 @@ class EndpointService:
             await uow.removals.unused(endpoint_id, endpoints=[endpoint_id], banks=False)
 
     async def probe(self, endpoint_id: str) -> ProbeReport:
-        """Ask the endpoint what it can do.
+        """Find out by calls what the endpoint can do.
 
         Raises:
             NotFoundError: No such endpoint.
             SecretsError: Its secrets cannot be decrypted with the present keys.
             ExamineeError: It gave no usable answer at all.
-            BudgetSpentError: A budget of the day does not last for it.
+            BudgetSpentError: The rest of a daily budget does not suffice.
         """
         return await self._probed(await self.ready(endpoint_id))
 
     async def probe_unsaved(self, spec: EndpointSpec) -> ProbeReport:
-        """Ask an endpoint that is not stored what it can do.
+        """Find out by calls what an endpoint can do that is not stored.
 
         Raises:
             InvalidInputError: Its kind, URL or options cannot be used.
             BlockedAddressError: Its URL names an address that this server does not call.
             ExamineeError: It gave no usable answer at all.
-            BudgetSpentError: A budget of the day does not last for it.
+            BudgetSpentError: The rest of a daily budget does not suffice.
         """
         return await self._probed(self.unsaved(spec))
 
@@ -241,19 +241,19 @@ class EndpointService:
         return report
 
     async def spend(self, endpoint_id: str) -> tuple[Endpoint, DaySpend]:
-        """An endpoint, and what calls of it took of today's budgets."""
+        """An endpoint, and today's spending of its calls."""
         async with self._database.reading() as uow:
             endpoint = await uow.endpoints.get(endpoint_id)
             return endpoint, await uow.spend.today(endpoint.id)
 
     async def ready(self, endpoint_id: str, origin: Origin | None = None) -> ReadyEndpoint:
-        """Open an endpoint for calls; one that was deleted since serves its sessions to the end.
+        """Open an endpoint for calls; a deleted one still serves its sessions to their end.
 
-        It is asked as `origin` says (see `origin_of`), which was noted when the work began.
+        It keeps the model and parameters in `origin` (see `origin_of`), noted as the work began.
 
         Raises:
             NotFoundError: No such endpoint.
-            EndpointMovedError: It has another address or kind than the work began with.
+            EndpointMovedError: Its address or kind has changed since the work began.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
         return self._ready(as_begun(await self.get(endpoint_id, archived=True), origin))
@@ -261,10 +261,10 @@ class EndpointService:
     async def renewed(self, ready: ReadyEndpoint) -> ReadyEndpoint:
         """The same endpoint with its present secrets, time limit, limits and prices.
 
-        Address, model and how it is asked stay: answers of two would not be one measurement.
+        Address, model and parameters stay the same, since one measurement needs one examinee.
 
         Returns:
-            `ready` itself where nothing has changed, or the present secrets cannot be read.
+            `ready` itself if nothing has changed, or if the present secrets cannot be read.
 
         Raises:
             EndpointMovedError: Its address or kind was changed.
@@ -274,7 +274,7 @@ class EndpointService:
             if endpoint.revision == ready.endpoint.revision:
                 return ready
             return self._ready(as_begun(endpoint, origin_of(ready.endpoint)))
-        except (NotFoundError, SecretsError):  # the former: opened for a few calls, never stored
+        except (NotFoundError, SecretsError):  # not found: it was opened unsaved for a few calls
             return ready
 
     def _ready(self, endpoint: Endpoint) -> ReadyEndpoint:
@@ -287,7 +287,7 @@ class EndpointService:
         return ReadyEndpoint(endpoint=endpoint, config=config, slots=slots)
 
     def unsaved(self, spec: EndpointSpec) -> ReadyEndpoint:
-        """An endpoint opened for a few calls and not stored; its rate limits are nobody's.
+        """Open an endpoint for a few calls without storing it; it shares no rate limits.
 
         Raises:
             InvalidInputError: Its kind, URL or options cannot be used.
@@ -309,13 +309,13 @@ class EndpointService:
         return ReadyEndpoint(endpoint=endpoint, config=spec.config, slots=nullcontext())
 
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
-        """Wait until the endpoint's limits allow `request`, over all sessions and workers."""
+        """Wait until the endpoint's limits, shared by all workers, allow `request`."""
         if ready.endpoint.settings.limits.rate_limited:
             tokens = rough_tokens(request, ready.config.sampling)
             await asyncio.sleep(await self.reserve(ready.endpoint.id, tokens))
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
-        """Take the next place in the endpoint's schedule, which all workers share.
+        """Reserve the next call in the endpoint's schedule, which all workers share.
 
         Returns:
             Seconds to wait before calling.
@@ -324,7 +324,7 @@ class EndpointService:
             return await uow.endpoints.reserve(endpoint_id, tokens)
 
     def check(self, spec: EndpointSpec) -> None:
-        """Build the adapter once, so that what cannot work is said now."""
+        """Build the adapter once, so that unusable settings are reported at once."""
         base_url = spec.settings.base_url
         if base_url:
             require_public_url(base_url)
@@ -334,7 +334,7 @@ class EndpointService:
             self._guard.check_host(parse_endpoint_url(base_url).host, at="/base_url")
 
     def tells_likelihoods(self, settings: EndpointSettings) -> bool:
-        """Whether endpoints of this kind may say how likely a text is; no call is made."""
+        """Whether endpoints of this kind may return likelihoods of texts; makes no call."""
         examinee = registry.build(EndpointSpec(settings=settings).config, self._transport)
         return isinstance(examinee, TellsLikelihoods)
 

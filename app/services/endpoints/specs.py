@@ -1,4 +1,4 @@
-"""An endpoint as its owner describes it, and what a change of it makes of it."""
+"""Specification of an endpoint by its owner, and changes of endpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,13 +11,13 @@ from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Endpoint, EndpointSettings
 from app.records.fields import convert
 
-#: Stands for a secret that stays as it is, where a changed endpoint is checked.
+#: Placeholder for an unchanged secret while a changed endpoint is checked.
 _KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSpec:
-    """An endpoint as its owner describes it, secrets readable."""
+    """An endpoint as its owner describes it, with secrets in plain text."""
 
     settings: EndpointSettings
     api_key: str | None = field(default=None, repr=False)
@@ -25,7 +25,7 @@ class EndpointSpec:
 
     @property
     def config(self) -> EndpointConfig:
-        """What an adapter needs."""
+        """Configuration of the adapter."""
         return convert(
             EndpointConfig,
             self.settings,
@@ -37,12 +37,12 @@ class EndpointSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointChange:
-    """What shall be different; a field that is not in `settings` stays as it is.
+    """Changes of an endpoint; fields that are not in `settings` keep their values.
 
     Attributes:
         settings: New values of fields of `EndpointSettings`.
         api_key: The new key; `None` removes it, `...` keeps it.
-        headers: All headers anew; `...` keeps them.
+        headers: The new headers, replacing all old ones; `...` keeps them.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -50,17 +50,17 @@ class EndpointChange:
     headers: Mapping[str, str] | EllipsisType = field(default=..., repr=False)
 
     def applied_to(self, present: Endpoint) -> EndpointSpec:
-        """The endpoint after the change; secrets that stay are not looked at.
+        """The endpoint after the change; unchanged secrets are not read.
 
         Raises:
-            InvalidInputError: Secrets that stay would go to another host.
+            InvalidInputError: Unchanged secrets would go to another host.
         """
         held = present.sealed
         keeps_key = self.api_key is ... and held.api_key is not None
         keeps_headers = self.headers is ... and held.headers is not None
         settings = replace(present.settings, **dict(self.settings))
         kept = "api_key" if keeps_key else "headers" if keeps_headers else None
-        # Else whoever may change an endpoint could send its key to a host of their own.
+        # Otherwise, users who may change an endpoint could send its key to their own host.
         if kept and _origin(settings.base_url) != _origin(present.settings.base_url):
             raise _invalid(f"/{kept}", f"another host needs its {kept} given again, or removed")
         return EndpointSpec(
@@ -73,7 +73,7 @@ class EndpointChange:
 
 
 def _origin(base_url: str) -> tuple[str, str, int | None] | None:
-    """Who is called; None for kinds that call nobody."""
+    """Scheme, host and port of the called server; None for kinds that call no server."""
     if not base_url:
         return None
     try:

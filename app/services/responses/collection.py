@@ -1,4 +1,4 @@
-"""Answers of ended sessions, taken over into a response set: each session once."""
+"""Collect the answers of ended sessions into a response set, each session once."""
 
 import asyncio
 from collections import Counter
@@ -14,13 +14,13 @@ from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft
 from app.storage.database import Database
 
-#: Sessions that are taken over in one transaction.
+#: Number of sessions collected in one transaction.
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """Which sessions are to be taken over."""
+    """Which sessions to collect."""
 
     bank: str
     version: str | None = None
@@ -30,7 +30,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionReport:
-    """What was taken over."""
+    """Which sessions were collected."""
 
     response_set: ResponseSet
     sessions: int
@@ -44,20 +44,20 @@ class CollectionReport:
 
 @dataclass(frozen=True, eq=False)
 class Collector:
-    """Takes answers of sessions over into response sets.
+    """Collects answers of sessions into response sets.
 
-    One address, model, settings and prompt are one examinee, `<model>/<digest>`, however many
-    sessions it took: a model asked twice is no second model, and of its answers to an item the
-    first counts. A session that was answered by hand is an examinee of its own, together with those
+    All sessions with the same address, model, settings and prompt form one examinee,
+    `<model>/<digest>`: a model asked twice is no second model, and its first answer to an item
+    counts. A session answered by hand forms an examinee of its own, together with the sessions
     that extend it.
     """
 
     database: Database
 
     async def collect(self, response_set: str, wanted: Collection) -> CollectionReport:
-        """Take over all sessions of a bank that have ended and were not taken over before.
+        """Collect all ended sessions of a bank that the set has not collected before.
 
-        What is interrupted half-way goes on where it stopped when called again.
+        After an interruption, another call continues where this one stopped.
 
         Raises:
             NotFoundError: No such set, bank or version.

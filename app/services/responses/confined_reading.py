@@ -1,7 +1,7 @@
-"""Files that users send, read in a child process; see `app.sandbox.pool`.
+"""Read uploaded files in a child process; see `app.sandbox.pool`.
 
-Files on the disk are the operator's own and are read here: only bytes that came in are confined. A
-small file is tried with little memory first, so that it need not wait for a large one.
+Files on the disk belong to the operator and are read in this process; only uploads are confined. A
+small file is first tried with little memory, so that it does not wait for a large one.
 """
 
 import asyncio
@@ -43,39 +43,39 @@ from app.services.responses.imports import (
 )
 from app.services.responses.sheets import FRACTION_BYTES, Sheet
 
-#: Bytes that reading what was sent may take beyond what every process has.
+#: Memory limit in bytes for reading an upload, beyond the memory that any process takes.
 DEFAULT_MEMORY = 640 * 2**20
 _SECONDS = 300.0
 _SMALL = Limits(memory=SMALL_MEMORY, seconds=20.0, output=64 * 2**20)
-#: Bytes of a small file.
+#: Largest size of a small file, bytes.
 _SMALL_FILE = 256 * 1024
 _ADVICE = "send it in parts, if it is what it should be"
-#: Items or parameters of one import, as many as a version takes in a body.
+#: Largest number of items or parameters in one import, as for a version sent in a request body.
 MAX_ITEMS = 200_000
-#: Names in one line of what a child writes.
+#: Number of names in one line of a child's output.
 _NAMES = 1000
-#: Faults of one line that are told.
+#: Largest number of faults reported for one line.
 _MAX_LINE_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class SentFile:
-    """A file as it came in."""
+    """An uploaded file."""
 
     name: str
     content: bytes
 
     @property
     def is_packed(self) -> bool:
-        """Whether it may hold far more than its bytes, as gzip, ZIP and Parquet do."""
+        """Whether its contents may be far larger than the file, as with gzip, ZIP and Parquet."""
         return self.content.startswith((b"\x1f\x8b", b"PK", b"PAR1"))
 
 
 class Reader:
-    """Reads what users send.
+    """Reads uploaded files.
 
     Args:
-        memory: Bytes that reading one import may take.
+        memory: Memory limit in bytes for reading one import.
     """
 
     def __init__(self, memory: int = DEFAULT_MEMORY) -> None:
@@ -83,11 +83,11 @@ class Reader:
 
     @asynccontextmanager
     async def answers(self, request: AnswerImport) -> AsyncIterator[Draft]:
-        """The answers of an import; no other large one is read until the block ends.
+        """The answers of an import; no other large import is read until the block ends.
 
         Raises:
             BusyError: Too many imports are waiting.
-            InvalidInputError: As `read_draft`, or beyond a limit.
+            InvalidInputError: As for `read_draft`, or the import exceeds a limit.
         """
         sent = [file.content for file in request.files if isinstance(file.content, bytes)]
         if len(sent) < len(request.files):
@@ -100,11 +100,11 @@ class Reader:
 
     @asynccontextmanager
     async def results(self, request: ResultsImport) -> AsyncIterator[tuple[Draft, Found]]:
-        """Answers with what was asked, as `answers`.
+        """The answers of an import together with their questions; has its turn as `answers`.
 
         Raises:
             BusyError: Too many imports are waiting.
-            InvalidInputError: As `read_results`, or beyond a limit.
+            InvalidInputError: As for `read_results`, or the import exceeds a limit.
         """
         files = request.answers.files
         sent = [file.content for file in files if isinstance(file.content, bytes)]
@@ -124,19 +124,19 @@ class Reader:
             yield await asyncio.to_thread(_draft, request.answers.choices, value, output), found
 
     async def items(self, file: SentFile, mapping: FieldMap | None = None) -> list[ItemRecord]:
-        """The items of a file, as `read_items`, or as `read_mapped` where its fields are mapped."""
+        """The items of a file, read by `read_items`, or with a `mapping` by `read_mapped`."""
         argument = {"name": file.name, "mapping": None if mapping is None else asdict(mapping)}
         async with self._made(read_sent_items, argument, [file.content], file.name) as (_, output):
             rows = await asyncio.to_thread(lambda: list(_rows(output)))
         return [row.record for row in rows if row.record is not None]
 
     async def item_lines(self, content: bytes, limit: int) -> list[ItemRow]:
-        """The first `limit` rows of JSON lines, good and faulty ones, as `scan_items`."""
+        """The first `limit` rows of JSON lines, valid and faulty ones, read by `scan_items`."""
         async with self._made(scan_sent_lines, limit, [content], "The body") as (_, output):
             return await asyncio.to_thread(lambda: list(_rows(output)))
 
     async def parameters(self, file: SentFile) -> ItemBank:
-        """The items of a parameter file, as `read_parameters`."""
+        """The items of a parameter file, read by `read_parameters`."""
         async with self._made(read_sent_parameters, file.name, [file.content], file.name) as (
             value,
             output,
@@ -166,16 +166,16 @@ def _named(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"The import of {names[0]} and {len(names) - 1} more"
 
 
-# What follows up to the next such line runs in the child.
+# The functions from here to the next such line run in the child process.
 
 
 def read_sent_answers(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
-    """Read an import; sheets are written one after the other, the rest is the value."""
+    """Read an import of answers: write its sheets one after the other, and return the rest."""
     return _written(read_draft(_request(argument, attachments)), output)
 
 
 def read_sent_results(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
-    """The same with what was asked."""
+    """Read an import of answers with their questions, in the same form."""
     request = ResultsImport(
         answers=_request(argument, attachments),
         target_after=argument["target_after"],
@@ -222,7 +222,7 @@ def _request(argument: Any, attachments: Sequence[bytes]) -> AnswerImport:
 
 
 def read_sent_items(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> None:
-    """Read an item file, or one whose fields are mapped."""
+    """Read an item file, or another file whose fields are mapped."""
     name, mapping = argument["name"], argument["mapping"]
     if mapping is None:
         records = read_items(attachments[0], name=name)
@@ -240,7 +240,7 @@ def scan_sent_lines(limit: int, attachments: Sequence[bytes], output: BinaryIO) 
 
 
 def read_sent_parameters(name: str, attachments: Sequence[bytes], output: BinaryIO) -> Any:
-    """Read a parameter file; columns are written one after the other, then the names."""
+    """Read a parameter file: write its columns one after the other, then the names."""
     bank = read_parameters(attachments[0], name=name)
     _refuse_too_many(name, bank.n_items)
     slopes = {} if bank.abilities is None else slopes_by_name(bank)
@@ -265,7 +265,7 @@ def _write_row(row: ItemRow, output: BinaryIO) -> None:
     output.write(json.dumps([row.row, record, problems]).encode() + b"\n")
 
 
-# What follows runs in this process again, and reads what a child wrote.
+# The functions from here on run in the server's process and read a child's output.
 
 
 def _to_json(request: AnswerImport) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def _draft(choices: Choices, value: Any, output: BinaryIO) -> Draft:
 
 
 def _rows(output: BinaryIO) -> Iterator[ItemRow]:
-    from pydantic import TypeAdapter  # children that read files need it not
+    from pydantic import TypeAdapter  # not needed in children, so imported only here
 
     records = TypeAdapter[ItemRecord | None](ItemRecord | None)
     for line in output:

@@ -12,7 +12,7 @@ from app.exchange.results.recorded import FIRST_TRIAL
 from app.services.responses.service import ResponseSetService, Trials
 from app.services.responses.sheets import Sheet, table_of
 
-#: Lines are given out in blocks: each block is a message of its own.
+#: Size of a block of lines, bytes: each block is sent as one message.
 _BLOCK_BYTES = 1 << 18
 
 
@@ -27,12 +27,12 @@ class MatrixFormat(StrEnum):
 
     @property
     def media_type(self) -> str:
-        """What HTTP calls it."""
+        """Media type of the format in HTTP."""
         return _KINDS[self][0]
 
     @property
     def suffix(self) -> str:
-        """How names of such files end."""
+        """Suffix of names of such files."""
         return _KINDS[self][1]
 
 
@@ -47,7 +47,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class MatrixFile:
-    """A response set on its way out: a name for the file, and its bytes part by part."""
+    """A response set as a file to send: a file name, and its bytes part by part."""
 
     name: str
     media_type: str
@@ -57,15 +57,15 @@ class MatrixFile:
 async def export_answers(
     sets: ResponseSetService, response_set: str, file_format: MatrixFormat
 ) -> MatrixFile:
-    """The scores of a set as a file; nothing where there is no score.
+    """The scores of a set as a file; answers without a score are omitted.
 
-    Of repeated answers `long` has each with its trial, the other formats the mean.
+    `long` contains each repeated answer with its trial; other formats contain their mean.
 
     Args:
-        sets: Where it is.
+        sets: Service of response sets.
         response_set: Id or name.
-        file_format: `csv` and `parquet`, a row an examinee; `long`, a row an answer; `py-irt`, also
-            called `jsonl`, a line an examinee.
+        file_format: `csv` and `parquet`: one row per examinee. `long`: one row per answer.
+            `py-irt`, also called `jsonl`: one line per examinee.
 
     Raises:
         NotFoundError: No such set.

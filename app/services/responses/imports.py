@@ -1,6 +1,6 @@
-"""What an import of recorded answers makes of files: sheets, and what became of each row.
+"""Turn files of recorded answers into sheets, and report what became of each row.
 
-Pure but for reading the files: `ResponseSetService` stores what this says.
+Apart from reading the files, these functions are pure; `ResponseSetService` stores the results.
 """
 
 from collections import Counter
@@ -28,21 +28,21 @@ from app.items import Outcome
 from app.records.response_sets import StoredSheet, in_common
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
 
-#: Places that a report names for each reason.
+#: Largest number of places that a report names for each reason.
 MAX_PLACES = 10
 MAX_NAME_LENGTH = 512
-#: Sheets of an import: a byte an item of each examinee, nine where some score is no 0 or 1.
+#: Size limit of an import's sheets: one byte per answer, nine on sheets with fractional scores.
 MAX_BYTES = 256 * 2**20
-#: What a name takes beside them.
+#: Memory that a name takes besides the sheets, bytes.
 _NAME_BYTES = 512
-#: Formats that say what was asked.
+#: Formats that contain the questions.
 _TOLD = (ResponseFormat.LM_EVAL, ResponseFormat.INSPECT, ResponseFormat.OPENAI_EVALS)
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerImport:
-    """What is to be brought into a response set."""
+    """Files to import into a response set, and how to read them."""
 
     files: Sequence[SourceFile]
     file_format: ResponseFormat | None = None
@@ -63,7 +63,7 @@ class SkippedRows:
     """Rows that were left out for one reason.
 
     Attributes:
-        places: The first of them, `file:row: detail`.
+        places: The first such rows, as `file:row: detail`.
     """
 
     reason: str
@@ -86,16 +86,16 @@ class _Skips:
 
 @dataclass(slots=True)
 class Draft:
-    """Answers of an import, before the set is looked at.
+    """Answers of an import, before they are compared with the set.
 
     Attributes:
-        choices: What was chosen to read the files.
-        columns: Item to its column in the sheets.
-        sheets: By examinee and trial.
-        rows_read: Answers in the files: rows of records, filled cells of tables.
-        accepted: Those that are on the sheets.
-        passed_over: Files of folders that hold no answers.
-        other_filters: Filters whose rows were not taken.
+        choices: Choices made in reading the files.
+        columns: Column in the sheets of each item.
+        sheets: Sheets by examinee and trial.
+        rows_read: Number of answers in the files: rows of records, filled cells of tables.
+        accepted: Number of answers on the sheets.
+        passed_over: Files of folders that contain no answers.
+        other_filters: Filters whose rows were not used.
     """
 
     choices: Choices
@@ -111,11 +111,11 @@ class Draft:
 
     @property
     def examinees(self) -> list[str]:
-        """Everyone the files name, in order of appearance."""
+        """Names of all examinees in the files, in order of appearance."""
         return list(dict.fromkeys(examinee for examinee, _ in self.sheets))
 
     def add(self, record: Recorded, file: str) -> None:
-        """Put one answer on its sheet."""
+        """Write one answer to its sheet."""
         examinee, item, trial, score, outcome, row = record
         key = (examinee, trial)
         sheet = self.sheets.get(key)
@@ -142,7 +142,7 @@ class Draft:
             self.skips.add("conflict", f"{place}: {held:g}, then {score:g}")
 
     def add_table(self, part: TrialTable, file: str) -> None:
-        """Put a table's rows on their sheets."""
+        """Write the rows of a table to their sheets."""
         table = part.table
         place = file if part.row is None else f"{file}:{part.row}"
         into = np.array([self._column(item, place) for item in table.items], np.intp)
@@ -164,15 +164,15 @@ class Draft:
             self.note(merged, f"{place}: {examinee!r}")
 
     def note(self, merged: Merged, place: str) -> None:
-        """Count what was left out of a sheet."""
+        """Count the answers that a merge skipped."""
         self.skips.add("duplicate", place, merged.duplicates)
         self.skips.add("conflict", place, merged.conflicts)
 
     def keep(self, items: Collection[str]) -> None:
-        """Forget the answers to all other items.
+        """Drop the answers to all items other than `items`.
 
         Raises:
-            FileFormatError: None is left.
+            FileFormatError: No answer is left.
         """
         kept = [key for key in self.columns if key in items]
         places = np.array([self.columns[key] for key in kept], np.intp)
@@ -184,7 +184,7 @@ class Draft:
             raise FileFormatError("Expected at least one answer to a question that can be asked.")
 
     def skipped(self) -> tuple[SkippedRows, ...]:
-        """Rows left out, by reason, the most frequent first."""
+        """Skipped rows by reason, the most frequent reason first."""
         return tuple(
             SkippedRows(reason, count, tuple(self.skips.places[reason]))
             for reason, count in self.skips.counts.most_common()
@@ -205,10 +205,10 @@ class Draft:
 
 
 def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None) -> Draft:
-    """Read the files of an import; `saw` is shown each row that says what was asked.
+    """Read the files of an import; `saw` is called with each row that contains a question.
 
     Raises:
-        FileFormatError: A file that cannot be read or needs a choice, or no answer in any.
+        FileFormatError: A file cannot be read or needs a choice, or no file has an answer.
     """
     draft, ways = Draft(request.choices), Methods()
 
@@ -249,14 +249,14 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsImport:
-    """Recorded results that are to become a bank.
+    """Recorded results from which a bank is made.
 
     Attributes:
-        answers: The files, and what they do not settle by themselves.
-        target_after: The right answer is what follows this mark in the recorded one.
-        prompts_of: Examinee whose prompts are taken; None: of each item those of most.
-        numbered: Items are named by their number in the data set, and not by the hash of their
-            text, which whoever knows a question could try answers against.
+        answers: The files, and the choices that they leave open.
+        target_after: Mark in the recorded target; the right answer follows its last occurrence.
+        prompts_of: Examinee whose prompts are used; None: for each item, the most frequent prompt.
+        numbered: Name items by their number in the data set, not by the hash of their text, by
+            which guesses of a question could be confirmed.
     """
 
     answers: AnswerImport
@@ -266,11 +266,11 @@ class ResultsImport:
 
 
 def read_results(request: ResultsImport) -> tuple[Draft, Found]:
-    """The answers of some files, and the items that they are to; others are left out.
+    """The answers in some files, and the answered items; items that cannot be asked are skipped.
 
     Raises:
-        FileFormatError: A file that cannot be read, or nothing in it that can be asked again.
-        InvalidInputError: Nobody of the name whose prompts are wanted.
+        FileFormatError: A file cannot be read, or contains no question that can be asked again.
+        InvalidInputError: `prompts_of` names no examinee of the files.
     """
     _require_questions(request.answers)
     questions = Questions(prompts_of=request.prompts_of)
@@ -292,7 +292,7 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
 
 
 def _require_questions(answers: AnswerImport) -> None:
-    """See to it that one of the files says what was asked, before others are taken for tables."""
+    """Require that one of the files contains questions, before others are read as tables."""
     if not any((answers.file_format or detect(file)) in _TOLD for file in answers.files):
         names = ", ".join(file.name for file in answers.files[:_NAMED] if file.asked_for)
         raise FileFormatError(
@@ -304,10 +304,10 @@ def _require_questions(answers: AnswerImport) -> None:
 
 
 def _require_marked(questions: Questions, draft: Draft) -> None:
-    """See to it that files which say what was asked have an answer that was marked.
+    """Require that the files with questions contain a scored answer.
 
     Raises:
-        FileFormatError: None has, as in logs of runs that failed.
+        FileFormatError: They contain none, as logs of failed runs do.
     """
     n_rows = sum(file.rows_read for file in draft.files if file.file_format in _TOLD)
     if questions.items or questions.unusable or not n_rows:
@@ -324,16 +324,16 @@ def _require_marked(questions: Questions, draft: Draft) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an import changes in a set.
+    """Changes that an import makes to a set.
 
     Attributes:
-        new_items: Keys of the items that it has not yet, in order.
-        new_sheets: Sheets of examinees and trials that it has not yet.
+        new_items: Keys of the items that the set does not have yet, in order.
+        new_sheets: Sheets of examinees and trials that the set does not have yet.
         changed_sheets: Sheets with more answers than before.
-        accepted: Answers of the import that are now in the set.
-        outcomes: By how much the answers of each outcome become more.
-        skipped: Rows left out, by reason.
-        without_scores: Examinees of whom the import has no scored answer.
+        accepted: Number of answers of the import that are in the set afterwards.
+        outcomes: Increase in the number of answers, by outcome.
+        skipped: Skipped rows, by reason.
+        without_scores: Examinees without a scored answer in the import.
     """
 
     new_items: tuple[str, ...]
@@ -348,10 +348,10 @@ class Change:
 def change_of(
     draft: Draft, items: Sequence[str], held: Mapping[tuple[str, int], StoredSheet]
 ) -> Change:
-    """Join a draft, which is used up, to what a set holds.
+    """Merge a draft with the contents of a set; the draft cannot be used afterwards.
 
     Args:
-        draft: What the files say.
+        draft: Answers read from the files.
         items: Keys of the set's items in order of position.
         held: The set's sheets of the draft's examinees.
     """
@@ -378,7 +378,7 @@ def change_of(
         stored = held.get((examinee, trial))
         if stored is None:
             ready = sheet.stored(examinee, trial)
-            if ready.codes:  # somebody who answered nothing is in the report alone
+            if ready.codes:  # an examinee without any answer appears only in the report
                 new.append(ready)
                 outcomes.update(counts)
             continue

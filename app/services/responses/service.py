@@ -1,4 +1,4 @@
-"""Response sets: recorded answers brought in from other tools, and given out as one matrix."""
+"""Response sets: import recorded answers from other tools, and return them as one matrix."""
 
 import asyncio
 import re
@@ -27,11 +27,11 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.unit_of_work import UnitOfWork
 
-#: Imports, and files of each, that a set remembers.
+#: Largest number of imports, and of files of each, that a set remembers.
 MAX_IMPORTS = 100
 MAX_FILES = 10
 
-# A name stands in URLs, where `/` and `:` part things.
+# Names stand in URLs, where `/` and `:` are separators.
 _NAME = re.compile(r"(?!\s)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
 _OUTCOMES = {code: outcome for outcome, code in CODE_OF.items()}
 _WORDS = {WRONG: "wrong", RIGHT: "right", FRACTION: "in between"}
@@ -39,10 +39,10 @@ _WORDS = {WRONG: "wrong", RIGHT: "right", FRACTION: "in between"}
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """One of them.
+    """One recorded answer to an item.
 
     Attributes:
-        score: None where the answer has none, as its outcome tells.
+        score: Score of the answer; None where its outcome has no score.
     """
 
     examinee: str
@@ -53,11 +53,11 @@ class RecordedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswers:
-    """All of them, the first by name.
+    """All recorded answers to an item: their counts, and the first answers in full.
 
     Attributes:
-        counts: `right`, `wrong`, `in between` or an outcome, to the number of answers.
-        first: In the order in which the examinees came into the set.
+        counts: Number of answers by `right`, `wrong`, `in between` or an outcome without score.
+        first: The first answers, in the order in which their examinees came into the set.
     """
 
     response_set: ResponseSet
@@ -66,7 +66,7 @@ class RecordedAnswers:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """Number of answers."""
         return sum(self.counts.values())
 
 
@@ -101,7 +101,7 @@ class ResponseSetService:
     """Use cases of response sets.
 
     Raises:
-        NotFoundError: What is named is not there, of all that name something.
+        NotFoundError: From every method that takes a name: nothing of that name exists.
     """
 
     database: Database
@@ -148,10 +148,10 @@ class ResponseSetService:
     async def import_into(
         self, response_set: str, request: AnswerImport, *, dry_run: bool = False
     ) -> AnswerImportReport:
-        """Bring answers into a set: all that can be used, or nothing.
+        """Import answers into a set: all usable ones, or nothing.
 
-        What the set has stays: another score for the same examinee, item and trial is left out and
-        reported. A scored answer takes the place of one without a score.
+        Answers in the set stay: another score for the same examinee, item and trial is skipped and
+        reported. Only an answer without a score is replaced by a scored one.
 
         Raises:
             NotFoundError: No such set.
@@ -165,7 +165,7 @@ class ResponseSetService:
     async def import_set(
         self, name: str, request: AnswerImport, *, dry_run: bool = False
     ) -> AnswerImportReport:
-        """Import into the set of that name, which is made if there is none.
+        """Import into the set of that name; a missing set is created.
 
         Raises:
             InvalidInputError: As for `import_into`, or a name that cannot stand in a URL.
@@ -190,7 +190,7 @@ class ResponseSetService:
             return await import_draft(uow, found, draft, dry_run=dry_run)
 
     async def matrix(self, response_set: str) -> ResponseTable:
-        """All scores of a set, of repeated answers the mean; NaN where there is none.
+        """All scores of a set, the mean over repeated answers; NaN where there is no score.
 
         Raises:
             NotFoundError: No such set.
@@ -202,7 +202,7 @@ class ResponseSetService:
     async def answers_to(
         self, response_set: str, key: str, *, limit: int, skip: int = 0
     ) -> RecordedAnswers | None:
-        """What a set holds of an item; None where it does not have the item."""
+        """The answers to an item in a set; None where the set does not have the item."""
         async with self.database.reading() as uow:
             found = await uow.response_sets.find(response_set)
             counted = await uow.response_sets.codes_of(found.id, key)
@@ -221,7 +221,7 @@ class ResponseSetService:
         return RecordedAnswers(found, told, first)
 
     async def trials(self, response_set: str) -> Trials:
-        """Every answer of a set at one moment, repeated ones apart."""
+        """All answers of a set at one moment, with repeated answers kept apart."""
         async with self.database.snapshot() as uow:
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)
@@ -232,7 +232,7 @@ class ResponseSetService:
 async def import_draft(
     uow: UnitOfWork, found: ResponseSet, draft: Draft, *, dry_run: bool = False
 ) -> AnswerImportReport:
-    """Bring a draft into a set that is locked, within the caller's transaction."""
+    """Import a draft into a locked set, within the caller's transaction."""
     sets = uow.response_sets
     examinees = draft.examinees
     items = await sets.item_keys(found.id)

@@ -1,14 +1,14 @@
-"""Answers of one examinee to all items of a response set, a byte an item.
+"""Answer sheets: answers of one examinee to all items of a response set, one byte per item.
 
 | code | meaning |
 |---|---|
 | 0, 1 | wrong, right |
-| 2 | a score between, kept apart as float64 |
+| 2 | a score between 0 and 1, stored separately as float64 |
 | 251-254 | truncated, error, refused, unparsed: an answer without a score |
 | 255 | never asked |
 
-So 3,467 examinees on 5,600 items take 19 MB. Bytes of 255 at the end are not stored: items that
-came later need no change of what is there.
+So 3,467 examinees on 5,600 items take 19 MB. Bytes of 255 at the end are not stored, so items that
+are added later do not change stored sheets.
 """
 
 from array import array
@@ -33,7 +33,7 @@ CODE_OF = {
     Outcome.REFUSED: 253,
     Outcome.UNPARSED: 254,
 }
-#: The first code of an answer without a score.
+#: Lowest code of an answer without a score.
 _UNSCORED = min(CODE_OF.values())
 FRACTION_BYTES = 8
 
@@ -47,7 +47,7 @@ class Sheet:
 
     @classmethod
     def of_scores(cls, scores: FloatArray) -> "Sheet":
-        """A sheet of scores, NaN where there is none."""
+        """A sheet of scores; NaN marks items without a score."""
         codes = np.full(scores.shape, FRACTION, np.uint8)
         codes[scores == 0] = WRONG
         codes[scores == 1] = RIGHT
@@ -59,7 +59,7 @@ class Sheet:
 
     @classmethod
     def of_stored(cls, stored: StoredSheet) -> "Sheet":
-        """A sheet as it was stored."""
+        """A sheet from its stored form."""
         sheet = cls(bytearray(stored.codes))
         if stored.fractions is not None:
             fractions = np.zeros(len(stored.codes))
@@ -69,7 +69,7 @@ class Sheet:
         return sheet
 
     def stored(self, examinee: str, trial: int) -> StoredSheet:
-        """The sheet as it will be stored."""
+        """The stored form of the sheet."""
         codes = bytes(self.codes).rstrip(bytes([NOT_RUN]))
         fractions = None
         if self.fractions is not None:
@@ -78,7 +78,7 @@ class Sheet:
         return StoredSheet(examinee, trial, codes, fractions or None)
 
     def grow(self, n_items: int) -> None:
-        """Reach to so many items at least."""
+        """Extend the sheet to at least `n_items` items."""
         more = n_items - len(self.codes)
         if more > 0:
             self.codes.extend(bytes([NOT_RUN]) * more)
@@ -86,7 +86,7 @@ class Sheet:
                 self.fractions.frombytes(bytes(FRACTION_BYTES * more))
 
     def put(self, column: int, code: int, score: float) -> int:
-        """Write one answer; the sheet reaches to `column`. Returns by how many bytes it grew."""
+        """Write one answer, extending the sheet to `column`; return the bytes added."""
         self.codes[column] = code
         grown = 0
         if code == FRACTION:
@@ -98,12 +98,12 @@ class Sheet:
 
     @property
     def n_bytes(self) -> int:
-        """What it takes in memory."""
+        """Size of the sheet in memory, bytes."""
         return len(self.codes) * self.width
 
     @property
     def width(self) -> int:
-        """Bytes of one answer."""
+        """Size of one answer, bytes."""
         return 1 if self.fractions is None else 1 + FRACTION_BYTES
 
     def score(self, column: int) -> float | None:
@@ -124,7 +124,7 @@ class Sheet:
         return scores
 
     def counts(self) -> dict[str, int]:
-        """Answers by outcome."""
+        """Number of answers by outcome."""
         found = np.bincount(np.frombuffer(self.codes, np.uint8), minlength=NOT_RUN + 1)
         counts = {outcome.value: int(found[code]) for outcome, code in CODE_OF.items()}
         return {Outcome.SCORED.value: int(found[: FRACTION + 1].sum()), **counts}
@@ -143,7 +143,7 @@ class Sheet:
         return sheet
 
     def picked(self, columns: IntArray) -> "Sheet":
-        """The answers to the items of some columns, in their order."""
+        """The answers in some columns, in the order of `columns`."""
         old = np.full(int(columns.max(initial=-1)) + 1, NOT_RUN, np.uint8)
         n = min(len(old), len(self.codes))
         old[:n] = np.frombuffer(self.codes, np.uint8)[:n]
@@ -155,9 +155,9 @@ class Sheet:
         return sheet
 
     def merge(self, other: "Sheet") -> "Merged":
-        """Take over the answers of `other` that are new here.
+        """Add the answers of `other` that are new on this sheet.
 
-        An answer with a score replaces one without; else the first one stays.
+        A scored answer replaces one without a score; otherwise the present answer stays.
         """
         self.grow(len(other.codes))
         other.grow(len(self.codes))
@@ -191,13 +191,13 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What became of answers that were put on a sheet with others.
+    """What became of answers that were merged into a sheet.
 
     Attributes:
-        taken: Written, those included that replaced an answer without a score.
-        replaced: Of those, the ones that replaced another.
-        duplicates: Left out, because the same answer was there, or one with a score.
-        conflicts: Left out, because another score was there.
+        taken: Answers written, including those that replaced an answer without a score.
+        replaced: Answers written that replaced an answer without a score.
+        duplicates: Answers skipped because the sheet had the same answer, or one with a score.
+        conflicts: Answers skipped because the sheet had another score.
     """
 
     taken: int
@@ -214,11 +214,11 @@ def code_of(outcome: Outcome, score: float | None) -> int:
 
 
 def table_of(items: Sequence[str], sheets: Iterable[StoredSheet]) -> ResponseTable:
-    """The scores of a response set, of repeated answers the mean; NaN where there is none.
+    """The scores of a response set, the mean over repeated answers; NaN where there is no score.
 
     Args:
-        items: Keys in order of position.
-        sheets: Trials of one examinee follow each other.
+        items: Item keys in order of position.
+        sheets: Stored sheets; the trials of one examinee are adjacent.
 
     Raises:
         InvalidInputError: More cells than fit into memory.
@@ -231,7 +231,7 @@ def table_of(items: Sequence[str], sheets: Iterable[StoredSheet]) -> ResponseTab
             f"Expected at most {MAX_CELLS:,} cells, got {len(trials):,} examinees x "
             f"{len(items):,} items."
         )
-    scores = np.empty((len(trials), len(items)))  # filled in place: rows beside it would double it
+    scores = np.empty((len(trials), len(items)))  # filled in place to save half the memory
     for row, stored_trials in zip(scores, trials.values(), strict=True):
         sheets_of_one = [Sheet.of_stored(trial).scores(len(items)) for trial in stored_trials]
         row[:] = sheets_of_one[0] if len(sheets_of_one) == 1 else _mean(sheets_of_one)

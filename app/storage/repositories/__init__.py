@@ -1,1 +1,1 @@
-"""Queries. One repository a noun: questions in, domain values out; none of them commits."""
+"""Queries: one repository for each kind of resource. They return domain values, never commit."""

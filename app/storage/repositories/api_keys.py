@@ -1,4 +1,4 @@
-"""Keys of our own API."""
+"""API keys of Sextant, and logins with them."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from app.storage.scoping import Repository, of_opened
 
 
 class ApiKeyRepository(Repository):
-    """Keys by id and by the hash of their secret."""
+    """Queries and changes of API keys, within one transaction."""
 
     async def add(
         self,
@@ -29,7 +29,7 @@ class ApiKeyRepository(Repository):
         limits: Limits,
         project_id: str | None = None,
     ) -> ApiKey:
-        """Store a new key, of a project or of all of them."""
+        """Store a new key for one project or for all projects."""
         row = ApiKeyRow(
             id=key_id,
             project_id=project_id,
@@ -46,7 +46,7 @@ class ApiKeyRepository(Repository):
         return api_key(row)
 
     async def by_secret_hash(self, secret_hash: str) -> tuple[ApiKey, str] | None:
-        """The key of that hash, and the stored hash, or None."""
+        """The key with this hash of its secret, and the stored hash; None if there is none."""
         row = (await self._db.execute(_BY_SECRET, {"presented": secret_hash})).one_or_none()
         return (api_key(row), row.secret_hash) if row else None
 
@@ -63,13 +63,13 @@ class ApiKeyRepository(Repository):
         return api_key(await self._one(query, "API key", key_id, for_update=for_update))
 
     async def set_limits(self, key_id: str, limits: Limits) -> None:
-        """Let a key use so much."""
+        """Set the limits of a key."""
         await self._db.execute(
             update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(limits=not_none(limits))
         )
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey | None:
-        """Revoke the key, or leave it revoked as it is; None when there is no such key."""
+        """Revoke the key; a revoked key stays as it is. None if there is no such key."""
         row = await self._db.scalar(
             update(ApiKeyRow)
             .where(ApiKeyRow.id == key_id, _of(project_id))
@@ -79,8 +79,8 @@ class ApiKeyRepository(Repository):
         return api_key(row) if row else None
 
     async def note_use(self, key_id: str, *, every: timedelta) -> None:
-        """Note that the key is used, unless that was noted within the time `every`."""
-        # On the connection: the audit trail tells what people change, not that they were here.
+        """Note the use of a key, unless a use was noted within the time `every`."""
+        # Executed on the connection, so that the audit trail notes no change.
         connection = await self._db.connection()
         await connection.execute(
             update(_KEYS)
@@ -93,7 +93,7 @@ class ApiKeyRepository(Repository):
 
 
 _KEYS: Table = ApiKeyRow.metadata.tables[ApiKeyRow.__tablename__]
-# Asked in every call of the API: built once, and columns only.
+# Runs in every call of the API, so it is built once and selects columns only.
 _BY_SECRET = (
     select(*ApiKeyRow.__table__.c)
     .where(ApiKeyRow.secret_hash == bindparam("presented"))
@@ -106,7 +106,7 @@ def _of(project_id: str | None) -> ColumnElement[bool]:
 
 
 def api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:
-    """A key as it is stored."""
+    """Convert a row to a key."""
     return convert(
         ApiKey,
         row,
@@ -116,15 +116,15 @@ def api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:
 
 
 class LoginRepository(Repository):
-    """Questions and changes about logins, within one transaction."""
+    """Queries and changes of logins, within one transaction."""
 
     async def add(self, token_hash: str, *, key_id: str, expires_at: datetime) -> None:
-        """Store a login, and forget those whose time is up."""
+        """Store a login, and delete expired ones."""
         await self._db.execute(delete(LoginRow).where(LoginRow.expires_at <= func.now()))
         self._db.add(LoginRow(token_hash=token_hash, key_id=key_id, expires_at=expires_at))
 
     async def key_of(self, token_hash: str) -> ApiKey | None:
-        """The key that was given, revoked or not; None where the login is unknown or over."""
+        """The key of a login, revoked or not; None if the login is unknown or has expired."""
         row = (
             await self._db.execute(
                 select(*ApiKeyRow.__table__.c)
@@ -136,5 +136,5 @@ class LoginRepository(Repository):
         return None if row is None else api_key(row)
 
     async def remove(self, token_hash: str) -> None:
-        """End a login; one that is unknown is over already."""
+        """End a login; an unknown one has ended already."""
         await self._db.execute(delete(LoginRow).where(LoginRow.token_hash == token_hash))

@@ -1,4 +1,4 @@
-"""The audit trail, as it is read; `app.storage.auditing` writes it."""
+"""Read the audit trail, which `app.storage.auditing` writes."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from app.storage.paging import Page, PageRequest
 from app.storage.rows.projects import AuditRow, ProjectRow
 from app.storage.scoping import Repository, given
 
-#: So many entries are sorted at once; what more of them name is soon found anywhere in the trail.
+#: Up to this number, matching entries are sorted; more frequent names are quickly found in order.
 _FEW = 10_000
 
 
 class AuditRepository(Repository):
-    """Questions about the audit trail, within one transaction."""
+    """Queries of the audit trail, within one transaction."""
 
     async def page(self, request: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:
         """One page of the entries that pass the filter."""
@@ -26,14 +26,14 @@ class AuditRepository(Repository):
     async def following(
         self, wanted: AuditFilter, after: str | None, limit: int
     ) -> list[AuditEntry]:
-        """The first `limit` entries behind `after` that pass the filter, the oldest first."""
+        """The first `limit` entries after `after` that pass the filter, the oldest first."""
         query = (await self._found(wanted)).order_by(AuditRow.id).limit(limit)
         if after is not None:
             query = query.where(AuditRow.id > after)
         return [_read(row) for row in await self._db.scalars(query)]
 
     async def purge(self) -> None:
-        """Remove entries that are older than their project keeps them."""
+        """Remove entries that are older than their project's retention time."""
         await self._db.execute(
             delete(AuditRow).where(
                 AuditRow.project_id == ProjectRow.id,
@@ -42,10 +42,10 @@ class AuditRepository(Repository):
         )
 
     async def _found(self, wanted: AuditFilter) -> Select[Any]:
-        """The entries that pass the filter, in no order.
+        """The entries that pass the filter, without an order.
 
-        Postgres takes a name that it knows nothing of for one in two hundred entries, and would
-        read the whole trail from its end until it has a page of them. So they are looked up before.
+        For an unknown name, Postgres expects one match in two hundred entries, and would read the
+        trail from its end until it has a page of matches. So matching ids are looked up first.
         """
         query = _where(wanted)
         if wanted.resource is None:

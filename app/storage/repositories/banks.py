@@ -1,4 +1,4 @@
-"""Questions and changes about banks, and how rows of banks, items and versions become values."""
+"""Queries and changes of banks, and conversion of rows of banks, items and versions to values."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -25,8 +25,8 @@ _USED_ELSEWHERE = text("""
 """).execution_options(**of_opened("the bank"))
 
 _WANTED = bindparam("wanted", type_=Text())
-# Built once, for that costs more than sending it. A name may look like another bank's id, or be
-# that of another project's shared bank: the id wins, then one's own.
+# Built once, as building costs more than sending. A name may equal another bank's id, or the name
+# of another project's shared bank: the id takes precedence, then the bank of the own project.
 _FOUND = (
     select(BankRow)
     .where(or_(BankRow.id == _WANTED, BankRow.name == _WANTED), BankRow.archived_at.is_(None))
@@ -44,9 +44,9 @@ _WITH_NEWEST = _FOUND.add_columns(
 
 
 class BankRepository(Repository):
-    """Questions and changes about banks, within one transaction.
+    """Queries and changes of banks, within one transaction.
 
-    Archived banks are not seen, except by the id of one of their versions: sessions refer to those.
+    Archived banks are found only by the id of one of their versions, to which sessions refer.
     """
 
     async def add(self, bank: Bank) -> None:
@@ -71,9 +71,9 @@ class BankRepository(Repository):
         return read_bank(bank), version_id
 
     async def hold(self, id_or_name: str) -> Bank | None:
-        """Lock a bank, if there is one, until the transaction ends.
+        """Lock a bank, if it exists, until the transaction ends.
 
-        For whoever goes on to a calibration that is published in it: as does who removes it.
+        Publishing locks the bank before the calibration, in the same order as removal does.
         """
         try:
             return await self.find(id_or_name, for_update=True)
@@ -91,7 +91,7 @@ class BankRepository(Repository):
         )
 
     async def update(self, bank_id: str, revision: int, changes: Mapping[str, Any]) -> Bank:
-        """Change fields of a bank that is still at `revision`."""
+        """Change fields of a bank, if it is still at `revision`."""
         bank = await self.find(bank_id, for_update=True)
         require_revision(f"Bank {bank.name!r}", bank.revision, revision)
         await self._db.execute(
@@ -127,13 +127,13 @@ class BankRepository(Repository):
         return [restored(ScorerSpec, row) for row in rows]
 
     async def of_version(self, version_id: str) -> Bank:
-        """The bank of a version, also when it is archived."""
+        """The bank of a version, even if the bank is archived."""
         query = select(BankRow).join(BankVersionRow, BankVersionRow.bank_id == BankRow.id)
         query = query.where(BankVersionRow.id == version_id)
         return read_bank(await self._one(query, "bank version", version_id))
 
 
-#: Fields of a `BankVersion` that share one column.
+#: Fields of a `BankVersion` that are stored in one common column.
 VERSION_EXTRAS = ("n_calibrated", "has_content", "calibration")
 
 

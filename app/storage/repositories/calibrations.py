@@ -1,4 +1,4 @@
-"""Calibrations: their row, their fitted items, and the lease of who runs them."""
+"""Calibrations: their row, fitted items, and the lease of the worker that runs them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -39,7 +39,7 @@ def _has_live_parts() -> ColumnElement[bool]:
 
 
 class CalibrationRepository(LeasedRepository[CalibrationRecord]):
-    """Questions and changes about calibrations, within one transaction."""
+    """Queries and changes of calibrations, within one transaction."""
 
     row = CalibrationRow
     kind = "Calibration"
@@ -58,12 +58,12 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         """Store a new calibration, queued.
 
         Args:
-            calibration_id: Its id.
-            response_set_id: Whose answers.
-            settings: How.
-            part_ids: Ids of its parts, if it has some: each is queued for itself, and the
-                calibration can be claimed when all of them are completed.
-            publication: What is made of it as soon as it is completed.
+            calibration_id: Id of the calibration.
+            response_set_id: Id of the set of answers.
+            settings: Settings of the calibration.
+            part_ids: Ids of its parts, if any. Each part is queued separately; the calibration can
+                be claimed when all parts are completed.
+            publication: How to publish the calibration on completion.
         """
         shared = {
             "response_set_id": response_set_id,
@@ -87,7 +87,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     async def get(
         self, calibration_id: str, *, for_update: bool = False, or_part: bool = False
     ) -> CalibrationRecord:
-        """One calibration, or a part of one if that will do, locked if so wished."""
+        """One calibration, or optionally a part of one; `for_update` locks its row."""
         query = select(CalibrationRow).where(CalibrationRow.id == calibration_id)
         row = await self._one(query, "calibration", calibration_id, for_update=for_update)
         if row.parent_id is not None and not or_part:
@@ -95,7 +95,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         return _read(row)
 
     async def parts(self, calibration_id: str) -> list[CalibrationRecord]:
-        """The parts of a calibration that is not completed, in order."""
+        """The parts of a calibration that is not completed yet, in order."""
         query = select(CalibrationRow).where(CalibrationRow.parent_id == calibration_id)
         query = query.order_by(CalibrationRow.part).execution_options(populate_existing=True)
         return [_read(row) for row in (await self._db.execute(query)).scalars()]
@@ -107,7 +107,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         status: str | None = None,
         response_set_id: str | None = None,
     ) -> Page[CalibrationRecord]:
-        """One page of calibrations that pass every filter given."""
+        """One page of calibrations that pass all given filters."""
         query = select(CalibrationRow).where(
             CalibrationRow.parent_id.is_(None),
             *given(
@@ -117,12 +117,12 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         return await self._page(query, request, CalibrationRow.id, "calibration", _read)
 
     async def using(self, response_set_id: str) -> str | None:
-        """Some calibration of a response set."""
+        """Id of any calibration of a response set; None if there is none."""
         query = select(CalibrationRow.id).where(CalibrationRow.response_set_id == response_set_id)
         return (await self._db.scalars(query.limit(1))).one_or_none()
 
     async def fitted(self, calibration_id: str) -> FittedItems | None:
-        """The items of a completed calibration; None before that."""
+        """The items of a completed calibration; None if it is not completed."""
         query = select(
             CalibrationRow.item_keys, CalibrationRow.item_columns, CalibrationRow.item_values
         )
@@ -134,7 +134,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         return FittedItems(tuple(row.item_keys), dict(zip(names, table, strict=True)))
 
     async def examinees(self, calibration_id: str) -> FittedExaminees | None:
-        """The abilities of a completed calibration's examinees; None where there are none."""
+        """The abilities of a completed calibration's examinees; None if it stored none."""
         query = select(CalibrationRow.examinee_names, CalibrationRow.examinee_values)
         row = (await self._db.execute(query.where(CalibrationRow.id == calibration_id))).one()
         if row.examinee_names is None:
@@ -146,9 +146,9 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     async def claim(
         self, calibration_id: str, *, worker_id: str, lease: timedelta
     ) -> CalibrationRecord | None:
-        """Become the one who runs this calibration or part.
+        """Claim this calibration or part for a worker.
 
-        None if it has ended, somebody has it, or its parts are still to be done.
+        None if it has ended, another worker has it, or its parts are not completed.
         """
         query = select(CalibrationRow.parent_id).where(CalibrationRow.id == calibration_id)
         parent_id = (await self._db.scalars(query)).one_or_none()
@@ -172,7 +172,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         return record
 
     async def report(self, claimed: CalibrationRecord, progress: Mapping[str, JsonValue]) -> None:
-        """Write how far a calibration, or a part of one, is."""
+        """Write the progress of a calibration or of a part."""
         await self._write(claimed.id, claimed.lease_epoch, progress=dict(progress), lapses=0)
         if claimed.parent_id is None:
             await self._note(claimed.id, "progress", progress)
@@ -184,10 +184,10 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         items: FittedItems,
         examinees: FittedExaminees | None = None,
     ) -> str | None:
-        """Write what came out, all of it at once.
+        """Write the whole result at once.
 
         Returns:
-            Id of the calibration whose last part this was, and which can be claimed now.
+            Id of the calibration that can be claimed now because this was its last part.
         """
         parent_id = claimed.parent_id
         await self._hold(parent_id)
@@ -208,7 +208,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             **abilities,
         )
         if parent_id is None:
-            if claimed.n_parts:  # what they found is in the whole
+            if claimed.n_parts:  # the result of the whole contains the results of its parts
                 await self._db.execute(
                     delete(CalibrationRow).where(CalibrationRow.parent_id == claimed.id)
                 )
@@ -224,7 +224,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         return parent_id if done == len(parts) else None
 
     async def fail(self, claimed: CalibrationRecord, failure: Failure) -> None:
-        """Write why nothing came out; a part takes its calibration and the other parts with it."""
+        """Write the cause of a failure; a failed part fails its calibration and all other parts."""
         parent_id = claimed.parent_id
         await self._hold(parent_id)
         await self._finish(claimed.id, claimed.lease_epoch, "failed", failure=dict(failure))
@@ -234,7 +234,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         await self._note(parent_id or claimed.id, "failed", failure)
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:
-        """End a calibration from outside; whoever runs it or a part of it loses the lease.
+        """Cancel a calibration from outside; workers that run it or its parts lose their leases.
 
         Raises:
             InvalidStateError: It has ended.
@@ -249,7 +249,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     async def note_published(
         self, calibration_id: str, *, bank_id: str, bank_version_id: str
     ) -> None:
-        """Remember the version that a calibration became."""
+        """Note the version as which a calibration was published."""
         await self._db.execute(
             update(CalibrationRow)
             .where(CalibrationRow.id == calibration_id)
@@ -257,7 +257,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         )
 
     async def note_unpublished(self, calibration_id: str, failure: Failure) -> None:
-        """Remember why a completed calibration did not become a version."""
+        """Note why a completed calibration was not published as a version."""
         await self._db.execute(
             update(CalibrationRow)
             .where(CalibrationRow.id == calibration_id)
@@ -265,10 +265,10 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         )
 
     async def delete(self, calibration_id: str) -> None:
-        """Remove a calibration that is not running and did not become a bank version.
+        """Remove a calibration that has ended and was not published as a bank version.
 
         Raises:
-            InvalidStateError: It has not ended, or a bank version was made of it.
+            InvalidStateError: It has not ended, or a bank version was made from it.
         """
         record = await self.get(calibration_id, for_update=True)
         self._require_ended(record)
@@ -280,7 +280,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         await self._db.execute(delete(CalibrationRow).where(CalibrationRow.id == calibration_id))
 
     async def _end(self, which: ColumnElement[bool], status: str, **values: Any) -> None:
-        """End what has not ended, and take its lease away."""
+        """End the matching calibrations that have not ended, and take away their leases."""
         await self._db.execute(
             update(CalibrationRow)
             .where(which, CalibrationRow.status.in_(UNDERWAY))
@@ -288,7 +288,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         )
 
     async def _hold(self, parent_id: str | None) -> None:
-        """Lock the calibration that something is a part of, before the part: no deadlocks."""
+        """Lock a part's calibration before the part itself, to prevent deadlocks."""
         if parent_id is not None:
             row = select(CalibrationRow.id).where(CalibrationRow.id == parent_id)
             await self._db.execute(row.with_for_update())

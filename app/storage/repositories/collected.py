@@ -1,4 +1,4 @@
-"""Ended sessions as a source of recorded answers, and which of them a set has taken over."""
+"""Ended sessions as a source of recorded answers, and which of them a set has collected."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -20,17 +20,17 @@ _WHO = [
     for name in ("asked", "endpoint", "prompt_template_hash")
 ]
 
-#: A kept answer was given in another session: it counts there.
+#: Excludes cached answers, which were given in another session and count there.
 _OWN = ~func.coalesce(AdministrationRow.method.has_key("cached"), false())
 #: Relations of sessions that repeat the answers of others.
 _REPEATING = ("replay", "rescore")
 
 
 class CollectedRepository(Repository):
-    """Questions and changes about sessions as sources of answers, within one transaction."""
+    """Queries and changes of sessions as sources of answers, within one transaction."""
 
     async def waiting(self, set_id: str, source: Source, limit: int) -> list[EndedSession]:
-        """Sessions that the set has not taken over yet, the oldest first."""
+        """Sessions that the set has not collected yet, the oldest first."""
         query = (
             _of(source, [SessionRow.id, *_WHO])
             .where(*_wanted(source), ~_taken(set_id))
@@ -45,7 +45,7 @@ class CollectedRepository(Repository):
         ]
 
     async def n_examinees(self, source: Source) -> int:
-        """How many examinees have answered in all sessions that can be taken over."""
+        """Number of examinees over all sessions that can be collected."""
         has_answer = exists(literal(1)).where(
             AdministrationRow.session_id == SessionRow.id,
             AdministrationRow.score.is_not(None),
@@ -63,7 +63,7 @@ class CollectedRepository(Repository):
         return list(await self._db.scalars(query.order_by(SessionRow.id.desc()).limit(limit)))
 
     async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
-        """How many sessions are not taken over, by reason."""
+        """Number of sessions that are not collected, by reason."""
         ended = SessionRow.status.in_(ENDED)
         is_replay = func.coalesce(SessionRow.relation, "").in_(_REPEATING)
         is_simulated = func.coalesce(EndpointRow.kind, "") == SIMULATED
@@ -118,7 +118,7 @@ class CollectedRepository(Repository):
             )
 
     async def mark(self, set_id: str, session_ids: Sequence[str]) -> None:
-        """Note that the set has taken these sessions over."""
+        """Note that the set has collected these sessions."""
         rows = [{"set_id": set_id, "session_id": session_id} for session_id in session_ids]
         await self._db.execute(insert(CollectedSessionRow), rows)
 
@@ -139,7 +139,7 @@ class CollectedRepository(Repository):
 def _first(
     repeats: Sequence[Mapping[str, float | None]] | None, score: float | None
 ) -> float | None:
-    """The score of one answer: of an item asked several times, that of the first with a score."""
+    """The score of one answer; for an item asked repeatedly, the first score that exists."""
     if not repeats:
         return score
     return next((each["score"] for each in repeats if each["score"] is not None), None)
@@ -161,7 +161,7 @@ def _of(source: Source, columns: Sequence[ColumnElement[Any] | Any]) -> Select[A
 
 
 def _wanted(source: Source) -> list[ColumnElement[bool]]:
-    """Ended, and with answers of their own."""
+    """Conditions for ended sessions with answers of their own."""
     conditions: list[ColumnElement[bool]] = [
         SessionRow.status.in_(ENDED),
         func.coalesce(SessionRow.relation, "").not_in(_REPEATING),

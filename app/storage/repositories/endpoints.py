@@ -1,4 +1,4 @@
-"""Language models that can be called: settings, secrets, shared rate limits, kept answers."""
+"""Endpoints of language models: settings, secrets, shared rate limits and cached answers."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -26,8 +26,8 @@ from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import EndpointRow, KeptAnswerRow
 from app.storage.scoping import Repository, given, of_opened
 
-# GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts where the schedule stands
-# and moves it by its share of a minute. One statement, so that all workers share one schedule.
+# GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts at the schedule's present
+# time and moves it by its share of a minute. One statement, so all workers share one schedule.
 _RESERVE = text("""
     WITH share AS (
         SELECT id, clock_timestamp() AS now,
@@ -50,7 +50,7 @@ _LIVE = select(EndpointRow).where(
 
 
 class EndpointRepository(Repository):
-    """Questions and changes about endpoints, within one transaction."""
+    """Queries and changes of endpoints, within one transaction."""
 
     async def add(self, new: NewEndpoint) -> Endpoint:
         """Store a new endpoint.
@@ -74,8 +74,8 @@ class EndpointRepository(Repository):
 
         Args:
             endpoint_id: Its id.
-            archived: Find whatever sessions refer to: also one that was deleted, or that answers
-                by hand.
+            archived: Find all endpoints to which sessions refer, including deleted ones and
+                those that answer by hand.
         """
         row = await self._db.get(EndpointRow, endpoint_id)
         hidden = row is not None and (row.archived_at is not None or row.kind == SELF_REPORTED)
@@ -88,7 +88,7 @@ class EndpointRepository(Repository):
         return _endpoint(await self._one(_LIVE.where(EndpointRow.name == name), "endpoint", name))
 
     async def by_hand(self, name: str) -> Endpoint | None:
-        """Who answers by hand under that name."""
+        """The endpoint that answers by hand under that name, if there is one."""
         row = await self._db.scalar(
             select(EndpointRow).filter_by(name=name, kind=SELF_REPORTED, archived_at=None)
         )
@@ -97,7 +97,7 @@ class EndpointRepository(Repository):
     async def page(
         self, request: PageRequest, *, kind: str | None = None, name: str | None = None
     ) -> Page[Endpoint]:
-        """Live endpoints with a name; unnamed ones belong to the session they came with."""
+        """One page of named live endpoints; unnamed ones belong to the session they came with."""
         filters = given((EndpointRow.kind, kind), (EndpointRow.name, name))
         statement = _LIVE.where(EndpointRow.name.is_not(None), *filters)
         return await self._page(statement, request, EndpointRow.id, "endpoint", _endpoint)
@@ -115,15 +115,15 @@ class EndpointRepository(Repository):
 
         Args:
             endpoint_id: Its id.
-            settings: All that is not secret.
-            api_key: Encrypted; `...` leaves what is there.
-            headers: Encrypted, and their names; `...` leaves what is there.
-            expected_revision: That of the endpoint that was changed.
+            settings: All settings that are not secret.
+            api_key: Encrypted key; `...` keeps the stored one.
+            headers: Encrypted headers, and their names; `...` keeps the stored ones.
+            expected_revision: Revision on which the change is based.
 
         Raises:
             AlreadyExistsError: Another live endpoint has this name.
         """
-        # The schedule starts afresh: limits may be others now.
+        # The schedule starts anew, since the limits may have changed.
         secrets: dict[str, Any] = {}
         if api_key is not ...:
             secrets["api_key_cipher"] = api_key
@@ -141,7 +141,7 @@ class EndpointRepository(Repository):
         return await self._change(endpoint_id, {"archived_at": func.now()}, expected_revision)
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
-        """Take the next place in the endpoint's schedule of calls.
+        """Reserve the next call in the endpoint's schedule.
 
         Returns:
             Seconds to wait before calling; 0 when nothing limits the endpoint.
@@ -177,7 +177,7 @@ def _columns(settings: EndpointSettings) -> dict[str, Any]:
     columns = asdict(settings)
     opening, closing = columns.pop("reasoning_tags")
     columns["reasoning"] = {"open": opening, "close": closing}
-    # Absent, not null: `limits ?| ...` above asks which keys there are.
+    # Unset limits are absent, not null, since `limits ?| ...` above tests which keys exist.
     columns["limits"] = not_none(settings.limits)
     columns["details"] = columns.pop("metadata")
     return columns
@@ -206,15 +206,15 @@ def _endpoint(row: EndpointRow) -> Endpoint:
     )
 
 
-#: How long an answer is kept: what stands behind a model's name changes.
+#: How long an answer is cached, since the model behind a name may change.
 KEEP = timedelta(days=30)
 
 
 class AnswerRepository(Repository):
-    """Questions and changes about kept answers, within one transaction."""
+    """Queries and changes of cached answers, within one transaction."""
 
     async def find(self, key: str) -> dict[str, JsonValue] | None:
-        """The answer to a call, if it is kept."""
+        """The cached answer to a call, if there is one."""
         query = select(KeptAnswerRow.answer).where(
             KeptAnswerRow.key == key,
             KeptAnswerRow.created_at >= func.clock_timestamp() - KEEP,
@@ -222,7 +222,7 @@ class AnswerRepository(Repository):
         return (await self._db.scalars(query)).one_or_none()
 
     async def keep(self, key: str, answer: dict[str, JsonValue], *, session_id: str) -> None:
-        """Keep an answer, which goes with its session; a kept one stays, unless it is too old."""
+        """Cache an answer until its session is removed; one in the cache stays unless too old."""
         statement = insert(KeptAnswerRow).values(key=key, answer=answer, session_id=session_id)
         await self._db.execute(
             statement.on_conflict_do_update(
@@ -237,7 +237,7 @@ class AnswerRepository(Repository):
         )
 
     async def purge(self) -> None:
-        """Delete what is too old."""
+        """Delete answers that are too old."""
         await self._db.execute(
             delete(KeptAnswerRow).where(KeptAnswerRow.created_at < func.clock_timestamp() - KEEP)
         )

@@ -1,4 +1,4 @@
-"""What happened in sessions, rankings and calibrations, read for all of them in one statement."""
+"""Events of sessions, rankings and calibrations; one statement reads those of many resources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -17,7 +17,7 @@ _BANK = """
     JOIN bank_versions ON bank_versions.id = {table}.bank_version_id
     JOIN banks ON banks.id = bank_versions.bank_id
 """
-#: Of each kind its table, whether what it says is withheld, and what that takes.
+#: For each kind: its table, the condition for withheld events, and the joins of this condition.
 _KINDS: Mapping[Kind, tuple[str, str, str]] = {
     "session": ("sessions", WITHHELD_SQL, _BANK.format(table="sessions")),
     "ranking": ("rankings", "banks.visibility <> 'open'", _BANK.format(table="rankings")),
@@ -65,29 +65,29 @@ _NOTE = {
 async def note_events(
     db: AsyncSession, kind: Kind, resource_id: str, events: Sequence[SessionEvent]
 ) -> None:
-    """Add to what happened in something whose row this transaction has written."""
+    """Add events of a resource whose row this transaction has written before."""
     if events:
         told = as_json([{"type": event.type, "data": event.data} for event in events])
         await db.execute(_NOTE[kind], {"id": resource_id, "n": len(events), "events": told})
 
 
 class EventRepository(Repository):
-    """Questions about stored events, within one transaction."""
+    """Queries of stored events, within one transaction."""
 
     async def newest(self, kind: Kind, ids: Iterable[str]) -> dict[str, int]:
-        """Number of the last event of each; what is not there is left out."""
+        """Number of the last event of each resource; resources that do not exist are left out."""
         found = await self._db.execute(_NEWEST[kind], {"ids": list(ids)})
         return {row.id: row.event_seq for row in found}
 
     async def since(
         self, kind: Kind, seen: Mapping[str, int], *, limit: int = 500
     ) -> dict[str, list[StoredEvent]]:
-        """Events behind the numbers of `seen`, in order; the first `limit` of them altogether.
+        """Events after the numbers in `seen`, in order.
 
         Args:
-            kind: Of what they tell.
-            seen: Number of the last known event of each resource, by its id.
-            limit: Of events. What comes in one answer of a resource has no gaps.
+            kind: Kind of the resources.
+            seen: Number of the last known event of each resource, by id.
+            limit: Largest number of events in total; those of a resource come without gaps.
         """
         values = {"ids": list(seen), "after": list(seen.values()), "limit": limit}
         told: dict[str, list[StoredEvent]] = {}

@@ -1,4 +1,4 @@
-"""Gates: a session held against a threshold."""
+"""Gates: comparisons of a session with a threshold."""
 
 from dataclasses import asdict
 
@@ -17,10 +17,10 @@ from app.storage.scoping import Repository, given
 
 
 class GateRepository(Repository):
-    """Questions and changes about gates, within one transaction."""
+    """Queries and changes of gates, within one transaction."""
 
     async def add(self, gate_id: str, spec: GateSpec, *, session_id: str) -> GateRecord:
-        """Store a new gate on a session that is there."""
+        """Store a new gate on an existing session."""
         stored = {**shallow(spec), "baseline": spec.baseline and asdict(spec.baseline)}
         row = GateRow(id=gate_id, session_id=session_id, **stored)
         self._db.add(row)
@@ -38,7 +38,7 @@ class GateRepository(Repository):
     async def list_page(
         self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None
     ) -> Page[GateRecord]:
-        """One page of gates that pass every filter given."""
+        """One page of gates that pass all given filters."""
         query = select(GateRow).where(*given((GateRow.session_id, session_id)))
         if bank_id is not None:
             asked = (
@@ -55,16 +55,16 @@ def _gate(row: GateRow) -> GateRecord:
 
 
 class BaselineRepository(Repository):
-    """Questions and changes about baselines, within one transaction."""
+    """Queries and changes of baselines, within one transaction."""
 
     async def put(self, name: str, baseline: Baseline, *, is_admin: bool) -> NamedBaseline | None:
-        """Store a baseline under a name, in the place of what had it; its maker stays.
+        """Store a baseline under a name, replacing the one of that name; its maker stays the same.
 
         Returns:
-            None where another key made it, unless `is_admin`.
+            None if another key made the old one, unless `is_admin`.
 
         Raises:
-            StorageFullError: The project, or this key of it, stores all that it may.
+            StorageFullError: The project, or this key of it, has reached its storage limit.
         """
         await require_space(self._db)
         stored = asdict(baseline)
@@ -82,12 +82,12 @@ class BaselineRepository(Repository):
         return None if moved is None else await self.get(name)
 
     async def get(self, name: str) -> NamedBaseline:
-        """The baseline of a name."""
+        """The baseline with a name."""
         query = select(BaselineRow).where(BaselineRow.name == name)
         return _baseline(await self._one(query, "baseline", name))
 
     async def page(self, request: PageRequest) -> Page[NamedBaseline]:
-        """Those of the project, by name; `after` is a name."""
+        """One page of the project's baselines in order of name; `after` is a name."""
         statement = select(BaselineRow).order_by(BaselineRow.name).limit(request.limit + 1)
         if request.after is not None:
             statement = statement.where(BaselineRow.name > request.after)
@@ -95,7 +95,7 @@ class BaselineRepository(Repository):
         return Page(tuple(found[: request.limit]), has_more=len(found) > request.limit)
 
     async def delete(self, name: str) -> None:
-        """Forget a name; gates that were made against it stay as they are."""
+        """Delete a baseline; gates that were made against it stay as they are."""
         await self._db.execute(delete(BaselineRow).where(BaselineRow.name == name))
 
 

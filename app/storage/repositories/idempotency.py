@@ -1,4 +1,4 @@
-"""First answers to creating calls, so that a repeated call gets the same one."""
+"""Stored first answers to creating calls, so that a repeated call gets the same answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ from app.storage.scoping import Repository
 
 #: How long an answer is kept.
 KEEP = timedelta(hours=24)
-#: A call of which nothing was heard for so long was lost with its process; a repeat takes it over,
-#: unless it was carried out.
+#: A call without a sign of life for this long was lost with its process; a repeat takes it over,
+#: unless the call was carried out.
 ABANDONED_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """What the first call was answered."""
+    """The answer to the first call."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,21 +46,21 @@ class StoredResponse:
 class IdempotencyRepository(Repository):
     """One row for each (principal, Idempotency-Key).
 
-    A call is `begin` in a transaction of its own, then the work, then `finish`, or `forget` when
-    the work failed and a repeat should be tried afresh. A process may die before either, or lose
-    the word of its commit: the audit trail, which is written with the work, tells what happened.
+    A call consists of `begin` in its own transaction, the work, and `finish`, or `forget` if the
+    work failed and may be repeated. A process may die before the end, or not learn whether its
+    commit succeeded. Then the audit trail, which is written with the work, tells what happened.
     """
 
     async def begin(self, principal: str, key: str, request_hash: str) -> StoredResponse | None:
         """Reserve the key for this call.
 
         Returns:
-            None when the call is to be carried out; the first call's answer when it was already.
+            None if the call shall be carried out; the first call's answer if it was already.
 
         Raises:
             IdempotencyMismatchError: The key was used with another request.
             IdempotencyInFlightError: The first call has no answer yet.
-            IdempotencyAnswerLostError: It was carried out, and nobody has its answer.
+            IdempotencyAnswerLostError: The call was carried out, but its answer was lost.
         """
         audit_id = new_id("aud")
         fresh = {
@@ -84,7 +84,7 @@ class IdempotencyRepository(Repository):
                 what.audit_id = audit_id
             return None
         row = await self._db.scalar(select(IdempotencyRow).filter_by(principal=principal, key=key))
-        if row is None:  # forgotten between the two statements: its call has just failed
+        if row is None:  # deleted between the two statements, as the other call has just failed
             raise IdempotencyInFlightError(f"Idempotency-Key {key!r}: repeat the call.")
         if row.request_hash != request_hash:
             raise IdempotencyMismatchError(
@@ -113,9 +113,9 @@ class IdempotencyRepository(Repository):
         )
 
     async def count_from_now(self, principal: str, key: str) -> None:
-        """Have a call that was begun at a time to come, of a clock that went back, begin now.
+        """Set the start of a call to now if it lies in the future, because the clock was set back.
 
-        Else its key would stand, should its process be gone, until that time has come again.
+        Otherwise the key of a lost call would stay in use until that time is reached again.
         """
         await self._db.execute(
             update(IdempotencyRow)
@@ -125,7 +125,7 @@ class IdempotencyRepository(Repository):
         )
 
     async def keep_alive(self, principal: str, key: str) -> None:
-        """Say that the call is still being worked on: nobody shall take it over."""
+        """Note that the call is still running, so that no repeat takes it over."""
         await self._db.execute(
             update(IdempotencyRow)
             .filter_by(principal=principal, key=key, response_status=None)
@@ -133,7 +133,7 @@ class IdempotencyRepository(Repository):
         )
 
     async def finish(self, principal: str, key: str, response: StoredResponse) -> None:
-        """Keep the answer. The first one stays, should an abandoned call wake up later."""
+        """Store the answer; a first answer stays even if an abandoned call ends later."""
         await self._db.execute(
             update(IdempotencyRow)
             .filter_by(principal=principal, key=key, response_status=None)
@@ -145,9 +145,9 @@ class IdempotencyRepository(Repository):
         )
 
     async def forget(self, principal: str, key: str) -> None:
-        """Free the key of a call that failed; an answer that is kept stays.
+        """Free the key of a failed call; a stored answer stays.
 
-        One that failed after it was carried out keeps its key: it has no answer any more.
+        A call that failed after it was carried out keeps its key, and its answer is lost.
         """
         mine = {"principal": principal, "key": key, "response_status": None}
         await self._db.execute(delete(IdempotencyRow).filter_by(**mine).where(_made().is_(None)))
@@ -158,7 +158,7 @@ class IdempotencyRepository(Repository):
         )
 
     async def purge(self) -> int:
-        """Delete what is older than a day; returns how many."""
+        """Delete answers older than a day; return their number."""
         place = tuple_(IdempotencyRow.principal, IdempotencyRow.key)
         expired = (
             select(IdempotencyRow.principal, IdempotencyRow.key)
@@ -185,7 +185,7 @@ def _abandoned(request_hash: str) -> ColumnElement[bool]:
 
 
 def _made() -> ScalarSelect[list[str]]:
-    """What the first call has made or changed; null where it did nothing."""
-    # Of the row that the statement around is about, whatever kind of statement that is.
+    """Ids of what the first call made or changed; null if it was not carried out."""
+    # Correlated with the row of the enclosing statement, of whatever kind that is.
     first: ColumnElement[str] = literal_column("idempotency_keys.audit_id")
     return select(AuditRow.resources).where(AuditRow.id == first).scalar_subquery()

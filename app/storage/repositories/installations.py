@@ -1,4 +1,4 @@
-"""Installations: their row, and the lease of who runs them."""
+"""Installations: their row, and the lease of the worker that runs them."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from app.storage.scoping import given
 
 
 class InstallationRepository(LeasedRepository[InstallationRecord]):
-    """Questions and changes about installations, within one transaction."""
+    """Queries and changes of installations, within one transaction."""
 
     row = InstallationRow
     kind = "Installation"
@@ -29,7 +29,7 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
 
     @override
     async def get(self, installation_id: str, *, for_update: bool = False) -> InstallationRecord:
-        """One installation, its row locked until the transaction ends if so wished."""
+        """One installation; `for_update` locks its row until the transaction ends."""
         query = select(InstallationRow).where(InstallationRow.id == installation_id)
         return _read(await self._one(query, "installation", installation_id, for_update=for_update))
 
@@ -52,21 +52,21 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
         return await self._page(query, request, InstallationRow.id, "installation", _read)
 
     async def report(self, claimed_id: str, epoch: int, progress: Mapping[str, JsonValue]) -> None:
-        """Write how far it is."""
+        """Write the progress of an installation."""
         await self._write(claimed_id, epoch, progress=dict(progress), lapses=0)
 
     async def complete(self, claimed_id: str, epoch: int, result: Mapping[str, JsonValue]) -> None:
-        """Write what came out."""
+        """Complete an installation and write its result."""
         ended = {"worker_id": None, "result": dict(result)}
         await self._finish(claimed_id, epoch, "completed", **ended)
 
     async def fail(self, claimed_id: str, epoch: int, failure: Failure) -> None:
-        """Write why nothing came out."""
+        """Mark an installation as failed and write the cause."""
         ended = {"worker_id": None, "failure": dict(failure)}
         await self._finish(claimed_id, epoch, "failed", **ended)
 
     async def cancel(self, installation_id: str) -> InstallationRecord:
-        """End an installation from outside; whoever runs it loses the lease.
+        """Cancel an installation from outside; its worker loses the lease.
 
         Raises:
             InvalidStateError: It has ended.

@@ -58,25 +58,25 @@ _NOTE_CONTENT = text("""
               AND items.content = jsonb_build_object())
 """).execution_options(**of_opened("the bank, which is locked"))
 
-#: Whether an item can be asked: others are known by their parameters only.
+#: Whether an item can be asked; items without content are known by their parameters only.
 HAS_CONTENT = ItemRow.content != literal_column("'{}'::jsonb")
 
 
 class ItemRepository(Repository):
-    """Questions and changes about the items of banks, within one transaction."""
+    """Queries and changes of the items of banks, within one transaction."""
 
     async def add(self, bank_id: str, items: Sequence[NewItem]) -> None:
         """Store new items of a bank.
 
         Raises:
-            StorageFullError: The project stores as much as it may.
+            StorageFullError: The project has reached its storage limit.
         """
         await require_space(self._db)
         note_change(self._db, bank_id)
         await insert_many(self._db, _ADD_ITEMS, (_stored(bank_id, item) for item in items))
 
     async def fill(self, bank_id: str, items: Sequence[NewItem]) -> None:
-        """Give items of a bank their texts that had none; the bank counts as changed."""
+        """Add texts to items of a bank that had none; the bank counts as changed."""
         if not items:
             return
         note_change(self._db, bank_id)
@@ -133,14 +133,14 @@ class ItemRepository(Repository):
         return read_item(await self._one(query, "item", id_or_key, for_update=for_update))
 
     async def by_key(self, bank_id: str, keys: Sequence[str]) -> dict[str, Item]:
-        """Key to item, for those of `keys` that the bank has."""
+        """Key to item, for the `keys` that exist in the bank."""
         query = select(ItemRow).where(ItemRow.bank_id == bank_id, ItemRow.key.in_(keys))
         return {row.key: read_item(row) for row in (await self._db.execute(query)).scalars()}
 
     async def matching(
         self, bank_id: str, keys: Sequence[str], hashes: Sequence[str]
     ) -> list[tuple[str, str]]:
-        """Key and content hash of the items that have one of these; only texts have a hash."""
+        """Key and content hash of matching items; items without text have no hash."""
         by_hash = ItemRow.content_hash.in_(hashes) & HAS_CONTENT
         query = (
             select(ItemRow.key, ItemRow.content_hash)
@@ -150,7 +150,7 @@ class ItemRepository(Repository):
         return [(row.key, row.content_hash) for row in await self._db.execute(query)]
 
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[Item]:
-        """One page of a bank's items; of long ones fewer than were asked for."""
+        """One page of a bank's items; a page of long items may have fewer than requested."""
 
         async def fetch(last: Item | None, limit: int) -> Sequence[Item]:
             page = await self._page(
@@ -165,10 +165,10 @@ class ItemRepository(Repository):
         return await within_size(fetch, request.limit, lambda item: len(str(item.content)))
 
     async def replace(self, bank_id: str, revision: int, new: NewItem) -> Item:
-        """Put `new` in the place of the item with its id.
+        """Replace the item with the id of `new`.
 
         Raises:
-            InvalidStateError: A version holds it.
+            InvalidStateError: A version contains the item.
         """
         await self._changeable(bank_id, new.id, revision)
         await self._db.execute(
@@ -179,10 +179,10 @@ class ItemRepository(Repository):
         return await self.find(bank_id, new.id)
 
     async def delete(self, bank_id: str, item_id: str, revision: int) -> None:
-        """Remove an item that no version holds.
+        """Remove an item that no version contains.
 
         Raises:
-            InvalidStateError: A version holds it.
+            InvalidStateError: A version contains the item.
         """
         await self._changeable(bank_id, item_id, revision)
         await self._db.delete(await self._db.get_one(ItemRow, item_id))
@@ -239,10 +239,10 @@ def _columns(item: NewItem) -> dict[str, Any]:
 
 
 class ItemUseRepository(Repository):
-    """Questions about the answers to items, within one transaction."""
+    """Queries of the answers to items, within one transaction."""
 
     async def tests(self, version_id: str) -> int:
-        """How many tests of a version asked any item and are not made of another one."""
+        """Number of tests of a version that asked any item and were not made from another test."""
         query = (
             select(func.count(AdministrationRow.session_id.distinct()))
             .join(SessionRow, SessionRow.id == AdministrationRow.session_id)
@@ -251,7 +251,7 @@ class ItemUseRepository(Repository):
         return await self._db.scalar(query) or 0
 
     async def of_version(self, version_id: str) -> dict[int, ItemUse]:
-        """Position to use, for the items that were asked."""
+        """Use of each asked item, by position."""
         given = AdministrationRow
         query = (
             select(
@@ -269,10 +269,7 @@ class ItemUseRepository(Repository):
     async def answers(
         self, version_id: str, position: int, limit: int, skip: int
     ) -> list[ItemAnswer]:
-        """The latest answers to an item, with the ability that each test ended with.
-
-        They begin behind the first `skip`.
-        """
+        """The latest answers to an item after the first `skip`, with each test's final ability."""
         given = AdministrationRow
         theta = SessionRow.summary["estimate"]["theta"].astext.cast(Float)
         query = (

@@ -1,6 +1,6 @@
-"""Projects, and what they and their keys may still store, asked before something new is begun.
+"""Projects, and the limits of projects and keys, which are checked before new work is started.
 
-Projects are the operator's: whoever is no admin over all meets their own alone.
+Projects are managed by the operator: callers other than global admins see only their own project.
 """
 
 import time
@@ -23,7 +23,7 @@ from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import SessionRow
 from app.storage.scoping import Repository, of_opened
 
-#: Tables of what belongs to a project, and what people call one row.
+#: Tables of the resources of a project, with the noun for one row.
 _HELD = {
     "sessions": "session",
     "rankings": "ranking",
@@ -44,13 +44,13 @@ _COUNTS = text(
 ).execution_options(**of_opened("the project"))
 
 
-#: A project is held before what is in it, as by all who lock more than one row.
+#: A project is locked before its resources, as by all transactions that lock several rows.
 _OLD = """
     JOIN (SELECT id, retention FROM projects FOR KEY SHARE) p ON p.id = o.project_id
         AND o.finished_at < now() - (p.retention ->> '{}')::int * interval '1 day'
 """
-#: In this order. With the texts goes what quotes them. Events go but for the last, which says that
-#: no others follow; sessions from which others were made stay as long as those do.
+#: Run in this order. Texts are removed together with what quotes them. The last event stays, which
+#: says that no others follow. Sessions from which others were made stay as long as those.
 _FORGET = [
     text(statement).execution_options(**of_opened("all that is too old"))
     for statement in (
@@ -117,12 +117,12 @@ _FORGET = [
 
 
 class ProjectRepository(Repository):
-    """Questions and changes about projects, within one transaction."""
+    """Queries and changes of projects, within one transaction."""
 
     async def allotment(
         self, limit: str, key_id: str | None, *, for_update: bool = False
     ) -> Allotment | None:
-        """How much the present project, and a key of it, may have; None: all there is."""
+        """A limit of the present project, and of a key of it; None where there is no limit."""
         others = select(ApiKeyRow.id).where(
             ApiKeyRow.project_id == ProjectRow.id,
             ApiKeyRow.id != key_id,
@@ -148,7 +148,7 @@ class ProjectRepository(Repository):
         )
 
     async def limits(self, project_id: str, key_id: str | None) -> tuple[Limits, Limits]:
-        """Of a project, and of a key, which has none set where it is no key of the project."""
+        """Limits of a project and of a key; a key of no or another project has no limits."""
         of = {"project_id": project_id, "key_id": key_id}
         found = (await self._db.execute(_LIMITS, of)).one_or_none()
         if found is None:
@@ -182,10 +182,10 @@ class ProjectRepository(Repository):
         return await self._page(select(ProjectRow), request, ProjectRow.id, "project", _read)
 
     async def update(self, project_id: str, revision: int, changes: Mapping[str, Any]) -> Project:
-        """Change fields of a project that is still at `revision`."""
+        """Change fields of a project, if it is still at `revision`."""
         project = await self.find(project_id)
-        # Whoever makes something in it, or removes what is old, need not wait for this, nor this
-        # for them.
+        # The lock does not conflict with those of transactions that add something to the project,
+        # or remove old data.
         row = select(ProjectRow.id).where(ProjectRow.id == project.id)
         await self._db.execute(row.with_for_update(key_share=True))
         project = await self.find(project.id)
@@ -202,10 +202,10 @@ class ProjectRepository(Repository):
         return await self.find(project.id)
 
     async def delete(self, project_id: str, revision: int) -> None:
-        """Remove a project that holds nothing, with its keys.
+        """Remove an empty project, with its keys.
 
         Raises:
-            InvalidStateError: It holds something, or is the one that always exists.
+            InvalidStateError: It is not empty, or it is the project that always exists.
         """
         project = await self.find(project_id, for_update=True)
         require_revision(f"Project {project.name!r}", project.revision, revision)
@@ -221,12 +221,12 @@ class ProjectRepository(Repository):
         await self._db.execute(delete(ProjectRow).where(ProjectRow.id == project.id))
 
     async def forget(self) -> None:
-        """Remove what is older than its project keeps it, of all projects."""
+        """Remove, in all projects, what is older than the project's retention time."""
         for statement in _FORGET:
             await self._db.execute(statement)
 
     async def holds(self, project_id: str) -> dict[str, int]:
-        """What a project holds: how many of each kind, archived ones included."""
+        """Number of resources of a project by kind, including archived ones."""
         rows = await self._db.execute(_COUNTS, {"id": project_id})
         return {_HELD[table]: count for table, count in rows if count}
 
@@ -241,7 +241,7 @@ def _read(row: ProjectRow) -> Project:
 
 
 _OWN_KEY = and_(ApiKeyRow.id == bindparam("key_id"), ApiKeyRow.project_id == ProjectRow.id)
-#: Of banks, response sets, baselines and ended sessions, as it lies on the disk.
+#: Bytes on disk of banks, response sets, baselines and ended sessions.
 _BYTES = text("""
     SELECT coalesce(sum(bytes), 0)::bigint FROM (
         SELECT pg_column_size(i.content) AS bytes FROM banks o JOIN items i ON i.bank_id = o.id
@@ -266,7 +266,7 @@ _BYTES = text("""
             AND o.finished_at IS NOT NULL
     ) AS stored
 """).execution_options(**of_opened("the project"))
-#: A count that took longer, seconds, is used again for ten minutes.
+#: A count that took longer than the first value is reused for the time of the second, seconds.
 _LONG_COUNT_S, _USED_AGAIN_S = 1.0, 600.0
 _counted: TTLCache[tuple[str, str | None], int] = TTLCache(10_000, _USED_AGAIN_S)
 _LIMITS = (
@@ -277,11 +277,11 @@ _LIMITS = (
 
 
 async def require_room(db: AsyncSession) -> None:
-    """Refuse one session more than the project, or the key that acts, may have.
+    """Refuse a session beyond the limits of the project or of the acting key.
 
     Raises:
-        TooManySessionsError: As many as it, or this key of several, may have have not ended.
-        StorageFullError: It, or what this key made, takes all that it may.
+        TooManySessionsError: The project or the key has its largest number of unended sessions.
+        StorageFullError: The project or the key has reached its storage limit.
     """
     limits, own = await ProjectRepository(db).limits(owner(), maker())
     if limits.open_sessions is not None or own.open_sessions is not None:
@@ -290,22 +290,22 @@ async def require_room(db: AsyncSession) -> None:
 
 
 async def require_space(db: AsyncSession) -> None:
-    """Refuse to store more where the project, or the key that acts, has all that it may have.
+    """Refuse to store more than the project or the acting key may.
 
     Raises:
-        StorageFullError: It has.
+        StorageFullError: The project or the key has reached its storage limit.
     """
     limits, own = await ProjectRepository(db).limits(owner(), maker())
     await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
 async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = None) -> int:
-    """What a project stores, bytes; a count of millions of answers may be minutes old.
+    """Bytes stored by a project; a count over millions of answers may be minutes old.
 
     Args:
-        db: Reads it.
+        db: Session that reads the sizes.
         project_id: The project.
-        key_id: Only what this key of it made.
+        key_id: Count only what this key of the project made.
     """
     of = {"project": project_id, "key": key_id}
     known = _counted.get((project_id, key_id))
@@ -319,12 +319,12 @@ async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = N
 
 
 async def _require_few_open(db: AsyncSession) -> None:
-    """One after the other asks: the limit is read again under a lock."""
+    """Check the number of open sessions; a lock makes concurrent checks take turns."""
     key_id = maker()
     found = await ProjectRepository(db).allotment("open_sessions", key_id, for_update=True)
     if found is None:
         return
-    # No more rows are looked at than there may be, however many are open since the limit was set.
+    # The query reads no more rows than the limit, even if more sessions were open when it was set.
     is_open = select(SessionRow.created_by).where(SessionRow.finished_at.is_(None))
     if found.most is None:
         is_open = is_open.where(SessionRow.created_by == key_id)

@@ -1,4 +1,4 @@
-"""Rankings: their row, their members' sessions, their events, and the lease of who runs them."""
+"""Rankings: their row, members' sessions and events, and the lease of the worker that runs them."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -31,7 +31,7 @@ from app.storage.scoping import given
 
 
 class RankingRepository(LeasedRepository[RankingRecord]):
-    """Questions and changes about rankings, within one transaction."""
+    """Queries and changes of rankings, within one transaction."""
 
     row = RankingRow
     kind = "Ranking"
@@ -47,7 +47,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         seed: int,
         metadata: Mapping[str, str],
     ) -> None:
-        """Store a new ranking with its first event; its members come after it."""
+        """Store a new ranking with its first event; its members are stored afterwards."""
         status = _waits(settings)
         self._db.add(
             RankingRow(
@@ -65,7 +65,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
 
     @override
     async def get(self, ranking_id: str, *, for_update: bool = False) -> RankingRecord:
-        """One ranking, its row locked until the transaction ends if so wished."""
+        """One ranking; `for_update` locks its row until the transaction ends."""
         query = _RANKINGS.where(RankingRow.id == ranking_id)
         if for_update:
             query = query.with_for_update(of=RankingRow)
@@ -75,17 +75,17 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         return _read(row)
 
     async def hold(self, ranking_id: str) -> RankingRecord:
-        """One ranking, as by `get`, locked with its members until the transaction ends."""
+        """One ranking, locked together with its members until the transaction ends."""
         record = await self.get(ranking_id, for_update=True)
         await self._hold_members(ranking_id)
         return record
 
     async def idle(self) -> list[str]:
-        """Rankings that wait for a client longer than it said it may be silent, locked."""
+        """Lock and return rankings whose client is silent for longer than it announced."""
         return list((await self._db.scalars(IDLE_RANKINGS)).all())
 
     async def waiting(self, ranking_id: str) -> tuple[datetime, str] | None:
-        """Until when the first goes on, and why it waits, where all wait who are being asked."""
+        """Earliest end of a wait, and its reason, if all members that are being asked wait."""
         is_asked = exists().where(
             AdministrationRow.session_id == SessionRow.id, AdministrationRow.outcome.is_(None)
         )
@@ -104,7 +104,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
     async def list_page(
         self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None
     ) -> Page[RankingRecord]:
-        """One page of rankings that pass every filter given."""
+        """One page of rankings that pass all given filters."""
         filters = given((RankingRow.status, status), (BankVersionRow.bank_id, bank_id))
         query = _RANKINGS.where(*filters)
         return await self._page(query, request, RankingRow.id, "ranking", _read)
@@ -113,9 +113,9 @@ class RankingRepository(LeasedRepository[RankingRecord]):
     async def claim(
         self, ranking_id: str, *, worker_id: str, lease: timedelta
     ) -> RankingRecord | None:
-        """Become the one who runs this ranking, unless it has ended or a live worker has it.
+        """Claim this ranking for a worker, unless it has ended or a live worker has it.
 
-        Its members' sessions get the same epoch, so that whoever ran it before writes nothing more.
+        Its members' sessions get the same epoch, so that the previous worker can write no more.
         """
         epoch = await self._take(ranking_id, worker_id=worker_id, lease=lease)
         if epoch is None:
@@ -135,7 +135,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         return await self.get(ranking_id)
 
     async def advance(self, ranking_id: str, epoch: int, step: RankingStep) -> None:
-        """Write a step, if the lease `epoch`, also of its members, is still the present one.
+        """Write a step, if `epoch` is still the present lease of the ranking and its members.
 
         Raises:
             StaleStepError: An answer was closed before.
@@ -144,8 +144,8 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         if step.end is not None:
             values |= shallow(step.end)
             values |= {"lease_expires_at": None, "finished_at": func.now()}
-        # The ranking's row before its members', as by whoever claims or cancels it: the other way
-        # about, each would wait for what the other holds.
+        # The ranking's row is locked before its members', as by claims and cancels; with the
+        # reverse order, two transactions could deadlock.
         await self._write(ranking_id, epoch, **values)
         await note_events(self._db, "ranking", ranking_id, step.events)
         if step.members:
@@ -154,7 +154,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
     async def reopen(
         self, ranking_id: str, *, settings: RankingSettings, event: SessionEvent
     ) -> None:
-        """Go on with a completed ranking, because somebody joins."""
+        """Continue a completed ranking because a new member joins."""
         await self._db.execute(
             update(RankingRow)
             .where(RankingRow.id == ranking_id)
@@ -164,23 +164,23 @@ class RankingRepository(LeasedRepository[RankingRecord]):
                 stop_reason=None,
                 stop_detail=None,
                 finished_at=None,
-                # It waits in the queue from now, not from when it was made.
+                # Its time in the queue counts from now, not from its creation.
                 lease_expires_at=func.now(),
             )
         )
         await note_events(self._db, "ranking", ranking_id, [event])
 
     async def _hold_members(self, ranking_id: str) -> None:
-        """Hold the rows of the members' sessions, in the order in which steps hold theirs.
+        """Lock the rows of the members' sessions in the same order as steps do.
 
-        An update takes rows as it meets them: one of two members would wait for a step that waits
-        for the other.
+        An update alone locks rows in the order in which it finds them, so it could deadlock with a
+        step that locks two members in another order.
         """
         rows = select(SessionRow.id).where(_live_members(ranking_id)).order_by(SessionRow.id)
         await self._db.execute(rows.with_for_update(key_share=True))
 
     async def cancel(self, ranking_id: str, *, detail: str) -> RankingRecord:
-        """End a ranking and its members' sessions from outside; whoever runs it loses the lease.
+        """Cancel a ranking and its members' sessions from outside; its worker loses the lease.
 
         Raises:
             InvalidStateError: It has ended.
@@ -224,7 +224,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         """Remove an ended ranking with its members' sessions.
 
         Raises:
-            InvalidStateError: It has not ended, or a session was made from a member's.
+            InvalidStateError: It has not ended, or a session was made from one of its sessions.
         """
         record = await self.get(ranking_id, for_update=True)
         self._require_ended(record)
@@ -266,7 +266,7 @@ def _read(row: Mapping[Any, Any]) -> RankingRecord:
 
 
 def _waits(settings: RankingSettings) -> str:
-    """State in which a ranking waits for a worker, or by hand for its client."""
+    """State in which a ranking waits: for a worker, or for the client that answers by hand."""
     return "running" if "by_hand" in settings else "queued"
 
 

@@ -1,7 +1,7 @@
-"""What goes for good: banks and endpoints that nothing uses, and whole projects.
+"""Permanent removal of unused banks and endpoints, and of whole projects.
 
-A deleted bank or endpoint is only hidden as long as sessions stand on it. It goes, with all its
-texts and secrets, together with the last of them.
+A deleted bank or endpoint is only hidden while sessions use it. Its rows are removed, with all
+texts and secrets, together with the last of these sessions.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import TextClause
 from app.records.endpoints import SELF_REPORTED
 from app.storage.scoping import Repository, of_opened
 
-#: Ids of users that are named; of more the number is told.
+#: Largest number of user ids listed in a message; of further users only the number is given.
 _NAMED = 10
 
 _ON_BANK = """
@@ -53,7 +53,7 @@ _UNUSED_BANKS = _statement(
     """,
     "what nobody uses any more",
 )
-#: Those without a name came with a session, and so did those who answer by hand.
+#: Endpoints that lists do not show: deleted, unnamed (they came with a session), or by hand.
 _HIDDEN = f"(e.archived_at IS NOT NULL OR e.name IS NULL OR e.kind = '{SELF_REPORTED}')"
 _NOT_ASKED = "NOT EXISTS (SELECT FROM sessions s WHERE s.endpoint_id = e.id)"
 _MAYBE_UNUSED, _MAYBE_UNUSED_OF_THESE = (
@@ -63,7 +63,7 @@ _MAYBE_UNUSED, _MAYBE_UNUSED_OF_THESE = (
     )
     for which in (_NOT_ASKED, "e.id = ANY(:ids)")
 )
-#: Once they are locked: no session is made with them meanwhile, and whoever removed one is done.
+#: Runs after the endpoints are locked, so that no session is added or removed concurrently.
 _DROP_UNUSED = _statement(
     f"""
     WITH hidden AS MATERIALIZED (
@@ -83,7 +83,7 @@ _ENDPOINTS_OF = _statement(
     """,
     "the session or ranking, which is opened next",
 )
-#: One may have been published in several banks, and bears the latest: another takes its place.
+#: A calibration published in several banks refers to the latest version; another one replaces it.
 _UNPUBLISH = _statement(
     """
     UPDATE calibrations c SET (bank_id, bank_version_id) = (
@@ -143,9 +143,9 @@ _FROM_ELSEWHERE = _statement(
     """,
     "the project",
 )
-#: Of a project, in the order in which nothing points at what goes.
+#: Removal of a project's rows, in an order in which no foreign key refers to a removed row.
 _OF_PROJECT = [
-    # As by whoever counts what calls took.
+    # The same lock that counting of spending takes.
     _statement("SELECT pg_advisory_xact_lock(hashtextextended(:id, 0))", "the project"),
     _statement("DELETE FROM reservations WHERE project_id = :id", "the project"),
     _statement(
@@ -154,7 +154,7 @@ _OF_PROJECT = [
         "OR owner_id IN (SELECT id FROM api_keys WHERE project_id = :id)",
         "the project",
     ),
-    # In the order in which a rotation of the secret key takes them.
+    # In the order in which a rotation of the secret key locks them.
     _statement(
         "SELECT id FROM endpoints WHERE project_id = :id ORDER BY id FOR UPDATE", "the project"
     ),
@@ -166,49 +166,49 @@ _OF_PROJECT = [
         )
     ),
 ]
-#: Whose answer it is ends with the project: of its own keys, and of those of all projects.
+#: Stored answers to calls in the project, made with its own keys or with keys of all projects.
 _DROP_KEYS_ANSWERS = _statement(
     _DROP_OF_ANSWERS.format("split_part(principal, '@', 2) = :id"), "the project"
 )
 
 
 class RemovalRepository(Repository):
-    """Removes rows for good, within one transaction."""
+    """Removes rows permanently, within one transaction."""
 
     async def users_of_bank(self, bank_id: str, project_id: str) -> str:
-        """What stands on a bank, as words; empty where nothing does."""
+        """Sessions and rankings that use a bank, in words; empty if there are none."""
         return await self._listed(_USERS_OF_BANK, bank_id, project_id)
 
     async def users_of_endpoint(self, endpoint_id: str, project_id: str) -> str:
-        """Which sessions asked an endpoint, or were marked by it, as words."""
+        """Sessions that asked an endpoint or were scored by it, in words."""
         return await self._listed(_USERS_OF_ENDPOINT, endpoint_id, project_id)
 
     async def keeping_project(self, project_id: str) -> str:
-        """What of a project is under way, or of others stands on its banks, as words."""
+        """A project's unfinished work, and other projects' sessions on its banks, in words."""
         underway = await self._listed(_UNDERWAY, project_id, project_id)
         elsewhere = await self._listed(_FROM_ELSEWHERE, project_id, project_id)
         return ", ".join(filter(None, (underway, elsewhere)))
 
     async def published_from(self, bank_id: str) -> None:
-        """Remove the calibrations that were published as versions of a bank, and of no other."""
+        """Remove the calibrations that were published as versions of only this bank."""
         await self._db.execute(_DROP_CALIBRATIONS, {"id": bank_id})
 
     async def endpoints_of(self, resource_id: str) -> list[str]:
-        """Ids of endpoints that a session or a ranking asked, or was marked by."""
+        """Ids of endpoints that a session or ranking asked, or that scored its answers."""
         return list((await self._db.scalars(_ENDPOINTS_OF, {"id": resource_id})).all())
 
     async def unused(
         self, *gone: str, endpoints: Sequence[str] | None = None, banks: bool = True
     ) -> None:
-        """Remove what was deleted, or came with a session, and nothing stands on any more.
+        """Remove unused banks and endpoints that were deleted, or that came with a session.
 
-        Calibrations published as versions of such a bank, and of no other, count as not published
-        again.
+        Calibrations published as versions of only such a bank count as unpublished again.
 
         Args:
-            gone: Ids of what was just removed: kept answers to calls that made it go too.
-            endpoints: Ids of endpoints that may be among that; None: any.
-            banks: Whether banks may be. Not for whoever holds an endpoint, which comes after them.
+            gone: Ids of resources just removed; stored answers to the calls that created them are
+                removed as well.
+            endpoints: Ids of endpoints that may have become unused; None: any.
+            banks: Whether to remove banks. False after locking an endpoint: banks are locked first.
         """
         found = (await self._db.scalars(_UNUSED_BANKS)).all() if banks else []
         if found:
@@ -227,7 +227,7 @@ class RemovalRepository(Repository):
             await self._db.execute(_DROP_ANSWERS, {"ids": ids})
 
     async def whole_project(self, project_id: str) -> None:
-        """Remove all that belongs to a project, but its row and its keys."""
+        """Remove everything that belongs to a project, except its row and its keys."""
         for statement in (*_OF_PROJECT, _DROP_KEYS_ANSWERS):
             await self._db.execute(statement, {"id": project_id})
 

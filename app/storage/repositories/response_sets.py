@@ -1,4 +1,4 @@
-"""Response sets: which examinee answered which item how, a row for each examinee and trial."""
+"""Response sets: the answers of examinees to items, one row for each examinee and trial."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -23,9 +23,9 @@ from app.storage.repositories.projects import require_space
 from app.storage.rows.calibrations import AnswerSheetRow, ResponseItemRow, ResponseSetRow
 from app.storage.scoping import Repository, of_opened
 
-#: Rows that are in memory at a time, and that one statement writes.
+#: Number of rows in memory at a time, and in one writing statement.
 _BATCH = 500
-#: Answers that one statement writes at most, of however few rows: they are in memory several times.
+#: Largest number of answers in one writing statement, since they are in memory several times.
 _BATCH_ANSWERS = 2**22
 _REPLACE = text("""
     UPDATE answer_sheets s SET codes = n.codes, fractions = n.fractions
@@ -37,7 +37,7 @@ _REPLACE = text("""
 """).execution_options(**of_opened("the set, which is locked"))
 
 
-#: Each statement writes a whole batch: one a row costs several times as much.
+#: Each statement writes a whole batch; a statement per row costs several times as much.
 _ADD_ITEMS = text("""
     INSERT INTO response_items (set_id, position, key)
     SELECT :set_id, n.* FROM unnest(CAST(:positions AS int[]), CAST(:keys AS text[])) AS n
@@ -52,7 +52,7 @@ _ADD_SHEETS = text("""
 
 
 class ResponseSetRepository(Repository):
-    """Questions and changes about response sets, within one transaction."""
+    """Queries and changes of response sets, within one transaction."""
 
     async def add(self, response_set: ResponseSet) -> None:
         """Store a new set."""
@@ -92,7 +92,7 @@ class ResponseSetRepository(Repository):
     async def sheets(
         self, set_id: str, examinees: Sequence[str] | None = None
     ) -> AsyncIterator[StoredSheet]:
-        """The sheets of a set, or of some examinees; trials of one examinee follow each other."""
+        """The sheets of a set, or of some examinees; trials of one examinee are adjacent."""
         sheet = AnswerSheetRow
         query = (
             select(sheet.examinee, sheet.trial, sheet.codes, sheet.fractions)
@@ -106,9 +106,9 @@ class ResponseSetRepository(Repository):
             yield StoredSheet(*row)
 
     async def codes_of(self, set_id: str, key: str) -> tuple[int, dict[int, int]] | None:
-        """Position of an item and its answers by code; None where the set has none such.
+        """Position of an item, and its number of answers by code; None if the set lacks the item.
 
-        Sheets that end before the item hold no answer to it and are not counted.
+        Sheets that end before the item contain no answer to it and are not counted.
         """
         found = ResponseItemRow
         position = await self._db.scalar(
@@ -124,7 +124,7 @@ class ResponseSetRepository(Repository):
     async def sheets_with(
         self, set_id: str, position: int, *, but: int, limit: int, skip: int
     ) -> list[StoredSheet]:
-        """Sheets that have an answer to the item at a position, `but` those of a code, in order."""
+        """Sheets that reach to the item at a position, in order, without those with code `but`."""
         sheet = AnswerSheetRow
         query = (
             select(sheet.examinee, sheet.trial, sheet.codes, sheet.fractions)
@@ -143,16 +143,16 @@ class ResponseSetRepository(Repository):
         added: Sequence[tuple[int, StoredSheet]],
         changed: Sequence[StoredSheet],
     ) -> ResponseSet:
-        """Write what came into a set that is locked; it goes to the next revision.
+        """Write an import into a locked set, and raise the revision of the set.
 
         Args:
-            response_set: The set as it is from now on.
+            response_set: The set after the import.
             items: Keys of new items, by position.
             added: New sheets, each with the position of its examinee.
-            changed: Sheets that are written over those of the same examinee and trial.
+            changed: Sheets that replace those of the same examinee and trial.
 
         Raises:
-            StorageFullError: The project stores as much as it may.
+            StorageFullError: The project has reached its storage limit.
         """
         set_id = response_set.id
         if items:
@@ -179,7 +179,7 @@ class ResponseSetRepository(Repository):
         return _read(written.one())
 
     async def examinee_positions(self, set_id: str, examinees: Sequence[str]) -> dict[str, int]:
-        """Positions of those of `examinees` that the set has."""
+        """Positions of the `examinees` that exist in the set, by name."""
         sheet = AnswerSheetRow
         query = (
             select(sheet.examinee, sheet.position)
@@ -211,5 +211,5 @@ def _read(row: ResponseSetRow) -> ResponseSet:
 def _code_at(position: int) -> ColumnElement[int | None]:
     """The byte of an item in a sheet; null where the sheet ends before it."""
     codes = AnswerSheetRow.codes
-    # Postgres tests conditions in any order, and a byte beyond the end is an error to it.
+    # Postgres evaluates conditions in any order, and reading beyond the end is an error.
     return case((func.length(codes) > position, func.get_byte(codes, position)), else_=null())

@@ -1,4 +1,4 @@
-"""What is stored encrypted: which rows, and a known text that tells whether the key is right."""
+"""Encrypted data: the rows with ciphertexts, and a known text that verifies the secret key."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ _BATCH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedEndpoint:
-    """An endpoint's ciphertexts, and what people know it by."""
+    """Ciphertexts of an endpoint, and its name for people."""
 
     id: str
     name: str | None
@@ -32,24 +32,24 @@ class SecretRepository(Repository):
     """Ciphertexts of all tables, within one transaction."""
 
     async def canary(self, *, for_update: bool = False) -> bytes | None:
-        """The known text as first encrypted; None in a database that never held a secret."""
+        """Ciphertext of the known text; None in a database that never held a secret."""
         query = select(SecretCanaryRow.cipher).where(SecretCanaryRow.id == _ONLY)
         return await self._db.scalar(query.with_for_update() if for_update else query)
 
     async def add_canary(self, cipher: bytes) -> None:
-        """Store the known text, unless another process was first."""
+        """Store the ciphertext of the known text, unless another process was first."""
         await self._db.execute(
             insert(SecretCanaryRow).values(id=_ONLY, cipher=cipher).on_conflict_do_nothing()
         )
 
     async def replace_canary(self, cipher: bytes) -> None:
-        """Store the known text under another key."""
+        """Replace the known text's ciphertext by one under another key."""
         await self._db.execute(
             update(SecretCanaryRow).where(SecretCanaryRow.id == _ONLY).values(cipher=cipher)
         )
 
     async def endpoints(self, *, after: str = "", for_update: bool = False) -> list[SealedEndpoint]:
-        """The next endpoints with secrets, deleted ones too: sessions still use them."""
+        """The next endpoints with secrets, including deleted ones, which sessions still use."""
         query = (
             select(EndpointRow)
             .where(
@@ -60,7 +60,7 @@ class SecretRepository(Repository):
             .limit(_BATCH)
             .execution_options(**FOR_ALL)
         )
-        # Sessions may be made with them meanwhile: nothing changes that these point at.
+        # The lock allows new sessions meanwhile, as the columns to which they refer do not change.
         locked = query.with_for_update(key_share=True) if for_update else query
         rows = await self._db.scalars(locked)
         return [
@@ -81,7 +81,7 @@ class SecretRepository(Repository):
         ]
 
     async def renew_endpoint(self, endpoint_id: str, ciphers: dict[str, bytes]) -> None:
-        """Write new ciphertexts of the same secrets: no change that an owner would see."""
+        """Write new ciphertexts of the same secrets; owners see no change of the endpoint."""
         await self._db.execute(
             update(EndpointRow)
             .where(EndpointRow.id == endpoint_id)
@@ -92,7 +92,7 @@ class SecretRepository(Repository):
     async def answers(
         self, *, after: tuple[str, str] = ("", "")
     ) -> list[tuple[tuple[str, str], bytes]]:
-        """The next kept answers to creating calls, locked: key and ciphertext."""
+        """Lock the next stored answers to creating calls; return their keys and ciphertexts."""
         place = tuple_(IdempotencyRow.principal, IdempotencyRow.key)
         rows = await self._db.execute(
             select(IdempotencyRow.principal, IdempotencyRow.key, IdempotencyRow.response_body)
@@ -104,7 +104,7 @@ class SecretRepository(Repository):
         return [((row.principal, row.key), row.response_body) for row in rows]
 
     async def renew_answer(self, key: tuple[str, str], cipher: bytes) -> None:
-        """Write the new ciphertext of a kept answer."""
+        """Write the new ciphertext of a stored answer."""
         await self._db.execute(
             update(IdempotencyRow)
             .where(IdempotencyRow.principal == key[0], IdempotencyRow.key == key[1])
@@ -112,7 +112,7 @@ class SecretRepository(Repository):
         )
 
     async def webhooks(self) -> list[tuple[str, bytes]]:
-        """All webhooks, locked: id and ciphertext."""
+        """Lock all webhooks; return their ids and ciphertexts."""
         found = select(WebhookRow.id, WebhookRow.secret_cipher).order_by(WebhookRow.id)
         locked = found.with_for_update(key_share=True).execution_options(**FOR_ALL)
         return [(row.id, row.secret_cipher) for row in await self._db.execute(locked)]

@@ -1,4 +1,4 @@
-"""Statements that read and write sessions: built once, for that costs more than sending them."""
+"""SQL statements for sessions; built only once, as building costs more than sending them."""
 
 import json
 from dataclasses import fields
@@ -33,7 +33,7 @@ from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import of_opened
 
-# Answers that were replayed on another bank stay those to the bank that they were given on.
+# Replayed answers still belong to their original bank, so any withheld bank in the line counts.
 WITHHELD_SQL = """
     CASE WHEN sessions.parent_id IS NULL THEN banks.visibility <> 'open' ELSE (
         WITH RECURSIVE line (parent_id, version_id) AS (
@@ -45,7 +45,7 @@ WITHHELD_SQL = """
         JOIN bank_versions v ON v.id = line.version_id JOIN banks b ON b.id = v.bank_id
     ) END
 """
-#: As the session began with it.
+#: Model of the endpoint when the session began.
 ASKED_MODEL = func.coalesce(SessionRow.provenance["endpoint"]["model"].astext, EndpointRow.model)
 _JOINED: dict[str, InstrumentedAttribute[Any] | ColumnElement[Any]] = {
     "endpoint_name": EndpointRow.name,
@@ -67,13 +67,13 @@ SESSIONS: Select[Any] = (
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
     .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
 )
-#: Results of an endpoint on a scale among which one is chosen; older ones are of the past.
+#: Number of an endpoint's latest results on a scale from which its present result is chosen.
 _LAST = 10
-#: An interval of so many times the narrowest width is about as precise: of these the newest is
-#: told, for the narrowest of several alike would be one that luck has brought near 0 or 1.
+#: Intervals up to this multiple of the narrowest width count as equally precise, and the newest of
+#: them is shown: the narrowest is often one that chance has brought near 0 or 1.
 _AS_PRECISE = 1.25
-# The last results of each endpoint on each version of a bank. It goes from one pair to the next by
-# the index `ix_sessions_results`, so it costs as much as there are pairs, not as sessions.
+# The last results of each endpoint on each version of a bank. The query steps from pair to pair
+# along the index `ix_sessions_results`, so its cost grows with the pairs, not with the sessions.
 _NEXT = """
     SELECT s.endpoint_id, s.id FROM sessions s
     WHERE {where} AND s.status = 'completed' AND s.endpoint_id IS NOT NULL
@@ -96,11 +96,11 @@ _LAST_RESULTS = text(f"""
 
 
 def present_results(bank_id: str) -> Select[Any]:
-    """Of each endpoint on each scale of a bank the newest of its most precise last results.
+    """Select the present result of each endpoint on each scale of a bank.
 
-    Only results by the endpoint's present settings, asked and aimed as the newest was, count: a
-    gate's or a ranking's few questions replace no longer test, and a changed model does.
-    Endpoints without a name are one when they call the same model at the same address.
+    It is the newest of the most precise recent results with the settings, way of asking and target
+    of the newest result: a gate's few questions do not replace a longer test, a changed model does.
+    Unnamed endpoints with the same model and address count as one.
     """
     asked, score = SessionRow.provenance["endpoint"], SessionRow.summary["score"]
     address = func.concat_ws(" ", asked["base_url"].astext, asked["model"].astext)
@@ -127,7 +127,7 @@ def present_results(bank_id: str) -> Select[Any]:
             func.row_number().over(**newest).label("nth"),
             settings.label("settings"),
             func.first_value(settings).over(**newest).label("present"),
-            # All was asked: the score is known.
+            # All items were asked, so the score is known exactly.
             func.coalesce(width, case((score["value"].astext.is_not(None), 0.0))).label("width"),
         )
         .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
@@ -150,7 +150,7 @@ def present_results(bank_id: str) -> Select[Any]:
 
 
 def _idle(noun: str, waits: str, plan: str) -> Executable:
-    """What waits for a client that is silent for longer than its plan allows, locked."""
+    """Lock and return ids of resources whose client is silent for longer than its plan allows."""
     return (
         text(f"""
             SELECT o.id FROM {noun}s o WHERE o.finished_at IS NULL AND {waits}
@@ -165,7 +165,7 @@ def _idle(noun: str, waits: str, plan: str) -> Executable:
     )
 
 
-#: A member of a ranking may be silent for as long as the ranking is not.
+#: Members of rankings are excluded: the silence of their clients is judged by the whole ranking.
 IDLE = _idle("session", "o.status = 'awaiting_response' AND o.ranking_id IS NULL", "o.design")
 IDLE_RANKINGS = _idle("ranking", "o.status = 'running'", "(o.settings -> 'asking')")
 SESSION = SESSIONS.where(SessionRow.id == bindparam("wanted"))
@@ -236,9 +236,9 @@ ADD = insert(_TABLES[SessionEventRow.__tablename__]).from_select(
     ),
 )
 
-# One statement, so that the steps of many sessions cost one round trip and each is all or nothing:
-# without its lease a step has no row in `lease`, and the parts that read from it write nothing of
-# it. Rows are locked in the order of their ids, as by whoever renews leases.
+# One statement writes the steps of many sessions in one round trip, each step completely or not at
+# all: a step without its lease has no row in `lease`, and the parts that read from `lease` write
+# nothing for it. Rows are locked in order of id, as by the renewal of leases.
 ADVANCE = text(f"""
     WITH step AS (
         SELECT s.*, EXISTS (
@@ -301,7 +301,7 @@ ADVANCE = text(f"""
 
 
 def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
-    """What `ADVANCE` wants of a session's step under a lease."""
+    """Parameters of `ADVANCE` for a session's step under a lease."""
     ending = step.ending
     return {
         "id": session_id,
@@ -327,7 +327,7 @@ def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
 
 
 def taken_over(session_id: str, item: Administration) -> dict[str, Any]:
-    """A row of `administrations`: an item of another session as one of this."""
+    """Row of `administrations` that copies an item of another session into this one."""
     return {
         "session_id": session_id,
         "step": item.step,
@@ -342,5 +342,5 @@ def taken_over(session_id: str, item: Administration) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> str:
-    """For a parameter that is cast to `jsonb`."""
+    """JSON text for a parameter that is cast to `jsonb`."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""Test sessions: their row, their items and events, and the lease of who runs them."""
+"""Test sessions: their row, items and events, and the lease of the worker that runs them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import given, of_opened
 
-#: What changes of a session when it comes into other hands, or into none: nobody waits for it now.
+#: Columns that are reset when a session's lease changes or ends, as no worker waits for it then.
 MOVED: Mapping[str, Any] = {
     "waiting_until": None,
     "waiting_reason": None,
@@ -74,14 +74,14 @@ MOVED: Mapping[str, Any] = {
 
 
 class SessionRepository(LeasedRepository[SessionRecord]):
-    """Questions and changes about sessions, within one transaction."""
+    """Queries and changes of sessions, within one transaction."""
 
     row = SessionRow
     kind = "Session"
     claimable = UNDERWAY
     held = ("running", "waiting")
 
-    # A member of a ranking is run with the ranking, under its lease.
+    # A member of a ranking is run together with the ranking, under the ranking's lease.
     ready = (SessionRow.ranking_id.is_(None),)
     moved = MOVED
 
@@ -94,7 +94,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     ) -> None:
         """Store a new session.
 
-        Items that it takes over from another one are all closed, with the same steps and
+        Items taken over from another session are either all closed, with the same steps and
         arrivals, or all awaited.
         """
         await require_room(self._db)
@@ -111,12 +111,12 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             await self._db.execute(insert(AdministrationRow), rows)
 
     async def _hold_parent(self, session_id: str) -> None:
-        """Keep the session that another is made of, before the endpoint that both stand on.
+        """Lock the session from which another is made, before the endpoint of both.
 
-        Whoever removes it takes the two in this order.
+        Removal of the session locks the two in the same order.
 
         Raises:
-            NotFoundError: It is gone.
+            NotFoundError: The session was removed.
         """
         row = select(SessionRow.id).where(SessionRow.id == session_id)
         if await self._db.scalar(row.with_for_update(read=True, key_share=True)) is None:
@@ -124,7 +124,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
 
     @override
     async def get(self, session_id: str, *, for_update: bool = False) -> SessionRecord:
-        """One session, its row locked until the transaction ends if so wished."""
+        """One session; `for_update` locks its row until the transaction ends."""
         query = LOCKED_SESSION if for_update else SESSION
         row = (await self._db.execute(query, {"wanted": session_id})).mappings().one_or_none()
         if row is None:
@@ -134,7 +134,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     async def with_awaited(
         self, session_id: str, *, for_update: bool = False
     ) -> tuple[SessionRecord, list[Administration]]:
-        """One session, and its items whose answers are awaited, in order of asking."""
+        """One session, and its items with awaited answers, in order of asking."""
         query = LOCKED_WITH_AWAITED if for_update else WITH_AWAITED
         rows = (await self._db.execute(query, {"wanted": session_id})).all()
         if not rows:
@@ -142,18 +142,18 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         return _record(rows[0]), [_administration(row[-1]) for row in rows if row[-1] is not None]
 
     async def awaited_in(self, ranking_id: str) -> list[tuple[SessionRecord, Administration]]:
-        """Items whose answers members of a ranking wait for, in order of asking."""
+        """Sessions of a ranking with their items that await answers, in order of asking."""
         rows = await self._db.execute(AWAITED_IN_RANKING, {"wanted": ranking_id})
         return [(_record(row), _administration(row[-1])) for row in rows]
 
     async def last_event_at(self, session_id: str) -> datetime:
-        """When something last happened in a session."""
+        """Time of the last event of a session."""
         query = select(SessionEventRow.created_at).where(SessionEventRow.session_id == session_id)
         row = await self._db.execute(query.order_by(SessionEventRow.seq.desc()).limit(1))
         return row.scalar_one()
 
     async def renew_token(self, session_id: str, step: int, token: str) -> None:
-        """Give an awaited item another token: who has the old one answers it no more."""
+        """Give an awaited item a new token; the old token is no longer accepted for an answer."""
         await self._db.execute(
             update(AdministrationRow)
             .where(AdministrationRow.session_id == session_id, AdministrationRow.step == step)
@@ -161,13 +161,13 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         )
 
     async def idle(self) -> list[str]:
-        """Sessions that wait for a client longer than it said it may be silent, locked."""
+        """Lock and return sessions whose client is silent for longer than it announced."""
         return list((await self._db.scalars(IDLE)).all())
 
     async def list_page(
         self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
     ) -> Page[SessionRecord]:
-        """One page of sessions that pass every filter given."""
+        """One page of sessions that pass all given filters."""
         filters = given(
             (SessionRow.status, wanted.status),
             (SessionRow.endpoint_id, wanted.endpoint_id),
@@ -187,24 +187,24 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         )
 
     async def of_ranking(self, ranking_id: str) -> list[SessionRecord]:
-        """The members of a ranking, in the order in which they were given."""
+        """The sessions of a ranking, in the order in which its members were given."""
         query = SESSIONS.where(SessionRow.ranking_id == ranking_id)
         rows = await self._db.execute(query.order_by(SessionRow.ranking_member))
         return [SessionRecord(**row) for row in rows.mappings()]
 
     async def present_results(self, bank_id: str) -> list[SessionRecord]:
-        """The most precise of the last results of each endpoint on each scale of a bank.
+        """The most precise recent result of each endpoint on each scale of a bank.
 
-        Sessions that only estimate or mark old answers again are no results of their own.
+        Sessions that only estimate from old answers, or score them again, do not count as results.
         """
         rows = await self._db.execute(present_results(bank_id))
         return [SessionRecord(**row) for row in rows.mappings()]
 
     async def advance(self, steps: Mapping[str, Advance], epoch: int) -> None:
-        """Write a step of each session (id -> step), if `epoch` is still their present lease.
+        """Write one step of each session (id -> step), if `epoch` is still their present lease.
 
         Raises:
-            LeaseLostError: Another worker, or a cancel or pause, has taken a session over.
+            LeaseLostError: A session's lease was ended by another worker, a cancel or a pause.
             StaleStepError: An answer was closed before.
         """
         found = await self.advance_each([(one, epoch, step) for one, step in steps.items()])
@@ -217,12 +217,12 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     async def advance_each(
         self, steps: Sequence[tuple[str, int, Advance]]
     ) -> list[LeaseLostError | StaleStepError | None]:
-        """Write steps of different sessions: id, epoch of the lease, step.
+        """Write steps of different sessions, each given as id, epoch of the lease, and step.
 
-        One statement: it needs no transaction around it.
+        This is a single statement, so it needs no transaction around it.
 
         Returns:
-            What `advance` would raise of each; the others are written.
+            The errors that `advance` would raise, by session; all other steps are written.
         """
         values = as_json([step_values(*step) for step in steps])
         rows = await self._db.execute(ADVANCE, {"steps": values})
@@ -238,7 +238,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         reason: str,
         data: Mapping[str, JsonValue] | None,
     ) -> None:
-        """Show that something makes us wait. Without `data` it is no event."""
+        """Store that the worker waits, and why; with `data`, this is also an event."""
         await self._db.execute(
             text("""
                 WITH lease AS (
@@ -273,7 +273,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         stop_reason: str | None = None,
         stop_detail: str | None = None,
     ) -> SessionRecord:
-        """Move a session to another state from outside; whoever runs it loses the lease.
+        """Move a session to another state from outside; its worker loses the lease.
 
         Raises:
             InvalidStateError: Its state is not among `allowed`.
@@ -310,7 +310,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         return await self.get(session_id)
 
     async def scores_withheld(self, endpoint_id: str) -> bool:
-        """Whether an endpoint marks the answers of some session on a withheld bank."""
+        """Whether an endpoint scores the answers of some session on a withheld bank."""
         named = func.jsonb_path_exists(
             SessionRow.provenance,
             cast("$.scorer_endpoints.*.id ? (@ == $wanted)", JSONPATH),
@@ -328,7 +328,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """Remove an ended session with everything that belongs to it.
 
         Raises:
-            InvalidStateError: It has not ended, or others were made from it.
+            InvalidStateError: It has not ended, or other sessions were made from it.
         """
         record = await self.get(session_id, for_update=True)
         _require_own(record)
@@ -358,12 +358,12 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         found: list[Administration] = []
         for start in range(0, len(rows), _AT_ONCE):
             found += map(_administration, rows[start : start + _AT_ONCE])
-            await asyncio.sleep(0)  # a session may have thousands: between them others run
+            await asyncio.sleep(0)  # a session may have thousands of items: let other tasks run
         return found
 
 
 def _refusal(row: Any, epoch: int, step: Advance) -> LeaseLostError | StaleStepError | None:
-    """Why a step was not written, by the row that `ADVANCE` gave for it."""
+    """Why a step was not written, read from the row that `ADVANCE` returned for it."""
     if row.stale or (row.held and row.closed != len(step.closed)):
         return StaleStepError(f"An answer of session {row.id} was recorded before.")
     if not row.held:
@@ -379,11 +379,11 @@ def _require_own(record: SessionRecord) -> None:
 
 
 def _record(row: Row[Any]) -> SessionRecord:
-    """Of a row that ends with an item."""
+    """The session in a row that ends with an item."""
     return SessionRecord(**dict(zip(SESSION.selected_columns.keys(), row[:-1], strict=True)))
 
 
-#: Answers that are made of rows in one go.
+#: Number of rows converted to items before other tasks run.
 _AT_ONCE = 200
 
 

@@ -1,7 +1,7 @@
-"""What calls take of the budgets of a day. All that decides stands in functions of the database.
+"""Spending of calls from daily budgets. Functions of the database make all decisions.
 
-`reserve_spend` holds one lock a project from its look at what is spent and reserved until its own
-reservation is committed: calls of any number of processes cannot overshoot together.
+`reserve_spend` locks the project from reading what is spent and reserved until its own reservation
+is committed. So calls of any number of processes cannot exceed a budget together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from app.storage.repositories.session_statements import as_json
 from app.storage.rows.projects import SpendRow
 from app.storage.scoping import Repository, of_opened
 
-#: So long days stay, and reservations whose calls never ended, which count as spent meanwhile.
+#: How long days are kept, and reservations whose calls never ended; these count as spent meanwhile.
 _KEEP, _KEEP_LAPSED = timedelta(days=100), timedelta(days=1)
 _ENDPOINT = of_opened("the endpoint that is called, and its project")
 
@@ -45,13 +45,13 @@ _SETTLE_LOST = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What is held for one call.
+    """The reservation of one call.
 
     Attributes:
-        id: Names it: reserving or settling it twice is doing it once.
-        project_id: Whose budget.
-        endpoint_id: Who is called.
-        key_id: Who calls; counts where it is a key of the project.
+        id: Id of the reservation; reserving or settling it twice has no further effect.
+        project_id: Project whose budget is used.
+        endpoint_id: Endpoint that is called.
+        key_id: API key of the caller; its budget counts if it is a key of the project.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Reservation:
 
 
 class SpendRepository(Repository):
-    """Questions and changes about what is spent, each one statement."""
+    """Queries and changes of spending; each is a single statement."""
 
     async def reserve(
         self,
@@ -71,16 +71,16 @@ class SpendRepository(Repository):
         lapse: timedelta,
         used: Mapping[str, Taken],
     ) -> Refusal | None:
-        """Settle calls of the same project that ended, and hold what another may take.
+        """Settle ended calls of a project, and reserve the most that a new call may take.
 
         Args:
-            reservation: Of the call to be made.
-            most: What it may take.
-            lapse: After so long it must be over: what is held then counts as spent.
-            used: What calls took, by the ids of their reservations.
+            reservation: Reservation of the new call.
+            most: The most that the call may take.
+            lapse: Time after which the call must be over; its reservation then counts as spent.
+            used: What ended calls took, by the ids of their reservations.
 
         Returns:
-            Why the call may not be made; None: it may.
+            Why the call is refused; None if it may be made.
         """
         found = await self._db.execute(
             _RESERVE,
@@ -103,7 +103,7 @@ class SpendRepository(Repository):
         await self._db.execute(_SETTLE, {"project": project_id, "used": _json(used)})
 
     async def today(self, owner_id: str) -> DaySpend:
-        """What a project, an endpoint or a key has spent and holds for calls under way."""
+        """Today's spending and reservations of a project, an endpoint or a key."""
         day, usd, usd_reserved, tokens, tokens_reserved = (
             await self._db.execute(_TODAY, {"id": owner_id})
         ).one()
@@ -116,11 +116,11 @@ class SpendRepository(Repository):
         )
 
     async def stored_bytes(self, project_id: str, key_id: str | None = None) -> int:
-        """What a project stores, bytes; or of that what one key of it made."""
+        """Bytes stored by a project, or by one of its keys."""
         return await stored_bytes(self._db, project_id, key_id)
 
     async def purge(self) -> None:
-        """Delete what is too old; what is held for calls that never ended is spent for good."""
+        """Delete old days; reservations of calls that never ended become permanently spent."""
         await self._db.execute(delete(SpendRow).where(SpendRow.day < func.now() - _KEEP))
         await self._db.execute(_SETTLE_LOST, {"kept": _KEEP_LAPSED})
 

@@ -1,4 +1,4 @@
-"""Immutable versions of banks: which items they hold, with which parameters."""
+"""Immutable versions of banks: their items and item parameters."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
@@ -49,10 +49,10 @@ _IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
 
 
 class VersionRepository(Repository):
-    """Questions about versions of banks, and new ones, within one transaction."""
+    """Queries of bank versions, and creation of new ones, within one transaction."""
 
     async def next_number(self, bank_id: str) -> int:
-        """Number of the bank's next version; the caller holds the bank's row lock."""
+        """Number of the bank's next version; the caller must have locked the bank's row."""
         query = select(func.max(BankVersionRow.number)).where(BankVersionRow.bank_id == bank_id)
         return (await self._db.scalar(query) or 0) + 1
 
@@ -63,7 +63,7 @@ class VersionRepository(Repository):
         note_change(self._db, version.bank_id)
         self._db.add(BankVersionRow(**values, extras=extras))
         await self._db.flush()
-        # The columns need numbers; a slope of 0 tells nothing, as befits an item in pretest.
+        # The columns need numbers: a slope of 0 means no information, as fits a pretest item.
         unknown = {"a": 0.0, "intercept": 0.0, "c": 0.0, "d": 1.0}
         names = ("position", "item_id", "a", "intercept", "c", "d", "k", "status", "flags")
         await insert_many(
@@ -82,7 +82,7 @@ class VersionRepository(Repository):
         )
 
     async def get(self, version_id: str) -> BankVersion:
-        """A version by its id, also of an archived bank."""
+        """A version by its id, even if its bank is archived."""
         row = await self._db.get(BankVersionRow, version_id)
         if row is None:
             raise NotFoundError("bank version", version_id)
@@ -101,7 +101,7 @@ class VersionRepository(Repository):
         return read_version(await self._one(query, f"version of bank {bank.name!r}:", wanted))
 
     async def previous(self, version: BankVersion) -> BankVersion | None:
-        """The version of the same bank that was the latest when this one was made, if any."""
+        """The latest earlier version of the same bank, if any."""
         row = await self._db.scalar(
             select(BankVersionRow)
             .where(
@@ -141,7 +141,7 @@ class VersionRepository(Repository):
         return {row.bank_id: read_version(row) for row in (await self._db.execute(query)).scalars()}
 
     async def learned(self, version_ids: Collection[str]) -> dict[str, dict[str, JsonValue]]:
-        """Version id to the part of its knowledge that `correction_in` reads, and no more."""
+        """Version id to the part of its knowledge that `correction_in` reads."""
         query = select(BankVersionRow.id, BankVersionRow.knowledge["interval_correction"]).where(
             BankVersionRow.id.in_(version_ids)
         )
@@ -172,11 +172,11 @@ class VersionRepository(Repository):
         )
         seen_tags: dict[tuple[str, ...], tuple[str, ...]] = {}
         parts = []
-        # Part by part, and nothing kept of a row that the garbage collector would walk through
-        # again and again: fifty thousand rows hold up everybody else.
+        # Rows are read in parts and not kept: the garbage collector would walk through fifty
+        # thousand rows again and again, and delay all other tasks.
         async for part in (await self._db.stream(query)).partitions():
             first, keys, groups, tags, *rest = zip(*part, strict=True)
-            # Items share few sets of tags; keep each once.
+            # Items share few different sets of tags, so each set is kept only once.
             told = tuple(seen_tags.setdefault(one, one) for one in map(tuple, tags))
             parts.append((first, keys, groups, told, *rest))
         if not parts:
@@ -231,7 +231,7 @@ class VersionRepository(Repository):
     async def contents(
         self, version_id: str, *, after: int, limit: int
     ) -> list[tuple[VersionItem, Item]]:
-        """Items of a version with their text, those in the positions behind `after`."""
+        """Items of a version with their texts, for positions after `after`."""
         query = (
             select(VersionItemRow, ItemRow)
             .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
@@ -275,8 +275,8 @@ class VersionRepository(Repository):
         return list(await self._db.scalars(query))
 
     async def findings(self, version_id: str) -> "list[Finding]":
-        """What was found about the items of a version, by their keys, in order of position."""
-        from app.engine.lint import Finding  # the engine, which a list of banks does not need
+        """Findings about the items of a version, with item keys, in order of position."""
+        from app.engine.lint import Finding  # imports the engine, which lists of banks do not need
 
         query = (
             select(ItemRow.key, VersionItemRow.flags)
@@ -307,21 +307,21 @@ class VersionRepository(Repository):
         barred: Collection[str],
         need_content: bool,
     ) -> list[int]:
-        """Choose items in pretest for a session, those given to the fewest sessions first.
+        """Choose pretest items for a session, preferring those given to the fewest sessions.
 
-        The choice counts at once, so that sessions made together are given different items.
+        The choice is counted at once, so that sessions made together are given different items.
 
         Args:
-            version_id: The version that the session is on.
-            n_items: How many; fewer where there are fewer.
-            seed: Decides among items that were given to equally many.
-            barred: Ids of items that are not to be asked.
+            version_id: The version of the session.
+            n_items: Number of items to choose, or all where there are fewer.
+            seed: Random seed for the choice among items given to equally many sessions.
+            barred: Ids of items that must not be asked.
             need_content: Only items with text.
 
         Returns:
-            Positions, those of the items most in need of answers first.
+            Positions, starting with the items given to the fewest sessions.
         """
-        # Drawing one after the other keeps the counts even, and two draws out of a deadlock.
+        # Draws run one after the other, which keeps the counts even and prevents deadlocks.
         bank = select(BankVersionRow.bank_id).where(BankVersionRow.id == version_id)
         await self._db.execute(
             select(BankRow.id)

@@ -1,4 +1,4 @@
-"""Webhooks, and what is delivered to them."""
+"""Webhooks and their deliveries."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -12,13 +12,13 @@ from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import DeliveryRow, WebhookRow
 from app.storage.scoping import Repository, of_opened
 
-#: Each has calls of its own in every worker.
+#: Largest number of webhooks of a project, since each makes its own calls in every worker.
 _MOST = 20
-#: Deliveries of one webhook that a worker takes in one go.
+#: Largest number of deliveries of one webhook that a worker claims at once.
 _AT_ONCE = 10
-#: An attempt that has told nothing for so long, several times its time limit, was cut short.
+#: An attempt without a result after this time, several times its time limit, was cut short.
 _LOST_AFTER = timedelta(minutes=2)
-#: For so long it can be seen what was delivered, and sent again.
+#: How long deliveries are kept, to be viewed and sent again.
 _KEPT = timedelta(days=30)
 
 _DUE = text("""
@@ -30,13 +30,13 @@ _DUE = text("""
 
 
 class WebhookRepository(Repository):
-    """Questions and changes about webhooks, within one transaction."""
+    """Queries and changes of webhooks, within one transaction."""
 
     async def add(self, new: Webhook, greeting_id: str) -> None:
-        """Store a webhook, and a first delivery that tells of it.
+        """Store a webhook, and a first delivery that announces it.
 
         Raises:
-            InvalidStateError: The project has as many as it may have.
+            InvalidStateError: The project has the largest number of webhooks already.
         """
         if (await self._db.scalar(select(func.count(WebhookRow.id))) or 0) >= _MOST:
             raise InvalidStateError(f"A project has at most {_MOST} webhooks: delete one first.")
@@ -57,7 +57,7 @@ class WebhookRepository(Repository):
         await self._db.execute(delete(WebhookRow).where(WebhookRow.id == webhook_id))
 
     async def disable(self, webhook_id: str) -> None:
-        """Send nothing more there; what waits is given up."""
+        """Disable a webhook, and give up its waiting deliveries."""
         await self._db.execute(
             update(WebhookRow).where(WebhookRow.id == webhook_id).values(disabled_at=func.now())
         )
@@ -68,7 +68,7 @@ class WebhookRepository(Repository):
         )
 
     async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
-        """One page of what was, or is to be, delivered to a webhook."""
+        """One page of past and future deliveries to a webhook."""
         await self._get(webhook_id)
         return await self._page(
             select(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id),
@@ -79,7 +79,7 @@ class WebhookRepository(Repository):
         )
 
     async def queue_again(self, webhook_id: str, delivery_id: str) -> Delivery:
-        """Have a delivery sent once more, at once, whatever became of it.
+        """Queue a delivery to be sent once more at once, whatever its state.
 
         Raises:
             InvalidStateError: The webhook is disabled.
@@ -101,7 +101,7 @@ class WebhookRepository(Repository):
     async def claim(
         self, room: int, *, besides: Collection[str]
     ) -> list[tuple[Webhook, list[Delivery]]]:
-        """Begin so many attempts of what is due, for this worker; none for these webhooks."""
+        """Begin attempts of due deliveries for this worker, except to the webhooks `besides`."""
         given = {"most": _AT_ONCE, "besides": list(besides), "room": room}
         due = (await self._db.scalars(_DUE, given)).all()
         if not due:
@@ -125,9 +125,9 @@ class WebhookRepository(Repository):
         error: str | None,
         again_in: timedelta | None,
     ) -> None:
-        """Write how an attempt went, unless another was begun since.
+        """Write the result of an attempt, unless another attempt was begun since.
 
-        Without an `error` it arrived. What was given up meanwhile is not tried `again_in` a while.
+        Without an `error`, it succeeded. A delivery given up meanwhile ignores `again_in`.
         """
         is_pending = DeliveryRow.due_at.is_not(None)
         await self._db.execute(
@@ -142,7 +142,7 @@ class WebhookRepository(Repository):
         )
 
     async def purge(self) -> None:
-        """Remove old deliveries that were made or given up."""
+        """Remove old deliveries that succeeded or were given up."""
         is_old = DeliveryRow.created_at < func.now() - _KEPT
         await self._db.execute(delete(DeliveryRow).where(DeliveryRow.due_at.is_(None), is_old))
 

@@ -1,6 +1,6 @@
-"""Tables. One class a table, `*Row`; only `app/storage` sees them.
+"""Tables. Each table has one class `*Row`, used only in `app/storage`.
 
-Whoever imports one knows them all, as relations between them need.
+Importing one module imports all of them, as relations between tables require.
 """
 
 from app.storage.rows import banks, calibrations, endpoints, projects, sessions

@@ -1,4 +1,4 @@
-"""Banks, items and versions, and banks being installed from the catalogue."""
+"""Tables of banks, items, versions, and installations from the catalogue."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, LeasedR
 
 
 class BankRow(OwnedRow):
-    """A named collection of items with the way they are put and marked."""
+    """A named collection of items, and the way they are asked and scored."""
 
     __tablename__ = "banks"
     __table_args__ = (
@@ -30,12 +30,12 @@ class BankRow(OwnedRow):
     licence: Mapped[str | None]
     source: Mapped[str | None]
     visibility: Mapped[str] = mapped_column(server_default="open")
-    #: Whether other projects may look at it and measure on it.
+    #: Whether other projects may read the bank and measure on it.
     shared: Mapped[bool] = mapped_column(server_default=text("false"))
     default_scorer: Mapped[Json]
     prompt: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     unparsed_policy: Mapped[str] = mapped_column(server_default="missing")
-    #: Items in pretest that a session is given if it does not say how many.
+    #: Number of pretest items that a session is given by default.
     pretest_items: Mapped[int] = mapped_column(server_default=text("0"))
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
     revision: Mapped[int] = mapped_column(server_default=text("1"))
@@ -45,7 +45,7 @@ class BankRow(OwnedRow):
 
 
 class ItemRow(Base):
-    """One item of a bank. Frozen once a bank version holds it."""
+    """One item of a bank; it cannot change once a bank version contains it."""
 
     __tablename__ = "items"
     __table_args__ = (UniqueConstraint("bank_id", "key"), Index(None, "bank_id", "content_hash"))
@@ -60,7 +60,7 @@ class ItemRow(Base):
     expected_tokens_in: Mapped[int | None]
     expected_tokens_out: Mapped[int | None]
     content_hash: Mapped[str]
-    #: Sessions that were given the item while it was in pretest: the rarest comes next.
+    #: Number of sessions given the item while in pretest; items with the fewest come next.
     pretest_sessions: Mapped[int] = mapped_column(server_default=text("0"))
     revision: Mapped[int] = mapped_column(server_default=text("1"))
     created_by: Mapped[str | None]
@@ -68,7 +68,7 @@ class ItemRow(Base):
 
 
 class BankVersionRow(Base):
-    """Immutable: the items with parameters, scale, hash and findings."""
+    """An immutable version of a bank: items with parameters, scale, hash and findings."""
 
     __tablename__ = "bank_versions"
     __table_args__ = (UniqueConstraint("bank_id", "number"),)
@@ -85,7 +85,7 @@ class BankVersionRow(Base):
     extras: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     knowledge: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     n_items: Mapped[int]
-    #: As a bank's; null of those that were made before this was noted, too.
+    #: As `created_by` of a bank; also null for versions from before this was stored.
     created_by: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
@@ -107,7 +107,7 @@ class VersionItemRow(Base):
     intercept: Mapped[float]
     c: Mapped[float]
     d: Mapped[float]
-    #: Dispersion; null where the version's scores are right or wrong.
+    #: Dispersion of continuous scores; null for versions whose scores are right or wrong.
     k: Mapped[float | None]
     loadings: Mapped[list[float] | None]
     status: Mapped[str]
@@ -115,7 +115,7 @@ class VersionItemRow(Base):
 
 
 class InstallationRow(LeasedRow):
-    """A bank being installed from the catalogue: where it stands, and who does it."""
+    """Installation of a bank from the catalogue: its progress and its lease."""
 
     __tablename__ = "installations"
     __table_args__ = (
@@ -126,7 +126,7 @@ class InstallationRow(LeasedRow):
         Index("ix_installations_project_id", "project_id", "id"),
     )
 
-    #: Name of the catalogue's entry, and of the bank that becomes of it.
+    #: Name of the catalogue's entry, and of the installed bank.
     entry: Mapped[str]
     progress: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     result: Mapped[Json | None]

@@ -1,4 +1,4 @@
-"""Tables. One class a table, `*Row`; only `app/storage` sees them."""
+"""Base classes of tables. Each table has one class `*Row`, used only in `app/storage`."""
 
 from datetime import datetime
 from typing import Any
@@ -39,27 +39,27 @@ class Base(DeclarativeBase):
 
 
 class OwnedRow(Base):
-    """What belongs to a project; nobody else finds it, see `app.storage.scoping`."""
+    """A resource of a project, hidden from other projects; see `app.storage.scoping`."""
 
     __abstract__ = True
 
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), default=owner)
-    #: The API key that made it, which may be gone by now; null: the command line.
+    #: Id of the API key that made it, which may be deleted by now; null for the command line.
     created_by: Mapped[str | None] = mapped_column(default=maker)
 
 
 class LeasedRow(OwnedRow):
-    """Work that one worker runs at a time: where it stands, and who has it."""
+    """Work that one worker runs at a time: its state and its lease."""
 
     __abstract__ = True
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    #: The request that made it, for the log lines of whoever runs it; null: the command line.
+    #: Id of the request that made it, for log lines of its worker; null for the command line.
     request_id: Mapped[str | None] = mapped_column(default=request_id)
     status: Mapped[str]
-    #: Number of the lease, counted up by each claim.
+    #: Number of the lease, incremented by each claim.
     lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
-    #: How often in a row the lease ran out without a step.
+    #: How often in a row the lease expired without a step.
     lapses: Mapped[int] = mapped_column(server_default=text("0"))
     lease_expires_at: Mapped[datetime | None]
     worker_id: Mapped[str | None]
@@ -69,7 +69,7 @@ class LeasedRow(OwnedRow):
 
 
 class EventRow(Base):
-    """Something that happened, in order; `seq` is the id of the server-sent event."""
+    """An event, numbered in order; `seq` is the id of the server-sent event."""
 
     __abstract__ = True
 

@@ -1,4 +1,4 @@
-"""Response sets and calibrations."""
+"""Tables of response sets and calibrations."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from app.storage.rows.base import EMPTY_OBJECT, Base, EventRow, Json, LeasedRow,
 
 
 class ResponseSetRow(OwnedRow):
-    """Recorded answers of many examinees to many items, with the figures that lists show."""
+    """Recorded answers of examinees to items, with the figures shown in lists."""
 
     __tablename__ = "response_sets"
     __table_args__ = (UniqueConstraint("project_id", "name", name="uq_response_sets_name"),)
@@ -43,9 +43,9 @@ class ResponseItemRow(Base):
 
 
 class AnswerSheetRow(Base):
-    """All answers of one examinee in one trial: a byte an item, and the scores no byte stands for.
+    """All answers of one examinee in one trial: one byte per item, and fractional scores.
 
-    A row for each of the answers would be 19 million rows where this is 3,467.
+    For example, these are 3,467 rows where one row per answer would make 19 million.
     """
 
     __tablename__ = "answer_sheets"
@@ -55,14 +55,14 @@ class AnswerSheetRow(Base):
     )
     examinee: Mapped[str] = mapped_column(primary_key=True)
     trial: Mapped[int] = mapped_column(primary_key=True)
-    #: Order of the examinees: that of their first import.
+    #: Position of the examinee, in order of first import.
     position: Mapped[int]
     codes: Mapped[bytes]
     fractions: Mapped[bytes | None]
 
 
 class CollectedSessionRow(Base):
-    """A session whose answers a response set has taken over: they come in once."""
+    """A session whose answers a response set has collected, so that they are collected once."""
 
     __tablename__ = "collected_sessions"
 
@@ -75,7 +75,7 @@ class CollectedSessionRow(Base):
 
 
 class CalibrationRow(LeasedRow):
-    """Item parameters being estimated from a response set: where it stands, and who runs it."""
+    """Estimation of item parameters from a response set: its progress and its lease."""
 
     __tablename__ = "calibrations"
     __table_args__ = (
@@ -86,22 +86,22 @@ class CalibrationRow(LeasedRow):
         Index("ix_calibrations_project_id", "project_id", "id"),
     )
 
-    #: A set in use stays: without its answers nobody could tell where the parameters come from.
+    #: A response set in use cannot be removed, as its answers explain the parameters.
     response_set_id: Mapped[str] = mapped_column(ForeignKey("response_sets.id"), index=True)
-    #: A part of another calibration: one set of its items, run by whichever worker is free.
+    #: Set for a part of another calibration: a subset of its items, run by any free worker.
     parent_id: Mapped[str | None] = mapped_column(
         ForeignKey("calibrations.id", ondelete="CASCADE"), index=True
     )
-    #: Which part this is, from 0; and how many parts this calibration has, None where none.
+    #: Number of this part, from 0, and number of parts of this calibration; None without parts.
     part: Mapped[int | None]
     n_parts: Mapped[int | None]
-    #: Events so far.
+    #: Number of events so far.
     event_seq: Mapped[int] = mapped_column(server_default=text("0"))
     #: The version that the calibration was published as.
     bank_id: Mapped[str | None] = mapped_column(ForeignKey("banks.id"), index=True)
     bank_version_id: Mapped[str | None] = mapped_column(ForeignKey("bank_versions.id"), index=True)
     settings: Mapped[Json]
-    #: What is made of it as soon as it is completed, None where nobody said; and why it was not.
+    #: How to publish it on completion, None if not requested; and why publication failed.
     publication: Mapped[Json | None]
     publication_failure: Mapped[Json | None]
 
@@ -119,7 +119,7 @@ class CalibrationRow(LeasedRow):
 
 
 class CalibrationEventRow(EventRow):
-    """What happened in a calibration."""
+    """An event of a calibration."""
 
     __tablename__ = "calibration_events"
 

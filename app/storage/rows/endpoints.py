@@ -1,4 +1,4 @@
-"""Endpoints, API keys, webhooks, answers to repeated requests, and how to know the secret key."""
+"""Tables of endpoints, API keys, webhooks, stored answers, and the check of the secret key."""
 
 from datetime import datetime
 
@@ -10,12 +10,12 @@ from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, OwnedRo
 
 
 class ApiKeyRow(Base):
-    """A bearer key of our own API; only the hash of the secret is kept."""
+    """A bearer key of Sextant's API; only the hash of its secret is stored."""
 
     __tablename__ = "api_keys"
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    #: Null: the key is of no project and may name any.
+    #: Null for a key that belongs to no project and may name any.
     project_id: Mapped[str | None] = mapped_column(
         ForeignKey("projects.id", ondelete="CASCADE"), index=True
     )
@@ -32,7 +32,7 @@ class ApiKeyRow(Base):
 
 
 class LoginRow(Base):
-    """A browser in which somebody gave an API key; only the hash of its cookie is kept."""
+    """A browser login with an API key; only the hash of its cookie is stored."""
 
     __tablename__ = "logins"
 
@@ -77,13 +77,13 @@ class EndpointRow(OwnedRow):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
     archived_at: Mapped[datetime | None]
-    #: Rate limits shared by all workers: the moment the next call may start (requests, tokens).
+    #: Earliest start of the next call by the rate limits (requests, tokens) that workers share.
     next_request_at: Mapped[datetime | None]
     next_token_at: Mapped[datetime | None]
 
 
 class WebhookRow(OwnedRow):
-    """Where a project wants to be told what has ended. The secret is stored encrypted.
+    """An address that a project has notified when work ends. The secret is stored encrypted.
 
     Triggers queue deliveries: see the migration `webhooks`.
     """
@@ -95,14 +95,14 @@ class WebhookRow(OwnedRow):
     url: Mapped[str]
     events: Mapped[list[str]]
     secret_cipher: Mapped[bytes]
-    #: Whether the server that made it may call loopback and private addresses.
+    #: Whether loopback and private addresses were allowed on the server that made it.
     calls_private: Mapped[bool]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     disabled_at: Mapped[datetime | None]
 
 
 class DeliveryRow(Base):
-    """One event for one webhook; its id is the same in all attempts."""
+    """Delivery of one event to one webhook; its id is the same in all attempts."""
 
     __tablename__ = "webhook_deliveries"
     __table_args__ = (
@@ -119,10 +119,10 @@ class DeliveryRow(Base):
     webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"))
     type: Mapped[str]
     data: Mapped[Json]
-    #: Begun so far. Each moves `due_at` before it calls: nobody else makes it at the same time,
-    #: and one whose worker was killed is followed by the next.
+    #: Number of attempts begun. Each attempt moves `due_at` before its call, so that no other
+    #: worker makes it at the same time, and the next attempt follows if its worker is killed.
     attempts: Mapped[int] = mapped_column(server_default=text("0"))
-    #: When the next attempt may begin; null: delivered or given up.
+    #: Earliest time of the next attempt; null if delivered or given up.
     due_at: Mapped[datetime | None] = mapped_column(server_default=func.now())
     delivered_at: Mapped[datetime | None]
     status_code: Mapped[int | None]
@@ -131,14 +131,14 @@ class DeliveryRow(Base):
 
 
 class IdempotencyRow(Base):
-    """The first answer to a creating call, kept so that a repeat gets the same one."""
+    """The first answer to a creating call, stored so that a repeat gets the same answer."""
 
     __tablename__ = "idempotency_keys"
 
     principal: Mapped[str] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     request_hash: Mapped[str]
-    #: Id that the audit trail's row of the first call has, if it changed anything.
+    #: Id of the first call's row in the audit trail, which exists if the call changed anything.
     audit_id: Mapped[str | None]
     response_status: Mapped[int | None]
     response_headers: Mapped[dict[str, str] | None]
@@ -147,17 +147,17 @@ class IdempotencyRow(Base):
 
 
 class KeptAnswerRow(Base):
-    """An answer of an endpoint, by a hash of the call: address, credentials, body, repeat."""
+    """A cached answer of an endpoint, by a hash of the call: address, credentials, body, repeat."""
 
     __tablename__ = "kept_answers"
 
     key: Mapped[str] = mapped_column(primary_key=True)
-    #: Whose call it was: its texts stay as long as theirs.
+    #: Project of the call; the answer is kept as long as other texts of the project.
     project_id: Mapped[str] = mapped_column(
         ForeignKey("projects.id", ondelete="CASCADE"), index=True, default=owner
     )
     answer: Mapped[Json]
-    #: The session that asked, with which it goes; null in rows older than this column.
+    #: Session of the call, with which the answer is removed; null in rows older than this column.
     session_id: Mapped[str | None] = mapped_column(
         ForeignKey("sessions.id", ondelete="CASCADE"), index=True
     )
@@ -165,7 +165,7 @@ class KeptAnswerRow(Base):
 
 
 class SecretCanaryRow(Base):
-    """A known text, encrypted at first start: tells whether the present key is the right one."""
+    """A known encrypted text, written at first start, which verifies the present secret key."""
 
     __tablename__ = "secret_canary"
 

@@ -1,4 +1,4 @@
-"""Projects, what they spend a day, and the trail of what is done in them."""
+"""Tables of projects, their daily spending, and the audit trail."""
 
 from datetime import date, datetime
 
@@ -9,27 +9,27 @@ from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
 
 
 class ProjectRow(Base):
-    """Whose something is. One is always there, see `app.acting`."""
+    """A project, to which resources belong; one project always exists, see `app.acting`."""
 
     __tablename__ = "projects"
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     description: Mapped[str] = mapped_column(server_default="")
-    #: What its keys may use, and how long what they made stays.
+    #: Limits of the project, and retention times of its data.
     limits: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     retention: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     revision: Mapped[int] = mapped_column(server_default=text("1"))
-    #: As of what belongs to it; null of those that were made before this was noted, too.
+    #: As `created_by` of its resources; also null for projects from before this was stored.
     created_by: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class AuditRow(Base):
-    """Who changed what, when, and from where. Rows are added, and go when their time is up alone.
+    """Who changed what, when, and from where. Rows are only added, and removed after retention.
 
-    A trigger refuses all else. No foreign keys: what a row tells of may be gone.
+    A trigger refuses other changes. There are no foreign keys, as changed resources may be removed.
     """
 
     __tablename__ = "audit"
@@ -46,18 +46,18 @@ class AuditRow(Base):
     key_id: Mapped[str | None]
     action: Mapped[str]
     path: Mapped[str]
-    #: Ids of what was made, changed or deleted, as far as they are rows of their own.
+    #: Ids of resources that were made, changed or deleted, if they have rows of their own.
     resources: Mapped[list[str]] = mapped_column(server_default=EMPTY_TEXTS)
     request_id: Mapped[str | None]
     address: Mapped[str]
 
 
 class SpendRow(Base):
-    """What calls of one day (UTC) took, of a project, an endpoint or a key."""
+    """Spending of a project, an endpoint or a key on one day (UTC)."""
 
     __tablename__ = "spend"
 
-    #: Of a project, an endpoint or a key. No foreign key: what is spent stays spent.
+    #: Id of a project, an endpoint or a key; no foreign key, as spending outlasts its owner.
     owner_id: Mapped[str] = mapped_column(primary_key=True)
     day: Mapped[date] = mapped_column(primary_key=True)
     usd: Mapped[float]
@@ -65,14 +65,14 @@ class SpendRow(Base):
 
 
 class ReservationRow(Base):
-    """What a call under way may take at most; it lapses once the call must be over."""
+    """The most that a running call may take; lapses when the call must be over."""
 
     __tablename__ = "reservations"
 
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(index=True)
     endpoint_id: Mapped[str] = mapped_column(index=True)
-    #: The key that began it, where it is one of the project.
+    #: API key that made the call, if it is a key of the project.
     key_id: Mapped[str | None] = mapped_column(index=True)
     day: Mapped[date]
     usd: Mapped[float]

@@ -10,7 +10,7 @@ from app.storage.rows.base import EMPTY_OBJECT, Base, EventRow, Json, LeasedRow,
 
 
 class SessionRow(LeasedRow):
-    """One adaptive test (`CatSession`): its design, where it stands, and who runs it."""
+    """One adaptive test (`CatSession`): its design, its progress, and its lease."""
 
     __tablename__ = "sessions"
     __table_args__ = (
@@ -49,7 +49,7 @@ class SessionRow(LeasedRow):
     seed: Mapped[int] = mapped_column(BigInteger)
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("sessions.id"), index=True)
     relation: Mapped[str | None]
-    #: A member of a ranking is asked by the ranking's worker, under its lease, or by its client.
+    #: Set for members of a ranking, which are asked by the ranking's worker, or by its client.
     ranking_id: Mapped[str | None] = mapped_column(ForeignKey("rankings.id"), index=True)
     ranking_member: Mapped[int | None]
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
@@ -58,22 +58,22 @@ class SessionRow(LeasedRow):
     waiting_until: Mapped[datetime | None]
     waiting_reason: Mapped[str | None]
 
-    #: The running figures that `GET` shows: estimate, score, usage, outcomes, person fit.
+    #: Present figures, as `GET` shows them: estimate, score, usage, outcomes, person fit.
     summary: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     stop_reason: Mapped[str | None]
     stop_detail: Mapped[str | None]
     precision_reached: Mapped[bool | None]
     failure: Mapped[Json | None]
-    #: Number of answers closed so far, and of events written: the next ones count from here.
+    #: Number of answers closed so far, and of events written; numbering continues from here.
     arrivals: Mapped[int] = mapped_column(server_default=text("0"))
     event_seq: Mapped[int] = mapped_column(server_default=text("0"))
-    #: Seconds the session has been worked on, over all leases; the budget in seconds counts these.
+    #: Working time of the session over all leases, seconds; the budget in seconds limits it.
     active_s: Mapped[float] = mapped_column(server_default=text("0"))
     revision: Mapped[int] = mapped_column(server_default=text("1"))
 
 
 class RankingRow(LeasedRow):
-    """Several endpoints on one bank version, ranked; each is a session with this `ranking_id`."""
+    """Ranking of several endpoints on one bank version; each has a session with `ranking_id`."""
 
     __tablename__ = "rankings"
     __table_args__ = (
@@ -90,7 +90,7 @@ class RankingRow(LeasedRow):
     seed: Mapped[int] = mapped_column(BigInteger)
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
 
-    #: The figures that `GET` shows: order, pairs, ties, progress, usage.
+    #: Present figures, as `GET` shows them: order, pairs, ties, progress, usage.
     summary: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     stop_reason: Mapped[str | None]
     stop_detail: Mapped[str | None]
@@ -99,7 +99,7 @@ class RankingRow(LeasedRow):
 
 
 class RankingEventRow(EventRow):
-    """What happened in a ranking."""
+    """An event of a ranking."""
 
     __tablename__ = "ranking_events"
 
@@ -109,7 +109,7 @@ class RankingEventRow(EventRow):
 
 
 class AdministrationRow(Base):
-    """One item put to the examinee in one session: asked, then closed with an outcome."""
+    """One item asked in one session, and later closed with an outcome."""
 
     __tablename__ = "administrations"
     __table_args__ = (
@@ -125,9 +125,9 @@ class AdministrationRow(Base):
     step_token: Mapped[str | None]
     asked_at: Mapped[datetime] = mapped_column(server_default=func.now())
     information: Mapped[float | None]
-    #: With which its step drew it, given all asked before; 1 where nothing was left to chance.
+    #: Sampling probability of the item in its step, given the items before; 1 if not sampled.
     probability: Mapped[float | None]
-    #: Order in which answers were closed, from 1; null while the answer is awaited.
+    #: Number of the answer in order of closing, from 1; null while the answer is awaited.
     arrival: Mapped[int | None]
     outcome: Mapped[str | None]
     score: Mapped[float | None]
@@ -146,17 +146,17 @@ class AdministrationRow(Base):
     attempts: Mapped[int | None]
     theta: Mapped[float | None]
     se: Mapped[float | None]
-    #: Of name and parameters of the scorer that marked.
+    #: Hash of name and parameters of the scorer.
     scorer_hash: Mapped[str | None]
-    #: Of scorers that call out: judgements, the judge's version, what it cost.
+    #: For scorers that call endpoints: judgements, version of the judge, cost.
     marking: Mapped[Json | None]
-    #: How the answer was obtained, where not written and read once.
+    #: How the answer was obtained, unless it was generated and read once.
     method: Mapped[Json | None]
     answered_at: Mapped[datetime | None]
 
 
 class SessionEventRow(EventRow):
-    """What happened in a session."""
+    """An event of a session."""
 
     __tablename__ = "session_events"
 
@@ -166,7 +166,7 @@ class SessionEventRow(EventRow):
 
 
 class GateRow(OwnedRow):
-    """A session held against a threshold; the outcome follows from the session."""
+    """Comparison of a session with a threshold; the outcome is computed from the session."""
 
     __tablename__ = "gates"
 
@@ -179,14 +179,14 @@ class GateRow(OwnedRow):
     threshold: Mapped[float]
     direction: Mapped[str]
     confidence: Mapped[float]
-    #: What it is held against, as it was when the gate was made.
+    #: The baseline of the comparison, as it was when the gate was made.
     baseline: Mapped[Json | None]
     baseline_name: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class BaselineRow(OwnedRow):
-    """What later sessions are held against, by name."""
+    """Named baseline with which later sessions are compared."""
 
     __tablename__ = "baselines"
 
