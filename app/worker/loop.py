@@ -19,7 +19,7 @@ from app.acting import EVERYBODY, acting_for, doing
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import Transport
 from app.services.calibrations.runner import CalibrationRunner
-from app.services.catalog.service import InstallationRunner
+from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services
 from app.services.leased import LeasedRunner, Leasing
 from app.services.rankings.runner import RankingRunner

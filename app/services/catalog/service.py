@@ -6,36 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-from typing_extensions import override
-
 from app.adapters.guard import AddressGuard
 from app.errors import (
     AlreadyExistsError,
-    DatabaseUnavailableError,
-    InvalidInputError,
     NotFoundError,
-    SextantError,
     UnknownNameError,
 )
 from app.exchange.catalog.entry import Listed, pick, read_catalogue
-from app.items import JsonValue
-from app.records.banks import OPEN, BankVersion, InstallationRecord
+from app.records.banks import BankVersion, InstallationRecord
 from app.services.banks.service import BankService
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.files import INSTALLED, Prepared, Report
 from app.services.catalog.installing import prepare, write
-from app.services.leased import LeasedRunner, Queue, failure_of
-from app.services.outages import retry_outages
+from app.services.leased import Queue
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.repositories.installations import InstallationRepository
 from app.storage.unit_of_work import UnitOfWork
-
-logger = structlog.get_logger(__name__)
-
-#: Seconds between two reports of progress.
-_REPORT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,83 +139,3 @@ async def _bank_of(uow: UnitOfWork, name: str) -> str | None:
         return (await uow.banks.find(name)).id
     except NotFoundError:
         return None
-
-
-@dataclass(eq=False, kw_only=True)
-class InstallationRunner(LeasedRunner[InstallationRecord]):
-    """Drives claimed installations of one worker process.
-
-    Only progress is stored before the end. Downloaded files stay in the hub's cache, so a worker
-    that takes over from a lost one does not download them again.
-    """
-
-    kind = "installation"
-
-    catalog: CatalogService
-
-    @override
-    def _leases(self, uow: UnitOfWork) -> InstallationRepository:
-        return uow.installations
-
-    @override
-    async def _run(self, record: InstallationRecord) -> None:
-        prepared = await self._prepared(record)
-        await retry_outages(lambda: self._written(record, prepared))
-        logger.info("installation_completed", entry=record.entry)
-
-    @override
-    async def _abandon(
-        self, uow: UnitOfWork, record: InstallationRecord, error: SextantError
-    ) -> None:
-        await uow.installations.fail(record.id, record.lease_epoch, failure_of(error))
-
-    async def _prepared(self, record: InstallationRecord) -> Prepared:
-        latest: dict[str, JsonValue] = {}
-        teller = asyncio.create_task(self._tell(record, latest))
-        try:
-            return await self.catalog.prepared(record.entry, latest.update)
-        finally:
-            teller.cancel()
-            await asyncio.gather(teller, return_exceptions=True)
-
-    async def _tell(self, record: InstallationRecord, latest: Mapping[str, JsonValue]) -> None:
-        told: dict[str, JsonValue] = {}
-        while True:
-            if latest != told:
-                told = dict(latest)
-                try:
-                    async with self.leasing.database.unit_of_work() as uow:
-                        await uow.installations.report(record.id, record.lease_epoch, told)
-                except DatabaseUnavailableError:
-                    logger.warning("progress_not_stored")
-            await asyncio.sleep(_REPORT_S)
-
-    async def _written(self, record: InstallationRecord, prepared: Prepared) -> None:
-        """Write the bank and the end of the installation in one transaction."""
-        for last_try in (False, True):
-            try:
-                async with self.leasing.database.unit_of_work() as uow:
-                    _, result = await write(uow, prepared)
-                    await uow.installations.complete(record.id, record.lease_epoch, result)
-            except AlreadyExistsError:  # somebody made a bank of that name meanwhile
-                if last_try:
-                    raise
-            else:
-                return
-
-    async def _quotes(self, entry: str) -> bool:
-        """Whether error messages about an entry's files could reveal a withheld bank."""
-        try:
-            return (await self.catalog.listed(entry)).entry.visibility != OPEN
-        except SextantError:  # the entry was removed or became invalid
-            return False
-
-    @override
-    async def fail(self, record: InstallationRecord, error: Exception) -> bool:
-        if isinstance(error, InvalidInputError) and await self._quotes(record.entry):
-            error.detail = (
-                f"The files of {record.entry!r} cannot be used. Its bank is withheld, and the "
-                "reason may quote them: `sextant banks install` on the server tells it."
-            )
-            error.problems = ()
-        return await super().fail(record, error)
