@@ -1,8 +1,8 @@
-"""Entries of the catalogue: a TOML file says where a bank's questions and parameters lie.
+"""Entries of the catalogue: TOML files that say where a bank's questions and parameters are.
 
-One file an entry. A group of files (`questions`, `parameters`, `few_shot`, `answers`) lists the
-places where the same content can be had; the first that can be reached is taken. An entry of agents
-has one group, `responses`: what each of them solved, which is calibrated here.
+Each entry is one file. A group of files (`questions`, `parameters`, `few_shot`, `answers`) lists
+places of the same content, of which the first that can be reached is used. An entry of agents has
+one group, `responses`: the tasks that each agent solved, which are calibrated here.
 """
 
 import json
@@ -30,9 +30,9 @@ from app.exchange.catalog.rows import Template
 from app.validation import problems_of
 
 _BUILT_IN = Path(__file__).parent / "entries"
-#: Bytes of one entry; the largest of ours has three thousand.
+#: Most bytes of an entry; our largest entry has three thousand.
 _MAX_BYTES = 256 * 1024
-#: What a URL without TLS may name: whoever tests against a server on this machine.
+#: Hosts that a URL without TLS may name, for tests against a server on this machine.
 _LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]+$")]
@@ -54,7 +54,7 @@ def _inside(path: str) -> str:
     return path
 
 
-#: Of a repository of the hub, or a path in one.
+#: Name of a repository of the hub, or a path inside a repository.
 RelativePath = Annotated[str, AfterValidator(_inside)]
 
 
@@ -98,20 +98,20 @@ class Source(_Part):
             parts = urlsplit(self.url)
             if parts.scheme != "https" and parts.hostname not in _LOCAL_HOSTS:
                 raise ValueError(f"expected an https URL, got {self.url!r}")
-            if "@" in parts.netloc:  # it would be shown with the bank
+            if "@" in parts.netloc:  # the password would be shown with the bank
                 raise ValueError("expected a URL without a user and password")
         return self
 
     @property
     def address(self) -> str | None:
-        """The URL of what is fetched as it is."""
+        """The URL of a file that is fetched directly, without the hub's library."""
         if self.github is None:
             return self.url
         return f"https://raw.githubusercontent.com/{self.github}/{self.revision}/{self.path}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Under which it may lie in a folder, the most exact first."""
+        """Names that the file may have in a folder, the most exact first."""
         if self.url is not None:
             return (PurePosixPath(unquote(urlsplit(self.url).path)).name,)
         parts = PurePosixPath(self.path or self.file or "").parts
@@ -119,7 +119,7 @@ class Source(_Part):
 
     @property
     def origin(self) -> str:
-        """Where a person gets it."""
+        """Place of the file, for people."""
         if self.dataset is not None:
             return f"{self.path} of dataset {self.dataset} at {self.revision}"
         if self.github is not None:
@@ -130,7 +130,7 @@ class Source(_Part):
 class Files(_Part):
     """The same content in one or several places."""
 
-    #: Whether hashes alone tell that what lies under a URL is the file that is meant.
+    #: Whether a file at a URL needs a hash that identifies its content.
     by_hash: ClassVar[bool] = True
 
     files: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
@@ -354,12 +354,12 @@ class Entry(_Named):
 
     @property
     def size(self) -> Size:
-        """How much it brings."""
+        """Numbers of rows, items and agents."""
         return Size(self.questions.rows, self.parameters.items, self.questions.split)
 
     @property
     def form_hash(self) -> str:
-        """SHA-256 of what makes other items, or asks them otherwise; not of where files lie."""
+        """SHA-256 of all that decides the items and how they are asked, not of files' places."""
         form = {
             "split": (self.questions.split, self.questions.rows),
             "join": self.join.model_dump(mode="json", exclude={"evidence"}, exclude_defaults=True),
@@ -393,7 +393,7 @@ def read_entry(content: bytes, name: str) -> Entry | AgentsEntry:
     """Read an entry, TOML.
 
     Raises:
-        InvalidInputError: No TOML, or an entry with faults, each with its place.
+        InvalidInputError: Not TOML, or an entry with faults, which are listed with their places.
     """
     if len(content) > _MAX_BYTES:
         raise InvalidInputError(f"{name}: expected at most {_MAX_BYTES} bytes, got {len(content)}.")
@@ -414,15 +414,15 @@ def read_entry(content: bytes, name: str) -> Entry | AgentsEntry:
 
 
 def entry_of(fields: Any) -> Entry:
-    """An entry that `Entry.model_dump(mode="json")` gave."""
+    """Read an entry that `Entry.model_dump(mode="json")` wrote."""
     return Entry.model_validate(fields, strict=False)
 
 
 def read_catalogue(own: Path | None = None) -> dict[str, Listed]:
-    """All entries by name; one of an operator's own folder stands before ours of the same name.
+    """All entries by name; an entry in the operator's own folder replaces ours of the same name.
 
     Raises:
-        InvalidInputError: The folder is none, or has a file that is no entry.
+        InvalidInputError: The folder does not exist, or holds a file that is not an entry.
     """
     found: dict[str, Listed] = {}
     for folder in (_BUILT_IN, own):
@@ -445,10 +445,10 @@ def read_catalogue(own: Path | None = None) -> dict[str, Listed]:
 
 
 def pick(catalogue: dict[str, Listed], name: str) -> Listed:
-    """The entry of a name.
+    """The entry of this name.
 
     Raises:
-        UnknownNameError: There is none.
+        UnknownNameError: There is no such entry.
     """
     if name not in catalogue:
         raise UnknownNameError("entry of the catalogue", name, catalogue)
@@ -456,5 +456,5 @@ def pick(catalogue: dict[str, Listed], name: str) -> Listed:
 
 
 def wanted_files(files: Sequence[Source]) -> str:
-    """What a person is to bring: `NAME (from PLACE), or NAME (from PLACE)`."""
+    """Text that names files for people: `NAME (from PLACE), or NAME (from PLACE)`."""
     return ", or ".join(f"{source.names[-1]} (from {source.origin})" for source in files)
