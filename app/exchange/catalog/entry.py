@@ -325,12 +325,12 @@ class AgentsEntry(_Named):
 
     @property
     def size(self) -> Size:
-        """How much it brings."""
+        """Numbers of tasks and agents."""
         tasks = self.responses.tasks
         return Size(tasks, tasks, agents=self.responses.agents)
 
     def groups(self) -> Iterator[tuple[str, Files, bool]]:
-        """Name, files and whether they are needed, of its one group."""
+        """Name of the only group, its files, and whether they are needed."""
         yield "responses", self.responses, True
 
 
@@ -370,7 +370,7 @@ class Entry(_Named):
         return sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()
 
     def groups(self) -> Iterator[tuple[str, Files, bool]]:
-        """Name, files and whether they are needed, of each group that has any."""
+        """Name of each group that has files, its files, and whether they are needed."""
         yield "questions", self.questions, True
         yield "parameters", self.parameters, True
         if self.few_shot is not None and self.few_shot.files:
