@@ -68,12 +68,12 @@ class Source(_Part):
     """One place of a file: a URL, a file of a repository, or a file beside the entry.
 
     Attributes:
-        url: `https`, or `http` to this machine.
+        url: URL, `https`, or `http` to this machine.
         dataset: Repository of the hub, `owner/name`, with `revision` (a commit) and `path` in it.
-        github: Repository of GitHub, with the same.
+        github: Repository of GitHub, with `revision` and `path` as well.
         file: Path relative to the folder of the entry.
-        git_blob: SHA-1 that git gives the content.
-        sha256: Of the content.
+        git_blob: Git's id of the content (SHA-1).
+        sha256: SHA-256 of the content.
     """
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=2000)] | None = None
@@ -160,9 +160,9 @@ class Parameters(Files):
 
 
 class Responses(Files):
-    """What each of many agents solved: on so many tasks, and of so many agents at the least.
+    """The tasks that each agent solved: number of tasks, and least number of agents.
 
-    No hash need be known: the revision names the content, and each answer of the file is looked at.
+    No hash is needed: the revision identifies the content, and every answer of the file is checked.
     """
 
     by_hash = False
@@ -172,13 +172,13 @@ class Responses(Files):
 
 
 class Join(_Part):
-    """Which row of the split a parameter belongs to.
+    """How parameters are assigned to rows of the split.
 
     Attributes:
-        name: What parameters are called; `{place}` stands for a number.
-        first: Of the numbers.
-        order: Place to row: `rows` as they stand, or `shuffled` as Python's
-            `random.Random(seed).shuffle` orders the list of all rows.
+        name: Form of the parameters' names; `{place}` stands for a number.
+        first: The first number.
+        order: Order in which rows are numbered: `rows` as in the split, or `shuffled` by Python's
+            `random.Random(seed).shuffle` of the list of all rows.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[^{}]*\{place\}[^{}]*$")] = "{place}"
@@ -204,7 +204,7 @@ class Layout(_Part):
 
 
 class Scorer(_Part):
-    """Who marks the items."""
+    """The scorer of the items."""
 
     name: Text
     params: dict[str, Any] = Field(default_factory=dict)
@@ -215,17 +215,17 @@ def _scorer(value: object) -> object:
 
 
 class ItemForm(_Part):
-    """From a row to an item; texts are templates over its fields.
+    """How a row becomes an item; texts are templates over the row's fields.
 
     Attributes:
-        prompt: What is asked.
+        prompt: Text of the question.
         target: The right answer of an item without options.
         choices: Templates of the options, or the name of a field that lists them.
-        clean: Filter that each listed option goes through.
-        answer: Field that names the right option: by its label, or by its number from `first`.
+        clean: Filter that is applied to each listed option.
+        answer: Field that names the right option by its label, or by its number from `first`.
         labels: Field that lists the options' labels.
-        example: How a few-shot example is answered; by default the right option or target.
-        blank: What an option is put in place of, where the likelihood of the rest is compared.
+        example: Answer of a few-shot example; by default the right option or target.
+        blank: Mark that each option replaces, to compare the likelihoods of the text behind it.
         layout: How the turns become one text for endpoints without chat.
     """
 
@@ -260,8 +260,8 @@ class FewShot(Files):
     """Worked examples before each question: how many, and the file they are taken from first.
 
     Attributes:
-        number: Of the examples.
-        rows: Of the training file, where that is known.
+        number: Number of examples.
+        rows: Number of rows of the training file, if it is known.
     """
 
     files: Annotated[tuple[Source, ...], Field(strict=False)] = ()
@@ -270,12 +270,12 @@ class FewShot(Files):
 
 
 class Asked(_Part):
-    """How the answers were got that the parameters were estimated from.
+    """How the answers were obtained from which the parameters were estimated.
 
     Attributes:
-        mode: `generate`: a text that is marked; `loglikelihood`: the likeliest option.
-        normalise: Whether the log-likelihood of an option was divided by its length.
-        unparsed: What an answer that nobody could read counted as.
+        mode: `generate`, a written answer that is scored, or `loglikelihood`, the likeliest option.
+        normalise: Whether an option's log-likelihood was divided by its length.
+        unparsed: How an unparsed answer was counted.
     """
 
     mode: Literal["generate", "loglikelihood"]
@@ -287,13 +287,13 @@ class Asked(_Part):
 
 
 class Size(NamedTuple):
-    """How much an entry brings.
+    """Size of an entry's bank.
 
     Attributes:
-        rows: Of the split that its questions are from; tasks of agents.
-        items: With published parameters, or tasks that are calibrated here.
-        split: None of a benchmark of agents.
-        agents: At least so many are calibrated here; None where parameters were published.
+        rows: Number of rows of the questions' split; number of tasks for agents.
+        items: Number of items with published parameters, or of tasks that are calibrated here.
+        split: Name of the split; None for a benchmark of agents.
+        agents: Least number of agents that are calibrated here; None with published parameters.
     """
 
     rows: int
@@ -303,7 +303,7 @@ class Size(NamedTuple):
 
 
 class _Named(_Part):
-    """What all entries say."""
+    """Fields of all entries."""
 
     name: Name
     title: Text
@@ -314,10 +314,10 @@ class _Named(_Part):
 
 
 class AgentsEntry(_Named):
-    """A benchmark of agents: tasks by their ids, calibrated here on what agents solved.
+    """A benchmark of agents: ids of tasks, calibrated here from the tasks that agents solved.
 
     Attributes:
-        homepage: Where the tasks lie: the bank has no text of them.
+        homepage: Page where the tasks are published, as the bank does not have their text.
     """
 
     visibility: Literal["open"] = "open"
