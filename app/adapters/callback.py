@@ -52,7 +52,7 @@ class CallbackEndpoint:
         )
 
     async def probe(self) -> ProbeReport:
-        """Report without a call; whether the endpoint is up shows with the first answer."""
+        """Report that it can score, without a call; its first reply shows whether it is up."""
         return ProbeReport(
             capabilities={"chat": False},
             latency_ms=None,
