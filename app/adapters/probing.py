@@ -20,7 +20,7 @@ PROBE_REQUEST: Final = CompletionRequest(
 )
 #: Most calls of one probe.
 PROBE_CALLS: Final = 5
-#: All calls of a probe as one request, as their usage is not reported.
+#: All calls of a probe as one request, to bound its cost, as its usage is not reported.
 PROBE_AS_A_WHOLE: Final = CompletionRequest(
     messages=PROBE_MESSAGES * PROBE_CALLS, params=GenerationParams(max_tokens=24 * PROBE_CALLS)
 )

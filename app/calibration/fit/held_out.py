@@ -46,7 +46,7 @@ LENGTHS = (8, 16, 32, 64)
 FOLDS, MOST_EXAMINEES = 5, 300
 #: The same limit with several abilities, whose tests take about three times as long.
 MOST_OF_SEVERAL = 150
-#: Most strongest or weakest examinees that are tested, most others for their bank, most thetas.
+#: Limits of hold-outs unlike the rest: tested examinees, calibrated ones, thetas of the latter.
 _MOST_SHIFTED, _MOST_KNOWN, _MOST_LOCATED = 20, 1000, 200
 
 

@@ -7,7 +7,7 @@ are free. So mean and sd of the prior maximise the probability of the answers, w
 guessing integrated out (empirical Bayes). Maximising the joint density would give an sd of 0.
 
 Source: Mislevy (1986), Psychometrika 51, on estimating the prior's parameters. Slope and intercept
-are not integrated out as there, but set to their best values (profile likelihood).
+are not integrated out as in that paper, but set to their best values (profile likelihood).
 """
 
 from dataclasses import replace

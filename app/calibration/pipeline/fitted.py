@@ -38,7 +38,7 @@ class Fitted(NamedTuple):
     """Of the examinees, where a report card was asked for."""
 
     def warned(self, warnings: Sequence[str]) -> "Fitted":
-        """Add warnings before those that the result has."""
+        """Add warnings before the result's own warnings."""
         if not warnings:
             return self
         told = [*warnings, *self.figures["warnings"]]

@@ -192,7 +192,7 @@ def choose(
         usual: Names to prefer if the user chose none of several; None makes that an error.
 
     Raises:
-        FileFormatError: Several names of which none is wanted, or no wanted name is offered.
+        FileFormatError: Several names and no wish, or no wanted name is offered; lists the names.
     """
     names = list(dict.fromkeys(offered))
     for name in wanted:
