@@ -1,4 +1,4 @@
-"""The examinee's contract: a prompt in, a completion out, or a classified `ExamineeError`."""
+"""The interface of examinees: a prompt in, a completion or a classified `ExamineeError` out."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from app.items import FinishReason, JsonValue, Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationHints:
-    """What a simulated examinee needs to answer; adapters to real models never read it.
+    """Information for simulated examinees; adapters to real models never read it.
 
     Attributes:
-        right: An answer that the item's scorer marks as right.
-        wrong: An answer that it marks as wrong.
-        probability_right: Chance of the right answer at a given theta: the item's curve.
-        key: Names the item, so that the draw is a pure function of (seed, item).
+        right: An answer that the item's scorer scores as right.
+        wrong: An answer that the item's scorer scores as wrong.
+        probability_right: Probability of a right answer at a given theta, by the item's curve.
+        key: Key of the item, so that the random answer is a pure function of (seed, item).
     """
 
     right: str
@@ -28,16 +28,16 @@ class SimulationHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """One item, as it is put to the examinee.
+    """One item, as it is sent to the examinee.
 
     Attributes:
-        messages: The prompt.
-        layout: How they become one text, where the endpoint has no chat.
-        params: Sampling settings; `None` takes those of the endpoint's configuration.
-        hints: For simulated examinees.
-        repeat: Number of the repeat, from 0, where one item is asked several times.
-        schema: JSON schema that the answer is to follow; a wish, which endpoints that know
-            structured output fulfil.
+        messages: Chat turns of the prompt.
+        layout: How the turns become one text, if the endpoint has no chat.
+        params: Sampling settings; `None` uses those of the endpoint's configuration.
+        hints: Information for simulated examinees.
+        repeat: Number of the repeat, from 0, if an item is asked several times.
+        schema: JSON schema that the answer should follow; only endpoints with structured output
+            enforce it.
     """
 
     messages: tuple[Message, ...]
@@ -50,15 +50,15 @@ class CompletionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What a call took, whatever it was about.
+    """Usage of a call of any kind.
 
     Attributes:
-        tokens_in: Prompt tokens as reported by the endpoint; `None` when it does not say.
-        tokens_out: Completion tokens as reported, reasoning included.
-        latency_s: Seconds from request to complete reply, of the attempt that succeeded.
-        model: The model name that the endpoint echoed.
-        cached: The answer was kept, and no call was made.
-        origin: The endpoint's revision, and which counts it did not tell; said by who calls it.
+        tokens_in: Prompt tokens as reported by the endpoint; `None` if it does not report them.
+        tokens_out: Completion tokens as reported, including reasoning.
+        latency_s: Seconds from the request to the complete reply, in the successful attempt.
+        model: The model name that the endpoint returned.
+        cached: The answer came from the cache, without a call.
+        origin: The endpoint's revision, and the counts that it did not report; set by the caller.
     """
 
     tokens_in: int | None = None
@@ -71,13 +71,13 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion(Answered):
-    """What the endpoint wrote, reasoning split off, and what it took.
+    """The text that the endpoint wrote, split into answer and reasoning, with its usage.
 
     Attributes:
         text: Visible answer.
-        raw: The whole text as it came.
-        reasoning: The reasoning part; `None` when there was none.
-        finish: Why it stopped; an unfinished thought is `LENGTH`.
+        raw: The whole text as received.
+        reasoning: The reasoning part; `None` without reasoning.
+        finish: Why the text ended; an unfinished thought is `LENGTH`.
     """
 
     text: str
@@ -92,11 +92,11 @@ class ProbeReport:
 
     Attributes:
         capabilities: `chat`, `logprobs`, `prompt_logprobs`, `system_role`, `seed` (two calls with
-            one seed wrote the same), `reasoning_field` (its answer had one): True, False, or None
-            where it could not be told.
-        latency_ms: Of the first successful call; `None` when none succeeded.
+            one seed wrote the same text), `reasoning_field` (the answer had one): True, False, or
+            None if unknown.
+        latency_ms: Latency of the first successful call; `None` if no call succeeded.
         error_code: Code of the `ExamineeError` that ended the probe, else `None`.
-        detail: One sentence for the person who asked.
+        detail: One sentence for the user.
     """
 
     capabilities: Mapping[str, bool | None]
@@ -107,25 +107,25 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True)
 class ExactRequest:
-    """A call as it goes over the wire, but for headers."""
+    """A call as it is sent, without headers."""
 
     url: str
     body: Mapping[str, JsonValue]
 
 
 class Examinee(Protocol):
-    """Something that answers prompts: one attempt a call, no retries, many calls at once."""
+    """Something that answers prompts: one attempt per call, no retries, concurrent calls."""
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Ask once.
+        """Make one attempt.
 
         Raises:
-            ExamineeError: Classified; `retryable` and `retry_after_s` advise the retry loop.
+            ExamineeError: A classified error, with `retryable` and `retry_after_s` for retries.
         """
         ...
 
     async def probe(self) -> ProbeReport:
-        """Find out what the endpoint can do. Never raises an `ExamineeError`."""
+        """Find out the endpoint's capabilities; never raises an `ExamineeError`."""
         ...
 
 
@@ -135,14 +135,14 @@ class EndpointConfig:
 
     Attributes:
         kind: Registered adapter name (`openai_chat`, `hf_tgi`, ...).
-        base_url: As given by the user; empty for kinds that make no call.
+        base_url: URL as given by the user; empty for kinds that make no call.
         model: Model name sent with each call.
         api_key: Bearer key or `None`. Kept out of `repr`.
         headers: Extra request headers. Kept out of `repr`.
-        sampling: For every call that brings no settings of its own.
-        reasoning_tags: Opening and closing mark of a thought inside the text.
-        timeout_s: For one attempt, from connect to the last byte.
-        options: Settings of one kind only (`theta` and `seed` of `scripted`, for instance).
+        sampling: Sampling settings of calls that have no settings of their own.
+        reasoning_tags: Opening and closing tag of reasoning inside the text.
+        timeout_s: Time limit of one attempt, from connecting to the last byte, seconds.
+        options: Settings of a single kind, such as `theta` and `seed` of `scripted`.
     """
 
     kind: str

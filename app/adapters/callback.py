@@ -1,4 +1,4 @@
-"""Endpoints of kind `callback`: they mark answers, and cannot be asked items.
+"""Endpoints of kind `callback`: they score answers, and cannot be asked items.
 
 Each request carries a signature in the form of Standard Webhooks (standardwebhooks.com), made with
 the endpoint's `api_key`: `webhook-id`, `webhook-timestamp` (seconds since 1970), and
@@ -30,10 +30,10 @@ class CallbackEndpoint:
     key: str = field(repr=False)
 
     async def send(self, payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """POST `payload`, signed; the JSON object that came back.
+        """POST `payload`, signed, and return the JSON object of the reply.
 
         Raises:
-            ExamineeError: Classified, as for completions.
+            ExamineeError: A classified error, as for completions.
         """
         key, message_id = self.key.encode(), f"msg_{secrets.token_hex(12)}"
         signed = signature(key, message_id, int(time.time()), json_bytes(payload))
@@ -52,7 +52,7 @@ class CallbackEndpoint:
         )
 
     async def probe(self) -> ProbeReport:
-        """It can mark; whether it is up shows with the first answer."""
+        """Report that it can score, without a call; its first reply shows whether it is up."""
         return ProbeReport(
             capabilities={"chat": False},
             latency_ms=None,
@@ -61,7 +61,7 @@ class CallbackEndpoint:
 
 
 def callback(config: EndpointConfig, transport: Transport) -> CallbackEndpoint:
-    """A scorer somewhere else; `base_url` is the whole URL, `api_key` the key that signs.
+    """Build an external scorer; `base_url` is the whole URL, `api_key` the signing key.
 
     Raises:
         InvalidInputError: No key, or a URL or header that cannot be used.

@@ -1,8 +1,8 @@
-"""Connections to addresses that the guard has seen, kept in a pool.
+"""A pool of connections to addresses that passed the guard.
 
-A host is resolved once per connection and the checked address itself is connected to, so a name
-that changes its address between check and call (DNS rebinding) gains nothing. Host header and TLS
-server name stay those of the URL.
+A host is resolved once per connection, and the connection goes to the checked address. So a name
+that changes its address between check and call (DNS rebinding) has no effect. The Host header and
+the TLS server name are those of the URL.
 """
 
 import asyncio
@@ -44,19 +44,19 @@ async def resolve_host(host: str, port: int) -> list[IPAddress]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        # Said to a person, so without the resolver's own wording as a cause.
+        # Users see this message, so the resolver's own wording is dropped as a cause.
         raise httpcore2.ConnectError(f"the name {host!r} cannot be resolved") from None
     return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
 
 
-#: Bytes that the client is given at once.
+#: Most bytes that are passed to the client at once.
 _SLICE = 4096
-#: Before the body of an answer: more than a head may have, and a few interim answers before it.
+#: Most bytes before the body of an answer: enough for its head and a few interim answers.
 _MAX_HEAD_BYTES = 1 << 18
 
 
 class _Reader(asyncio.StreamReader):
-    """Knows whether something has come that nobody has read."""
+    """Counts the received bytes that were not read."""
 
     unread = 0
 
@@ -81,10 +81,10 @@ async def _opened(address: str, port: int, turn: asyncio.Lock) -> "_Stream":
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """A connection as asyncio has it, without the layers that serve other event loops too.
+    """A connection of asyncio, without the layers that support other event loops.
 
-    For every call the pool asks every idle connection whether the other side has closed it; that
-    must cost nothing once a hundred are open.
+    For each call the pool checks whether the other side has closed any idle connection. This must
+    be cheap, as a hundred may be open.
     """
 
     def __init__(self, reader: _Reader, writer: asyncio.StreamWriter, turn: asyncio.Lock) -> None:
@@ -102,21 +102,21 @@ class _Stream(httpcore2.AsyncNetworkStream):
                 if self._head_left < 0:
                     raise httpcore2.RemoteProtocolError("its head has no end")
                 if len(data) == _SLICE:
-                    # Of pieces of one byte, or of `100 Continue`, a slice takes the client
-                    # milliseconds: one slice, of all connections, in a turn of the event loop.
+                    # A slice of one-byte pieces, or of `100 Continue`, costs the client some
+                    # milliseconds. So all connections together get one slice per loop turn.
                     async with self._turn:
                         await asyncio.sleep(0)
                 return data
 
     def end_of_head(self) -> None:
-        """What follows is the body, whose length others limit."""
+        """Note that the body follows, whose length is limited elsewhere."""
         self._head_left = math.inf
 
     @override
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         if not buffer:
             return
-        self._head_left = _MAX_HEAD_BYTES  # the answer is still to come
+        self._head_left = _MAX_HEAD_BYTES  # the next head is still to come
         with _as_httpcore(httpcore2.WriteTimeout, httpcore2.WriteError):
             self._writer.write(buffer)
             async with asyncio.timeout(timeout):
@@ -126,7 +126,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
     async def aclose(self) -> None:
         self._writer.close()
         await asyncio.sleep(0)
-        self._writer.transport.abort()  # nobody waits for the other side's farewell
+        self._writer.transport.abort()  # do not wait for the other side to close
 
     @override
     async def start_tls(
@@ -147,7 +147,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
     @override
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":
-            # What comes unasked (a 408, as a farewell) must not be read as the next call's answer.
+            # Unsolicited bytes (such as a final 408) must not be read as the next call's answer.
             return self._reader.unread or self._reader.at_eof() or self._writer.is_closing()
         return self._writer.get_extra_info(_INFO.get(info, info))
 
@@ -157,7 +157,7 @@ _INFO = {"client_addr": "sockname", "server_addr": "peername"}
 
 @contextlib.contextmanager
 def _as_httpcore(late: type[Exception], broken: type[Exception]) -> Iterator[None]:
-    """Raises what httpcore2 expects for what asyncio raises."""
+    """Translate errors of asyncio to the errors that httpcore2 expects."""
     try:
         yield
     except TimeoutError as exc:
@@ -167,7 +167,7 @@ def _as_httpcore(late: type[Exception], broken: type[Exception]) -> Iterator[Non
 
 
 class _GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects only to addresses that the guard has seen."""
+    """Connects only to addresses that passed the guard."""
 
     def __init__(self, guard: AddressGuard, resolve: Resolve) -> None:
         self._guard = guard
@@ -210,7 +210,7 @@ class GuardedHTTPTransport(httpx2.AsyncHTTPTransport):
     def __init__(self, guard: AddressGuard, resolve: Resolve, limits: httpx2.Limits) -> None:
         ssl_context = _trusted_certificates()
         super().__init__(verify=ssl_context)
-        # httpx2 has no argument for the network backend, so its pool is replaced by one that has.
+        # httpx2 has no argument for the network backend, so its pool is replaced.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context,
             max_connections=limits.max_connections,
@@ -222,12 +222,12 @@ class GuardedHTTPTransport(httpx2.AsyncHTTPTransport):
 
 @cache
 def _trusted_certificates() -> ssl.SSLContext:
-    """Read once: parsing the system's store takes longer than a hundred calls."""
+    """The system's certificates, read once, as parsing takes longer than a hundred calls."""
     return httpx2.create_ssl_context()
 
 
 def _system_reason(exc: httpcore2.ConnectError) -> str:
-    """What the operating system said, which is the cause of a vaguer error."""
+    """The operating system's message, which is the cause of a vaguer error."""
     cause: BaseException = exc
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -1,9 +1,9 @@
-"""Files from the hub and from plain URLs, into the hub's own cache, by a child process.
+"""Download files from the hub and from plain URLs into the hub's cache, in a child process.
 
-The child has the hub's library, whose calls block and cannot be cancelled: killing it is how a
-download ends early. What came so far of a plain URL stays, and the next download goes on from
-there; a file of the hub is taken up again while the child lives, and from its beginning after that.
-The hub's own settings hold: HF_HOME, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, proxies.
+The child uses the hub's library, whose calls block and cannot be cancelled, so a download is
+cancelled by killing the child. A plain URL is resumed by the next download. A file of the hub is
+resumed while the child lives, and starts anew after that. The hub's own settings apply: HF_HOME,
+HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, proxies.
 """
 
 import errno
@@ -29,7 +29,7 @@ from app.errors import BlockedAddressError, DownloadError
 from app.sandbox import programs
 from app.sandbox.programs import Say
 
-#: Of a plain URL; the hub's library has its own.
+#: Time limit for plain URLs; the hub's library has its own limits.
 _TIMEOUT_S = 30.0
 _TRIES = 5
 _PAUSE_S = 0.5
@@ -50,7 +50,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a file has come: bytes, and of how many if that is known."""
+    """Progress of a file: bytes received, and total bytes if known."""
 
     name: str
     done: int
@@ -59,7 +59,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """A file in the cache, and which of its places it came from."""
+    """A file in the cache, and the place that it came from."""
 
     path: Path
     place: int
@@ -71,10 +71,10 @@ async def download(
     guard: AddressGuard,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> Downloaded:
-    """Fetch a file from the first of its places that gives it.
+    """Fetch a file from the first place that provides it.
 
     Raises:
-        DownloadError: No place gave it; one sentence says why, and what to do.
+        DownloadError: No place provides the file; one sentence says why, and what to do.
     """
     order = {
         "name": name,
@@ -86,7 +86,7 @@ async def download(
     async with programs.running(
         __name__,
         order=[json.dumps(order).encode() + b"\n"],
-        # Its own transfer would go around the guard and the settings of proxies.
+        # The hub's Xet transfer would bypass the guard and the proxy settings.
         environment={"HF_HUB_DISABLE_XET": "1", "HF_HUB_VERBOSITY": "error"},
     ) as child:
         async for message in child.messages():
@@ -94,7 +94,7 @@ async def download(
                 return Downloaded(Path(message["path"]), message["place"])
             if "detail" in message:
                 found = DownloadError(message["detail"], unreachable=message["unreachable"])
-                # Of several faults the one that is not just a missing network tells most.
+                # An error other than a missing network is the most informative of several.
                 if failure is None or (failure.unreachable and not found.unreachable):
                     failure = found
             else:
@@ -102,11 +102,11 @@ async def download(
     raise failure or DownloadError(f"The process that fetched {name} ended without a result.")
 
 
-# What follows runs in the child.
+# The code below runs in the child process.
 
 
 class _GuardedBackend(httpcore2.SyncBackend):
-    """Connects only to addresses that the guard has seen, as `app.adapters.connections` does."""
+    """Connects only to addresses that passed the guard, as in `app.adapters.connections`."""
 
     def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
@@ -137,7 +137,7 @@ class _GuardedBackend(httpcore2.SyncBackend):
 
 
 class _GuardedTransport(httpx2.HTTPTransport):
-    """httpx2's own on a pool with the guarded backend."""
+    """httpx2's own transport on a pool with the guarded backend."""
 
     def __init__(self, guard: AddressGuard, trusted: ssl.SSLContext) -> None:
         super().__init__(verify=trusted)
@@ -147,17 +147,17 @@ class _GuardedTransport(httpx2.HTTPTransport):
 
 
 class _Client(httpx2.Client):
-    """A client that goes through the proxies of the environment, or past the guard to nobody."""
+    """A client that uses the environment's proxies, or else only addresses that pass the guard."""
 
     def __init__(self, guard: AddressGuard, **options: Any) -> None:
-        # Handed on, or each transport would parse the system's certificates anew.
+        # Shared, as otherwise each transport would parse the system's certificates.
         trusted = httpx2.create_ssl_context()
         super().__init__(follow_redirects=True, verify=trusted, **options)
         self._transport = _GuardedTransport(guard, trusted)
 
 
 class _Reporter:
-    """Tells the parent how far a file is."""
+    """Reports the progress of a file to the parent process."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -171,7 +171,7 @@ class _Reporter:
 
 
 def _fetch(order: Any, say: Say) -> None:
-    """Fetch what is ordered; one message each for progress, faults and the path."""
+    """Fetch the ordered file; sends messages of progress, of errors, and of the path."""
     guard = AddressGuard(
         allow_private=order["allow_private"],
         allowed_networks=tuple(map(ipaddress.ip_network, order["allowed_networks"])),
@@ -194,7 +194,7 @@ def _fetch(order: Any, say: Say) -> None:
 
 
 def _from_url(guard: AddressGuard, name: str, url: str, reporter: _Reporter) -> Path:
-    """A plain URL, taken up where an earlier download ended."""
+    """Download a plain URL, resuming an earlier download."""
     from huggingface_hub import cached_assets_path
     from huggingface_hub.constants import is_offline_mode
 
@@ -245,7 +245,7 @@ def _append(client: httpx2.Client, url: str, name: str, partial: Path, reporter:
     have = partial.stat().st_size if partial.exists() else 0
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with client.stream("GET", url, headers=headers) as answer:
-        if answer.status_code == 416:  # it was whole already, or is another file now
+        if answer.status_code == 416:  # the file was complete, or has changed
             partial.unlink()
             raise httpx2.ReadError("another length", request=answer.request)
         if not answer.is_success:
@@ -267,7 +267,7 @@ def _append(client: httpx2.Client, url: str, name: str, partial: Path, reporter:
 
 
 def _from_hub(guard: AddressGuard, place: RemoteFile, reporter: _Reporter) -> Path:
-    """A file of a dataset, by the hub's own library into its own cache."""
+    """Download a file of a dataset by the hub's library into its cache."""
     import huggingface_hub as hub
     from huggingface_hub.errors import (
         EntryNotFoundError,
@@ -280,7 +280,7 @@ def _from_hub(guard: AddressGuard, place: RemoteFile, reporter: _Reporter) -> Pa
     from huggingface_hub.utils._http import hf_request_event_hook
     from huggingface_hub.utils.tqdm import tqdm
 
-    hooks = {"request": [hf_request_event_hook]}  # as its own clients have them
+    hooks = {"request": [hf_request_event_hook]}  # as in the hub's own clients
     hub.set_client_factory(lambda: _Client(guard, timeout=None, event_hooks=hooks))
 
     class Bar(tqdm):
@@ -370,7 +370,7 @@ def _of_the_disk(name: str, error: OSError) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What the operating system said, at the bottom of what libraries made of it."""
+    """The operating system's message, at the root of the libraries' errors."""
     while True:
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         if cause is None:

@@ -1,4 +1,4 @@
-"""Vectors of texts, from an endpoint that speaks OpenAI's API: `POST {base_url}/embeddings`."""
+"""Embeddings of texts, from an endpoint with OpenAI's API: `POST {base_url}/embeddings`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Embeddings:
     """Vectors in the order of the texts.
 
     Attributes:
-        vectors: All of one length.
-        tokens_in: As reported; `None` when the endpoint does not say.
-        model: The name that it echoed, or the one asked for.
+        vectors: One vector per text, all of the same length.
+        tokens_in: Tokens as reported; `None` if the endpoint does not report them.
+        model: The model name that the endpoint returned, or else the requested name.
     """
 
     vectors: tuple[tuple[float, ...], ...]
@@ -31,11 +31,11 @@ class Embeddings:
 
 
 async def embed(config: EndpointConfig, transport: Transport, texts: Sequence[str]) -> Embeddings:
-    """Ask once for the vectors of `texts`.
+    """Request the vectors of `texts`, in one attempt.
 
     Raises:
-        InvalidInputError: The endpoint is not of a kind that has the route.
-        ExamineeError: Classified, as for completions.
+        InvalidInputError: The endpoint's kind does not have the route.
+        ExamineeError: A classified error, as for completions.
     """
     if config.kind not in KINDS:
         raise InvalidInputError(
@@ -76,7 +76,7 @@ _VECTORS: Final = TypeAdapter(list[_Vector])
 
 
 def _vectors(data: JsonValue, expected: int) -> tuple[tuple[float, ...], ...] | None:
-    """The vectors in order of their `index`, if there is a usable one for each text."""
+    """The vectors in the order of `index`; None unless each text has a usable vector."""
     try:
         listed = _VECTORS.validate_python(data)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""What every adapter over HTTP shares: where to send, with which key, and how to read a reply."""
+"""Shared code of adapters over HTTP: URLs, credentials, and reading of replies."""
 
 import base64
 import math
@@ -63,30 +63,30 @@ _FINISH = {
     "content_filter": FinishReason.CONTENT_FILTER,
     "safety": FinishReason.CONTENT_FILTER,
 }
-_MAX_COUNT = 2**31 - 1  # no answer has more tokens, and Postgres' integer holds no more
+_MAX_COUNT = 2**31 - 1  # largest integer of Postgres; no answer has more tokens
 _BROKEN_OFF = frozenset({"error", "abort"})
 
-#: What a query may say: which of its models or revisions of its API a provider shall use.
+#: Query parameters that are allowed: they select a provider's model or API revision.
 _PUBLIC_PARAMETERS = frozenset(
     {"api-version", "api_version", "version", "deployment", "model", "project", "region"}
 )
-#: Parameters of a query that servers take keys by; `code` is that of Azure's functions.
+#: Query parameters that may hold a key; `code` is the key of Azure functions.
 _NAMES_A_SECRET = re.compile(r".*(?:key|token|secret|password|signature)|sig|code", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonEndpoint:
-    """One URL that takes and gives JSON.
+    """One URL that receives and returns JSON.
 
     Attributes:
-        transport: The process's HTTP client.
-        url: Where to POST.
-        credentials: Headers for the origin of `url` only.
-        timeout_s: For one attempt.
+        transport: HTTP client of the process.
+        url: URL of the POST requests.
+        credentials: Headers that are sent to the origin of `url` only.
+        timeout_s: Time limit of one attempt, seconds.
         is_503_cold: Whether this kind answers 503 while no replica is up.
-        passed: Parameters of the provider: its headers go along; adapters put the body's where
-            they belong.
+        passed: Extra parameters of the provider. Headers are sent here; adapters add the fields of
+            the body.
     """
 
     transport: Transport
@@ -97,7 +97,7 @@ class JsonEndpoint:
     passed: Passed = NOTHING_PASSED
 
     async def post(self, payload: Mapping[str, JsonValue]) -> Reply:
-        """Send one request; any status comes back."""
+        """Send one request and return the reply, whatever its status."""
         try:
             return await self.transport.post_json(
                 self.url,
@@ -105,15 +105,15 @@ class JsonEndpoint:
                 credentials={**self.passed.headers, **self.credentials},
                 timeout_s=self.timeout_s,
             )
-        except ExamineeError as error:  # a redirect may carry what was sent
+        except ExamineeError as error:  # a redirect may contain sent secrets
             error.detail = self.redact(error.detail)
             raise
 
     async def ask(self, payload: Mapping[str, JsonValue], read: Callable[[Reply], T]) -> T:
-        """Send one request; what `read` makes of a successful reply.
+        """Send one request and return the result of `read` on a successful reply.
 
         Raises:
-            ExamineeError: Classified.
+            ExamineeError: A classified error.
         """
         reply = await self.post(payload)
         if reply.status >= 300:
@@ -121,11 +121,11 @@ class JsonEndpoint:
         return await off_the_loop(reply, read)
 
     def read(self, reply: Reply) -> dict[str, JsonValue]:
-        """The JSON object of a successful reply, our key taken out; a list of one is that one.
+        """The JSON object of a successful reply, or of a list of one object, without our key.
 
         Raises:
             MalformedAnswerError: Not a JSON object.
-            AnswerTooLargeError: It holds too many values.
+            AnswerTooLargeError: The object holds too many values.
             ExamineeError: The body of a 200 reports an error.
         """
         try:
@@ -139,7 +139,7 @@ class JsonEndpoint:
         if not isinstance(body, dict):
             raise self.malformed(reply, "is not a JSON object")
         if "choices" not in body and (complaint := complaint_in(body, reply.status)):
-            # An error dressed up as a success counts as a fault unless it names its status.
+            # An error in a successful reply counts as a server fault unless it names a status.
             status = complaint.status if complaint.status >= 400 else 502
             found = replace(self._redacted(complaint), status=status, within=reply.status)
             raise self.failure(reply, found)
@@ -149,7 +149,7 @@ class JsonEndpoint:
             raise self.malformed(reply, "is nested too deeply") from exc
 
     def _without_keys(self, value: Any) -> Any:
-        if not self._answer_secrets:  # looking through half a million values takes half a second
+        if not self._answer_secrets:  # searching half a million values takes half a second
             return value
         match value:
             case str():
@@ -165,15 +165,15 @@ class JsonEndpoint:
                 return value
 
     async def complaint(self, reply: Reply) -> Complaint:
-        """What an unsuccessful reply says, secrets taken out."""
+        """Complaint of an unsuccessful reply, without secrets."""
         return await off_the_loop(reply, lambda sent: self._redacted(read_complaint(sent)))
 
     def failure(self, reply: Reply, complaint: Complaint) -> ExamineeError:
-        """The error that `complaint` stands for."""
+        """The classified error of a complaint."""
         return classify(complaint, reply.headers, where=self.where, is_503_cold=self.is_503_cold)
 
     def malformed(self, reply: Reply, what: str) -> MalformedAnswerError:
-        """A reply of status 200 that cannot be used."""
+        """Error of a reply with status 200 that cannot be used."""
         if is_html(reply):
             return MalformedAnswerError(
                 f"{self.where} answered with a web page instead of JSON; is base_url missing /v1?",
@@ -194,7 +194,7 @@ class JsonEndpoint:
         return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
     def redact(self, text: str) -> str:
-        """Take our own credentials out of an endpoint's words about a failure."""
+        """Remove our credentials from an endpoint's error message."""
         values = self.credentials.values()
         found = [secret for value in values for secret in (value, _bare(value))]
         spelt = [each for secret in found for each in spellings(secret)]
@@ -202,7 +202,7 @@ class JsonEndpoint:
 
     @cached_property
     def _answer_secrets(self) -> tuple[str, ...]:
-        """What answers must not hold: a short or everyday value would take words out of them."""
+        """Secrets to remove from answers; short or common values would remove ordinary words."""
         keys = [
             _bare(value)
             for name, value in self.credentials.items()
@@ -214,13 +214,13 @@ class JsonEndpoint:
 
 
 def require_public_url(base_url: str) -> None:
-    """Refuse an address that is stored and shown if it could hold a secret.
+    """Refuse a URL that could hold a secret, as it is stored and shown.
 
-    A query is let through by an allow rule: who invents a name for a key finds no gap in it.
+    Query parameters need to be on an allow list, so that no other name of a key gets through.
 
     Raises:
         InvalidInputError: Not a URL, or one with user information, a fragment, or a query parameter
-            that no provider needs to tell apart what it serves.
+            that is not on the list.
     """
     url = _parsed(base_url)
     if "#" in base_url:
@@ -251,12 +251,12 @@ def json_endpoint(
     is_503_cold: bool = False,
     passed: Passed | None = None,
 ) -> JsonEndpoint:
-    """The endpoint at `base_url` + `route`; a base_url that ends in the route is taken as it is.
+    """The endpoint at `base_url` + `route`; a base_url that ends in the route is used as it is.
 
-    A query (`?api-version=...`) stays behind the joined path.
+    A query (`?api-version=...`) remains behind the joined path.
 
     Raises:
-        InvalidInputError: base_url, key or a header cannot be used; a query that holds a key.
+        InvalidInputError: base_url, key or a header cannot be used, or the query holds a key.
     """
     url = _parsed(config.base_url)
     if secret := next(filter(_NAMES_A_SECRET.fullmatch, url.params), None):
@@ -309,7 +309,7 @@ def refuse_options(config: EndpointConfig) -> None:
     """Refuse options for a kind that has none.
 
     Raises:
-        InvalidInputError: There are some.
+        InvalidInputError: There are options.
     """
     if config.options:
         detail = f"An endpoint of kind {config.kind!r} takes no options, got {[*config.options]}."
@@ -317,7 +317,7 @@ def refuse_options(config: EndpointConfig) -> None:
 
 
 def _shown(url: str) -> str:
-    """`url` without what may be secret: user information and query."""
+    """`url` without user information and query, which may be secret."""
     text = re.split("[?#]", url, maxsplit=1)[0]
     scheme, mark, rest = text.partition("://")
     return f"{scheme}{mark}…@{rest.rpartition('@')[2]}" if "@" in rest else text
@@ -334,10 +334,10 @@ def completion(
     latency_s: float,
     model: object,
 ) -> Completion:
-    """Build a completion from fields as an endpoint gave them, each checked.
+    """Build a completion from the fields of an endpoint's reply, which are checked.
 
     Raises:
-        EndpointFaultError: The endpoint says that it broke off.
+        EndpointFaultError: The endpoint says that it aborted the answer.
     """
     word = finish_word.lower() if isinstance(finish_word, str) else ""
     if word in _BROKEN_OFF:
@@ -362,7 +362,7 @@ def completion(
 
 
 def token_count(value: object) -> int | None:
-    """A number of tokens as an endpoint gave it; `None` where it makes no sense."""
+    """A number of tokens as an endpoint reported it; `None` if it is invalid."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= len(str(_MAX_COUNT)):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
@@ -371,12 +371,12 @@ def token_count(value: object) -> int | None:
 
 
 def spellings(secret: str) -> list[str]:
-    """A secret as it is written in texts, URLs, base64 and hexadecimal; the longest first."""
+    """A secret's spellings in texts, URLs, base64 and hexadecimal, the longest first."""
     raw = secret.encode()
     written = {secret, quote(secret), quote(secret, safe=""), raw.hex(), raw.hex().upper()}
-    for before in range(3):  # base64 looks different by where in the coded text the secret begins
+    for before in range(3):  # base64 depends on the offset at which the secret begins
         coded = base64.b64encode(b"\0" * before + raw)
-        # Only the characters that no neighbour has a part in.
+        # Keep the characters that do not depend on neighbouring bytes.
         inner = coded[-(-before * 4 // 3) : (before + len(raw)) * 4 // 3].decode()
         written |= {inner, inner.replace("+", "-").replace("/", "_")}
     return sorted(written, key=len, reverse=True)
@@ -390,7 +390,7 @@ def hide(text: str, secrets: Iterable[str]) -> str:
 
 
 def _bare(value: str) -> str:
-    """A header's value without the scheme before a key, such as `Bearer`."""
+    """A header's value without a scheme such as `Bearer`."""
     scheme, space, rest = value.partition(" ")
     return rest if space and scheme.isalpha() else value
 
@@ -402,7 +402,7 @@ def clean(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Visible answer, thoughts, and whether a thought was left unfinished."""
+    """Visible answer, reasoning, and whether the reasoning was cut off."""
 
     text: str
     reasoning: str | None
@@ -412,22 +412,22 @@ class Split:
 def split_reasoning(
     raw: str, *, given: str | None, tags: tuple[str, str], finish: FinishReason
 ) -> Split:
-    """Cut every marked thought out of `raw`.
+    """Remove tagged reasoning from `raw`.
 
-    A closing mark without an opening one ends a thought that began with the text: some chat
-    templates put the opening mark into the prompt. An opening mark without a closing one means
-    that the thought was cut off, whatever the endpoint said: nothing of it is an answer.
+    A closing tag without an opening one ends reasoning that began with the text, as some chat
+    templates put the opening tag into the prompt. An opening tag without a closing one means that
+    the reasoning was cut off, whatever the finish reason: none of it is an answer.
 
     Args:
-        raw: The text as it came.
-        given: Reasoning that came in a field of its own.
-        tags: Opening and closing mark.
-        finish: What the endpoint said.
+        raw: The text as received.
+        given: Reasoning from a separate field of the reply.
+        tags: Opening and closing tag.
+        finish: Finish reason that the endpoint gave.
     """
     opening, closing = tags
     thoughts = [given] if given else []
     kept = []
-    at = 0  # a place in `raw`: to cut off what was read would copy the rest for every mark
+    at = 0  # position in `raw`, as cutting the text would copy the rest for every tag
     if opening and closing:
         close = raw.find(closing)
         if close >= 0 and raw.find(opening, 0, close) < 0:

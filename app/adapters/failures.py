@@ -1,4 +1,4 @@
-"""What a reply without an answer means: the one place that classifies failures.
+"""Classification of failures: the one place that interprets replies without an answer.
 
 Endpoints report errors as `{"error": {...}}`, `{"error": str}`, `{"detail": str}`,
 `{"detail": [...]}`, `{"message": str}`, plain text or an HTML page.
@@ -26,8 +26,8 @@ from app.errors import (
 from app.items import JsonValue
 
 MAX_QUOTED_CHARS: Final = 300
-#: Longest wait that is understood, seconds: the end of the calendar, year 9999, is nearer. How long
-#: is waited indeed is up to the retry policy.
+#: Longest wait that is read, seconds, which is beyond the end of the calendar (year 9999). The
+#: retry policy decides how long to wait.
 MAX_WAIT_S: Final = 1e12
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 _LOADING = re.compile(r"\b(loading|starting|initiali[sz]ing|warming|scaling|cold)\b", re.I)
@@ -41,16 +41,16 @@ _TRANSIENT_4XX: Final = frozenset({409, 424, 425})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """An endpoint's error body, whatever its shape.
+    """An endpoint's error body, whatever its form.
 
     Attributes:
-        status: HTTP status, or the one named in the body of a 200.
-        words: The endpoint's own words, not shortened.
-        code: Its error code or type; empty when there is none.
-        param: The request parameter it objects to, if it names one.
-        is_html: A web page came instead of JSON.
+        status: HTTP status, or the status named in the body of a 200.
+        words: The endpoint's message, not shortened.
+        code: Error code or type; empty if there is none.
+        param: The rejected request parameter, if the endpoint names one.
+        is_html: The body is a web page instead of JSON.
         estimated_s: Seconds until a loading model is expected to answer.
-        within: Status of the success that it came as; None: the reply failed by itself.
+        within: Status of a successful reply that reports an error; None for a failed reply.
     """
 
     status: int
@@ -63,12 +63,12 @@ class Complaint:
 
     @property
     def is_content_filter(self) -> bool:
-        """The prompt itself was refused by a content filter: an outcome, not a failure."""
+        """Whether a content filter refused the prompt, which is an outcome, not a failure."""
         return self.code.lower() in _CONTENT_FILTER_CODES
 
 
 def read_complaint(reply: Reply) -> Complaint:
-    """Find the words, code and parameter of an error body."""
+    """Find the message, code and parameter of an error body."""
     if is_html(reply):
         text = reply.body[:4096].decode("utf-8", "replace")
         title = _TITLE.search(text)
@@ -87,7 +87,7 @@ def read_complaint(reply: Reply) -> Complaint:
 
 
 def complaint_in(body: Any, status: int) -> Complaint | None:
-    """The complaint inside a decoded body, or `None` if it holds none. A 200 may carry one too."""
+    """The complaint inside a decoded body, which may be that of a 200, or `None`."""
     if isinstance(body, list) and body:
         body = body[0]
     if not isinstance(body, dict):
@@ -135,7 +135,7 @@ def _problem(entry: Any) -> str:
 
 
 def is_html(reply: Reply) -> bool:
-    """Whether a web page came."""
+    """Whether the reply is a web page."""
     is_typed = reply.headers.get("content-type", "").startswith("text/html")
     return is_typed or _HTML.match(reply.body) is not None
 
@@ -143,11 +143,11 @@ def is_html(reply: Reply) -> bool:
 def classify(
     complaint: Complaint, headers: Mapping[str, str], *, where: str, is_503_cold: bool
 ) -> ExamineeError:
-    """The error that a failed reply stands for.
+    """The classified error of a failed reply.
 
     Args:
-        complaint: What the reply said; secrets must be out of its words.
-        headers: Of the reply; Retry-After is read.
+        complaint: Complaint of the reply, without secrets.
+        headers: Headers of the reply, for Retry-After.
         where: Origin of the endpoint, for the message.
         is_503_cold: Whether this kind of endpoint answers 503 while no replica is up.
     """
@@ -203,13 +203,13 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         seconds = (moment - datetime.now(UTC)).total_seconds()
-    except (ValueError, OverflowError):  # no date, or one outside of the calendar
+    except (ValueError, OverflowError):  # not a date, or outside of the calendar
         return None
     return min(max(0.0, seconds), MAX_WAIT_S)
 
 
 def _seconds(value: object) -> float | None:
-    """Seconds as an endpoint wrote them; None for anything but a plain decimal number."""
+    """Seconds as an endpoint wrote them; None unless they are a plain decimal number."""
     if isinstance(value, str) and not _DECIMAL.fullmatch(value.strip()):
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -222,6 +222,6 @@ def _seconds(value: object) -> float | None:
 
 
 def shorten(text: str) -> str:
-    """One line of at most `MAX_QUOTED_CHARS` characters."""
+    """Shorten a text to one line of at most `MAX_QUOTED_CHARS` characters."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_QUOTED_CHARS else line[: MAX_QUOTED_CHARS - 1] + "…"

@@ -1,7 +1,7 @@
-"""Which addresses an endpoint that a user names may lie at (server-side request forgery).
+"""Which addresses may be called for a user's endpoint (against server-side request forgery).
 
-The decision is made on the address that is connected to, never on the name: `connections.py`
-resolves a host once, asks `AddressGuard.check`, and connects to the very address that passed.
+The decision depends on the address of the connection, never on the name: `connections.py` resolves
+a host once, calls `AddressGuard.check`, and connects to the address that passed.
 """
 
 import ipaddress
@@ -14,8 +14,8 @@ from app.errors import BlockedAddressError, FieldProblem
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-#: Services of cloud providers that hand out credentials or control the machine, outside the
-#: link-local range (169.254.0.0/16, fe80::/10), which is refused as a whole.
+#: Services of cloud providers that give credentials or control the machine, outside the link-local
+#: range (169.254.0.0/16, fe80::/10), which is refused as a whole.
 _METADATA = frozenset(
     ipaddress.ip_address(text)
     for text in (
@@ -34,12 +34,12 @@ _FUTURE_USE = ipaddress.ip_network("240.0.0.0/4")  # with the limited broadcast 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052
 _IPV4_COMPATIBLE = ipaddress.ip_network("::/96")  # RFC 4291, deprecated but routable
 _IPV4_TRANSLATED = ipaddress.ip_network("::ffff:0:0:0/96")  # RFC 7915, SIIT
-#: RFC 8215. Where in the address the IPv4 address stands is up to each translator, so that nobody
-#: can tell whether it leads to a metadata service.
+#: RFC 8215. Each translator chooses where the IPv4 address stands in the address, so a metadata
+#: service cannot be recognised.
 _LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
-_ISATAP = frozenset({0x00005EFE, 0x02005EFE})  # RFC 5214: upper half of the interface's id
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})  # RFC 5214: upper half of the interface id
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-#: Special by IANA's registries, but taken for global by Python's.
+#: Special ranges of IANA's registries that Python takes for global.
 _NOT_GLOBAL: tuple[IPNetwork, ...] = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -55,18 +55,18 @@ _NOT_GLOBAL: tuple[IPNetwork, ...] = tuple(
 class AddressGuard:
     """Decides whether an address may be called.
 
-    Link-local, metadata, multicast, unspecified and reserved addresses, and those of local-use
-    NAT64, are always refused, also inside `allowed_networks`. Private ones (RFC 1918,
-    carrier-grade NAT, unique local, and what IANA has not made global) and loopback pass when
-    `allow_private` is set or one of `allowed_networks` holds them. An IPv6 address that carries an
-    IPv4 address (mapped, translated, compatible, 6to4, Teredo, NAT64) is judged by that one; one of
-    ISATAP by both.
+    Link-local, metadata, multicast, unspecified, reserved and local-use NAT64 addresses are always
+    refused, even inside `allowed_networks`. Private addresses (RFC 1918, carrier-grade NAT, unique
+    local, and ranges that IANA has not made global) and loopback pass if `allow_private` is set or
+    one of `allowed_networks` contains them. For an IPv6 address that carries an IPv4 address
+    (mapped, translated, compatible, 6to4, Teredo, NAT64), the IPv4 address decides; for ISATAP,
+    both must pass.
 
     Attributes:
-        allow_private: True when the server itself listens on loopback only: whoever can call it
-            already sits on this machine, or behind a proxy there. Of requests through a proxy only
-            those are told that bear a header of it; the operator rules out the others.
-        allowed_networks: Ranges that the operator opened.
+        allow_private: True if the server itself listens on loopback only, so that its callers are
+            on this machine, or behind a proxy on it. Requests through a proxy are recognised only
+            by a proxy's header; the operator must rule out proxies that send none.
+        allowed_networks: Ranges that the operator has opened.
     """
 
     allow_private: bool = False
@@ -76,7 +76,7 @@ class AddressGuard:
         """Refuse a forbidden address.
 
         Raises:
-            BlockedAddressError: Names the address, why, and the setting that would allow it.
+            BlockedAddressError: The address is refused; names the reason and the setting for it.
         """
         ends = _ends(address)
         if reason := next(filter(None, map(_always_refused, ends)), None):
@@ -88,10 +88,10 @@ class AddressGuard:
                 self._check_restricted(address, part, kind)
 
     def check_host(self, host: str, *, at: str) -> None:
-        """Refuse a URL's host that is a forbidden address; names are judged at each call.
+        """Refuse a URL's host if it is a forbidden address; names are checked at each call.
 
         Raises:
-            BlockedAddressError: As `check`; its fault lies at the pointer `at`.
+            BlockedAddressError: As for `check`; the problem has the pointer `at`.
         """
         address = literal_address(host)
         try:
@@ -138,11 +138,11 @@ def _restricted(address: IPAddress) -> str | None:
 
 
 def _ends(address: IPAddress) -> tuple[IPAddress, ...]:
-    """Where packets to `address` may end: itself, or the IPv4 addresses that it carries."""
+    """Addresses that packets to `address` may reach: itself, or IPv4 addresses that it carries."""
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
     number = int(address)
-    plain = ipaddress.IPv6Address(number)  # a zone (%eth0) makes no other address of it
+    plain = ipaddress.IPv6Address(number)  # without a zone (%eth0), which is no part of the address
     low = ipaddress.IPv4Address(number & 0xFFFFFFFF)
     host = (low,) if (number >> 32) & 0xFFFFFFFF in _ISATAP else ()
     if plain.ipv4_mapped:
@@ -157,10 +157,10 @@ def _ends(address: IPAddress) -> tuple[IPAddress, ...]:
 
 
 def literal_address(host: str) -> IPAddress | None:
-    """The address that a host of a URL stands for without being looked up; None for a name.
+    """The address that a URL's host denotes without a look-up; None for a name.
 
-    Understands what resolvers do: `127.1`, `0x7f000001`, `2130706433`, a dot at the end, and
-    `localhost` with everything below it.
+    It accepts all spellings that resolvers accept: `127.1`, `0x7f000001`, `2130706433`, a dot at
+    the end, and `localhost` with its subdomains.
     """
     host = host.strip("[]").removesuffix(".").lower()
     if host == "localhost" or host.endswith(".localhost"):

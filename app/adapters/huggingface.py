@@ -48,11 +48,11 @@ class TextGeneration:
     endpoint: JsonEndpoint
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Ask once; see `Examinee.complete`."""
+        """Make one attempt (`Examinee.complete`)."""
         return (await self._ask(request))[0]
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
-        """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
+        """Likelihood of a text after another (`TellsLikelihoods.likelihood`)."""
 
         def read(reply: Reply) -> tuple[Completion, list[PromptToken] | None]:
             found, details = self._answered(reply, [])
@@ -105,7 +105,7 @@ class TextGeneration:
         details: dict[str, JsonValue] = found if isinstance(found, dict) else {}
         finish = details.get("finish_reason")
         if finish == "stop_sequence":
-            # TGI leaves the stop sequence at the end of the text; other servers cut it off.
+            # TGI keeps the stop sequence at the end of the text; other servers remove it.
             text = text.removesuffix(next((mark for mark in stop if text.endswith(mark)), ""))
         answer = completion(
             raw=text,
@@ -140,7 +140,7 @@ def _endpoint(config: EndpointConfig, transport: Transport, route: str) -> JsonE
 
 
 def _parameters(params: GenerationParams, layout: Layout) -> dict[str, JsonValue]:
-    """TGI's names; it refuses temperature 0, which means "do not sample"."""
+    """Sampling parameters by TGI's names; temperature 0, which TGI refuses, means no sampling."""
     given: dict[str, JsonValue] = {
         "max_new_tokens": params.max_tokens,
         "do_sample": bool(params.temperature) if params.temperature is not None else None,

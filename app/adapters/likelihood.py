@@ -1,10 +1,10 @@
-"""How likely an endpoint finds a text, such as an option of an item, after another.
+"""Likelihood of a text, such as an option of an item, after another text.
 
-It is read from the log-probabilities of a prompt.
+It is computed from the log-probabilities of a prompt's tokens.
 
-A tokenizer may cut `context + continuation` otherwise than `context` alone. So tokens are laid
-along the text that was sent, and every token that holds a part of the continuation counts, whole: a
-token across the seam is the same in kind for all options of an item.
+A tokenizer may split `context + continuation` differently from `context` alone. So the tokens are
+aligned with the text that was sent. Every token that holds a part of the continuation counts as a
+whole; a token across the boundary affects all options of an item alike.
 """
 
 import math
@@ -20,16 +20,16 @@ from app.errors import EndpointRejectedError, InvalidInputError, NoLikelihoodsEr
 from app.items import ItemContent, JsonValue, Message, choice_letter
 from app.records.fields import convert
 
-#: How vocabularies write a blank and a line break, where a server shows tokens as they are.
+#: Marks for a space and a line break in vocabularies, for servers that show tokens unchanged.
 _MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n", "ĉ": "\t"})
-#: Marks of beginnings and ends, and tokens that were written.
+#: Allowance for special tokens (begin, end) and for written tokens.
 _SPECIAL_TOKENS = 64
 _REPLACEMENT = "�"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodRequest:
-    """A text, and the one that it follows."""
+    """A text whose likelihood is asked for, and the text before it."""
 
     context: str
     continuation: str
@@ -37,11 +37,11 @@ class LikelihoodRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likelihood(Answered):
-    """How likely the continuation is, and what it took to find out.
+    """Likelihood of a continuation, with the usage of the call.
 
     Attributes:
-        logprob: Sum over the tokens that hold a part of the continuation, natural logarithm.
-        n_tokens: How many these are.
+        logprob: Sum of the natural log-probabilities of the tokens with a part of the continuation.
+        n_tokens: Number of these tokens.
     """
 
     logprob: float
@@ -50,10 +50,10 @@ class Likelihood(Answered):
 
 @runtime_checkable
 class TellsLikelihoods(Protocol):
-    """An examinee that says how likely texts are: one attempt a call, many calls at once."""
+    """An examinee that gives likelihoods of texts: one attempt per call, concurrent calls."""
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
-        """Ask once.
+        """Make one attempt.
 
         Raises:
             NoLikelihoodsError: The endpoint gives no log-probabilities of the prompt.
@@ -64,16 +64,16 @@ class TellsLikelihoods(Protocol):
 
 @runtime_checkable
 class ShowsRequests(Protocol):
-    """An examinee that tells what it would send; nothing is."""
+    """An examinee that can show a request without sending it."""
 
     def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
-        """The call as its first attempt makes it."""
+        """The call of the first attempt."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PromptToken:
-    """A token of the prompt; the first one has no log-probability, for nothing is before it."""
+    """A token of the prompt; the first has no log-probability, as it has no context."""
 
     text: str
     logprob: float | None
@@ -88,15 +88,15 @@ async def ask_likelihood(
     how: str,
     fields: Collection[str],
 ) -> Likelihood:
-    """Ask once, by the log-probabilities of a prompt.
+    """Make one attempt to compute a likelihood from the log-probabilities of a prompt.
 
     Args:
-        endpoint: Is asked.
-        body: The call.
-        request: What it is about.
-        read: Finds in a reply what was written, and the tokens of the prompt; None without any.
-        how: Such log-probabilities are asked for, for people.
-        fields: Servers that do not know one of these name it in their refusal.
+        endpoint: Endpoint of the call.
+        body: Body of the call.
+        request: The texts.
+        read: Finds the completion and the prompt's tokens in a reply; None without such tokens.
+        how: Description of how the log-probabilities are requested, for messages.
+        fields: Fields of the body that a server without this feature names in its refusal.
 
     Raises:
         NoLikelihoodsError: The endpoint gives no log-probabilities of the prompt.
@@ -132,8 +132,8 @@ def continuation_logprob(
     """Sum of the log-probabilities of the continuation's tokens, and their number.
 
     Raises:
-        ValueError: The tokens are not those of the text that was sent, or one that counts has no
-            log-probability.
+        ValueError: The tokens do not match the text that was sent, or a token of the continuation
+            has no log-probability.
     """
     seam, text = len(request.context), request.context + request.continuation
     counted = [tokens[at] for at in _holding(tokens, text, seam)]
@@ -144,9 +144,9 @@ def continuation_logprob(
 
 
 def _holding(tokens: Sequence[PromptToken], text: str, seam: int) -> list[int]:
-    """Which tokens hold a part of `text` from `seam` on; laid from its end, where that part is.
+    """Positions of the tokens that hold a part of `text` from `seam` on, aligned from its end.
 
-    Of parts of characters, which servers show as no text of their own, a whole run is laid at once.
+    Servers show parts of characters without readable text, so runs of them are aligned together.
     """
     found: list[int] = []
     place, at = len(text), len(tokens) - 1
@@ -164,7 +164,7 @@ def _holding(tokens: Sequence[PromptToken], text: str, seam: int) -> list[int]:
             end, place = place, _start_of_parts(tokens, first, text, place)
             if place < seam:
                 parts, n_bytes = at + 1 - first, len(text[place:end].encode())
-                # One byte each: then it is known whose they are. Else all of the run counts.
+                # With one byte per token, those behind the seam are known; else the run counts.
                 if parts == n_bytes:
                     first = at + 1 - len(text[seam:end].encode())
         found += range(first, at + 1)
@@ -173,17 +173,17 @@ def _holding(tokens: Sequence[PromptToken], text: str, seam: int) -> list[int]:
 
 
 def _is_part(text: str) -> bool:
-    """Whether a token is shown as no text of its own: a part of a character, or nothing."""
+    """Whether a token is shown without readable text: a part of a character, or nothing."""
     return not text or _REPLACEMENT in text or text.startswith(("bytes:", "<0x"))
 
 
 def _laid(text: str, place: int, token: str) -> tuple[int, int]:
-    """Where the token that ends at `place` begins and ends; servers may leave out blanks around it.
+    """Begin and end of the token that ends at `place`; servers may omit white space around it.
 
     Raises:
-        ValueError: It does not stand there.
+        ValueError: The text does not have the token there.
     """
-    bare = place  # blanks behind it belong to the next token
+    bare = place  # white space behind it belongs to the next token
     while bare > 0 and text[bare - 1].isspace():
         bare -= 1
     for shown in (token, token.translate(_MARKS), token.strip()):
@@ -194,26 +194,26 @@ def _laid(text: str, place: int, token: str) -> tuple[int, int]:
 
 
 def _start_of_parts(tokens: Sequence[PromptToken], first: int, text: str, place: int) -> int:
-    """Where a run of parts begins that ends at `place`: where the whole token before it ends."""
+    """Begin of a run of parts that ends at `place`, which is the end of the whole token before."""
     start = place
     while start > 0 and not text[start - 1].isascii():
         start -= 1
     if first == 0:
         return start
     shown = tokens[first - 1].text.translate(_MARKS)
-    found = text.rfind(shown, start, place)  # a token that is no ASCII, and whole
+    found = text.rfind(shown, start, place)  # a whole, non-ASCII token
     return start if found < 0 else found + len(shown)
 
 
 def most_tokens(request: LikelihoodRequest) -> int:
-    """More tokens than this a prompt cannot have, special ones included: the rest is not read."""
+    """Upper bound of the prompt's number of tokens, with special tokens; the rest is not read."""
     return len((request.context + request.continuation).encode()) + _SPECIAL_TOKENS
 
 
 def of_completions(choice: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
     """The first `most` tokens in a choice of OpenAI's completions, with `echo` and `logprobs`.
 
-    Behind those of the prompt stand those that were written. None where it has none.
+    Tokens of the prompt come first, then written tokens. None if the choice has no tokens.
     """
     found = choice.get("logprobs")
     if not isinstance(found, Mapping):
@@ -228,7 +228,7 @@ def of_completions(choice: Mapping[str, JsonValue], most: int) -> list[PromptTok
 
 
 def of_vllm(choice: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
-    """The same of vLLM's own `prompt_logprobs`: of each position its token stands first."""
+    """Tokens in vLLM's own `prompt_logprobs`, where the first entry of a position is its token."""
     found = choice.get("prompt_logprobs")
     if not isinstance(found, list):
         return None
@@ -239,7 +239,7 @@ def of_vllm(choice: Mapping[str, JsonValue], most: int) -> list[PromptToken] | N
             tokens.append(
                 PromptToken(str(chosen.get("decoded_token") or ""), _number(chosen.get("logprob")))
             )
-        elif not tokens:  # the first token has nothing before it: null
+        elif not tokens:  # the first token has no context: null
             continue
         else:
             return None
@@ -247,7 +247,7 @@ def of_vllm(choice: Mapping[str, JsonValue], most: int) -> list[PromptToken] | N
 
 
 def of_prefill(details: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
-    """The same of Text Generation Inference, asked for `decoder_input_details`."""
+    """Tokens in a reply of Text Generation Inference with `decoder_input_details`."""
     found = details.get("prefill")
     if not isinstance(found, list) or not found:
         return None
@@ -266,12 +266,12 @@ def _number(value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class OptionText:
-    """One option as its likelihood is asked for.
+    """The texts of one option, for its likelihood.
 
     Attributes:
-        context: What it is to be likely after.
-        continuation: What is to be likely.
-        compared: What its likelihood is divided by the length of: the option without the gap.
+        context: Text before the continuation.
+        continuation: Text whose likelihood is asked for.
+        compared: Text by whose length the likelihood is divided: the option without the gap.
     """
 
     context: str
@@ -280,21 +280,21 @@ class OptionText:
 
     @property
     def n_bytes(self) -> int:
-        """Length in UTF-8."""
+        """Length of `compared` in UTF-8, bytes."""
         return len(self.compared.encode())
 
     def divisor(self, normalise: Normalise) -> int:
-        """What the sum of its log-probabilities is divided by."""
+        """Divisor of the sum of log-probabilities."""
         lengths = {"none": 1, "bytes": self.n_bytes, "characters": len(self.compared)}
         return lengths[normalise]
 
 
 def option_texts(item: ItemContent, style: PromptStyle) -> tuple[OptionText, ...]:
-    """Each option of a multiple-choice item as its likelihood is asked for.
+    """Texts of each option of a multiple-choice item, for its likelihood.
 
     Raises:
-        InvalidInputError: Two options that are equal, an empty one, none at all, or a question
-            without the style's blank.
+        InvalidInputError: Equal options, an empty option, no options, or a question without the
+            style's blank.
     """
     _require_options(item)
     messages = build_messages(item, style)
@@ -321,7 +321,7 @@ def option_texts(item: ItemContent, style: PromptStyle) -> tuple[OptionText, ...
 
 
 def _filled(messages: Iterable[Message], style: PromptStyle) -> list[Message]:
-    """Examples with their answers in the blank."""
+    """The examples with their answers filled into the blank."""
     filled: list[Message] = []
     for turn in messages:
         if turn.role == "assistant" and filled and style.blank in filled[-1].content:

@@ -1,4 +1,4 @@
-"""Endpoints that speak OpenAI's chat completions, or completions, which tell likelihoods too."""
+"""Endpoints with OpenAI's chat completions, or completions, which also give likelihoods."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -48,18 +48,18 @@ _RENAMED = {"max_tokens": "max_completion_tokens"}
 
 @dataclass(slots=True)
 class _Dialect:
-    """Sampling parameters that an endpoint does not take, learned from its rejections.
+    """Sampling parameters that an endpoint does not accept, learned from its rejections.
 
-    OpenAI's reasoning models want `max_completion_tokens` for `max_tokens` and accept no
-    temperature but their own; a 400 says so and names the parameter.
+    OpenAI's reasoning models need `max_completion_tokens` instead of `max_tokens` and accept only
+    their own temperature; they answer with a 400 that names the parameter.
     """
 
     refused: set[str] = field(default_factory=set)
-    #: Ways to ask for log-probabilities of a prompt that gave none.
+    #: Ways to request log-probabilities of a prompt that returned none.
     mute: set[str] = field(default_factory=set)
 
     def spoken(self, sampling: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """`sampling` in the words that the endpoint takes."""
+        """`sampling` with the parameter names that the endpoint accepts."""
         return {
             _RENAMED.get(name, name) if name in self.refused else name: value
             for name, value in sampling.items()
@@ -67,7 +67,7 @@ class _Dialect:
         }
 
     def learn(self, complaint: Complaint, sent: Mapping[str, JsonValue]) -> bool:
-        """Whether `complaint` objects to a parameter that was `sent`: then resending helps."""
+        """Whether `complaint` rejects a parameter that was `sent`, so that resending helps."""
         name = complaint.param
         if complaint.code not in _UNSUPPORTED or name is None or name not in sent:
             return False
@@ -91,11 +91,11 @@ _FILTERED = Choice(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTE
 
 @dataclass(frozen=True, slots=True)
 class OpenAICompatible(ABC):
-    """One attempt a call. The only thing it remembers is what was refused.
+    """One attempt per call; its only state is the parameters that were rejected.
 
     Attributes:
-        ROUTE: Of the API.
-        WITH_LOGPROBS: Fields that ask for the log-probabilities of what is written.
+        ROUTE: Route of the API.
+        WITH_LOGPROBS: Fields that request log-probabilities of the written tokens.
     """
 
     ROUTE: ClassVar[str]
@@ -107,13 +107,13 @@ class OpenAICompatible(ABC):
 
     @classmethod
     def of(cls, config: EndpointConfig, transport: Transport) -> Self:
-        """Any server with this route of OpenAI's; base_url usually ends in `/v1`."""
+        """Build for any server with this OpenAI route; base_url usually ends in `/v1`."""
         require_model(config)
         endpoint = json_endpoint(config, transport, route=cls.ROUTE, passed=passed_on(config))
         return cls(config, endpoint)
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Ask once; see `Examinee.complete`."""
+        """Make one attempt (`Examinee.complete`)."""
         return (await self._ask(request)).completion
 
     async def _ask(
@@ -129,14 +129,14 @@ class OpenAICompatible(ABC):
             complaint = await self.endpoint.complaint(reply)
             if complaint.is_content_filter:
                 return _FILTERED
-            # What was learned is not sent again, so this ends.
+            # Each rejected parameter is never sent again, so the loop ends.
             if not self.dialect.learn(complaint, sent):
                 raise self.endpoint.failure(reply, complaint)
 
     def _body(
         self, request: CompletionRequest, extras: Mapping[str, JsonValue]
     ) -> dict[str, JsonValue]:
-        """All of a call but the sampling parameters."""
+        """Body of a call without the sampling parameters."""
         asked = {"model": self.config.model, **self._prompt(request)}
         return {**self.endpoint.passed.body, **asked, **extras}
 
@@ -152,11 +152,11 @@ class OpenAICompatible(ABC):
         self,
         request: CompletionRequest,  # noqa: ARG002  # chat routes ask by its schema
     ) -> Mapping[str, JsonValue]:
-        """Fields that ask for an answer of a certain form."""
+        """Fields that request an answer by the schema."""
         return _NO_EXTRAS
 
     def _sampling(self, request: CompletionRequest) -> dict[str, JsonValue]:
-        """OpenAI's names of the sampling settings that are set."""
+        """The sampling settings that are set, by OpenAI's names."""
         params = request.params or self.config.sampling
         given: dict[str, JsonValue] = {
             "temperature": params.temperature,
@@ -171,7 +171,7 @@ class OpenAICompatible(ABC):
         self,
         request: CompletionRequest,  # noqa: ARG002  # text routes stop as its layout says
     ) -> tuple[str, ...]:
-        """Where answers end beside the stop sequences that are set."""
+        """Further stop sequences beside those that are set."""
         return ()
 
     async def probe(self) -> ProbeReport:
@@ -188,7 +188,7 @@ class OpenAICompatible(ABC):
     def _capabilities(
         self, choice: Mapping[str, JsonValue], *, is_full: bool
     ) -> dict[str, bool | None]:
-        """What an answer shows that the endpoint can do."""
+        """Capabilities that an answer shows."""
 
     def _answered(self, reply: Reply) -> Choice:
         body = self.endpoint.read(reply)
@@ -220,7 +220,7 @@ class OpenAICompatible(ABC):
     def _text(
         self, choice: Mapping[str, JsonValue], reply: Reply
     ) -> tuple[str, str | None, object]:
-        """Raw text, reasoning of a field of its own, finish reason as given."""
+        """Raw text, reasoning from a separate field, and the endpoint's finish reason."""
 
 
 class OpenAIChat(OpenAICompatible):
@@ -237,8 +237,8 @@ class OpenAIChat(OpenAICompatible):
         try:
             return (await self._ask(request, extras)).completion
         except EndpointRejectedError:
-            # Servers refuse what they do not know in many words. If it was this, the plain call
-            # goes through.
+            # Servers refuse an unknown schema field with various messages. If the field was the
+            # reason, the call without it succeeds.
             completion = await super().complete(request)
             logger.warning("The endpoint refuses structured output; from now on it is left out.")
             self.dialect.refused.add(_STRUCTURED)
@@ -281,7 +281,7 @@ class OpenAIChat(OpenAICompatible):
 
 
 def _content(content: object) -> tuple[str | None, str | None]:
-    """Text and thoughts of a message's content: a string, nothing, or a list of typed parts."""
+    """Text and reasoning of a message's content: a string, nothing, or a list of typed parts."""
     if content is None:
         return "", None
     if isinstance(content, str):
@@ -308,7 +308,7 @@ def _reasoning_field(message: Mapping[str, JsonValue]) -> str | None:
 
 
 def has_logprobs(choice: Mapping[str, JsonValue]) -> bool:
-    """Both forms: `{"content": [...]}` and the older `{"token_logprobs": [...]}`."""
+    """Whether there are log-probabilities, as `content` or in the older form `token_logprobs`."""
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, dict):
         return False
@@ -339,7 +339,7 @@ class OpenAICompletions(OpenAICompatible):
         return text, None, choice.get("finish_reason")
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
-        """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
+        """Likelihood of a text after another (`TellsLikelihoods.likelihood`)."""
         ways = [way for way in _PROMPT_LOGPROBS if way not in self.dialect.mute]
         while True:
             way = ways.pop(0)
@@ -349,13 +349,13 @@ class OpenAICompletions(OpenAICompatible):
                 if not ways:
                     raise
             else:
-                # Another way did it: what came before is not tried again.
+                # A later way succeeded, so the ways before it are not tried again.
                 before = list(_PROMPT_LOGPROBS)
                 self.dialect.mute.update(before[: before.index(way)])
                 return found
 
     def _likelihood_body(self, request: LikelihoodRequest, way: str) -> dict[str, JsonValue]:
-        # One token is written, for some servers refuse to write none; nobody reads it.
+        # One token is written and ignored, as some servers refuse to write none.
         return {
             **self.endpoint.passed.body,
             "model": self.config.model,
@@ -368,7 +368,7 @@ class OpenAICompletions(OpenAICompatible):
     @override
     def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
         if isinstance(request, LikelihoodRequest):
-            # One for all ways: kept answers are found by it, also before a way is known to fail.
+            # The first way stands for all: it is the cache key, whichever way will succeed.
             first = next(iter(_PROMPT_LOGPROBS))
             return ExactRequest(self.endpoint.url, self._likelihood_body(request, first))
         return super().exact(request)
@@ -394,7 +394,7 @@ class OpenAICompletions(OpenAICompatible):
         if (tokens := of_vllm(answered.choice, most)) is not None:
             return tokens
         if request.context + request.continuation not in str(answered.choice["text"]):
-            return None  # `echo` was not heeded: what came are tokens of the answer
+            return None  # `echo` was ignored: the tokens belong to the answer
         tokens, n_prompt = of_completions(answered.choice, most), answered.completion.tokens_in
         if tokens is None:
             return None
@@ -407,7 +407,7 @@ class OpenAICompletions(OpenAICompatible):
         return {"chat": False, **({"logprobs": has_logprobs(choice)} if is_full else {})}
 
 
-#: Ways to ask for log-probabilities of a prompt: OpenAI's, and vLLM's own.
+#: Ways to request log-probabilities of a prompt: OpenAI's, and vLLM's own.
 _PROMPT_LOGPROBS: Mapping[str, dict[str, JsonValue]] = {
     "echo": {"echo": True, "logprobs": 1},
     "prompt_logprobs": {"prompt_logprobs": 0},

@@ -1,7 +1,7 @@
-"""Parameters of a provider that are passed on with every call: `extra_body` and `extra_headers`.
+"""A provider's parameters that are sent with every call: `extra_body` and `extra_headers`.
 
-Both are stored and shown in the clear with the endpoint and with every result, so neither may hold
-a secret, and neither may say what the endpoint's other settings say.
+Both are stored and shown unencrypted with the endpoint and with every result, so they may not hold
+secrets. They may not repeat or override the endpoint's other settings either.
 """
 
 import json
@@ -20,7 +20,7 @@ MAX_HEADERS: Final = 16
 MAX_HEADER_CHARS: Final = 1_000
 _MAX_DEPTH: Final = 8
 
-#: What Sextant says itself, by the prompt, the endpoint's `sampling` or the way of asking.
+#: Fields that Sextant sets, by the prompt, the endpoint's `sampling` or the way of asking.
 _OWN: Final = frozenset(
     {
         *("model", "messages", "prompt", "inputs", "input", "parameters"),
@@ -35,7 +35,7 @@ _NAMES_A_SECRET: Final = re.compile(
     r"authorization|auth|bearer|cookie|signature|token)$",
     re.IGNORECASE,
 )
-#: Names of single tokens of a vocabulary, and of those they end with.
+#: Names of fields that hold single tokens of a vocabulary, which are no secrets.
 _NAMES_A_WORD: Final = re.compile(r"(?:bos|eos|pad|unk|sep|stop|end)_token$", re.IGNORECASE)
 _IS_A_SECRET: Final = re.compile(
     r"\b(?:sk|pk|rk|hf|gh[pousr]|xox[abpr]|glpat)[-_][0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}|"
@@ -49,11 +49,11 @@ OUR_HEADERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What is passed on with every call.
+    """Extra parameters of every call.
 
     Attributes:
         body: Fields of the request's body.
-        headers: Request headers, names in lower case.
+        headers: Request headers, with lower-case names.
     """
 
     body: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -64,10 +64,10 @@ NOTHING_PASSED: Final = Passed()
 
 
 def passed_on(config: EndpointConfig) -> Passed:
-    """The options of an endpoint that takes these two and no others.
+    """Read the options of an endpoint that has these two options only.
 
     Raises:
-        InvalidInputError: An option is unknown, holds a secret, or says what others settings say.
+        InvalidInputError: An option is unknown, holds a secret, or repeats another setting.
     """
     for name in config.options:
         if name not in ("extra_body", "extra_headers"):
@@ -130,7 +130,7 @@ def _check_headers(headers: Mapping[str, object], config: EndpointConfig) -> Non
 
 
 def is_header_value(text: str, most: float = math.inf) -> bool:
-    """Whether a header can carry `text`, of `most` characters."""
+    """Whether `text` is a valid header value of at most `most` characters."""
     is_plain = text.isascii() and text.isprintable() and text == text.strip()
     return is_plain and len(text) <= most
 

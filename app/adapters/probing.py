@@ -1,4 +1,4 @@
-"""What adapters put to an endpoint to find out what it can do."""
+"""Requests that find out the capabilities of an endpoint."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -9,7 +9,7 @@ from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
 from app.items import Message
 
-#: A question with many equally good answers: two equal ones at temperature 1 show that the seed
+#: A question with many equally good answers: two equal answers at temperature 1 show that the seed
 #: (or a deterministic endpoint) makes answers repeatable.
 PROBE_MESSAGES: Final = (
     Message("system", "You answer with digits only."),
@@ -18,9 +18,9 @@ PROBE_MESSAGES: Final = (
 PROBE_REQUEST: Final = CompletionRequest(
     messages=PROBE_MESSAGES, params=GenerationParams(temperature=1.0, max_tokens=24, seed=20)
 )
-#: So many at most are made in one probe.
+#: Most calls of one probe.
 PROBE_CALLS: Final = 5
-#: These as one call: how much they take is not told.
+#: All calls of a probe as one request, to bound its cost, as its usage is not reported.
 PROBE_AS_A_WHOLE: Final = CompletionRequest(
     messages=PROBE_MESSAGES * PROBE_CALLS, params=GenerationParams(max_tokens=24 * PROBE_CALLS)
 )
@@ -39,7 +39,7 @@ _CAPABILITIES: Final = (
 
 
 def capabilities(**known: bool | None) -> dict[str, bool | None]:
-    """All capabilities in their order; those not `known` could not be told."""
+    """All capabilities in their order; those that are not `known` are None."""
     return {name: known.get(name) for name in _CAPABILITIES}
 
 
@@ -47,7 +47,7 @@ async def probed(
     examinee: Examinee,
     ask: Callable[[CompletionRequest], Awaitable[tuple[Completion, dict[str, bool | None]]]],
 ) -> ProbeReport:
-    """What an endpoint can do: asked twice with all features, or once plainly if it refuses."""
+    """Probe an endpoint: two calls with all features, or one plain call if it refuses them."""
     note = ""
     try:
         try:
@@ -74,10 +74,10 @@ async def probed(
 
 
 async def _repeats(first: Completion, examinee: Examinee) -> bool | None:
-    """Whether a second call with the same seed writes the same.
+    """Whether a second call with the same seed writes the same text.
 
-    `None` when nothing was written or the second call failed: that much was learned by then that a
-    rate limit must not spoil the report.
+    `None` if nothing was written or the second call failed: the report is useful without this, so a
+    rate limit must not end the probe.
     """
     try:
         second = await examinee.complete(PROBE_REQUEST)
@@ -89,7 +89,7 @@ async def _repeats(first: Completion, examinee: Examinee) -> bool | None:
 
 
 async def _tells_likelihoods(examinee: TellsLikelihoods) -> bool | None:
-    """Whether it says how likely a text is; `None` when the call failed for another reason."""
+    """Whether it gives likelihoods of texts; `None` if the call failed for another reason."""
     try:
         await examinee.likelihood(LikelihoodRequest(context="One, two,", continuation=" three"))
     except NoLikelihoodsError:

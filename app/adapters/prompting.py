@@ -1,4 +1,4 @@
-"""From an item's content to the messages that put it to a language model."""
+"""Build the messages that ask a language model an item."""
 
 import hashlib
 import json
@@ -33,10 +33,10 @@ class Layout:
     """How turns become one text, where an endpoint has no chat.
 
     Attributes:
-        question: Before what is asked.
-        answer: Between what is asked and what is answered; the text of an item ends with it.
-        gap: Between that and the answer, or an option.
-        separator: Between an example and the next, and behind the system prompt.
+        question: Text before a question.
+        answer: Text between a question and its answer; the text of an item ends with it.
+        gap: Text between `answer` and an example's answer or an option.
+        separator: Text between examples, and behind the system prompt.
     """
 
     question: str = "Question: "
@@ -46,7 +46,7 @@ class Layout:
 
     @property
     def stop(self) -> tuple[str, ...]:
-        """Where a model that goes on after its answer begins to invent the next question."""
+        """Stop sequences: the beginning of a next question that a model may invent."""
         label = self.question.rstrip()
         return (f"\n{label}",) if label else ()
 
@@ -56,22 +56,22 @@ LAYOUT: Final = Layout()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptStyle:
-    """How a bank puts its items.
+    """How a bank asks its items.
 
     Attributes:
         system: System prompt; empty for none.
         prefix: Few-shot turns between the system prompt and the item.
-        choice_instruction: Follows the options of a multiple-choice item; may be empty.
-        free_instruction: Follows the prompt of a free-answer item; may be empty.
-        mode: `generate`: an answer is written and read; `loglikelihood`: the options of a
-            multiple-choice item are compared by how likely the endpoint finds them.
-        normalise: Likelihoods are divided by the options' lengths in bytes or characters, or
-            compared as they are.
-        blank: A mark in the question that each option is put in place of; what follows it is what
-            is compared then. Empty: the options themselves are.
-        stop: Where answers end, beside the endpoint's own stop sequences.
+        choice_instruction: Text behind the options of a multiple-choice item; may be empty.
+        free_instruction: Text behind the prompt of a free-answer item; may be empty.
+        mode: `generate`: the model writes an answer, which is parsed; `loglikelihood`: the options
+            of a multiple-choice item are compared by their likelihoods.
+        normalise: Whether log-likelihoods are divided by the options' lengths, in bytes or in
+            characters.
+        blank: Mark in the question that each option replaces; the likelihoods of the text behind
+            it are compared. Empty: the options' own likelihoods are compared.
+        stop: Stop sequences, beside those of the endpoint.
         layout: How turns become one text.
-        item_shots: Examples that each item has in its own text.
+        item_shots: Number of examples in each item's own text.
     """
 
     system: str = ""
@@ -87,7 +87,7 @@ class PromptStyle:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PromptStyle":
-        """Read a style as JSON holds it; `prefix` is a list of `{"role", "content"}`.
+        """Read a style from JSON; `prefix` is a list of `{"role", "content"}`.
 
         Raises:
             InvalidInputError: Unknown keys or values of another type, each with its pointer.
@@ -152,7 +152,7 @@ class PromptStyle:
         )
 
     def to_dict(self) -> dict[str, Json]:
-        """The style as JSON holds it."""
+        """Write the style as JSON."""
         return {
             **{name: getattr(self, name) for name in (*_TEXTS, "mode", "normalise")},
             "prefix": [{"role": turn.role, "content": turn.content} for turn in self.prefix],
@@ -163,14 +163,14 @@ class PromptStyle:
 
     @property
     def shots(self) -> int:
-        """How many examples stand before each item."""
+        """Number of examples before each item."""
         return self.item_shots + sum(turn.role == "assistant" for turn in self.prefix)
 
     def with_shots(self, shots: int) -> "PromptStyle":
-        """The same with the first so many of its examples.
+        """The style with only its first `shots` examples.
 
         Raises:
-            InvalidInputError: It has fewer, or they are in the items' own text.
+            InvalidInputError: The style has fewer examples, or they are in the items' own text.
         """
         if self.item_shots and shots != self.shots:
             detail = (
@@ -194,9 +194,9 @@ class PromptStyle:
 
     @property
     def template_hash(self) -> str:
-        """SHA-256 of everything but the item that decides how a prompt reads."""
+        """SHA-256 of everything besides the item that affects the text of a prompt."""
         usual = PromptStyle().to_dict()
-        # What a style leaves as usual has no part in it: fields that came later change no hash.
+        # Default values are left out, so that new fields do not change old hashes.
         parts = {
             name: value
             for name, value in self.to_dict().items()
@@ -220,14 +220,13 @@ def _is_turn(turn: object) -> bool:
 
 
 def build_messages(item: ItemContent, style: PromptStyle) -> tuple[Message, ...]:
-    """The chat turns that put `item`.
+    """The chat turns that ask `item`.
 
-    System prompt, few-shot turns, then the item. A multiple-choice item lists its options as
-    `A. ...` and asks for the letter; a free-answer item asks for a last line that holds the
-    answer. An item that brings its own messages keeps them as they are, with options and
-    instruction added to the last user turn only when it has options; the style's system prompt
-    stands aside when the item has one. Where likelihoods of the options are compared, the question
-    stands alone.
+    These are the system prompt, few-shot turns, and the item. A multiple-choice item lists its
+    options as `A. ...` and asks for the letter; a free-answer item asks for a last line with the
+    answer. An item with its own messages keeps them; options and instruction are added to the last
+    user turn only if it has options. The item's system prompt, if any, replaces the style's. If
+    likelihoods of options are compared, the question has no options and no instruction.
     """
     turns = item.messages or (Message("user", item.prompt or ""),)
     has_system = any(turn.role == "system" for turn in turns)
@@ -260,13 +259,13 @@ def _append(turns: list[Message], text: str) -> None:
 def flatten(messages: Iterable[Message], layout: Layout = LAYOUT) -> str:
     """One text for endpoints without chat; by default `Question: ...`, `Answer: ...`, `Answer:`.
 
-    System turns stand unlabelled where they are. Answers are cut at `layout.stop`.
+    System turns keep their place and have no label. Answers are cut at `layout.stop`.
     """
     return join_turns(messages, layout) + layout.answer
 
 
 def join_turns(messages: Iterable[Message], layout: Layout) -> str:
-    """The same without the open answer."""
+    """Join turns to one text, as in `flatten`, without the open answer at the end."""
     text = ""
     for turn in messages:
         if turn.role == "assistant":

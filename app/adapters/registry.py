@@ -1,4 +1,4 @@
-"""Names of endpoint kinds and what builds them.
+"""Kinds of endpoints and the functions that build them.
 
 Other packages add kinds through the entry point group `sextant.adapters`: name = kind, value = a
 callable `(EndpointConfig, Transport) -> Examinee`.
@@ -33,7 +33,7 @@ _BUILT_IN: Final[dict[str, Factory]] = {
 
 @cache
 def _installed() -> dict[str, EntryPoint]:
-    """Kinds of other packages; a built-in name cannot be taken over."""
+    """Kinds of other packages, which cannot replace built-in kinds."""
     found = entry_points(group=GROUP)
     return {point.name: point for point in found if point.name not in _BUILT_IN}
 

@@ -20,14 +20,14 @@ _OPTIONS = frozenset({"theta", "seed", "latency_ms", "skills"})
 class Scripted:
     """Answers right with the probability that an item's curve gives at `theta`.
 
-    The draw is a pure function of (`seed`, item): asking again brings the same answer. Token
-    counts are estimated at four characters a token.
+    The random answer is a pure function of (`seed`, item), so asking again gives the same answer.
+    Token counts are estimated at four characters per token.
 
     Attributes:
         theta: Ability on the bank's scale, logits.
-        seed: Another seed is another examinee of the same ability.
-        latency_ms: How long each answer takes.
-        skills: Other abilities by the beginning of an item's key, for examinees that are better at
+        seed: Random seed; another seed is another examinee of the same ability.
+        latency_ms: Duration of each answer, milliseconds.
+        skills: Prefix of item keys to the ability on these items, for examinees that are better at
             one task than at another.
     """
 
@@ -62,7 +62,7 @@ class Scripted:
         )
 
     async def probe(self) -> ProbeReport:
-        """Nothing to find out."""
+        """Report without a call, as the capabilities are known."""
         return ProbeReport(
             capabilities=capabilities(chat=True, system_role=True, seed=True),
             latency_ms=self.latency_ms,

@@ -1,11 +1,10 @@
 """The one HTTP client of a process: connection pool, time limits, size limit, address guard.
 
-- Redirects are followed here, a few, each hop through the same guard; on another origin our
-  credentials are left out. The body is sent again as it was: an endpoint that moved has moved for
-  POST too.
-- No proxy is taken from the environment and no cookie is kept. `SSL_CERT_FILE` and `SSL_CERT_DIR`
-  are honoured, so that an operator can add the certificate authority of the house.
-- Large replies are read beside the event loop: it may take seconds.
+- A few redirects are followed, each through the same guard. Other origins do not get our
+  credentials. The body is sent again unchanged, as an endpoint that moved has moved for POST too.
+- Proxies of the environment are not used, and cookies are not kept. `SSL_CERT_FILE` and
+  `SSL_CERT_DIR` are respected, so that an operator can add an own certificate authority.
+- Large replies are read in a thread, as this may take seconds.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ IDLE_CONNECTION_S: Final = 30.0
 MAX_REDIRECTS: Final = 3
 MAX_STALE_RESENDS: Final = 2
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
-_MAX_DIGITS: Final = 15  # of a length that is worth comparing
+_MAX_DIGITS: Final = 15  # most digits of a content length that is parsed
 _HOST = re.compile(r"[0-9A-Za-z._-]{1,253}")
 _HEADERS: Final = {
     "content-type": "application/json",
@@ -54,20 +53,20 @@ _HEADERS: Final = {
     "accept-encoding": "gzip, deflate",
     "user-agent": "sextant",
 }
-#: The budget of one attempt is enforced around the whole call, see `post_json`.
+#: The time limit of an attempt is enforced around the whole call (`post_json`).
 _EXTENSIONS: Final = {"timeout": httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S).as_dict()}
 _BROKEN_CONNECTION: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back, whatever its status.
+    """A reply of any status.
 
     Attributes:
         status: HTTP status.
-        headers: Case-insensitive.
+        headers: Headers with case-insensitive names.
         body: Whole body, decompressed.
-        latency_s: From sending the request to the last byte.
+        latency_s: Seconds from sending the request to the last byte.
     """
 
     status: int
@@ -80,10 +79,10 @@ class Transport:
     """Sends JSON to endpoints. An async context manager; create one per process.
 
     Args:
-        guard: Which addresses may be called.
-        max_body_bytes: Longer replies are refused while they come in.
-        max_connections: Upper bound of simultaneous connections, over all endpoints.
-        resolve: Finds the addresses of a host, best first; the system's resolver by default.
+        guard: Decides which addresses may be called.
+        max_body_bytes: Largest reply; longer replies are refused while they arrive.
+        max_connections: Most simultaneous connections, over all endpoints.
+        resolve: Finds the addresses of a host, best first; by default the system's resolver.
     """
 
     def __init__(
@@ -95,8 +94,8 @@ class Transport:
         resolve: Resolve = resolve_host,
     ) -> None:
         self._max_body_bytes = max_body_bytes
-        # No client of httpx2's around it: redirects follow rules of our own here, and cookies would
-        # pass between endpoints of different owners.
+        # No httpx2 client is used: redirects have our own rules, and its cookies would be shared by
+        # endpoints of different owners.
         self._connections = GuardedHTTPTransport(
             guard,
             resolve,
@@ -132,10 +131,10 @@ class Transport:
 
         Args:
             url: Absolute http or https URL without user information.
-            payload: What to send.
-            credentials: Request headers that go to the origin of `url` only.
-            timeout_s: For everything: waiting for a connection, redirects, the last byte.
-            follows: Follow redirects; else one is the reply.
+            payload: JSON object to send.
+            credentials: Request headers that are sent to the origin of `url` only.
+            timeout_s: Time limit, from waiting for a connection to the last byte, with redirects.
+            follows: Follow redirects; otherwise a redirect is returned as the reply.
 
         Raises:
             BlockedAddressError: The guard refused an address, at the start or after a redirect.
@@ -203,8 +202,8 @@ class Transport:
             try:
                 return await self._connections.handle_async_request(request)
             except httpx2.HTTPError as exc:
-                # A server may close an idle connection in the moment in which it is used again;
-                # then nothing was wrong with the call, and nobody read it.
+                # A server may close an idle connection just when it is used again. The call was
+                # then not read and can be repeated.
                 is_stale = isinstance(exc, _BROKEN_CONNECTION) and not opened_connection.get()
                 if not is_stale or resends == MAX_STALE_RESENDS:
                     raise _no_reply(url, exc) from exc
@@ -218,7 +217,7 @@ class Transport:
         if is_number and (len(digits) > _MAX_DIGITS or int(digits) > self._max_body_bytes):
             raise self._too_large(url)
         body = bytearray()
-        # Decompressed by the client in pieces of at most 1 MiB: a zip bomb ends here as well.
+        # The client decompresses in pieces of at most 1 MiB, so this limit stops zip bombs too.
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > self._max_body_bytes:
@@ -232,18 +231,18 @@ class Transport:
 
 
 def json_bytes(payload: Mapping[str, JsonValue]) -> bytes:
-    """The body that `Transport.post_json` sends for `payload`: what a signature is made over."""
+    """The body that `Transport.post_json` sends for `payload`, such as for a signature."""
     return json.dumps(payload, separators=(",", ":")).encode()
 
 
 @lru_cache(maxsize=256)
 def _parsed(url: str) -> httpx2.URL:
-    """A session asks one URL over and over, and parsing it costs as much as sending a header."""
+    """Parse with a cache, as a session calls one URL many times and parsing takes time."""
     return httpx2.URL(url)
 
 
 def parse_endpoint_url(text: str) -> httpx2.URL:
-    """Check that `text` can be called at all; addresses are checked when they are connected to.
+    """Check that `text` is a URL that can be called; addresses are checked on connection.
 
     Raises:
         ValueError: Not an absolute http or https URL, or one with user information.
@@ -274,7 +273,7 @@ def _next_hop(url: httpx2.URL, location: str) -> httpx2.URL:
 
 
 def _keeps_credentials(first: httpx2.URL, url: httpx2.URL) -> bool:
-    """Same host, and never from https to http."""
+    """Whether a redirect keeps credentials: the same host, and never from https to http."""
     same_port = (first.port, first.scheme) == (url.port, url.scheme)
     upgraded = (first.scheme, url.scheme) == ("http", "https") and first.port == url.port is None
     return first.host == url.host and (same_port or upgraded)
@@ -304,20 +303,20 @@ def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
     )
 
 
-#: Bytes that are read in a millisecond or two, whatever they hold.
+#: Size of a reply that is read in a millisecond or two, whatever it holds.
 SMALL: Final = 1 << 16
-#: Values that a reply may hold: more than 4 MB of log-probabilities, with the bytes of tokens, ever
-#: do. They take the decoder a third of a second at most, and all else waits.
+#: Most values of a reply: more than 4 MB of log-probabilities with tokens' bytes ever hold. The
+#: decoder blocks everything else while it reads them, for a third of a second at most.
 MAX_VALUES: Final = 1_000_000
 
 _T = TypeVar("_T")
-#: One at a time: threads that reckon in Python take turns with the loop, and what was read takes
-#: memory. Projects and keys take turns, too. A call in flight waits, so nobody is sent away.
+#: One reply is read at a time, as Python threads slow down the event loop and decoded replies take
+#: memory. Projects and keys take turns. Calls in flight wait, and none is turned away.
 _reading = FairSemaphore(1, waiting=1_000_000)
 
 
 async def off_the_loop(reply: Reply, read: Callable[[Reply], _T]) -> _T:
-    """What `read` makes of `reply`: a large one is read in a thread."""
+    """Apply `read` to `reply`, in a thread if the reply is large."""
     if len(reply.body) <= SMALL:
         return read(reply)
     async with _reading.turn():
@@ -325,21 +324,21 @@ async def off_the_loop(reply: Reply, read: Callable[[Reply], _T]) -> _T:
         try:
             return await asyncio.to_thread(read, reply)
         finally:
-            # As long again the loop has the processor to itself: else one reader follows another.
+            # The event loop then runs alone for as long, before the next reader starts.
             await asyncio.sleep(time.monotonic() - began)
 
 
 class TooManyValuesError(ValueError):
-    """A reply holds more values than any answer needs: each costs far more than its bytes."""
+    """A reply has more values than any answer needs; each takes far more memory than its bytes."""
 
 
 def decoded(body: bytes) -> Any:
-    """The JSON in `body`.
+    """Decode the JSON in `body`.
 
     Raises:
-        TooManyValuesError: There are more than `MAX_VALUES`, by its brackets and commas.
-        ValueError: It is not JSON.
-        RecursionError: It is nested too deeply.
+        TooManyValuesError: More than `MAX_VALUES` values, by the number of brackets and commas.
+        ValueError: The body is not JSON.
+        RecursionError: The JSON is nested too deeply.
     """
     if len(body) > SMALL and sum(map(body.count, (b"[", b"{", b","))) > MAX_VALUES:
         raise TooManyValuesError(f"more than {MAX_VALUES} values")

@@ -1,18 +1,18 @@
-"""A bank as a file of any of the formats that it can be read back from.
+"""Write a bank as a file, in each format that can be read back.
 
 | format | file |
 |---|---|
 | `mirt` | CSV `X,a1,d,g,u` as R's mirt writes it; `d` is an intercept |
-| `csv` | CSV `item,a,b,c,d`, of continuous scores also `k`; `intercept` for `b` if an a is 0 |
+| `csv` | CSV `item,a,b,c,d`, and `k` for continuous scores; `intercept` for `b` if an a is 0 |
 | `py-irt` | `best_parameters.json` of py-irt |
-| `parquet` | `item, a, b, intercept, c, d, status`, of continuous scores also `k` |
-| `jsonl` | one item a line with its content and its parameters |
+| `parquet` | `item, a, b, intercept, c, d, status`, and `k` for continuous scores |
+| `jsonl` | one line per item, with its content and its parameters |
 
-Of several abilities `mirt` has `a1,a2,...`, `csv` is `item,intercept,general,dimension_1,...`, and
-`parquet` and `jsonl` have these slopes beside the rest; see `app.exchange.slopes`. What predicts
-scores is in none of them.
+With several abilities `mirt` has `a1,a2,...`, `csv` is `item,intercept,general,dimension_1,...`,
+and `parquet` and `jsonl` have these slopes as well (`app.exchange.slopes`). No format holds the
+knowledge that predicts scores.
 
-In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.files`.
+In CSV, names that a spreadsheet would run as formulas are quoted (`app.exchange.files`).
 """
 
 import json
@@ -36,12 +36,12 @@ class BankFormat(StrEnum):
 
     @property
     def media_type(self) -> str:
-        """What HTTP calls it."""
+        """Media type of the format in HTTP."""
         return _FILES[self][0]
 
     @property
     def suffix(self) -> str:
-        """How names of such files end."""
+        """Suffix of the names of such files."""
         return _FILES[self][1]
 
 
@@ -57,7 +57,7 @@ _FILES = {
 def write_bank(
     bank: ItemBank, file_format: BankFormat, statuses: Sequence[str] | None = None
 ) -> bytes:
-    """The parameters of a bank as a file; `jsonl` needs content, see `item_line`.
+    """Write the parameters of a bank; `jsonl` also needs content and is written by `item_line`.
 
     Raises:
         ItemBankError: Parameters that the format cannot hold, such as several abilities.
@@ -85,6 +85,6 @@ def write_bank(
 
 
 def item_line(fields: Mapping[str, object]) -> bytes:
-    """One line of an item file; fields without a value are left out."""
+    """Write one line of an item file; fields without a value are left out."""
     given = {name: value for name, value in fields.items() if value not in (None, [], {})}
     return json.dumps(given, ensure_ascii=False, allow_nan=False).encode() + b"\n"

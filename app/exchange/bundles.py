@@ -1,17 +1,17 @@
-"""A bank as one file: questions, parameters, what is known of them, and a hash over all of it.
+"""A bank as one file: questions, parameters, the version's knowledge, and a hash over all of it.
 
-JSON lines, in this order:
+The file holds JSON lines, in this order:
 
-| line | what |
+| line | content |
 |---|---|
 | `{"format": "sextant-bank", "format_version": 1}` | |
 | `{"bank": {...}}` | name, licence, source, prompt, scorer, policies |
 | `{"version": {...}}` | response model, scale, hash, overrides, knowledge, report card |
-| `{"item": {...}}` | one for each item, as item files have them, with parameters |
-| `{"sha256": "..."}` | over every byte before this line |
+| `{"item": {...}}` | one line for each item, as in item files, with parameters |
+| `{"sha256": "..."}` | hash of every byte before this line |
 
-The hash tells a file that was changed or cut, by hand or on the way; it is no signature: whoever
-changes a file can hash it again. So nothing in it is taken as it stands.
+The hash detects a file that was changed or cut off. It is not a signature, as whoever changes a
+file can hash it again. So everything in the file is checked before it is used.
 """
 
 import hashlib
@@ -125,19 +125,19 @@ class _Head(_Part):
 
 FORMAT, FORMAT_VERSION = "sextant-bank", 1
 SUFFIX = "sextant-bank.jsonl"
-#: How every bundle begins, whatever its form.
+#: First bytes of every bundle, of any format version.
 BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """What a bundle holds.
+    """The contents of a bundle.
 
     Attributes:
         bank: Settings of the bank.
-        version: Of the version, its knowledge included.
-        items: Fields of the questions with their parameters, those in pretest without, as item
-            files have them; in their order.
+        version: Fields of the version, with its knowledge.
+        items: Fields of the items in order, as in item files, with parameters except for pretest
+            items.
     """
 
     bank: Mapping[str, Any]
@@ -145,11 +145,11 @@ class Bundle:
     items: tuple[Mapping[str, JsonValue], ...]
 
     def parameters(self, name: str) -> ItemBank:
-        """The items that have parameters, with the abilities that the version knows.
+        """A bank of the items that have parameters, with the version's abilities.
 
         Raises:
-            FileFormatError: There are none.
-            ItemBankError: Numbers that are no item's.
+            FileFormatError: No item has parameters.
+            ItemBankError: Invalid item parameters.
         """
         records = [item_of(fields, row, name) for row, fields in enumerate(self.items, start=4)]
         known = {one.key: one.parameters for one in records if one.parameters is not None}
@@ -169,20 +169,20 @@ class Bundle:
         return with_abilities(bank, self.version["knowledge"])
 
     def active(self, bank: ItemBank) -> BoolArray:
-        """Which items of `bank` neither parameters nor answers set aside, shape (n_items,)."""
+        """Which items of `bank` are not quarantined, by parameters or findings; (n_items,)."""
         told = [Finding(**finding) for finding in self.version["findings"]]
         found = quarantine([*lint(bank), *told], allow=self.version["allow"])
         return ~np.isin(bank.item_ids, list(found - set(self.version["keep"])))
 
 
 def line(document: Mapping[str, Json]) -> bytes:
-    """One line; equal documents are equal bytes."""
+    """Write one line; equal documents give equal bytes."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, sort_keys=True)
     return text.encode() + b"\n"
 
 
 async def sealed(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines with the first and the last one around them."""
+    """Add the first line and the last line, with the hash, to the lines between them."""
     digest = hashlib.sha256()
     first = line({"format": FORMAT, "format_version": FORMAT_VERSION})
     digest.update(first)
@@ -194,10 +194,10 @@ async def sealed(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def read_bundle(content: bytes, name: str) -> Bundle:
-    """Read a bundle, whole as it was written.
+    """Read a bundle and check that it is complete and unchanged.
 
     Raises:
-        FileFormatError: No bundle, of a later form, or changed since it was written.
+        FileFormatError: Not a bundle, a later format version, or changed since it was written.
     """
     head, _, _ = content.partition(b"\n")
     first = _document(head, name)
@@ -242,10 +242,10 @@ def read_bundle(content: bytes, name: str) -> Bundle:
 
 
 def item_of(fields: Mapping[str, JsonValue], row: int, name: str) -> ItemRecord:
-    """An item of a bundle, which may be known by its parameters only.
+    """Read an item of a bundle, which may have parameters and no content.
 
     Raises:
-        InvalidInputError: As `parse_item`.
+        InvalidInputError: Faulty fields, as in `parse_item`.
     """
     place = f"{name}:{row}:{{}}".format
     if "prompt" in fields or "messages" in fields:

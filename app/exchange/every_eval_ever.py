@@ -1,4 +1,4 @@
-"""Results as Every Eval Ever keeps them: one JSON object a test, and a line for each scored item.
+"""Write results for Every Eval Ever: one JSON object per test, and one line per scored item.
 
 Source: its `eval.schema.json` and `instance_level_eval.schema.json`, version 0.2.2.
 """
@@ -17,7 +17,7 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A figure with its uncertainty, and why to trust it less, in words."""
+    """A figure with its uncertainty, and reasons to trust it less, in words."""
 
     value: float
     se: float | None
@@ -32,12 +32,12 @@ class EvaluatedTest:
     """One adaptive test that has ended.
 
     Attributes:
-        model: Name under which the examinee was called.
-        theta: Its ability; None where too few answers are marked.
-        score: Its predicted score on the whole bank; None in the same case.
-        scored_on: What that is, in words.
-        not_scored: Outcome to number of items that have no score.
-        details: What else is known, in words.
+        model: Model name that the endpoint was called with.
+        theta: Ability of the examinee; None if too few answers are scored.
+        score: Score on the whole bank; None if too few answers are scored.
+        scored_on: Description of what the score refers to.
+        not_scored: Outcome to number of items without a score.
+        details: Further facts, in words.
     """
 
     id: str
@@ -56,18 +56,18 @@ class EvaluatedTest:
 
     @property
     def evaluation_id(self) -> str:
-        """What its lines name it by."""
+        """Id of the test, to which the lines of its items refer."""
         return f"{self.bank}/{self.model}/{self.timestamp}/{self.id}"
 
     @property
     def timestamp(self) -> str:
-        """Seconds since 1970, as text."""
+        """Time of the test in seconds since 1970, as text."""
         return str(int(self.ended_at.timestamp()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedItem:
-    """One scored item of a test; `content` is None where it is withheld or unknown."""
+    """One scored item of a test; `content` is None if it is withheld or unknown."""
 
     key: str
     step: int
@@ -83,7 +83,7 @@ class EvaluatedItem:
 
 
 def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
-    """The object of a test; it refers to its items, as `instance_lines` wrote them."""
+    """Write the object of a test, which refers to the items that `instance_lines` wrote."""
     results: list[JsonValue] = []
     if test.score is not None:
         results.append(
@@ -142,7 +142,7 @@ def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
 
 
 def instance_lines(test: EvaluatedTest, items: list[EvaluatedItem]) -> bytes:
-    """A line for each scored item. Others have none, because a line must hold a score."""
+    """Write a line for each scored item; other items have no line, as a line needs a score."""
     return b"".join(_json(_instance(test, item)) for item in items)
 
 

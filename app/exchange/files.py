@@ -1,6 +1,6 @@
-"""What readers and writers of files share: bounded bytes, text, counted faults, cells.
+"""Helpers of all readers and writers of files: size limits, text, counted faults, CSV cells.
 
-A name in a cell of a CSV file that spreadsheets open too is never run as a formula.
+Names in CSV cells are quoted so that no spreadsheet runs them as formulas.
 """
 
 import csv
@@ -17,22 +17,22 @@ from typing_extensions import override
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 
-#: Faults of a file that are listed; the others are counted.
+#: Most faults of a file that are listed; further faults are only counted.
 MAX_PROBLEMS = 100
-MAX_CELLS = 256 * 2**20  # of a table of scores
+MAX_CELLS = 256 * 2**20  # largest table of scores
 SCORE_RANGE = (0.0, 1.0)
-MAX_TEXT_BYTES = 2 * 2**30  # of a file that is read piece by piece, after decompression
-MAX_WHOLE_BYTES = 128 * 2**20  # of one that has to be in memory as a whole
-#: Compressed files of answers become 10 to 50 times as large, one line over and over 1,000 times.
+MAX_TEXT_BYTES = 2 * 2**30  # decompressed size of a file that is read piece by piece
+MAX_WHOLE_BYTES = 128 * 2**20  # decompressed size of a file that must be in memory as a whole
+#: Files of answers grow 10 to 50 times by decompression, and a repeated line 1,000 times.
 MAX_RATIO = 250
-#: What a file may become whatever its ratio.
+#: Decompressed size that is allowed whatever the ratio.
 FREE_BYTES = 16 * 2**20
-#: Of a bank file.
+#: Most items of a bank file.
 MAX_ITEMS = 1_000_000
 
 SEPARATED = "Cells are separated by commas."
 
-#: Of tables that other programs export.
+#: Separators, other than commas, of tables that programs export.
 _OTHER_SEPARATORS = ";\t|"
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 20
@@ -40,7 +40,7 @@ _LONGEST_DETAIL = 400
 
 
 class Problems:
-    """Faults of a file: all are counted, the first hundred kept, none of them long."""
+    """Faults of a file: all are counted, and the first hundred are kept, shortened."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -48,22 +48,22 @@ class Problems:
         self.remedy = ""
 
     def add(self, pointer: str, detail: str) -> None:
-        """One more fault."""
+        """Add a fault."""
         self.count += 1
         if len(self.kept) < MAX_PROBLEMS:
             self.kept.append(FieldProblem(shortened(pointer), shortened(detail)))
 
     def extend(self, count: int, some: Iterable[tuple[str, str]]) -> None:
-        """So many more faults, pointer and detail; no more are made than are kept."""
+        """Add `count` faults; `some` (pointer, detail) is read only as far as faults are kept."""
         self.count += count
         for pointer, detail in islice(some, MAX_PROBLEMS - len(self.kept)):
             self.kept.append(FieldProblem(shortened(pointer), shortened(detail)))
 
     def raise_any(self, name: str, kind: type[InvalidInputError] = FileFormatError) -> None:
-        """Refuse a file if it has faults: the first is in the message.
+        """Refuse a file if it has faults; the message names the first.
 
         Raises:
-            InvalidInputError: Of the given kind.
+            InvalidInputError: There are faults; the error is of the type `kind`.
         """
         if self.count:
             many = "1 fault" if self.count == 1 else f"{self.count} faults, the first"
@@ -73,25 +73,25 @@ class Problems:
 
 
 def comma_hint(header: Sequence[str]) -> str:
-    """A sentence for the header of a CSV that is one cell of several; else nothing."""
+    """Advice if the header seems to be separated by another character than commas, else empty."""
     if len(header) == 1 and any(separator in header[0] for separator in _OTHER_SEPARATORS):
         return f" {SEPARATED}"
     return ""
 
 
 def shortened(text: str) -> str:
-    """A text that may hold what a file has, cut where it gets long."""
+    """Cut a text that may hold content of a file."""
     return text if len(text) <= _LONGEST_DETAIL else f"{text[: _LONGEST_DETAIL - 3]}..."
 
 
 def unpacked(file: BinaryIO, name: str, max_bytes: int = MAX_TEXT_BYTES) -> BinaryIO:
-    """What is in a file, decompressed if it is a gzip file, as a stream that ends at a limit.
+    """Open a file as a stream with a size limit, decompressed if it is gzip.
 
-    The file is seekable, and closed with the stream.
+    The file must be seekable. It is closed with the stream.
 
     Raises:
-        FileFormatError: The file is empty; while reading: more than `max_bytes`, or than
-            `MAX_RATIO` times the file.
+        FileFormatError: The file is empty. While reading: the content exceeds `max_bytes`, or
+            `MAX_RATIO` times the file's size.
     """
     size = file.seek(0, io.SEEK_END)
     if not size:
@@ -103,10 +103,10 @@ def unpacked(file: BinaryIO, name: str, max_bytes: int = MAX_TEXT_BYTES) -> Bina
 
 
 def check_ratio(n_packed: int, n_unpacked: int, name: str) -> None:
-    """Refuse what is a small file and a large content.
+    """Refuse small files with a large content.
 
     Raises:
-        FileFormatError: Above `FREE_BYTES`, more than `MAX_RATIO` times as much.
+        FileFormatError: The content exceeds `FREE_BYTES` and `MAX_RATIO` times the file's size.
     """
     if n_unpacked > max(FREE_BYTES, MAX_RATIO * n_packed):
         raise FileFormatError(
@@ -116,7 +116,7 @@ def check_ratio(n_packed: int, n_unpacked: int, name: str) -> None:
 
 
 class _Capped(io.RawIOBase):
-    """A stream that refuses to give more than its limits."""
+    """A stream that raises an error beyond its size limits."""
 
     def __init__(
         self, file: BinaryIO, is_packed: bool, name: str, size: int, max_bytes: int
@@ -153,22 +153,22 @@ class _Capped(io.RawIOBase):
 
     @override
     def close(self) -> None:
-        self._file.close()  # which a gzip stream on it would leave open
+        self._file.close()  # a gzip stream on it would leave it open
         super().close()
 
 
 def read_bytes(source: bytes | BinaryIO, name: str, max_bytes: int = MAX_WHOLE_BYTES) -> bytes:
-    """Everything in a file, decompressed if it is a gzip file.
+    """Read a whole file, decompressed if it is gzip.
 
     Raises:
-        FileFormatError: Too large, or a broken gzip file.
+        FileFormatError: The content is too large, or the gzip file is broken.
     """
     file: BinaryIO = io.BytesIO(source) if isinstance(source, bytes) else source
     return unpacked(file, name, max_bytes).read()
 
 
 def as_text(content: bytes, name: str) -> str:
-    """UTF-8 text, without a byte order mark.
+    """Decode UTF-8 text, without a byte order mark.
 
     Raises:
         FileFormatError: Not UTF-8.
@@ -183,8 +183,8 @@ def as_text(content: bytes, name: str) -> str:
         ) from exc
 
 
-#: Where a formula begins in a name: at its start, and behind what ends a cell or a row where commas
-#: do not. Spaces and quotes before it do not hinder a spreadsheet; a number is no formula.
+#: A formula may begin at the start of a name, or behind another separator or a line end. Spaces and
+#: quotes before it do not stop a spreadsheet. A number is not a formula.
 _FORMULA = r"""(?: \A(?='*[\t\r\n])
     | (?: \A(?! [ '"]* [+-]? (?:\d+(?:\.\d*)?|\.\d+) (?:e[+-]?\d+)? \Z ) | (?<=[;\t\r\n]) )
       (?= (?: [^\S\t\r\n] | ['"] )* [=+\-@＝＋－＠] ) )"""
@@ -193,21 +193,21 @@ _QUOTED_FORMULA = re.compile(_FORMULA + "'", re.VERBOSE | re.IGNORECASE)
 
 
 def quoted(name: str) -> str:
-    """A name for a cell: an apostrophe before a formula makes text of it."""
+    """Quote a name for a cell: an apostrophe before a formula makes it a text."""
     return _BARE_FORMULA.sub("'", name)
 
 
 def plain(cell: str) -> str:
-    """A name as it was before it was quoted."""
+    """Undo `quoted`."""
     return _QUOTED_FORMULA.sub("", cell)
 
 
 def lines(rows: Iterable[Sequence[str | float]]) -> bytes:
-    """Lines of a CSV file, floats as the shortest texts that read back as the same floats."""
+    """Write CSV lines, with floats as the shortest texts that read back as the same floats."""
     written: list[str] = []
-    # Before Python 3.13 a carriage return gets a cell its quotes only if it ends lines as well.
+    # Before Python 3.13, cells with a carriage return are quoted only if it also ends lines.
     writer = csv.writer(cast(Any, SimpleNamespace(write=written.append)), lineterminator="\r\n")
-    # Row by row: one call for all of them would keep every other thread waiting.
+    # One call for all rows would block every other thread.
     for row in rows:
         writer.writerow(row)
     return "".join(f"{line[:-2]}\n" for line in written).encode()

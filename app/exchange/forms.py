@@ -1,6 +1,6 @@
 """Fixed short forms as files: `item,weight`; the first row, without an item, is the constant.
 
-Also as a run of lm-eval: its settings, with the numbers of the documents that it asks.
+A form can also be written as settings of an lm-eval run, with the numbers of its documents.
 """
 
 import json
@@ -14,19 +14,19 @@ from app.exchange.results.recorded import LeftOut, Source
 
 
 def write_form(items: Sequence[str], weights: Sequence[float], constant: float) -> bytes:
-    """A form as CSV."""
+    """Write a form as CSV."""
     return lines(
         [("item", "weight"), ("", constant), *zip(map(quoted, items), weights, strict=True)]
     )
 
 
 def lm_eval_run(items: Sequence[str], samples: Iterable[Source]) -> bytes:
-    """Settings of `lm_eval run --config`, as JSON, which YAML is, too.
+    """Write settings for `lm_eval run --config` as JSON, which is valid YAML.
 
-    Keys of items are task and `doc_hash`; files of samples number the documents.
+    Keys of items are task and `doc_hash`; the sample files give the numbers of the documents.
 
     Raises:
-        FileFormatError: An item that no file numbers, or that two number differently.
+        FileFormatError: An item without a number in any file, or with different numbers.
     """
     wanted, numbers, names = set(items), dict[str, tuple[str, int, str]](), list[str]()
     for source in samples:
@@ -41,7 +41,7 @@ def lm_eval_run(items: Sequence[str], samples: Iterable[Source]) -> bytes:
             if type(number) is not int or number < 0:
                 raise FileFormatError(f"{place}: expected a number as doc_id, got {number!r:.80}.")
             known = numbers.setdefault(item, (task, number, place))
-            # A task may ask the same twice: the first of its places stands for both.
+            # If a task asks a question twice, the first number is used for both.
             if known[1] != number and known[2].rpartition(":")[0] != source.name:
                 raise FileFormatError(
                     f"{place}: expected the number {known[1]} that {known[2]} gives to the same "

@@ -1,4 +1,4 @@
-"""Small tables that offline commands read: items, their tags and costs, families of examinees."""
+"""Small tables for offline commands: lists of items, tags, costs, and families of examinees."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset
     """Tags of items from a CSV file `item,tag`; an item may have several rows, or none.
 
     Raises:
-        FileFormatError: Another header, or a row without an item and a tag.
+        FileFormatError: Another header, or a row that lacks an item or a tag.
     """
     tags: dict[str, set[str]] = {}
     for _, item, tag in _pairs(source, name, ("item", "tag"), "an item and a tag"):
@@ -31,7 +31,7 @@ def read_families(source: bytes, name: str) -> dict[str, str]:
     """Family of each examinee from a CSV file `examinee,family`.
 
     Raises:
-        FileFormatError: Another header, a row without both, or an examinee of two families.
+        FileFormatError: Another header, an incomplete row, or an examinee with two families.
     """
     found: dict[str, str] = {}
     header = ("examinee", "family")
@@ -44,10 +44,10 @@ def read_families(source: bytes, name: str) -> dict[str, str]:
 
 
 def read_items(source: bytes, items: Sequence[str], name: str) -> IntArray:
-    """Positions of the items that a file lists: an id a line, or a CSV's first column.
+    """Positions of the items in a file with one id per line, or in a CSV's first column.
 
     Raises:
-        FileFormatError: Nothing listed, or an item that is unknown or listed before.
+        FileFormatError: No items, or an item that is unknown or repeated.
     """
     at = {item: position for position, item in enumerate(items)}
     listed: dict[int, None] = {}
@@ -71,10 +71,10 @@ def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:
     """Expected costs from a CSV file `item,cost` or `item,tokens_in,tokens_out`.
 
     Returns:
-        Costs above 0, shape (n_items,); of tokens, those of the prompt count half.
+        Costs above 0, shape (n_items,). With tokens, prompt tokens count half.
 
     Raises:
-        FileFormatError: Another header, a cost that is not a number above 0, an item without one.
+        FileFormatError: Another header, a cost that is no number above 0, or a missing cost.
     """
     header = _header(source, name)
     by_tokens = header == ("item", "tokens_in", "tokens_out")

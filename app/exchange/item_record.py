@@ -1,4 +1,4 @@
-"""One item as a file or a request gives it: named fields in, a checked `ItemRecord` out.
+"""Parse one item of a file or a request: named fields in, a checked `ItemRecord` out.
 
 The table of fields is in `app/exchange/items.py`.
 """
@@ -24,9 +24,9 @@ MAX_CHOICES = 26
 MAX_TAGS = 64
 MAX_TOKENS = 10_000_000
 MAX_DEPTH = 32
-#: Characters of an unknown field's name that are held against those of known ones.
+#: Characters of an unknown field's name that are compared with known names, for a suggestion.
 _MAX_NAME = 100
-# Products of two parameters, and their exponentials, stay numbers.
+# With this limit, products of two parameters and their exponentials remain finite.
 MAX_PARAMETER = 1e6
 _LIMITS = dict.fromkeys(("a", "b", "c", "d", "k"), MAX_PARAMETER) | {"intercept": MAX_PARAMETER**2}
 
@@ -58,8 +58,8 @@ class ItemFields(TypedDict, total=False):
 class WrittenParameters:
     """`P = c + (d - c) sigmoid(a theta + intercept)`, as written beside the item.
 
-    An item of continuous scores, with P as their mean, has a dispersion k. One of several abilities
-    has slopes by their names, `general` first where there is one; a is that along the main one.
+    For continuous scores, P is their mean, and k their dispersion. With several abilities there are
+    slopes by name, with `general` first if there is one; a is the slope on the main ability.
     """
 
     a: float
@@ -72,13 +72,13 @@ class WrittenParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemRecord:
-    """One item as a file or a request gives it.
+    """One item of a file or a request.
 
     Attributes:
         key: The item's name in its bank.
-        parameters: Parameters written beside it; `None` when the row has none.
-        difficulty: Somebody's guess, on any scale that rises.
-        row: Line in the file, from 1; 0 for an item that came alone.
+        parameters: Parameters written beside the item; `None` if the row has none.
+        difficulty: An author's guess of the difficulty, on any scale that rises with it.
+        row: Line in the file, from 1; 0 for an item that is not from a file.
     """
 
     key: str
@@ -99,17 +99,17 @@ def parse_item(
     row: int = 0,
     place: Callable[[str], str] = "/{}".format,
 ) -> ItemRecord:
-    """One item from its named fields; see the table in `app/exchange/items.py`.
+    """Parse one item from its named fields (table in `app/exchange/items.py`).
 
-    `row` is kept in the record, and `place` makes of a field's name the pointer of its faults.
+    `row` is stored in the record. `place` turns a field's name into the pointer of its faults.
 
     Raises:
-        InvalidInputError: With one problem for each faulty field.
+        InvalidInputError: There are faulty fields; the error has one problem for each.
     """
     return _ItemParser(cast(Mapping[str, JsonValue], fields), place).parse(row)
 
 
-#: What others call our fields.
+#: Names that other formats use for our fields.
 _OTHER_NAMES = {
     **dict.fromkeys(("question", "input", "text", "query", "problem"), "prompt"),
     **dict.fromkeys(("answer", "output", "expected", "gold", "label", "solution"), "target"),
@@ -184,7 +184,7 @@ class _ItemParser:
             self._fault("key", "exactly one of `key` and `id`", given or "neither")
             return ""
         name = given[0]
-        # Data sets number their items: 17 and "17" are the same name.
+        # Some data sets number their items: 17 and "17" are the same name.
         if isinstance(self._fields[name], int) and not isinstance(self._fields[name], bool):
             self._fields[name] = str(self._fields[name])
         return (self._text(name, max_chars=MAX_KEY_CHARS) or "").strip()
@@ -336,7 +336,7 @@ class _ItemParser:
         place = "intercept" if "intercept" in self._fields else "b"
         for name in PARAMETER_FIELDS:
             value = self._fields.get(name, values.get(name))
-            if value is None and name != place:  # one of b and intercept is enough
+            if value is None and name != place:  # either b or intercept suffices
                 continue
             number = _finite(value)
             if number is None or abs(number) > _LIMITS[name]:
@@ -365,7 +365,7 @@ class _ItemParser:
 
 
 def is_clean_json(value: object, depth: int = 0) -> bool:
-    """Whether Postgres can hold a JSON value: no NUL, no lone surrogate, finite, not too deep."""
+    """Whether Postgres can store a JSON value: no NUL, no lone surrogate, finite, not too deep."""
     if isinstance(value, str):
         return "\0" not in value and not _SURROGATE.search(value)
     if isinstance(value, dict | list):
@@ -378,7 +378,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _finite(value: object) -> float | None:
-    """A number as a float; `None` for anything else, and for what no float can hold."""
+    """A number as a float; `None` for other values, and for numbers beyond the range of floats."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -388,7 +388,7 @@ def _finite(value: object) -> float | None:
 
 
 def _as_text(value: object) -> str | None:
-    """A text or number as an answer is written; `None` for anything else."""
+    """A text or number as the text of an answer; `None` for other values."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = value if isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,7 @@
 """Item files: JSONL or CSV bytes in, canonical `ItemRecord`s out. No SQL.
 
-One item a row. Fields (JSONL keys, CSV columns); a key and a prompt or messages are required, any
-other field name is a fault:
+Each row is one item. A key, and a prompt or messages, are required. Field names (JSONL keys, CSV
+columns) that are not in this table are faults:
 
 | field | JSONL | CSV cell |
 |---|---|---|
@@ -13,16 +13,16 @@ other field name is a fault:
 | `group` | text | text |
 | `scorer` | name, or `{name, params}` | name, or JSON object |
 | `expected_tokens` | `{"in": n, "out": n}` | JSON, or `expected_tokens_in`, `expected_tokens_out` |
-| `difficulty` | a guess, on any scale that rises; for `--provisional` alone | number |
+| `difficulty` | a guess, on any scale, higher is harder; for `--provisional` alone | number |
 | `a`, `b`, `c`, `d` | numbers; `b` is required once one is given; else 1, -, 0, 1 | numbers |
 | `k` | dispersion of an item of continuous scores | number |
 | `intercept` | number, -a b: instead of `b` or with it; needed where `a` is 0 | number |
 | `slopes` | several abilities: `{general, dimension_1, ...}`, with `intercept` | JSON object |
 
-The target of an item with choices names the right option, or several: a text equal to an option
-means that option, even where it also looks like a letter or an index; otherwise a single letter
-counts from A, and a whole number counts from 0. A JSON number is always an index. An item without
-a target is read; lint reports it.
+The target of an item with choices names one or several right options. A text equal to an option
+means that option, even if it also looks like a letter or an index. Otherwise a single letter counts
+from A, and a whole number counts from 0. A JSON number is always an index. An item without a target
+is accepted, and lint reports it.
 """
 
 import csv
@@ -42,7 +42,7 @@ ItemFormat = Literal["jsonl", "csv"]
 
 MAX_FILE_BYTES = 512 * 2**20
 MAX_ROW_BYTES = 2**20
-#: Faults after which the rest of a file is not read: each takes as long as a good row.
+#: Number of faults after which reading ends, as each takes as long as a good row.
 MAX_COUNTED = 20_000
 
 _TOKEN_COLUMNS = ("expected_tokens_in", "expected_tokens_out")
@@ -52,7 +52,7 @@ _JSON_COLUMNS = {"choices", "tags", "target", "messages", "expected_tokens", "sc
 
 @dataclass(frozen=True, slots=True)
 class ItemRow:
-    """One row of an item file: the item, or what is wrong with it."""
+    """One row of an item file: the item, or its faults."""
 
     row: int
     record: ItemRecord | None
@@ -62,25 +62,25 @@ class ItemRow:
 def read_items(
     source: bytes | BinaryIO, *, name: str = "items", file_format: ItemFormat | None = None
 ) -> list[ItemRecord]:
-    """Read an item file; either every row is good or none is returned.
+    """Read an item file; if any row is faulty, no item is returned.
 
     Args:
         source: The bytes, or a binary stream.
-        name: How faults name the file; its suffix decides the format.
-        file_format: Wins over the suffix. Without either, a first character `{` means JSONL.
+        name: Name of the file in messages; its suffix decides the format.
+        file_format: Overrides the suffix. Without either, a first character `{` means JSONL.
 
     Raises:
-        FileFormatError: Faults, each with file, row, field, what was expected and what came.
-            The first `MAX_PROBLEMS` are listed, and `MAX_COUNTED` end the reading.
+        FileFormatError: Faults, each with file, row, field, expected and actual value. The first
+            `MAX_PROBLEMS` are listed, and reading ends after `MAX_COUNTED`.
     """
     return good_items(scan_items(source, name=name, file_format=file_format), name)
 
 
 def good_items(rows: Iterable[ItemRow], name: str) -> list[ItemRecord]:
-    """The items of all rows, of which there is one at least, and none is faulty.
+    """The items of all rows.
 
     Raises:
-        FileFormatError: As `read_items`.
+        FileFormatError: No rows, or faulty rows, as for `read_items`.
     """
     records: list[ItemRecord] = []
     problems = Problems()
@@ -100,11 +100,11 @@ def good_items(rows: Iterable[ItemRow], name: str) -> list[ItemRecord]:
 def scan_items(
     source: bytes | BinaryIO, *, name: str = "items", file_format: ItemFormat | None = None
 ) -> Iterator[ItemRow]:
-    """The rows of an item file as they come, good and faulty ones; arguments as `read_items`.
+    """Iterate over the good and faulty rows of an item file; arguments are those of `read_items`.
 
     Raises:
         FileFormatError: The file as a whole cannot be read: too large, not UTF-8 from its first
-            bytes, wrong columns, broken quoting.
+            bytes, wrong columns, or broken quoting.
     """
     lines = _Lines(io.BytesIO(source) if isinstance(source, bytes) else source, name)
     rows = _csv_rows if _format_of(lines, name, file_format) == "csv" else _jsonl_rows
@@ -114,7 +114,7 @@ def scan_items(
 def checked_rows(
     rows: Iterable[tuple[int, Mapping[str, JsonValue] | FieldProblem]], name: str
 ) -> Iterator[ItemRow]:
-    """Rows by their fields, or what is wrong with them; no key comes twice."""
+    """Parse rows of fields; a repeated key is a fault."""
     first_row: dict[str, int] = {}
     for row, fields in rows:
         if isinstance(fields, FieldProblem):
@@ -134,7 +134,7 @@ def checked_rows(
 
 
 class _Lines:
-    """Lines of a binary stream as text; the length of a line and of the whole are capped."""
+    """Lines of a binary stream as text, with limits for a line's length and the total."""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream = stream
@@ -153,7 +153,7 @@ class _Lines:
         return self._next.lstrip().startswith(b"{")
 
     def __iter__(self) -> Iterator[tuple[int, str | FieldProblem]]:
-        """Line number from 1, and the line, or what is wrong with it."""
+        """Line number from 1, and the line or its fault."""
         row = 0
         while self._next:
             row += 1
@@ -223,7 +223,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]:
-    # The limit is the csv module's own global; a line is capped at the same size anyway.
+    # The limit is a global of the csv module; lines have the same limit anyway.
     csv.field_size_limit(MAX_ROW_BYTES)
     reader = csv.reader(_good_lines(lines), strict=True)
     try:
@@ -245,7 +245,7 @@ def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | Fi
 
 
 def _good_lines(lines: _Lines) -> Iterator[str]:
-    """The lines, until one is faulty: within quotes a line cannot be left out."""
+    """The lines up to the first faulty one, as a line within quotes cannot be skipped."""
     for _, line in lines:
         if isinstance(line, FieldProblem):
             raise FileFormatError(f"{line.pointer}: {line.detail}.", problems=[line])

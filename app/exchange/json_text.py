@@ -1,4 +1,4 @@
-"""Reading large JSON piece by piece: lines of a file, members of an object, entries of a list."""
+"""Read large JSON piece by piece: lines of a file, members of an object, entries of a list."""
 
 import codecs
 import json
@@ -11,33 +11,33 @@ from app.exchange.results.recorded import LeftOut, SourceFile, open_text
 from app.items import JsonValue
 
 MAX_LINE_BYTES = 16 * 2**20
-#: Of a file that is one JSON value, which has to be in memory as a whole.
+#: Largest file that is one JSON value, which must be in memory as a whole.
 MAX_DOCUMENT_BYTES = 256 * 2**20
-#: Of a file that only names the model of others.
+#: Largest companion file, which only names the model of other files.
 _MAX_COMPANION_BYTES = 32 * 2**20
-#: Levels of a row; deeper ones cannot be written again, as their hashes need.
+#: Most levels of a row; deeper rows cannot be serialised again for their hashes.
 _MAX_LEVELS = 100
 _CHUNK_BYTES = 1 << 20
-#: Behind the list of a page: ids, and whether there are more.
+#: Most bytes behind the list of a page, which hold ids and whether there are more pages.
 _REST_BYTES = 1 << 20
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BETWEEN = re.compile(r"[ \t\n\r,]*")
-#: What stands before the rows of a file that is one list, or a page of one as APIs give it.
+#: Beginning of a file that is one list, or a page of a list as APIs return it.
 _LIST = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:"(?:object|first_id|last_id|has_more)"\s*:[^\[{]*)?'
     rb'"data"\s*:\s*)?\['
 )
-_DECODER = json.JSONDecoder()  # takes the bare constant NaN, which these tools write
+_DECODER = json.JSONDecoder()  # accepts the constant NaN, which these tools write
 
 
 def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue] | LeftOut]]:
-    """Number (from 1) and object of each line that is not blank; a line that is none, and why.
+    """Number (from 1) and object of each non-blank line, or the reason why it is no object.
 
-    A file that is one list of objects, or holds one as its `data`, is read alike.
+    A file that is a list of objects, or an object with such a list as `data`, is read likewise.
 
     Raises:
-        FileFormatError: A line or an entry above `MAX_LINE_BYTES`; a list that does not end.
+        FileFormatError: A line or an entry above `MAX_LINE_BYTES`, or a list without end.
     """
     with open_text(file) as stream:
         head = stream.peek(1)  # type: ignore[attr-defined]  # buffered
@@ -81,7 +81,7 @@ def _row_of(value: JsonValue, row: int) -> dict[str, JsonValue] | LeftOut:
 
 
 def _entries(stream: BinaryIO, name: str) -> Iterator[JsonValue]:
-    """The entries of a list whose opening bracket was read."""
+    """The entries of a list, after its opening bracket was read."""
     text, at, row = "", 0, 1
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while True:
@@ -94,7 +94,7 @@ def _entries(stream: BinaryIO, name: str) -> Iterator[JsonValue]:
             value, at = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError) as exc:
             kept = text[at:]
-            chunk = stream.read(max(_CHUNK_BYTES, len(kept)))  # twice as much: linear in all
+            chunk = stream.read(max(_CHUNK_BYTES, len(kept)))  # doubling keeps the time linear
             if not chunk or len(kept) > MAX_LINE_BYTES or isinstance(exc, RecursionError):
                 raise FileFormatError(
                     f"{name}:{row}: expected an entry of a JSON list, of at most {MAX_LINE_BYTES} "
@@ -107,7 +107,7 @@ def _entries(stream: BinaryIO, name: str) -> Iterator[JsonValue]:
 
 
 def _require_end(stream: BinaryIO, rest: str, name: str) -> None:
-    """Nothing but the end of a page may stand behind its list: what follows would be lost."""
+    """Refuse other content than the end of a page behind its list, as it would be lost."""
     tail = rest.strip()
     try:
         is_end = not tail or isinstance(json.loads(f'{{"data":[]{tail}'), dict)
@@ -121,7 +121,7 @@ def _require_end(stream: BinaryIO, rest: str, name: str) -> None:
 
 
 def small_json(file: SourceFile) -> dict[str, JsonValue] | None:
-    """The object in a file; None if it is none, or too large for one."""
+    """The object in a small file; None if the file is too large or holds no object."""
     with open_text(file) as stream:
         content = stream.read(_MAX_COMPANION_BYTES + 1)
     if len(content) > _MAX_COMPANION_BYTES:
@@ -134,11 +134,11 @@ def small_json(file: SourceFile) -> dict[str, JsonValue] | None:
 
 
 class JsonText:
-    """A JSON document of which one piece at a time is decoded.
+    """A JSON document that is decoded piece by piece.
 
     Args:
         content: UTF-8, with or without a byte order mark.
-        name: How faults name it.
+        name: Name of the document in messages.
 
     Raises:
         FileFormatError: On creation or while reading: not UTF-8, or not JSON.
@@ -157,7 +157,7 @@ class JsonText:
         self._at = 0
 
     def members(self, streamed: str) -> Iterator[tuple[str, JsonValue]]:
-        """Key and value of each member of the object; entries of the list `streamed` one by one."""
+        """Key and value of each member; the list `streamed` gives one pair per entry."""
         self._expect("{")
         if self._take("}"):
             return

@@ -1,9 +1,8 @@
-"""Items of files made for something else: JSON lines, CSV or Parquet, with their fields mapped.
+"""Items from other files (JSON lines, CSV or Parquet), by a map of their fields.
 
-`prompt=question,target=answer` says which field of a row is which field of an item; a dot leads
-into an object: `choices=choices.text`. Where labels stand beside the options (`label` beside
-`text`, as data sets of the hub have them), a target that is one of the labels means the option of
-that place.
+The map `prompt=question,target=answer` assigns fields of a row to fields of an item. A dot leads
+into an object: `choices=choices.text`. Data sets of the hub may have labels beside the options
+(`label` beside `text`); a target that equals a label means the option at its position.
 """
 
 import csv
@@ -29,7 +28,7 @@ from app.items import JsonValue
 
 _PARQUET = b"PAR1"
 _TEXT, _LABEL = "text", "label"
-#: What a text stands for that is in one of these: a list, an object, a number.
+#: Item fields whose text cells are parsed: as a list, an object or a number.
 _OF_CELLS = (
     "choices", "tags", "messages", "expected_tokens", "scorer", SLOPES, "difficulty",
     *PARAMETER_FIELDS,
@@ -38,14 +37,14 @@ _OF_CELLS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldMap:
-    """Which field of a row is which of an item.
+    """Map from the fields of an item to the fields of a row.
 
     Attributes:
-        fields: Field of the item to field of the row, dots lead into objects.
-        target_after: The target is what follows this mark, its last one, in its field.
+        fields: Field of the item to field of the row; dots lead into objects.
+        target_after: Mark in the target's field, behind whose last occurrence the target stands.
 
     Raises:
-        InvalidInputError: Nothing is mapped, or an item has no field of a name.
+        InvalidInputError: An empty map, or an unknown field of an item.
     """
 
     fields: Mapping[str, str]
@@ -61,10 +60,10 @@ class FieldMap:
 
 
 def field_map(text: str, target_after: str | None = None) -> FieldMap:
-    """The map in `prompt=question,target=answer`.
+    """Parse a map such as `prompt=question,target=answer`.
 
     Raises:
-        InvalidInputError: Not of that form, a field twice, or as for `FieldMap`.
+        InvalidInputError: Another form, a repeated field, or an error of `FieldMap`.
     """
     fields = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -85,9 +84,9 @@ def field_map(text: str, target_after: str | None = None) -> FieldMap:
 def read_mapped(
     source: bytes | BinaryIO, *, name: str = "items", mapping: FieldMap
 ) -> list[ItemRecord]:
-    """Items of a file; either every row is good or none is returned.
+    """Read the items of a file; if any row is faulty, no item is returned.
 
-    A row without a mapped key, `id` or `key` is named by its place, from 1.
+    The key of a row is its mapped key, its `id` or `key`, else its number, from 1.
 
     Raises:
         FileFormatError: Faults, each with file, row and field.
@@ -110,7 +109,7 @@ def _mapped(
 
 
 class _Misfit(Exception):  # noqa: N818 - caught here
-    """A row that does not fit the map."""
+    """A row that does not fit the map of fields."""
 
     def __init__(self, place: str, detail: str) -> None:
         self.problem = FieldProblem(place, detail)

@@ -1,6 +1,6 @@
-"""Scores as a file: wide CSV or Parquet, one row an examinee, or long CSV, one row an answer.
+"""Write scores as wide CSV or Parquet (one row per examinee) or long CSV (one row per answer).
 
-In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.files`.
+In CSV, names that a spreadsheet would run as formulas are quoted (`app.exchange.files`).
 """
 
 import io
@@ -17,7 +17,7 @@ EXAMINEE_COLUMN = "examinee"
 
 
 class Trial(NamedTuple):
-    """Scores of one examinee in one trial, shape (n_items,), NaN where there is none."""
+    """Scores of one examinee in one trial, shape (n_items,), NaN for no answer."""
 
     examinee: str
     number: int
@@ -25,16 +25,16 @@ class Trial(NamedTuple):
 
 
 def write_csv(table: ResponseTable) -> Iterator[bytes]:
-    """The lines of a CSV file; scores read back as they are."""
+    """Lines of a wide CSV file, whose scores read back unchanged."""
     yield lines([[EXAMINEE_COLUMN, *map(quoted, table.items)]])
     for examinee, scores in zip(table.examinees, table.scores, strict=True):
         yield lines([[quoted(examinee), *map(_cell, scores.tolist())]])
 
 
 def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool) -> Iterator[bytes]:
-    """A CSV file `examinee,item,score`, a line an answer; the lines of one trial come together.
+    """Lines of a CSV file `examinee,item,score`, one per answer, grouped by trial.
 
-    Where some examinees answered more than once, a column `trial` comes before the score.
+    With `repeated`, when some examinees answered more than once, `trial` precedes the score.
     """
     yield lines([[EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"]])
     items = [*map(quoted, items)]
@@ -49,12 +49,12 @@ def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool)
 
 
 def write_parquet(table: ResponseTable) -> bytes:
-    """A Parquet file; scores of 0 and 1 alone become small integers."""
+    """Write a Parquet file; columns of scores 0 and 1 become small integers."""
     import pyarrow as pa
     import pyarrow.parquet as pa_parquet
 
     columns = [pa.array(table.examinees, pa.string()), *map(_column, table.scores.T)]
-    # An item may have the name of the first column, so they are put together by position.
+    # An item may have the name of the first column, so columns are joined by position.
     arrow = pa.Table.from_arrays(columns, names=[EXAMINEE_COLUMN, *table.items])
     target = io.BytesIO()
     pa_parquet.write_table(arrow, target, compression="zstd")

@@ -1,4 +1,4 @@
-"""Joining files by item names, also names that went through R."""
+"""Match item names of different files, including names that were changed by R."""
 
 import re
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from app.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class NameMatch:
-    """Which known item each name means.
+    """Assignment of names to known items.
 
     Attributes:
-        found: Name -> known item, in the order of the names.
-        renamed: The part of `found` where only R's spelling agrees.
-        unknown: Names of no item, or of more than one.
+        found: Name to known item, in the order of the names.
+        renamed: The part of `found` that was matched by R's spelling.
+        unknown: Names that match no item, or more than one.
     """
 
     found: dict[str, str]
@@ -27,10 +27,10 @@ class NameMatch:
 
 
 def match_names(names: Sequence[str], known: Sequence[str]) -> NameMatch:
-    """Find names among known items: as they are, else by what R's `make.names` makes of them.
+    """Match names to known items, exactly or else by R's `make.names`.
 
-    R turns `1` into `X1` and `a-b` into `a.b`. Such a pair counts only if neither side has another
-    candidate: neither an item nor a name that fits as it is, nor a second one spelt alike.
+    R turns `1` into `X1` and `a-b` into `a.b`. A match by R's spelling counts only if it is unique:
+    neither side has an exact match or a second candidate of the same spelling.
     """
     exact = set(names) & set(known)
     candidates: dict[str, list[str]] = {}
@@ -60,9 +60,9 @@ class Aligned:
     """Recorded scores in the order of a bank's items.
 
     Attributes:
-        scores: Shape (n_examinees, bank.n_items), NaN where there is no answer.
-        match: Which columns of the table were found in the bank.
-        n_skipped: Scores of items that the bank does not have.
+        scores: Scores, shape (n_examinees, bank.n_items), NaN for no answer.
+        match: Assignment of the table's columns to items of the bank.
+        n_skipped: Number of scores of items that are not in the bank.
     """
 
     scores: FloatArray
@@ -74,7 +74,7 @@ def align(table: ResponseTable, bank: ItemBank) -> Aligned:
     """Put a table's columns in the order of a bank's items.
 
     Raises:
-        InvalidInputError: No item in common.
+        InvalidInputError: The table and the bank have no item in common.
     """
     match = match_names(table.items, bank.item_ids)
     if not match.found:
@@ -91,6 +91,6 @@ def align(table: ResponseTable, bank: ItemBank) -> Aligned:
 
 
 def r_name(name: str) -> str:
-    """What R's `make.names` makes of a name."""
+    """The name as R's `make.names` changes it."""
     legal = re.sub(r"[^A-Za-z0-9._]", ".", name)
     return f"X{legal}" if re.match(r"[0-9_]|\.[0-9]|$", legal) else legal

@@ -1,7 +1,7 @@
 """Files of item parameters: bytes in, an `ItemBank` out, and back.
 
-Parquet and py-irt's JSON are told by how they begin; anything else is CSV, gzipped or not. There
-the first column holds item ids, whatever its name, even none. The header tells the form:
+Parquet and py-irt's JSON are recognised by their first bytes; other files are CSV, maybe gzipped.
+In CSV the first column holds item ids, whatever its name. The header decides the form:
 
 | form | columns | meaning |
 |---|---|---|
@@ -13,9 +13,9 @@ the first column holds item ids, whatever its name, even none. The header tells 
 | mirt, several abilities | `a1, a2, ..., d`, optional `g` (0), `u` (1) | slopes and intercept |
 | several abilities | `intercept, dimension_1, ...`, optional `general` | slopes by ability |
 
-Several abilities are standard normal, as mirt has them; asymptotes beside them are refused. Other
-columns are refused, because a column that is overlooked (`logit(g)`) makes the rest mean something
-else. Ids stay as they are, also the `X1` that R makes of `1`.
+Several abilities are standard normal, as in mirt, and cannot have asymptotes. Unknown columns are
+refused, as a column that is ignored, such as `logit(g)`, may change the meaning of the others. Ids
+stay as they are, even the `X1` that R makes of `1`.
 """
 
 import csv
@@ -45,19 +45,19 @@ from app.exchange.py_irt import read_py_irt_parameters
 from app.exchange.slopes import bank_of_columns, mirt_names, own_names, slopes_by_name
 
 _PARQUET = b"PAR1"
-_NEIGHBOURS = 2  # floats on either side of a quotient that are tried
+_NEIGHBOURS = 2  # floats on each side of a quotient that are tried as difficulties
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Columns of one kind of file, by the role that each plays."""
+    """Column names of one form of file, by their role."""
 
     slope: str
     location: str
     lower: str
     upper: str
     dispersion: str | None = None
-    several: tuple[str, ...] = ()  # slopes in several abilities, `slope` the first
+    several: tuple[str, ...] = ()  # slopes on several abilities, `slope` is the first
 
     @property
     def needed(self) -> set[str]:
@@ -91,17 +91,17 @@ _EXPECTED = (
 def read_parameters(
     source: bytes | BinaryIO, *, name: str = "parameters", scale: str = DEFAULT_SCALE
 ) -> ItemBank:
-    """Read a parameter file; either every row is good or none is returned.
+    """Read a parameter file; if any row is faulty, nothing is returned.
 
     Args:
         source: The bytes, or a binary stream; gzip is recognised.
-        name: How faults name the file.
-        scale: Name of the theta scale that the parameters are on.
+        name: Name of the file in messages.
+        scale: Name of the theta scale of the parameters.
 
     Raises:
-        FileFormatError: Wrong columns, a cell that is not a number, a repeated id, no items. Every
-            fault is listed with file, row and column, up to a cap.
-        ItemBankError: Numbers that are no item's: without 0 <= lower < upper <= 1 and k > 0.
+        FileFormatError: Wrong columns, a cell that is not a number, a repeated id, or no items.
+            Faults are listed with file, row and column, up to a limit.
+        ItemBankError: Invalid parameters: they need 0 <= lower < upper <= 1 and k > 0.
     """
     content = read_bytes(source, name)
     if content.startswith(_PARQUET):
@@ -152,10 +152,10 @@ def read_parameters(
 
 
 def write_mirt(bank: ItemBank) -> bytes:
-    """The bank as mirt writes it: `X,a1,d,g,u`, with intercepts; of several abilities `a1,a2,...`.
+    """Write mirt's form `X,a1,d,g,u`, with intercepts, or `a1,a2,...` for several abilities.
 
     Raises:
-        ItemBankError: A bank of continuous scores, which mirt does not have.
+        ItemBankError: A bank of continuous scores, which mirt does not support.
     """
     if bank.model is CONTINUOUS:
         raise ItemBankError("mirt files hold no continuous items: write them as item,a,b,c,d,k.")
@@ -166,10 +166,10 @@ def write_mirt(bank: ItemBank) -> bytes:
 
 
 def write_difficulties(bank: ItemBank) -> bytes:
-    """The bank as `item,a,b,c,d`, with difficulties; of continuous scores with a last column k.
+    """Write `item,a,b,c,d`, with difficulties, and a last column k for continuous scores.
 
-    Where an item has a = 0 and so no difficulty, all have intercepts: `item,a,intercept,c,d`. Of
-    several abilities there is no one difficulty either: `item,intercept,general,dimension_1,...`.
+    If an item has a = 0, it has no difficulty, so all items get intercepts: `item,a,intercept,c,d`.
+    Several abilities have no single difficulty either: `item,intercept,general,dimension_1,...`.
     """
     bank = bank.standardised()
     if slopes := slopes_by_name(bank):
@@ -182,11 +182,11 @@ def write_difficulties(bank: ItemBank) -> bytes:
 
 
 def shortest_difficulties(bank: ItemBank) -> FloatArray:
-    """Difficulties to be written: those with fewest digits that give back the intercepts.
+    """Difficulties for writing: the shortest decimals that reproduce the intercepts.
 
-    An intercept is -a b, rounded, so that dividing it by -a again may miss the b that it came from
-    by a bit: 0.3 would come back as 0.30000000000000004. Where no b gives the intercept to the bit,
-    and there are such, the quotient is the nearest. Where a is 0 there is none: NaN.
+    An intercept is -a b, rounded. Dividing it by -a may differ from the original b by a bit: 0.3
+    would become 0.30000000000000004. For some intercepts no b reproduces every bit, and the
+    quotient is returned. If a is 0, there is no difficulty: NaN.
     """
     quotients = bank.b
     tried = [_rounded(quotients, digits) for digits in (15, 16)] + [quotients]
@@ -227,7 +227,7 @@ def _form_of(header: Sequence[str], name: str) -> _Form:
 
 
 def _several(columns: Sequence[str]) -> Iterator[_Form]:
-    """The forms of several abilities that the columns may be."""
+    """Forms with several abilities that the columns may have."""
     if names := mirt_names(columns):
         yield _Form(names[0], "d", "g", "u", several=names)
     if names := own_names(columns):
@@ -253,7 +253,7 @@ def _number(cell: str) -> tuple[float, str]:
 
 
 def _illegal(form: _Form, values: Mapping[str, list[float]]) -> str:
-    """What is wrong with the asymptotes of the item read last."""
+    """Fault of the asymptotes of the item that was read last, else empty."""
     lower = values[form.lower][-1] if form.lower in values else 0.0
     upper = values[form.upper][-1] if form.upper in values else 1.0
     if not (math.isfinite(lower) and math.isfinite(upper)) or 0 <= lower < upper <= 1:

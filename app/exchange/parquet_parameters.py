@@ -1,10 +1,10 @@
 """Item parameters as Parquet: columns `item`, `a`, `b` or `intercept` or both, `c`, `d`.
 
-A column `k` makes it a bank of continuous scores; slopes `general`, `dimension_1`, ... one of
-several abilities, whose `a` and `b` are those along the main one alone and are not read.
+A column `k` means continuous scores. Slopes `general`, `dimension_1`, ... mean several abilities;
+`a` and `b` then belong to the main ability alone and are not read.
 
-Where both are there `intercept` counts: it exists of every item, b only where a is not 0, and it
-holds every bit. Other columns, such as `status`, are not read.
+If a file has both, `intercept` is read instead of `b`: every item has one, even with a = 0, and it
+is exact. Other columns, such as `status`, are not read.
 """
 
 import io
@@ -28,11 +28,11 @@ _NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 def read_parquet_parameters(
     content: bytes, *, name: str = "parameters", scale: str = DEFAULT_SCALE
 ) -> ItemBank:
-    """The items of a file; either every row is good or none is returned.
+    """Read the items of a file; if any row is faulty, nothing is returned.
 
     Raises:
-        FileFormatError: No Parquet, a column that is missing or holds something else.
-        ItemBankError: Numbers that are no item's.
+        FileFormatError: Not Parquet, or a column that is missing or of another type.
+        ItemBankError: Invalid item parameters.
     """
     table = _table(content, name)
     have = set(table.column_names)
@@ -70,7 +70,7 @@ def read_parquet_parameters(
 def write_parquet_parameters(
     bank: ItemBank, b: FloatArray, statuses: Sequence[str] | None = None
 ) -> bytes:
-    """A file of a bank, with difficulties as they are to be written, NaN where there are none."""
+    """Write a bank with difficulties `b`, which are NaN for items without difficulty."""
     columns: dict[str, FloatArray | pa.Array] = {
         "item": pa.array(bank.item_ids, pa.string()),
         "a": bank.a,

@@ -1,7 +1,7 @@
 """py-irt's files: recorded answers as JSON lines, and parameters of its 1PL to 4PL.
 
-Answers are `{"subject_id": "m1", "responses": {"q1": 1, "q2": 0}}`, a line an examinee; an item
-that a line does not name was not answered. Parameters are `best_parameters.json`:
+Each line has the answers of an examinee: `{"subject_id": "m1", "responses": {"q1": 1, "q2": 0}}`.
+Items that a line does not name were not answered. Parameters are in `best_parameters.json`:
 
 ```json
 {"irt_model": "3pl", "ability": [0.4], "diff": [-0.3], "disc": [1.2], "lambdas": [0.25],
@@ -42,7 +42,7 @@ def is_examinee(row: Mapping[str, JsonValue]) -> bool:
 
 
 def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftOut]:
-    """Answers of a file; null is an answer that was not given."""
+    """Answers of a file; null means no answer."""
     for row, line in json_lines(source.file):
         if isinstance(line, LeftOut):
             yield line
@@ -72,10 +72,10 @@ def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftO
 
 
 def write_py_irt(table: ResponseTable) -> Iterator[bytes]:
-    """The lines of a file; py-irt's models take right and wrong only.
+    """Lines of a file with right and wrong answers, the only scores of py-irt's models.
 
     Raises:
-        InvalidInputError: A score between 0 and 1, before the first line.
+        InvalidInputError: A score between 0 and 1; raised before the first line.
     """
     between = ~(np.isnan(table.scores) | (table.scores == 0) | (table.scores == 1))
     if between.any():
@@ -102,11 +102,11 @@ _MODELS = ("1pl", "2pl", "3pl", "4pl")
 def read_py_irt_parameters(
     content: bytes, *, name: str = "parameters", scale: str = DEFAULT_SCALE
 ) -> ItemBank:
-    """The items of a file; abilities are left aside.
+    """Read the items of a file; its abilities are ignored.
 
     Raises:
-        FileFormatError: No such file, another model, or a 2PL whose `disc` is a logarithm.
-        ItemBankError: Numbers that are no item's.
+        FileFormatError: Not py-irt's file, another model, or a 2PL whose `disc` is a logarithm.
+        ItemBankError: Invalid item parameters.
     """
     file = _object(content, name)
     model = file.get("irt_model")
@@ -141,11 +141,11 @@ def read_py_irt_parameters(
 
 
 def write_py_irt_parameters(bank: ItemBank, b: FloatArray) -> bytes:
-    """A file of the smallest py-irt model that has these parameters, without abilities.
+    """Write the bank as the smallest py-irt model with these parameters, without abilities.
 
     Raises:
-        ItemBankError: A lower and an upper asymptote, which no model of py-irt has together, items
-            without difficulty, or continuous scores, which it does not know.
+        ItemBankError: Lower and upper asymptotes, which no py-irt model has together; items
+            without difficulty; or continuous scores, which py-irt does not support.
     """
     if bank.model is CONTINUOUS:
         raise ItemBankError("py-irt knows no continuous scores: export csv or parquet.")

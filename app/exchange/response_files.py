@@ -1,4 +1,4 @@
-"""Which tool wrote a file of recorded answers, and its answers in canonical form.
+"""Detect which tool wrote a file of recorded answers, and read the answers in canonical form.
 
 | format | files |
 |---|---|
@@ -30,7 +30,7 @@ from app.items import JsonValue
 _HEAD_BYTES = 1 << 20
 _ZIP = b"PK\x03\x04"
 _PARQUET = b"PAR1"
-#: Files that only name the model of others.
+#: Companion files, which only name the model of other files.
 _COMPANIONS = ("results_*.json", "run_spec.json")
 _TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _INSPECT = re.compile(rb'\s*\{\s*"(version|status|eval)"\s*:.*"task"\s*:', re.DOTALL)
@@ -49,10 +49,10 @@ class ResponseFormat(StrEnum):
 
 
 def format_named(name: str) -> ResponseFormat:
-    """The format of that name.
+    """The format of this name.
 
     Raises:
-        UnknownNameError: There is none.
+        UnknownNameError: There is no such format.
     """
     if name not in set(ResponseFormat):
         raise UnknownNameError("format", name, [known.value for known in ResponseFormat])
@@ -60,12 +60,12 @@ def format_named(name: str) -> ResponseFormat:
 
 
 def files_at(paths: Iterable[Path]) -> list[SourceFile]:
-    """The files at some places of the disk: folders with all that is in them.
+    """The files at some paths; folders are searched recursively.
 
-    Files that name the model of another one come along with it.
+    Companion files, which name the model of another file, are included with it.
 
     Raises:
-        FileFormatError: Nothing is there.
+        FileFormatError: A path does not exist.
     """
     found: dict[Path, SourceFile] = {}
     for path in paths:
@@ -84,8 +84,8 @@ def files_at(paths: Iterable[Path]) -> list[SourceFile]:
 
 
 def _on_disk(path: Path, *, asked_for: bool) -> SourceFile:
-    folder = path.absolute().parent.name  # also of a bare name: it may be the name of a model
-    # A name that is no UTF-8 could not be kept with what was imported from it.
+    folder = path.absolute().parent.name  # even a bare file's folder may name a model
+    # A name that is not UTF-8 could not be stored with the imported answers.
     name, folder = (text.encode(errors="replace").decode() for text in (path.as_posix(), folder))
     return SourceFile(PurePosixPath(name), folder, path.absolute(), asked_for)
 
@@ -93,14 +93,14 @@ def _on_disk(path: Path, *, asked_for: bool) -> SourceFile:
 def sources_of(
     files: Sequence[SourceFile], file_format: ResponseFormat | None = None
 ) -> tuple[list[tuple[ResponseFormat, Source]], list[str]]:
-    """The files that hold answers, with their format; and names of those passed over.
+    """The files that hold answers, with their formats, and the names of ignored files.
 
     Args:
-        files: All there are.
-        file_format: Of every file that was asked for; in folders, only files of this one are taken.
+        files: All files.
+        file_format: Format of every file that the user named; in folders, other files are ignored.
 
     Raises:
-        FileFormatError: No file holds answers, or one that was asked for is of no known format.
+        FileFormatError: No file holds answers, or a file that the user named has no known format.
     """
     taken: list[tuple[ResponseFormat, Source]] = []
     passed_over: list[str] = []
@@ -127,7 +127,7 @@ def sources_of(
             f"Expected a file of answers ({', '.join(ResponseFormat)}), found none among "
             f"{len(files)} files."
         )
-    # Of several runs of one model the newest counts, and older ones what it was not asked.
+    # The newest run of a model comes first, so that older runs only add items that it lacks.
     return sorted(taken, key=lambda one: date_of(one[1].file), reverse=True), passed_over
 
 
@@ -136,7 +136,7 @@ def _names_others(file: SourceFile) -> bool:
 
 
 def detect(file: SourceFile) -> ResponseFormat | None:
-    """The format of a file by its content; None if it is of none."""
+    """The format of a file by its content; None if it is unknown."""
     with file.open() as raw:
         mark = raw.read(4)
     if not mark and not file.asked_for:
@@ -180,10 +180,10 @@ def read_answers(
     choices: Choices,
     saw: Callable[[Seen], None] | None = None,
 ) -> Iterator[Part]:
-    """The answers of one file as they come; `saw` is shown each row that says what was asked.
+    """Iterate over the answers of one file; each row with its question is passed to `saw`.
 
     Raises:
-        FileFormatError: The file as a whole cannot be read, or needs a choice.
+        FileFormatError: The file as a whole cannot be read, or needs a choice of the user.
     """
     match file_format:
         case ResponseFormat.LM_EVAL:

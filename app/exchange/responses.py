@@ -1,4 +1,4 @@
-"""Files of recorded scores: CSV, CSV.GZ or Parquet bytes in, a `ResponseTable` out.
+"""Read files of recorded scores: CSV, CSV.GZ or Parquet bytes in, a `ResponseTable` out.
 
 | form | columns |
 |---|---|
@@ -34,12 +34,12 @@ _TRIAL = "trial"
 _LONG_COLUMNS = {role for role, _ in _LONG_ROLES} | {_TRIAL, "benchmark_id", "test_condition"}
 _FIRST_TRIAL = 1
 _MAX_TRIAL = 1_000_000
-#: Cells of the tables that a long file is given out as.
+#: Most cells of each table into which a long file is split.
 _BLOCK_CELLS = 2_000_000
-#: Codes of cells; below them 0 and 1 are scores, and a fraction's score stands elsewhere.
+#: Codes of cells; 0 and 1 are scores, and a fraction's score is stored in another array.
 _FRACTION, _NO_SCORE, _NO_ROW = 2, 254, 255
 _Codes = NDArray[np.int32]
-#: Up to here a score beyond 1 is a share in percent, and what to do about it.
+#: Scores from 1 to this value are taken for percentages, and this advice is given.
 _PERCENT = 100
 _OF_PERCENT = " Of scores from 0 to 100 say --score-range 0 100, in the lab --scale 0 100."
 
@@ -50,17 +50,17 @@ def read_responses(
     name: str = "responses",
     score_range: tuple[float, float] | None = SCORE_RANGE,
 ) -> ResponseTable:
-    """Read recorded scores; either the whole file is good or nothing is returned.
+    """Read recorded scores; if the file has any fault, nothing is returned.
 
     Args:
         source: The bytes, or a seekable binary stream; gzip and Parquet are recognised.
-        name: How faults name the file.
-        score_range: Lowest and highest legal score; None takes any number.
+        name: Name of the file in messages.
+        score_range: Lowest and highest legal score; None accepts any number.
 
     Raises:
-        FileFormatError: A cell that is no number or out of range, a repeated examinee, item or pair
-            of both, a missing name, no answers. Faults are listed with file, row (the header
-            is row 1) and column, up to a cap.
+        FileFormatError: A cell that is not a number or out of range; a repeated examinee, item, or
+            pair of both; a missing name; or no answers. Faults are listed with file, row (the
+            header is row 1) and column, up to a limit.
     """
     tables = read_trials(source, name=name, score_range=score_range)
     if len(tables) > 1:
@@ -77,9 +77,9 @@ def read_trials(
     name: str = "responses",
     score_range: tuple[float, float] | None = SCORE_RANGE,
 ) -> dict[int, ResponseTable]:
-    """Read recorded scores of examinees who may have answered repeatedly: trial to its table.
+    """Read recorded scores of examinees who may have answered repeatedly, as trial to table.
 
-    Arguments and faults are those of `read_responses`; a file without trials is trial 1.
+    Arguments and errors are those of `read_responses`; a file without trials is trial 1.
     """
     parts: dict[int, list[ResponseTable]] = {}
     for trial, part in read_parts(source, name=name, score_range=score_range):
@@ -93,9 +93,9 @@ def read_parts(
     name: str = "responses",
     score_range: tuple[float, float] | None = SCORE_RANGE,
 ) -> Iterator[tuple[int, ResponseTable]]:
-    """Read recorded scores piece by piece: a trial, and some of its examinees on all items.
+    """Read recorded scores in pieces: a trial, and some of its examinees on all items.
 
-    Arguments and faults are those of `read_responses`; faults come at any piece.
+    Arguments and errors are those of `read_responses`; any piece may raise an error.
     """
     file = TableFile(io.BytesIO(source) if isinstance(source, bytes) else source, name)
     _check_header(file.header, name)
@@ -167,7 +167,7 @@ class _Names:
         return len(self.position_of)
 
     def code(self, column: Any) -> _Codes:
-        """Positions of a column's names, new ones included; -1 where there is none."""
+        """Positions of a column's names, after adding new names; -1 for a missing name."""
         names, rows = names_of(column)
         codes = np.full(len(names), -1, np.int32)
         for j, text in enumerate(names):
@@ -180,7 +180,7 @@ class _Names:
 
 
 class _Long:
-    """Rows of a long file: codes of the names and scores, 9 bytes a row if scores are 0 and 1."""
+    """Rows of a long file as codes of names, and scores; 9 bytes per row if scores are 0 and 1."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class _Long:
         self._rows: deque[tuple[_Codes, _Codes, _Codes, NDArray[Any]]] = deque()
 
     def parts(self, file: TableFile) -> Iterator[tuple[int, ResponseTable]]:
-        """The tables, once every row is read."""
+        """Read every row, and then return the tables."""
         row = 2
         for batch in file.batches(_long_types(self._header, self._roles)):
             self._take(batch, row)
@@ -248,7 +248,7 @@ class _Long:
             self._rows.append((coded[0], coded[1], trials, _compact(scores)))
 
     def _trial_codes(self, batch: Any, first_row: int) -> _Codes | None:
-        """Position of each row's trial among those known, or of the only one; None if unknown."""
+        """Position of each row's trial, or of the only trial; None if a trial is not a number."""
         if _TRIAL not in self._roles:
             self._trials.setdefault(_FIRST_TRIAL, 0)
             return np.zeros(1, np.int32)
@@ -269,7 +269,7 @@ class _Long:
         return np.array(codes, np.int32)[rows]
 
     def _cells(self, shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], FloatArray | None]:
-        """Codes of all cells, and the scores of those that are fractions."""
+        """Codes of all cells, and the scores of cells with fractions."""
         codes = np.full(math.prod(shape), _NO_ROW, np.uint8)
         fractions: FloatArray | None = None
         filled, row = 0, 2
@@ -335,7 +335,7 @@ def _compact(scores: FloatArray) -> NDArray[Any]:
 
 
 def _repeats(cell: IntArray) -> NDArray[np.bool_]:
-    """Which rows have a cell that an earlier one has."""
+    """Which rows have the same cell as an earlier row."""
     order = np.argsort(cell, kind="stable")
     repeats = np.zeros(len(cell), bool)
     repeats[order[1:]] = cell[order[1:]] == cell[order[:-1]]
@@ -360,7 +360,7 @@ def _check_header(header: Sequence[str], name: str) -> None:
 
 
 def _long_roles(header: Sequence[str]) -> dict[str, int] | None:
-    """Column of each role, None in a wide file; a column without a role makes a file wide."""
+    """Role to column of a long file; None for a wide file, which has a column without a role."""
     roles: dict[str, int] = {}
     for j, text in enumerate(header):
         title = text.strip().lower()
@@ -372,7 +372,7 @@ def _long_roles(header: Sequence[str]) -> dict[str, int] | None:
 
 
 def _long_types(header: Sequence[str], roles: Mapping[str, int]) -> dict[int, Any]:
-    """Columns of a long file that are no numbers; names repeat, so each is kept once."""
+    """Types of a long file's columns that are not numbers; names repeat, so each is stored once."""
     numbers = {roles["score"], roles.get(_TRIAL)}
     coded = {roles["examinee"], roles["item"]}
     return {j: NAMES if j in coded else TEXT for j in range(len(header)) if j not in numbers}
@@ -387,7 +387,7 @@ def _outside(
     scores: FloatArray, score_range: tuple[float, float] | None, problems: Problems
 ) -> tuple[IntArray, ...]:
     lo, hi = sorted(score_range or (-np.inf, np.inf))
-    # NaN is neither: no answer. An infinite score is never legal.
+    # NaN means no answer and is legal. An infinite score is never legal.
     found = np.nonzero((scores < lo) | (scores > hi) | np.isinf(scores))
     outside = scores[found]
     if score_range == SCORE_RANGE and ((outside > hi) & (outside <= _PERCENT)).any():

@@ -1,8 +1,8 @@
-"""Slopes of items in several abilities, as files name them.
+"""Names of items' slopes on several abilities, in files.
 
-Files hold abilities that are standard normal among the examinees of the calibration, so that they
-need tell no population. mirt numbers the slopes `a1, a2, ...`; our own files name them by ability:
-`general`, where there is one, then `dimension_1, dimension_2, ...`.
+In files, abilities are standard normal among the reference models, so that no population needs to
+be stored. mirt numbers the slopes `a1, a2, ...`. Our own files name them by ability: `general`, if
+there is one, then `dimension_1, dimension_2, ...`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ GENERAL = "general"
 
 
 def mirt_names(columns: Sequence[str]) -> tuple[str, ...]:
-    """`a1` to `aK` of a file's columns, if it has more than one of them without a gap."""
+    """`a1` to `aK` among a file's columns, if there are several without a gap."""
     names = _counted("a", columns)
     return names if len(names) > 1 else ()
 
 
 def own_names(columns: Sequence[str]) -> tuple[str, ...]:
-    """The abilities that a file's columns name, in their order; empty if they name none."""
+    """The abilities that a file's columns name, in order; empty if there are none."""
     numbered = _counted("dimension_", columns)
     if not numbered:
         return ()
@@ -37,7 +37,7 @@ def bank_of_slopes(
     *,
     scale: str = DEFAULT_SCALE,
 ) -> ItemBank:
-    """The bank that a file describes; nested if the first of its slopes is the general one."""
+    """Make the bank of a file; it is nested if the first slope is that of the general ability."""
     table = np.column_stack([np.asarray(values, np.float64) for values in slopes.values()])
     d = table.shape[1]
     items = Loadings.from_slopes(
@@ -48,7 +48,7 @@ def bank_of_slopes(
 
 
 def slopes_by_name(bank: ItemBank) -> dict[str, FloatArray]:
-    """Slopes of a standardised bank, shape (n_items,) each; empty where it has one ability."""
+    """Slopes of a standardised bank, shape (n_items,) each; empty for a bank of one ability."""
     if bank.abilities is None:
         return {}
     items = bank.abilities.items
@@ -63,17 +63,17 @@ def bank_of_columns(
     name: str,
     scale: str,
 ) -> ItemBank:
-    """The bank that a file of columns describes.
+    """Make the bank of a file of columns.
 
     Args:
-        columns: `a`, `intercept` or `b`, the former if both are there, and maybe `c`, `d`, `k`.
-        slopes: In several abilities; empty for one.
-        item_ids: Of each row.
-        name: Of the file.
+        columns: `a`, `intercept` or `b` (`intercept` wins if both exist), and maybe `c`, `d`, `k`.
+        slopes: Slopes on several abilities; empty for one ability.
+        item_ids: Item id of each row.
+        name: Name of the file.
         scale: Name of the theta scale.
 
     Raises:
-        ItemBankError: Numbers that are no item's, as asymptotes beside several slopes.
+        ItemBankError: Invalid parameters, such as asymptotes beside several slopes.
     """
     shared = {column: columns.get(column) for column in ("c", "d", "k")}
     if slopes:

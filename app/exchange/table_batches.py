@@ -1,6 +1,6 @@
-"""Tables of recorded answers piece by piece: CSV or Parquet in, batches of typed columns out.
+"""Read tables of recorded answers in pieces: CSV or Parquet in, batches of typed columns out.
 
-What is in memory at a time is a batch, whatever the file becomes when it is decompressed.
+Only one batch is in memory at a time, however large the decompressed file is.
 """
 
 import csv
@@ -31,30 +31,30 @@ MAX_COLUMNS = 100_000
 MAX_HEADER_BYTES = 8 * 2**20
 #: Bytes of CSV that become one batch; no row is longer.
 BLOCK_BYTES = 16 * 2**20
-#: Cells of a batch of Parquet, and those that a file may declare whatever its size.
+#: Most cells of a Parquet batch, and number of cells that a file of any size may declare.
 _BATCH_CELLS = 2_000_000
 _FREE_CELLS = 25_000_000
-#: Rows of another length after which the others are not counted: each is a call into Python.
+#: Rows of wrong length after which no more are counted, as each needs a call into Python.
 _MAX_RAGGED = 100_000
 
 _PARQUET = b"PAR1"
-#: What pyarrow raises on files that are no Parquet.
+#: Errors that pyarrow raises for files that are not Parquet.
 NOT_PARQUET = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
-#: Columns that hold names, which repeat, and columns of any text; the others are numbers.
+#: Types of columns of repeated names and of columns of any text; other columns are numbers.
 NAMES = pa.dictionary(pa.int32(), pa.string())
 TEXT = pa.string()
 
 
 class TableFile:
-    """A table whose header is read at once and whose rows come in batches, once.
+    """A table whose header is read at once, and whose rows are read once, in batches.
 
     Args:
-        file: Seekable; gzip and Parquet are recognised.
-        name: How faults name it.
+        file: Seekable file; gzip and Parquet are recognised.
+        name: Name of the file in messages.
 
     Raises:
-        FileFormatError: No table, or one with too many columns.
+        FileFormatError: Not a table, or too many columns.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -79,10 +79,10 @@ class TableFile:
             )
 
     def batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
-        """Record batches; columns that `types` does not name are float64.
+        """Read record batches; columns that are not in `types` are float64.
 
         Raises:
-            FileFormatError: Rows of another length, cells that are no numbers; broken files.
+            FileFormatError: Rows of wrong length, cells that are not numbers, or a broken file.
         """
         if self._parquet is not None:
             return self._parquet_batches(types)
@@ -108,7 +108,7 @@ class TableFile:
         ragged.raise_any(self._name)
 
     def _refuse_text(self, types: Mapping[int, Any], cause: Exception) -> None:
-        """Read once more, as text, to say which cells are no numbers."""
+        """Read the file again, as text, to report the cells that are not numbers."""
         if "straddling" in str(cause):
             raise FileFormatError(
                 f"{self._name}: expected rows of at most {BLOCK_BYTES} bytes, got a longer one "
@@ -153,10 +153,10 @@ class TableFile:
 
 
 def open_parquet(file: BinaryIO, name: str) -> Any:
-    """A Parquet file, packed or not, of no more cells than its size allows.
+    """Open a Parquet file, gzipped or not, and check its number of cells against its size.
 
     Raises:
-        FileFormatError: Not Parquet, or more cells.
+        FileFormatError: Not Parquet, or too many cells.
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -181,10 +181,10 @@ def open_parquet(file: BinaryIO, name: str) -> Any:
 
 
 def names_of(column: Any) -> tuple[list[str | None], IntArray]:
-    """Different names of a column of `NAMES`, the first to appear first, and which each row has."""
+    """Distinct names of a column of type `NAMES`, by first appearance, and each row's position."""
     indices = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     n_rows = len(indices)
-    # Of each name, and of none, which comes last: the first row; without sorting the rows.
+    # First row of each name, and, as the last entry, of a missing name, without sorting the rows.
     first = np.full(len(column.dictionary) + 1, n_rows)
     first[indices[::-1]] = np.arange(n_rows - 1, -1, -1)
     order = np.argsort(first)[: np.count_nonzero(first < n_rows)]
@@ -198,7 +198,7 @@ def names_of(column: Any) -> tuple[list[str | None], IntArray]:
 
 
 def floats_of(column: Any) -> FloatArray:
-    """Numbers of a column, NaN where there is none."""
+    """Numbers of a column, NaN for empty cells."""
     floats: FloatArray = column.to_numpy(zero_copy_only=False)
     return floats
 
@@ -216,7 +216,7 @@ def _cast(column: Any, wanted: Any) -> Any:
         return pc.cast(column, wanted)
     if not pa.types.is_dictionary(column.type):
         return pc.cast(column, pa.string()).dictionary_encode()
-    # Texts of a dictionary are kept once: written out they may take any amount of memory.
+    # A dictionary stores each text once; expanded, the texts may take any amount of memory.
     texts = pc.cast(column.dictionary, pa.string())
     return pa.DictionaryArray.from_arrays(pc.cast(column.indices, pa.int32()), texts)
 
@@ -225,7 +225,7 @@ def _csv_reader(stream: BinaryIO, kinds: Sequence[Any], on_ragged: Any) -> Any:
     positions = [str(i) for i in range(len(kinds))]
     return pa_csv.open_csv(
         stream,
-        # One thread: only then are rows numbered. Blocks hold many rows of many columns.
+        # Rows are numbered with one thread only. Blocks hold many rows of many columns.
         pa_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=positions),
         pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=on_ragged),
         pa_csv.ConvertOptions(
@@ -238,7 +238,7 @@ def _csv_reader(stream: BinaryIO, kinds: Sequence[Any], on_ragged: Any) -> Any:
 
 
 def _csv_header(stream: BinaryIO, name: str) -> list[str]:
-    """The cells of the first line, which goes on as long as a quote is open."""
+    """The cells of the first line, which continues while a quote is open."""
     first = bytearray()
     n_quotes = 0
     while line := stream.readline(MAX_HEADER_BYTES + 1 - len(first)):

@@ -1,1 +1,1 @@
-"""How well what was calibrated fits, and how well tests on it do."""
+"""Model fit of a calibration, and accuracy of tests on its bank."""

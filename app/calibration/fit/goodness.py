@@ -1,11 +1,10 @@
-"""Does the response model fit: M2 with RMSEA, and SRMSR.
+"""Goodness of fit of a response model: M2 with RMSEA, and SRMSR.
 
-M2 compares shares of right answers to single items and to pairs of items with the model's. Its
-covariance matrix has n (n + 1) / 2 rows for n items, so time grows with n^6 and memory with n^4: up
-to `MAX_M2_ITEMS` items are used, spread evenly over the difficulties. Because M2 is insensitive to
-how the parameters were estimated as long as they are consistent, the statistic of such a subset
-under the parameters of the whole bank is itself distributed as chi-square. SRMSR grows with n^2 and
-uses up to `MAX_SRMSR_ITEMS`.
+M2 compares observed and expected shares of right answers to single items and to pairs of items. Its
+covariance matrix has n (n + 1) / 2 rows for n items, so time grows with n^6 and memory with n^4.
+Therefore M2 uses up to `MAX_M2_ITEMS` items, spread evenly over the difficulties. Any consistent
+estimates will do for M2, so with parameters from the whole bank M2 of a subset is chi-square as
+well. SRMSR grows with n^2 and uses up to `MAX_SRMSR_ITEMS`.
 
 Source: Maydeu-Olivares & Joe (2005), JASA 100, and (2006), Psychometrika 71, eq. 15; RMSEA and its
 interval: Maydeu-Olivares & Joe (2014), Multivariate Behavioral Research 49; SRMSR:
@@ -26,15 +25,15 @@ from app.errors import CalibrationError
 
 MAX_M2_ITEMS = 60
 MAX_SRMSR_ITEMS = 1000
-LEAST_COMPLETE = 300  # examinees with answers to all items of M2, for its asymptotic distribution
+LEAST_COMPLETE = 300  # least complete examinees for the asymptotic distribution of M2
 
 _SUBSET_SIZES = (60, 40, 30, 20, 12, 8)
 _RMSEA_LEVELS = (0.95, 0.05)  # ends of a 90 % interval
 _VERDICTS = ((0.05, "good"), (0.08, "acceptable"), (0.10, "marginal"))
 _WORDS = (*(word for _, word in _VERDICTS), "poor")
 TOO_FEW = "too few to tell"
-#: Examinees from which a word better than `poor` is said: parameters bend to the answers of fewer,
-#: and even the interval calls two abilities in one bank good.
+#: Least examinees for a verdict better than `poor`. With fewer, parameters overfit the answers, and
+#: even with its interval a bank of two abilities would get `good`.
 _LEAST_TOLD = 100
 
 
@@ -45,12 +44,12 @@ class M2:
     Attributes:
         statistic: M2.
         df: Degrees of freedom.
-        p_value: Chance of a larger value if the model is true.
-        rmsea: Misfit per degree of freedom; independent of the number of examinees.
-        rmsea_lo: Lower end of its 90 % interval.
-        rmsea_hi: Upper end.
-        n_items: Items it is computed from.
-        n_examinees: Examinees with answers to all of them.
+        p_value: Probability of a larger M2 if the model is true.
+        rmsea: Misfit per degree of freedom, independent of the number of examinees.
+        rmsea_lo: Lower end of the RMSEA's 90 % interval.
+        rmsea_hi: Upper end of the RMSEA's 90 % interval.
+        n_items: Number of items that M2 uses.
+        n_examinees: Number of examinees with answers to all these items.
     """
 
     statistic: float
@@ -68,11 +67,11 @@ class Goodness:
     """Fit of a calibration.
 
     Attributes:
-        m2: M2 with RMSEA; None where it cannot be computed.
-        m2_missing: Why not, or an empty string.
+        m2: M2 with RMSEA; None if it cannot be computed.
+        m2_missing: Reason why M2 cannot be computed, or an empty string.
         srmsr: Root mean square difference between observed and expected correlations of items.
-        srmsr_items: Items it is computed from.
-        srmsr_chance: SRMSR to be expected of so many answers were the model true.
+        srmsr_items: Number of items that SRMSR uses.
+        srmsr_chance: Expected SRMSR under a true model, given the number of answers.
     """
 
     m2: M2 | None
@@ -83,10 +82,10 @@ class Goodness:
 
     @property
     def verdict(self) -> str:
-        """The worse of RMSEA and of SRMSR beyond chance, as far as so few answers tell.
+        """The worse verdict of RMSEA and of SRMSR beyond chance, if there are enough answers.
 
-        RMSEA is per degree of freedom: of many items it may be small where correlations are far
-        from the model's.
+        RMSEA alone does not suffice: it is per degree of freedom, and with many items it may be
+        small although correlations are far from the model's.
         """
         known = bool(np.isfinite(self.srmsr))
         beyond_chance = max(self.srmsr**2 - self.srmsr_chance**2, 0.0) ** 0.5 if known else 0.0
@@ -102,18 +101,18 @@ class Goodness:
 
 
 def verdict_within(value: float, lo: float, hi: float) -> str:
-    """The word of a figure whose interval reaches into the next word at most; else `TOO_FEW`."""
+    """Verdict of a figure, or `TOO_FEW` if its interval reaches beyond the next verdict."""
     rank, lowest, highest = (_WORDS.index(verdict(each)) for each in (value, lo, hi))
     return _WORDS[rank] if highest - 1 <= rank <= lowest + 1 else TOO_FEW
 
 
 def verdict(value: float) -> str:
-    """RMSEA or SRMSR as a word: good < 0.05, acceptable < 0.08, marginal < 0.10, poor."""
+    """Verdict of an RMSEA or SRMSR: good < 0.05, acceptable < 0.08, marginal < 0.10, or poor."""
     return next((word for limit, word in _VERDICTS if value < limit), "poor")
 
 
 def goodness_of_fit(matrix: ScoreMatrix, calibration: Calibration) -> Goodness:
-    """M2, RMSEA and SRMSR of a calibration on the answers it was made from."""
+    """M2, RMSEA and SRMSR of a calibration on its own answers."""
     m2, missing = None, ""
     try:
         m2 = m2_of(matrix, calibration)
@@ -134,7 +133,7 @@ def m2_of(matrix: ScoreMatrix, calibration: Calibration) -> M2:
     """M2 of the largest subset of items that enough examinees answered completely.
 
     Raises:
-        CalibrationError: Too few complete examinees on any subset, or too few items for the family.
+        CalibrationError: No subset has enough complete examinees, or the family needs more items.
     """
     columns, rows = _complete_subset(matrix)
     scores = matrix.scores[np.ix_(rows, columns)].astype(np.float64)
@@ -152,7 +151,7 @@ def m2_of(matrix: ScoreMatrix, calibration: Calibration) -> M2:
     if calibration.free_density:
         gradient = np.column_stack([gradient, np.concatenate([p, pairs])])
     covariance = _moments(p, pairs, weights, first, second) - np.outer(expected, expected)
-    # Residuals in units of their own covariance; what parameters could absorb is projected out.
+    # Residuals are whitened by their covariance, less what the parameters could absorb.
     root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(covariance)))
     residual = solve_triangular(root, observed - expected, lower=True)
     absorbed = solve_triangular(root, gradient, lower=True)
@@ -166,7 +165,7 @@ def m2_of(matrix: ScoreMatrix, calibration: Calibration) -> M2:
             "freedom are left."
         )
     left = residual @ residual - ((basis.T @ residual) ** 2).sum()
-    statistic = max(float(n_examinees * left), 0.0)  # by rounding it may be below
+    statistic = max(float(n_examinees * left), 0.0)  # rounding may make it negative
     return M2(
         statistic=statistic,
         df=df,
@@ -183,7 +182,7 @@ def _complete_subset(matrix: ScoreMatrix) -> tuple[IntArray, IntArray]:
     order = np.argsort(-matrix.answers_per_item(), kind="stable")
     best, least = 0, min(LEAST_COMPLETE, matrix.n_examinees)
     for size in _SUBSET_SIZES:
-        # Among twice as many items with the most answers, those spread over the difficulties.
+        # Spread over the difficulties, from twice as many items that have the most answers.
         columns = _spread(matrix, order[: max(2 * size, matrix.n_items // 2)], size)
         rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).all(axis=1))
         if len(rows) >= least and len(rows) > 1:
@@ -195,7 +194,7 @@ def _complete_subset(matrix: ScoreMatrix) -> tuple[IntArray, IntArray]:
 
 
 def _spread(matrix: ScoreMatrix, columns: IntArray, size: int) -> IntArray:
-    """At most `size` of the columns, evenly over their order of difficulty."""
+    """At most `size` of the columns, evenly spaced in their order of difficulty."""
     if len(columns) <= size:
         return np.sort(columns)
     order = columns[np.argsort(matrix.item_means()[columns], kind="stable")]
@@ -211,7 +210,7 @@ def _gradient(
     first: IntArray,
     second: IntArray,
 ) -> FloatArray:
-    """Derivatives of the expected shares in the parameters, shape (n_shares, n_parameters)."""
+    """Derivatives of expected shares by the parameters, shape (n_shares, n_parameters)."""
     n_items = len(p)
     columns = []
     for place, column in enumerate(sorted({SLOPE, *family.free})):
@@ -222,7 +221,7 @@ def _gradient(
         double[rows, first] = (slope[first] * p[second]) @ weights
         double[rows, second] = (slope[second] * p[first]) @ weights
         block = np.concatenate([single, double])
-        # In the 1PL one slope moves all items.
+        # All items of the 1PL share one slope.
         common = family is Family.RASCH and column == SLOPE
         columns.append(block.sum(axis=1, keepdims=True) if common else block)
     return np.concatenate(columns, axis=1)
@@ -231,9 +230,9 @@ def _gradient(
 def _moments(
     p: FloatArray, pairs: FloatArray, weights: FloatArray, first: IntArray, second: IntArray
 ) -> FloatArray:
-    """Chances that two items, or an item and a pair, or two pairs are all right.
+    """Probabilities that two items, an item and a pair, or two pairs are all answered right.
 
-    A right answer counts once where the two share an item, so those entries are set apart.
+    Entries that share an item are computed separately, as its right answer counts once.
     """
     n_items = len(p)
     both = np.concatenate([p, pairs])
@@ -259,7 +258,7 @@ def _rmsea(noncentrality: float, df: int, n_examinees: int) -> float:
 
 
 def _noncentrality(statistic: float, df: int, level: float) -> float:
-    """Noncentrality at which the statistic is the given quantile; 0 where none is."""
+    """Noncentrality at which the statistic is the quantile of `level`; 0 if there is none."""
     from scipy.optimize import brentq
 
     if chndtr(statistic, df, 0.0) <= level:
@@ -269,7 +268,7 @@ def _noncentrality(statistic: float, df: int, level: float) -> float:
 
 
 def _srmsr(matrix: ScoreMatrix, calibration: Calibration, columns: IntArray) -> tuple[float, float]:
-    """SRMSR, and what chance alone makes of it: a correlation of n answers is off by 1 / sqrt n."""
+    """SRMSR, and its value by chance: a correlation of n answers has a standard error 1/sqrt(n)."""
     p, _ = probabilities(calibration.items.take(columns), calibration.density.nodes)
     weights = calibration.density.weights
     single = p @ weights
@@ -280,7 +279,7 @@ def _srmsr(matrix: ScoreMatrix, calibration: Calibration, columns: IntArray) -> 
     for _, block, seen in matrix.blocks():
         given = np.ones_like(block) if seen is None else seen
         n += given.T @ given
-        right += block.T @ given  # right to the row's item among those who saw both
+        right += block.T @ given  # right answers to the row's item, of examinees who answered both
         both += block.T @ block
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = right / n

@@ -1,11 +1,11 @@
-"""Examinees held out of a calibration, tested without it, and what they teach about intervals.
+"""Cross-validation: tests of held-out examinees, from which interval widths are learned.
 
-Fold by fold the bank is calibrated from the others, and those held out are tested on it, answered
-from their own records. By how much intervals must grow beyond those calibrated is learned from
-tests of the strongest and of the weakest, on banks calibrated without them.
+For each fold the bank is calibrated from the other examinees. The held-out examinees are tested on
+it, with answers from their records. Tests of the strongest and the weakest examinees, on banks
+calibrated without them, show how much intervals must grow beyond the reference models.
 
-Twenty examinees are the fewest of whom 95 % can hold: whoever was calibrated from fewer has no
-interval but the model's own.
+Twenty examinees are the fewest that have a 95 % quantile. With fewer, the model's own intervals
+remain uncorrected.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +29,9 @@ from app.engine.simulation.learning import (
 )
 from app.errors import InvalidInputError
 
-#: The two tests that people take: for theta, from which intervals are learned, and for the score.
+#: The usual tests: for theta, from which intervals are learned, and for the score.
 FOR_ABILITY, FOR_SCORE = (Design.from_dict({"preset": name}) for name in ("ability", "score"))
-#: Of several abilities intervals are learned from tests that tell least of theta.
+#: With several abilities, intervals are learned from the tests least informative about theta.
 _TELLS_LEAST = Design.from_dict(
     {
         "preset": "ability",
@@ -39,25 +39,25 @@ _TELLS_LEAST = Design.from_dict(
         "prediction": {"method": "p-irt"},
     }
 )
-#: Of several abilities: a test for the whole bank's score is looked at after so many answers.
+#: Answers after which a score test is evaluated, with several abilities.
 LENGTHS = (8, 16, 32, 64)
-#: A fifth is held out at a time, until so many are: small sets are held out in turn, of a large one
-#: a part is enough.
+#: A fifth of the examinees is held out at a time, until this many were held out. A small set is
+#: held out as a whole; a part of a large one is enough.
 FOLDS, MOST_EXAMINEES = 5, 300
-#: Of several abilities, whose tests take some three times as long.
+#: The same limit with several abilities, whose tests take about three times as long.
 MOST_OF_SEVERAL = 150
-#: Of those held out to be unlike the others: tested, calibrated from at most, and of these located.
+#: Limits of hold-outs unlike the rest: tested examinees, calibrated ones, thetas of the latter.
 _MOST_SHIFTED, _MOST_KNOWN, _MOST_LOCATED = 20, 1000, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Blind:
-    """What is known without some examinees.
+    """A calibration without the held-out examinees.
 
     Attributes:
-        bank: Calibrated from the others, the items the same.
-        targets: Scores that a score model of the others predicts, by tag; of several abilities.
-        curves: What predicts scores by the others' records; None where nothing was learned.
+        bank: Bank of the same items, calibrated from the other examinees.
+        targets: Scores that the others' score model predicts, by tag, with several abilities.
+        curves: Score curves learned from the other examinees; None if there are none.
     """
 
     bank: ItemBank
@@ -67,13 +67,13 @@ class Blind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """Examinees, and what is known without them.
+    """Held-out examinees of one fold, and the calibration without them.
 
     Attributes:
-        scores: Their records, shape (n_examinees, n_items).
-        thetas: Of their whole records, shape (n_examinees,).
-        half: 0 or 1 for each, shape (n_examinees,).
-        seen: Their tests on the way, numbered through all folds.
+        scores: Scores in their records, shape (n_examinees, n_items).
+        thetas: Thetas estimated from the whole records, shape (n_examinees,).
+        half: Half of the cross-validation, 0 or 1, of each examinee, shape (n_examinees,).
+        seen: Their tests at several lengths; examinees are numbered across all folds.
     """
 
     blind: Blind
@@ -85,12 +85,12 @@ class Fold:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HeldOut:
-    """All who were held out, and their tests.
+    """All held-out examinees and their tests.
 
     Attributes:
-        folds: Of examinees like those calibrated.
-        known: Thetas of those calibrated, shape (n_known,); None of several abilities.
-        beyond: Tests of others, unlike those that they were tested without.
+        folds: Folds of randomly held-out examinees, who resemble the reference models.
+        known: Thetas of these examinees, shape (n_known,); None with several abilities.
+        beyond: Tests of held-out examinees who differ from those that were calibrated from.
     """
 
     folds: tuple[Fold, ...]
@@ -99,14 +99,14 @@ class HeldOut:
 
     @property
     def n_examinees(self) -> int:
-        """How many of those like the calibrated were tested."""
+        """Number of examinees tested in the folds."""
         return sum(len(fold.scores) for fold in self.folds)
 
     def correction(self, without_half: int | None = None) -> IntervalCorrection:
-        """What they teach about intervals, all of them or one half.
+        """Correction of intervals, learned from all examinees or without one half of them.
 
         Raises:
-            InvalidInputError: They are fewer than 20.
+            InvalidInputError: Fewer than 20 examinees.
         """
 
         def of(tests: Sequence[Glimpse]) -> list[Glimpse]:
@@ -131,14 +131,14 @@ def held_out(
     """Test examinees on banks that were calibrated without them.
 
     Args:
-        scores_of: Records of some examinees by position, shape (n_rows, n_items), NaN where there
-            is no answer, each with at least one answer.
-        without: What all examinees but some teach.
-        n_examinees: How many there are.
-        curves_without: What predicts scores by the records of all examinees but some, where
-            `without` does not bring it.
-        shifted: Of one ability: those known to a bank, and others, unlike them, to test on it.
-        seed: Deals the examinees to folds.
+        scores_of: Returns the scores of the examinees at some positions, shape (n_rows, n_items),
+            NaN for no answer; each examinee has at least one answer.
+        without: Calibrates without the examinees at some positions.
+        n_examinees: Number of examinees.
+        curves_without: Learns score curves without the examinees at some positions, for calibrators
+            whose `without` does not.
+        shifted: With one ability: pairs of positions, calibrated from and tested on that bank.
+        seed: Random seed.
 
     Raises:
         InvalidInputError: Fewer than 20 examinees, too few for a 95 % quantile.
@@ -177,7 +177,7 @@ def held_out(
 
 
 def _fold(blind: Blind, scores: FloatArray, first: int, seed: int) -> Fold:
-    """The fold whose examinees have the numbers from `first` on; even and odd ones are halves."""
+    """Make a fold; its examinees are numbered from `first`, and even and odd numbers are halves."""
     seen = tests_on_the_way(blind, scores, seed)
     return Fold(
         blind=blind,
@@ -189,12 +189,12 @@ def _fold(blind: Blind, scores: FloatArray, first: int, seed: int) -> Fold:
 
 
 def tests_on_the_way(blind: Blind, scores: FloatArray, seed: int) -> list[Glimpse]:
-    """Tests that teach how wide intervals must be.
+    """Tests at several lengths, from which interval widths are learned.
 
     Args:
-        blind: What is known without the examinees.
-        scores: Their records, shape (n_examinees, n_items).
-        seed: Of all chance.
+        blind: Calibration without the examinees.
+        scores: Scores in the examinees' records, shape (n_examinees, n_items).
+        seed: Random seed.
     """
     bank = blind.bank
     if bank.abilities is None:
@@ -214,7 +214,7 @@ def _shifted(
     number_of: Mapping[int, int],
     seed: int,
 ) -> Shifted:
-    """Tests of some of those held out, numbered as in the folds."""
+    """Tests of held-out examinees who differ from the rest, with their numbers in the folds."""
     known, tested = _evenly(held[0], _MOST_KNOWN), _evenly(held[1], _MOST_SHIFTED)
     others = np.setdiff1d(everybody, known)
     bank = without(others).bank
@@ -243,5 +243,5 @@ def _evenly(rows: IntArray, most: int) -> IntArray:
 
 
 def lengths_on(bank: ItemBank) -> list[int]:
-    """Numbers of answers at which a part of the bank is left to predict."""
+    """Test lengths below the size of the bank, so that unanswered items are left to predict."""
     return [n for n in LENGTHS if n < bank.n_items] or [bank.n_items]

@@ -1,4 +1,4 @@
-"""Which items do not fit: S-X2 of each item, and Q3 of each pair.
+"""Item fit: S-X2 of each item, and Q3 of each pair of items.
 
 Source: Orlando & Thissen (2000), Applied Psychological Measurement 24 (S-X2); Yen (1984), Applied
 Psychological Measurement 8 (Q3); Christensen, Makransky & Horton (2017), Applied Psychological
@@ -23,11 +23,11 @@ GROUP_ITEMS = 100
 Q3_LIMIT = 0.2
 """A pair whose Q3 exceeds the mean of all pairs by this is locally dependent."""
 
-_LEAST_EXPECTED = 1.0  # right and wrong answers of a score group, as Orlando & Thissen
+_LEAST_EXPECTED = 1.0  # least expected right and wrong answers of a score group (S-X2 source)
 _MOST_PAIRS = 100
 _PAIR_BLOCK = 512
-#: Who is warned is told to throw an item away, so that chance must be as good as ruled out: of
-#: banks without copies one in ten thousand is warned. 40 examinees are enough for most copies.
+#: The warning advises to remove an item, so it must hardly ever come by chance: one bank in ten
+#: thousand without copies gets it. 40 examinees are enough to find most copies.
 _COPY_LOG_CHANCE = np.log(1e-4)
 
 
@@ -38,8 +38,8 @@ class ItemFit:
     Attributes:
         statistic: Shape (n_items,).
         df: Degrees of freedom.
-        p_value: Chance of a larger value if the item fits; not corrected for many items.
-        n_examinees: Examinees with answers to all items of the group.
+        p_value: Probability of a larger statistic if the item fits, not corrected for many items.
+        n_examinees: Number of examinees with answers to all items of the item's group.
     """
 
     statistic: FloatArray
@@ -62,9 +62,9 @@ class LocalDependence:
     """Q3, the correlations of items once ability is taken out.
 
     Attributes:
-        mean: Over all pairs; slightly negative even where the model holds.
-        n_flagged: Pairs more than `Q3_LIMIT` above the mean.
-        pairs: The strongest of them.
+        mean: Mean Q3 of all pairs, which is slightly negative even if the model holds.
+        n_flagged: Number of pairs whose Q3 is more than `Q3_LIMIT` above the mean.
+        pairs: Flagged pairs with the largest Q3.
     """
 
     mean: float
@@ -73,10 +73,10 @@ class LocalDependence:
 
 
 def item_fit(matrix: ScoreMatrix, calibration: Calibration) -> ItemFit:
-    """Compare each item's shares of right answers at each sum score with the expected ones.
+    """S-X2 of each item: compare observed and expected shares of right answers by sum score.
 
-    Beyond `GROUP_ITEMS` items the sum score is that of a group, which keeps the number of score
-    groups and the cost per item bounded. Only examinees complete on the group count.
+    Banks of more than `GROUP_ITEMS` items are split into groups with a sum score each, which bounds
+    the number of score groups and the cost per item. Only examinees complete on a group count.
     """
     n_items = matrix.n_items
     statistic = np.full(n_items, np.nan)
@@ -110,7 +110,7 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
     residual *= given
     complete = bool(given.all())
     total, n_pairs = 0.0, 0
-    # The mean is not known before the end; where the model holds it is about -1 / n_items.
+    # The mean is known only at the end; under the model it is about -1 / n_items.
     least = Q3_LIMIT - 3 / matrix.n_items
     candidates: list[tuple[float, int, int]] = []
     norms = (residual**2).sum(axis=0)
@@ -119,7 +119,7 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
         here = residual[:, block]
         if complete:
             scale = np.outer(norms[block], norms)
-        else:  # only examinees who saw both items of a pair
+        else:  # only examinees who answered both items of a pair
             scale = ((here**2).T @ given) * (given[:, block].T.astype(float) @ residual**2)
         with np.errstate(divide="ignore", invalid="ignore"):
             q3 = (here.T @ residual) / np.sqrt(scale)
@@ -144,16 +144,16 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
 def copies_warning(
     matrix: ScoreMatrix, calibration: Calibration, dependence: LocalDependence
 ) -> str | None:
-    """What is to be said of pairs that everybody answered alike, beyond what chance explains.
+    """Warning about pairs of items that all examinees answered alike, if chance is ruled out.
 
-    Copies tell the same twice, so that tests that ask both end too sure. Of few or easy items
-    chance alone makes answers the same: the chance that a pair agrees for all who answered both is
-    taken from its curves, and allowed for all the pairs there are.
+    Copies carry the same information twice, so standard errors of tests with both are too small.
+    With few answers or easy items, equal answers may be chance. So the probability that a pair
+    agrees for all examinees is computed from its curves and corrected for the number of pairs.
 
     Args:
-        matrix: What was calibrated.
-        calibration: Its curves.
-        dependence: Of the same; its strongest pairs are looked at.
+        matrix: Answers that were calibrated.
+        calibration: Calibration from these answers.
+        dependence: Local dependence of the calibration; its strongest pairs are checked.
     """
     if not dependence.pairs:
         return None
@@ -183,8 +183,8 @@ def copies_warning(
 def _expected_shares(calibration: Calibration, columns: IntArray) -> FloatArray:
     """Expected share of right answers at each sum score, shape (n_items, n_items + 1).
 
-    The sum score of the other items comes from Lord & Wingersky's recursion, for all left-out items
-    side by side.
+    The distribution of the other items' sum score comes from Lord & Wingersky's recursion, for all
+    left-out items in parallel.
     """
     density = calibration.density.thinned()
     p, q = probabilities(calibration.items.take(columns), density.nodes)
@@ -212,7 +212,7 @@ def _chi_square(
     at_score = np.bincount(sums, minlength=n_items + 1).astype(np.float64)
     right = np.zeros((n_items, n_items + 1))
     np.add.at(right.T, sums, scores)
-    inner = slice(1, n_items)  # at the ends every answer is known from the sum
+    inner = slice(1, n_items)  # sums of 0 and n_items determine every answer
     n, observed = at_score[inner], right[:, inner]
     hoped = at_score[inner] * expected[:, inner]
     statistic = np.zeros(n_items)
@@ -237,24 +237,24 @@ def _merged(right: FloatArray, wrong: FloatArray) -> IntArray:
         r += right[score]
         w += wrong[score]
     if len(edges) > 1 and (r < _LEAST_EXPECTED or w < _LEAST_EXPECTED):
-        edges.pop()  # what is left joins the group before
+        edges.pop()  # the incomplete last group joins the one before
     return np.array(edges, dtype=np.intp)
 
 
-#: Items whose S-X2 has a smaller p-value are flagged: one in a thousand that fit is, too ...
+#: Items are flagged if S-X2 has a smaller p-value, as one fitting item in a thousand has, ...
 MISFIT_P = 0.001
 
 
-#: ... if their misfit is large as well: with thousands of examinees no item fits perfectly.
+#: ... and if RMSEA is larger than this: with thousands of examinees no item fits perfectly.
 MISFIT_RMSEA = 0.08
 
 
 def misfits(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> list[Finding]:
-    """Items whose answers leave their curve.
+    """Findings for items whose answers do not fit their curve.
 
     Args:
-        keys: Of the items.
-        columns: Of a calibration, each of shape (n_items,), NaN where unknown.
+        keys: Keys of the items.
+        columns: Columns of a calibration, each of shape (n_items,), NaN where unknown.
     """
     p_values, rmsea = columns["s_x2_p"], columns["s_x2_rmsea"]
     return [

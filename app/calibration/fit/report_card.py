@@ -1,14 +1,13 @@
-"""The report card of a bank: how well short tests on it do for examinees it has not seen.
+"""The report card of a bank: accuracy of short tests for examinees outside the calibration.
 
-Examinees held out of the calibration, `app.calibration.fit.held_out`, are tested by designs.
-What is reported is out of sample throughout: the corrected intervals of one half of the tested are
-learned from the other half.
+Held-out examinees (`app.calibration.fit.held_out`) are tested by several designs. All figures are
+out of sample: the interval correction of one half of these examinees is learned from the other.
 
-The truth is what an examinee's whole record gives on that bank: its weighted likelihood estimate of
-theta and its mean score; see `app.engine.prediction.correction`. Of several abilities theta is the
-main one, estimated by MAP; scores are predicted as the others' records taught, that of the whole
-bank and that of each tag; and what is corrected is theta and p-IRT, for intervals of the score
-model were learned from records left out already.
+The truth comes from an examinee's whole record on the same bank: the weighted likelihood estimate
+of theta, and the mean score (`app.engine.prediction.correction`). With several abilities, theta is
+the main ability, estimated by MAP. The score model, learned from the other examinees, predicts the
+scores of the whole bank and of each tag. Only intervals of theta and of p-IRT are corrected there,
+as those of the score model are already learned from left-out records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from app.engine.simulation.simulate import Summary, Taken, coverage, judge, summ
 from app.engine.state import CatState
 from app.errors import InvalidInputError
 
-#: Tests on random items, so many, that the others are compared with.
+#: Number of items of the random tests with which the other designs are compared.
 RANDOM_ITEMS = 100
 #: The designs of a card by name.
 DESIGNS: Mapping[str, Design] = {
@@ -49,18 +48,18 @@ DESIGNS: Mapping[str, Design] = {
         }
     ),
 }
-#: Each half must teach the other.
+#: Each half must be large enough for the correction of the other half.
 FEWEST_EXAMINEES = 2 * LEAST_EXAMINEES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFigures:
-    """How the predicted score of one tag did.
+    """Accuracy of the predicted score of one tag.
 
     Attributes:
-        n_examinees: With an answer to any of its items.
-        mae: Mean absolute error.
-        coverage95: Share of the 95 % intervals that hold the score of the whole record.
+        n_examinees: Number of examinees with an answer to any item of the tag.
+        mae: Mean absolute error of the predicted score.
+        coverage95: Share of the 95 % intervals that contain the score of the whole record.
     """
 
     n_examinees: int
@@ -70,19 +69,18 @@ class TaskFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardRow:
-    """How one design did.
+    """Accuracy of one design.
 
     Attributes:
-        design: Its name: one of `DESIGNS`, or of several abilities `score_8` and so on by number of
-            answers, `ability`, `random`.
-        se_target: The standard error that it stops at; None where it stops at none.
-        summary: Errors, coverage, use of the bank.
-        tasks: Of several abilities: the predicted score of each tag.
-        theta_ies: Information efficiency score of theta (ATLAS, eq. 4): this design's MAE over that
-            of 100 random items, times its items over 100. Lower is better, 1 no better than random
-            items; None where the bank has no more than 100 items, all of which would be asked, and
-            for the random items themselves.
-        accuracy_ies: The same of the score.
+        design: Name of the design: one of `DESIGNS`, or, with several abilities, `ability`,
+            `random`, or `score_8` and so on by number of answers.
+        se_target: Standard error at which the design stops; None if it does not stop at one.
+        summary: Errors, coverage and use of the bank.
+        tasks: Accuracy of each tag's predicted score, with several abilities.
+        theta_ies: Information efficiency score of theta (ATLAS, eq. 4): (MAE / MAE of 100 random
+            items) times (items / 100). Lower is better, and 1 is no better than random items. None
+            if the bank has no more than 100 items, and for the random design itself.
+        accuracy_ies: Information efficiency score of the predicted score.
     """
 
     design: str
@@ -95,13 +93,13 @@ class CardRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportCard:
-    """How well short tests on a bank do.
+    """Accuracy of short tests on a bank.
 
     Attributes:
-        n_examinees: Held out and tested.
-        n_folds: Calibrations that they were held out of.
-        reference: What theta was compared with.
-        rows: One per design.
+        n_examinees: Number of held-out examinees that were tested.
+        n_folds: Number of folds, each with a calibration of its own.
+        reference: Name of the estimate of theta that is taken as the truth.
+        rows: Figures of each design.
     """
 
     n_examinees: int
@@ -110,7 +108,7 @@ class ReportCard:
     rows: tuple[CardRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Write as JSON."""
         return {
             "n_examinees": self.n_examinees,
             "n_folds": self.n_folds,
@@ -131,10 +129,10 @@ class ReportCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
-    """A design that is tried, and when its tests are looked at.
+    """A design, and the numbers of answers at which its tests are evaluated.
 
     Attributes:
-        looks: Name of a row to number of answers; None is the end.
+        looks: Name of a card's row to the number of answers; None is the end of the test.
     """
 
     design: Design
@@ -143,7 +141,7 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
-    """Tests by one design after some number of answers, beside what is true."""
+    """Tests of one design after some number of answers, with the true values."""
 
     taken: list[Taken] = field(default_factory=list)
     thetas: list[float] = field(default_factory=list)
@@ -151,14 +149,14 @@ class _Look:
 
 
 def report_card(held: HeldOut, seed: int = 0) -> ReportCard:
-    """How well tests did of examinees held out of the calibration.
+    """Test held-out examinees by all designs and summarise the accuracy.
 
     Args:
-        held: The examinees.
-        seed: Of all chance.
+        held: The held-out examinees.
+        seed: Random seed.
 
     Raises:
-        InvalidInputError: Fewer than 40 examinees, too few for one half to teach the other.
+        InvalidInputError: Fewer than 40 examinees, as each half needs 20 for the correction.
     """
     if held.n_examinees < FEWEST_EXAMINEES:
         raise InvalidInputError(
@@ -201,7 +199,7 @@ def _trials(bank: ItemBank) -> Iterator[_Trial]:
 def _tested(
     trial: _Trial, folds: Sequence[Fold], corrections: list[IntervalCorrection], seed: int
 ) -> dict[str, _Look]:
-    """Every examinee tested, each half with the correction given for it."""
+    """Test every examinee, with the correction for the examinee's half."""
     found = {name: _Look() for name in trial.looks}
     for fold in folds:
         for half, correction in enumerate(corrections):
@@ -228,7 +226,7 @@ def _tested(
 def _task_predictions(
     test: AdaptiveTest, blind: Blind, state: CatState, scores: FloatArray
 ) -> Iterator[tuple[str, tuple[Prediction, float]]]:
-    """The predicted score of each tag, and what it really is, over the items with an answer."""
+    """Predicted and true score of each tag, over the items with an answer."""
     unknown = np.isnan(scores)
     for tag, target in blind.targets.items():
         weights = np.where(unknown, 0.0, target.weights)

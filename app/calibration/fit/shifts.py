@@ -1,13 +1,13 @@
-"""How short tests do of examinees unlike those that were learned from.
+"""Accuracy of short tests for examinees unlike those that the bank is calibrated from.
 
-| hold-out | learned from | tested |
+| hold-out | calibrated from | tested |
 |---|---|---|
 | strongest_fifth | all but the strongest fifth | the strongest fifth |
 | strongest_from_weakest | the weakest half | the strongest 30 % |
 | families | all but one family, for each of the largest in turn | that family |
 
-All that a row takes was learned without the tested: items, what predicts scores, how wrong it is,
-and how wide intervals must be, which examinees held out of those learned from have taught.
+Everything in a row is learned without the tested examinees: item parameters, score curves and their
+errors, and the correction of intervals, which comes from a further hold-out among the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,23 +25,23 @@ from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
 
-#: Examinees below which a row would tell nothing, and most that are tested for one.
+#: Least tested examinees of a meaningful row, and most examinees that a row tests.
 LEAST_TESTED, MOST_TESTED = 10, 40
-#: Of those learned from, what is held out once more to learn intervals.
+#: Share, and largest number, of the examinees calibrated from that are held out to learn intervals.
 _TEACHING, _MOST_TEACHING = 1 / 3, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Examinees by position, and what some of them teach.
+    """Recorded answers of the examinees, with functions that calibrate without some of them.
 
     Attributes:
-        scores_of: Records of some, shape (n_rows, n_items), NaN where there is no answer, each with
-            at least one answer.
-        without: What all examinees but some teach.
-        curves_without: What predicts scores by the records of all but some; None where they are
-            too few.
-        n_examinees: How many there are.
+        scores_of: Returns the scores of the examinees at some positions, shape (n_rows, n_items),
+            NaN for no answer; each examinee has at least one answer.
+        without: Calibrates without the examinees at some positions.
+        curves_without: Learns score curves without the examinees at some positions; returns None
+            if the rest are too few.
+        n_examinees: Number of examinees.
     """
 
     scores_of: Callable[[IntArray], FloatArray]
@@ -50,11 +50,11 @@ class Records:
     n_examinees: int
 
     def taught_by(self, known: IntArray) -> Blind:
-        """What some teach, but for curves."""
+        """Calibration from the examinees at these positions, without score curves."""
         return self.without(self._others(known))
 
     def curves_of(self, known: IntArray) -> LearnedCurves | None:
-        """What predicts scores by the records of some."""
+        """Score curves learned from the examinees at these positions."""
         return self.curves_without(self._others(known))
 
     def _others(self, rows: IntArray) -> IntArray:
@@ -63,12 +63,12 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldOut:
-    """Examinees that are learned from, and examinees that are tested.
+    """Split into examinees that are calibrated from and examinees that are tested.
 
     Attributes:
-        known: Positions of the first.
-        tested: Positions of the others.
-        family: Of the tested, where that is what they have in common.
+        known: Positions of the examinees that are calibrated from.
+        tested: Positions of the examinees that are tested.
+        family: Family of the tested examinees, if a family is held out.
     """
 
     known: IntArray
@@ -78,12 +78,12 @@ class HoldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftPlan:
-    """One way of holding out.
+    """Plan of one row of the module's table.
 
     Attributes:
-        name: See the module.
-        hold_outs: What is done; empty where it cannot be.
-        reason: Why it cannot.
+        name: Name of the hold-out in that table.
+        hold_outs: Splits of the examinees; empty if there is none.
+        reason: Reason why there is no split, or None.
     """
 
     name: str
@@ -93,15 +93,15 @@ class ShiftPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """How tests did of examinees unlike those learned from.
+    """Accuracy of tests for examinees unlike those that the bank is calibrated from.
 
     Attributes:
-        name: See the module.
-        n_learned: Examinees learned from; where that was done in turn, the fewest.
-        n_examinees: Tested.
-        families: Those held out in turn.
-        rows: Name of a design to its figures.
-        reason: Why there are none.
+        name: Name of the hold-out in the module's table.
+        n_learned: Number of examinees calibrated from; the smallest number if there are several.
+        n_examinees: Number of tested examinees.
+        families: Families that were held out in turn.
+        rows: Pairs of a design's name and its figures.
+        reason: Reason why there are no figures, or None.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Shift:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Write as JSON."""
         return {
             "hold_out": self.name,
             "n_learned": self.n_learned,
@@ -124,7 +124,7 @@ class Shift:
 
 
 def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
-    """Test the held out."""
+    """Test the held-out examinees of a plan."""
     if plan.reason is not None:
         return Shift(name=plan.name, reason=plan.reason)
     taken: dict[str, list[Taken]] = {}
@@ -146,12 +146,12 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
                 judge(test, row, *take(test, row, seed=[seed, nth, i]))
                 for i, row in enumerate(scores)
             )
-    # How often items are used is told by number alone: all these banks have the same items.
+    # Any of the banks will do for the item usage in the summary: all have the same items.
     test = FOR_ABILITY.build(banks[0])
     rows = tuple(
         (name, summarise(ends, thetas, test))
         for name, ends in taken.items()
-        if len(ends) == len(thetas)  # a test for the score may be had of some families alone
+        if len(ends) == len(thetas)  # the score test may exist for some families only
     )
     return Shift(
         name=plan.name,
@@ -163,7 +163,7 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
 
 
 def _designs(blind: Blind) -> dict[str, Design]:
-    """The test for theta, and where it can be had that for the score."""
+    """The test for theta and, if scores can be predicted, the test for the score."""
     found = {"ability": FOR_ABILITY}
     if blind.curves is not None or blind.bank.abilities is not None:
         found = {"score": FOR_SCORE, **found}
@@ -171,7 +171,7 @@ def _designs(blind: Blind) -> dict[str, Design]:
 
 
 def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrection | None:
-    """How wide intervals must be, by those learned from alone; None where they are too few."""
+    """Correction of intervals, learned from the `known` examinees; None if they are too few."""
     n_teaching = min(max(round(known.size * _TEACHING), LEAST_EXAMINEES), _MOST_TEACHING)
     if known.size - n_teaching < LEAST_EXAMINEES:
         return None
@@ -184,16 +184,16 @@ def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrect
 
 
 def _spread(rows: IntArray, most: int) -> IntArray:
-    """At most so many, evenly spaced."""
+    """At most `most` of the rows, evenly spaced."""
     picked: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
     return picked
 
 
 def by_strength(strongest_first: IntArray) -> list[ShiftPlan]:
-    """The strongest held out, in two ways.
+    """The two plans that hold out the strongest examinees.
 
     Args:
-        strongest_first: Positions of all examinees by ability.
+        strongest_first: Positions of all examinees, by descending ability.
     """
     n = strongest_first.size
     fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
@@ -206,15 +206,15 @@ def by_strength(strongest_first: IntArray) -> list[ShiftPlan]:
     ]
 
 
-#: Families held out in turn, and members of a family below which it is not.
+#: Most families that are held out in turn, and least members of such a family.
 MOST_FAMILIES, LEAST_MEMBERS = 3, 3
 
 
 def by_family(families: Sequence[str | None]) -> ShiftPlan:
-    """Families held out in turn, the largest.
+    """The plan that holds out the largest families in turn.
 
     Args:
-        families: Of each examinee, None where unknown.
+        families: Family of each examinee, None if unknown.
     """
     members: dict[str, list[int]] = {}
     for row, family in enumerate(families):
@@ -249,7 +249,7 @@ def by_family(families: Sequence[str | None]) -> ShiftPlan:
 
 
 def _plan(name: str, hold_outs: Sequence[HoldOut]) -> ShiftPlan:
-    """The same, or why it tells nothing."""
+    """A plan of these splits, or a plan with the reason why they cannot be used."""
     n_tested = sum(held.tested.size for held in hold_outs)
     n_known = min(held.known.size for held in hold_outs)
     if n_tested < LEAST_TESTED or n_known < LEAST_EXAMINEES:

@@ -1,10 +1,10 @@
-"""Items that nobody has calibrated yet: what is believed of them, and the curve to be expected.
+"""Uncalibrated items: prior beliefs about their parameters, and expected response curves.
 
-An item whose parameters are uncertain answers like the average of all items that it may be: the
-expected response curve E[P(theta)] over what is believed of its parameters. An examinee is asked an
-item once, and items are believed in independently, so the likelihood of the examinee's answers,
-averaged over everything the items may be, is the product of these curves. Tests that use them carry
-the items' uncertainty in theta and in its standard error: a curve is flatter the less is known.
+The probability of a right answer to an item with uncertain parameters is its expected response
+curve: E[P(theta)] over the beliefs about its parameters. An examinee answers an item once, and the
+beliefs about items are independent. So the likelihood of an examinee's answers, averaged over the
+beliefs, is the product of these curves. The less is known of an item, the flatter its curve; theta
+and its standard error in sessions with these items therefore include the items' uncertainty.
 
 Source: Mislevy, Wingersky & Sheehan (1994), Dealing with Uncertainty about Item Parameters:
 Expected Response Functions, ETS RR-94-28; Lewis (2001) in Essays on Item Response Theory, 165-171.
@@ -42,28 +42,28 @@ DIFFICULTY_SD = 1.3
 GUESS_CORRELATION = 0.5
 """Of guesses of difficulty with what proves difficult for language models: a modest half."""
 _LOG_SLOPE = (0.4, 0.5)  # BILOG-MG's spread; items of language model benchmarks are steeper than 1
-_NO_GUESSING = 0.003  # of free answers beside items with options: as good as none
+_NO_GUESSING = 0.003  # c of free answers in a 3PL, whose logit must be finite: as good as 0
 
 _N_DRAWS = 128
 _THETA = np.linspace(-4.0, 4.0, 33)
-_THETA_SD = 1.5  # of the examinees for whom a curve is to fit: wide, for few are known
+_THETA_SD = 1.5  # sd of the thetas at which a curve must fit: wide, as few examinees are known
 _N_NODES = 121  # fine enough for tests of some hundred items
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ItemBeliefs:
-    """What is believed of items before anybody answered: independent normals, shape (n_items,).
+    """Beliefs about items before any answer: independent normals, arrays of shape (n_items,).
 
     Attributes:
-        keys: Of the items.
+        keys: Keys of the items.
         b: Expected difficulties, logits.
-        se_b: How uncertain they are.
-        c: Expected lower asymptotes; 0 where nothing can be guessed.
-        given: Guesses of difficulty as the author gave them, None of items without one: later
-            items are ranked among them. Empty where nobody gave any.
+        se_b: Standard deviations of the difficulties, logits.
+        c: Expected lower asymptotes; 0 where the answer cannot be guessed.
+        given: The author's guesses of difficulty, None for items without one. Items added later
+            are ranked among them. Empty if the author gave no guesses.
 
     Raises:
-        InvalidInputError: Lengths that differ, or numbers that no belief has.
+        InvalidInputError: Unequal lengths, b or se_b not finite, se_b <= 0, or c outside [0, 1).
     """
 
     keys: tuple[str, ...]
@@ -86,13 +86,13 @@ class ItemBeliefs:
     def guessed(
         cls, keys: Sequence[str], n_choices: Sequence[int], guesses: Sequence[float | None]
     ) -> "ItemBeliefs":
-        """From what an author knows.
+        """Beliefs from an author's guesses of difficulty.
 
         Args:
-            keys: Of the items.
-            n_choices: Options of each; 0 where the answer is free.
-            guesses: How hard each item may be, on any scale that rises; None: no idea. Only their
-                order counts.
+            keys: Keys of the items.
+            n_choices: Number of options of each item; 0 for free answers.
+            guesses: Guessed difficulty of each item, higher for harder; None without a guess. Only
+                the order of the guesses counts.
         """
         choices = np.array(n_choices, dtype=np.float64)
         z = _normal_scores(guesses)
@@ -107,22 +107,22 @@ class ItemBeliefs:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "ItemBeliefs":
-        """What `to_dict` wrote."""
+        """Read what `to_dict` wrote."""
         columns = {name: np.array(value[name], dtype=np.float64) for name in ("b", "se_b", "c")}
         return cls(keys=tuple(value["keys"]), given=tuple(value.get("given", ())), **columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Write as JSON."""
         columns = {name: getattr(self, name).tolist() for name in ("b", "se_b", "c")}
         return {"keys": list(self.keys), **columns, "given": list(self.given)}
 
     @property
     def family(self) -> Family:
-        """The smallest that holds them."""
+        """The smallest family that can hold the items: 3PL if any c > 0, otherwise 2PL."""
         return Family.THREE_PL if (self.c > 0).any() else Family.TWO_PL
 
     def start(self) -> Curves:
-        """The items at their expected parameters."""
+        """Curves of the items at their expected parameters, where the estimation starts."""
         x = np.empty((len(self.keys), N_COORDINATES))
         x[:, SLOPE] = _LOG_SLOPE[0]
         x[:, INTERCEPT] = -np.exp(_LOG_SLOPE[0]) * self.b
@@ -131,7 +131,7 @@ class ItemBeliefs:
         return Curves(x, log_slope=True)
 
     def priors(self) -> Priors:
-        """The same as densities."""
+        """The beliefs as prior densities."""
         n = len(self.keys)
         guessing = Normal(self._logit_c(), USUAL_GUESSING_SD)
         return Priors(
@@ -141,7 +141,7 @@ class ItemBeliefs:
         )
 
     def bank(self) -> ItemBank:
-        """The items as they are expected to answer."""
+        """A bank of the items' expected response curves."""
         log_a, b, logit_c = _DRAWS.T[:, :, None]
         a = np.exp(_LOG_SLOPE[0] + _LOG_SLOPE[1] * log_a) * np.ones_like(self.b)
         c = expit(self._logit_c() + USUAL_GUESSING_SD * logit_c)
@@ -155,12 +155,12 @@ class ItemBeliefs:
 
 
 class Learned(NamedTuple):
-    """What answers made of beliefs.
+    """Beliefs about items after answers.
 
     Attributes:
-        calibration: The most probable items, and their standard errors, on a scale on which these
-            examinees have mean 0 and sd 1.
-        bank: The items as they are expected to answer, on that scale.
+        calibration: The most probable parameters and their standard errors, on the scale on which
+            these examinees have mean 0 and sd 1.
+        bank: The items' expected response curves, on that scale.
     """
 
     calibration: Calibration
@@ -174,14 +174,14 @@ def calibrate_beliefs(
     max_cycles: int = 2000,
     watch: Callable[[Progress], None] | None = None,
 ) -> Learned:
-    """What is believed of items after some answers, however few.
+    """Update beliefs about items by answers, however few.
 
-    The beliefs hold the scale while mean and sd of the examinees are estimated; an item without
-    answers stays what it was believed to be.
+    The beliefs hold the scale while mean and sd of the examinees are estimated. An item without
+    answers keeps its beliefs.
 
     Args:
-        matrix: Answers to items of the beliefs, in their order.
-        beliefs: Before these answers.
+        matrix: Answers to the items of `beliefs`, in the same order.
+        beliefs: Beliefs before these answers.
         max_cycles: Most E-steps.
         watch: Called after each cycle; raising from it ends the calibration.
 
@@ -209,11 +209,11 @@ def calibrate_beliefs(
 
 
 def widening(bank: ItemBank, items: ItemParameters) -> float:
-    """By what share uncertain items widen standard errors of theta; 0 where all are known.
+    """Share by which the items' uncertainty widens standard errors of theta; 0 if none is.
 
     Args:
-        bank: The items as they are expected to answer.
-        items: The same as if they were what they most probably are.
+        bank: The items' expected response curves.
+        items: The most probable parameters of the same items, taken as certain.
     """
     weights = np.exp(-0.5 * _THETA**2)
     known = LOGISTIC.information(items, _THETA[:, None]).sum(axis=1)
@@ -239,9 +239,9 @@ def _bank(items: ItemParameters, keys: Sequence[str]) -> ItemBank:
 
 
 def _expected(a: FloatArray, intercept: FloatArray, c: FloatArray) -> ItemParameters:
-    """The logistic curves nearest to the mean of the drawn ones, shape (n_draws, n_items) each.
+    """Logistic curves nearest to the mean of drawn curves; arguments have shape (n_draws, n_items).
 
-    Nearest in least squares of the logit, weighted by what each theta tells.
+    Least squares of the logit, weighted by information and by a wide normal density of theta.
     """
     floor = c.mean(axis=0)
     mean = np.zeros((a.shape[1], len(_THETA)))
@@ -259,7 +259,7 @@ def _expected(a: FloatArray, intercept: FloatArray, c: FloatArray) -> ItemParame
 
 
 def _normal_scores(guesses: Sequence[float | None]) -> FloatArray:
-    """Normal scores of mid-ranks, NaN where there is no guess; 0 where all guesses are one."""
+    """Normal scores of mid-ranks; NaN without a guess, and for all items if all guesses agree."""
     values = np.array([np.nan if guess is None else guess for guess in guesses], dtype=np.float64)
     known = np.flatnonzero(np.isfinite(values))
     scores = np.full(len(values), np.nan)
@@ -272,7 +272,7 @@ def _normal_scores(guesses: Sequence[float | None]) -> FloatArray:
 
 
 def _draws(n: int) -> FloatArray:
-    """Normal vectors that lie evenly (Kronecker sequence), with mean 0 and sd 1; shape (n, 3)."""
+    """Evenly spread normal vectors (Kronecker sequence) of mean 0 and sd 1, shape (n, 3)."""
     steps = np.array([0.8191725133961645, 0.6710436067037893, 0.5497004779019703])  # of R_3
     draws: FloatArray = ndtri((0.5 + np.arange(1, n + 1)[:, None] * steps) % 1.0)
     draws -= draws.mean(axis=0)

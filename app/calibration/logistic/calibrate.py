@@ -40,7 +40,7 @@ LEAST_ANSWERS: Mapping[Family, int] = {
 """Answers of an item below which its family is hardly identified without priors."""
 
 MAX_NODES = 401
-_ROUGH = 1.0  # log-likelihood that a cycle gains when the items are known roughly
+_ROUGH = 1.0  # the first stage ends when a cycle gains less log-posterior than this
 _WIDE_GUESSING = Normal(None, 2.0)
 _ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
 
@@ -54,21 +54,21 @@ class CalibrationSettings:
 
     Attributes:
         family: Response model family.
-        priors: Priors; None means `Priors.default` with the spread of guessing learned from the
-            answers, `Priors.none()` maximum likelihood.
-        negative_slopes: Slopes may be negative, as mirt allows. Items that fall with ability then
-            keep their best-fitting curve instead of a slope near 0.
-        estimate_density: Free weights of the latent density instead of N(0, 1).
-        n_nodes: Quadrature nodes over [-bound, bound]. None: 61, and once the items are known
-            as many as their posteriors need; a long test measures more finely than 61 nodes lie.
+        priors: Priors. None means `Priors.default` with the spread of guessing learned from the
+            answers; `Priors.none()` means maximum likelihood.
+        negative_slopes: Slopes may be negative, as in mirt. An item that becomes harder with
+            ability then keeps its best-fitting curve instead of a slope near 0.
+        estimate_density: Estimate the weights of the latent density instead of using N(0, 1).
+        n_nodes: Quadrature nodes over [-bound, bound]. None means 61 at first, and then as many as
+            the posteriors need: on a long test they are narrower than the spacing of 61 nodes.
         bound: Largest theta of the quadrature.
-        max_cycles: Most E-steps.
+        max_cycles: Largest number of E-steps.
         with_errors: Compute standard errors.
         scale: Name of the theta scale that this calibration defines.
 
     Raises:
-        InvalidInputError: Priors that need positive slopes where they may be negative, or the other
-            way round, or a prior on the 1PL's common slope.
+        InvalidInputError: Priors that need positive slopes with `negative_slopes`, a prior on a
+            itself without it, a 1PL with negative slopes or a prior on its slope, or no cycles.
     """
 
     family: Family = Family.TWO_PL
@@ -117,23 +117,23 @@ class CalibrationSettings:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Calibration:
-    """A calibrated bank and what is known about it.
+    """Item parameters estimated from a response matrix, with figures of the estimation.
 
     Attributes:
         family: Response model family.
-        items: Parameters, in the order of `item_ids`.
+        items: Item parameters, in the order of `item_ids`.
         item_ids: Ids of the items.
         density: Latent density of the calibration population.
-        log_likelihood: Marginal, of all answers, without prior terms.
-        n_parameters: Free parameters.
-        n_examinees: Rows used.
-        n_answers: Answers used.
+        log_likelihood: Marginal log-likelihood of all answers, without the prior.
+        n_parameters: Number of free parameters.
+        n_examinees: Number of examinees used.
+        n_answers: Number of answers used.
         converged: Both criteria of `EmSettings` hold.
-        cycles: E-steps taken.
-        errors: Standard errors, or None where not asked for.
-        guessing_sd: Of the prior on logit c that was used, or None.
-        free_density: The latent density's weights were estimated.
-        warnings: What a reader of the numbers should know.
+        cycles: Number of E-steps.
+        errors: Standard errors of the item parameters, or None if they were not computed.
+        guessing_sd: Standard deviation of the prior on logit c, or None without a common prior.
+        free_density: The weights of the latent density were estimated.
+        warnings: Warnings for readers of the results.
         scale: Name of the theta scale.
     """
 
@@ -181,7 +181,7 @@ class Calibration:
         )
 
     def moved(self, linking: Linking) -> "Calibration":
-        """The same calibration on the linking's target scale; its own error is not added.
+        """Convert to the linking's target scale; the linking's own error is not added.
 
         Raises:
             ScaleMismatchError: The linking does not start from this scale.
@@ -196,7 +196,7 @@ class Calibration:
         )
 
     def score(self, matrix: ScoreMatrix) -> PersonScores:
-        """EAP scores of examinees on this scale, their columns in the order of `item_ids`."""
+        """EAP scores of examinees on this scale; the matrix has the items of `item_ids`."""
         return score_examinees(matrix, self.items, self.density)
 
 
@@ -209,12 +209,12 @@ def calibrate(
     """Marginal maximum likelihood, or maximum a posteriori, for a whole bank at once.
 
     Args:
-        matrix: Answers; missing ones take no part.
-        settings: How; by default a 2PL with weak priors.
-        watch: Called after each cycle; raising from it ends the calibration.
+        matrix: Answers; missing answers are ignored.
+        settings: Settings; by default a 2PL with weak priors.
+        watch: Called after each cycle; an exception from it ends the calibration.
 
     Raises:
-        CalibrationError: A matrix without information, see `ScoreMatrix.require_calibratable`.
+        CalibrationError: A matrix without information (`ScoreMatrix.require_calibratable`).
     """
     settings = settings or CalibrationSettings()
     matrix.require_calibratable()
@@ -229,10 +229,10 @@ def compare_families(
     families: Sequence[Family] = COMPARED,
     settings: CalibrationSettings | None = None,
 ) -> tuple[Calibration, ...]:
-    """The same answers calibrated by several families, lowest BIC first.
+    """Calibrate the same answers by several families; the result is sorted, lowest BIC first.
 
-    All by maximum likelihood: a prior would take from the log-likelihood of the larger families
-    what the criteria charge them for again.
+    Maximum likelihood is used throughout: a prior would lower the log-likelihood of the larger
+    families, which AIC and BIC already penalise for their size.
     """
     base = settings or CalibrationSettings()
     fits = [
@@ -264,10 +264,10 @@ def maximise_in_stages(
     start: Curves | None = None,
     watch: Callable[[Progress], None] | None = None,
 ) -> tuple[Problem, EmResult]:
-    """Maximise roughly, learn from that what the rest needs, and maximise.
+    """Maximise roughly, set the prior of guessing and the grid by the result, and maximise.
 
     Returns:
-        The problem with the priors that were learned, and where its maximum is.
+        The problem with the priors that were learned, and its maximum.
     """
     rough = maximise(
         matrix,
@@ -278,7 +278,7 @@ def maximise_in_stages(
         watch=watch,
     )
     problem = _learned(matrix, problem, settings, rough)
-    # How fine the grid must be is known only once the items are, roughly.
+    # The fineness that the grid needs depends on the items, which are now known roughly.
     finer = None if em.estimate_population else _fine_enough(rough, settings)
     result = maximise(
         matrix,
@@ -293,7 +293,7 @@ def maximise_in_stages(
 
 
 def _widened(problem: Problem, settings: CalibrationSettings) -> Problem:
-    """With a wide prior of guessing, under which the items show how much theirs varies."""
+    """The problem with a wide prior of guessing, so that its spread can be learned."""
     if settings.priors is not None or problem.priors.guessing is None:
         return problem
     return replace(problem, priors=replace(problem.priors, guessing=_WIDE_GUESSING))
@@ -302,7 +302,7 @@ def _widened(problem: Problem, settings: CalibrationSettings) -> Problem:
 def _learned(
     matrix: ScoreMatrix, problem: Problem, settings: CalibrationSettings, rough: EmResult
 ) -> Problem:
-    """With the prior of guessing that the answers ask for, unless the caller set the priors."""
+    """The problem with the prior of guessing learned from the answers, if priors are not set."""
     is_set = settings.priors is not None or problem.priors.guessing is None
     if is_set or not problem.movable(matrix.n_items).size:
         return problem
@@ -312,9 +312,9 @@ def _learned(
 
 
 def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensity | None:
-    """Density on a grid no coarser than the posteriors, or None where it is so already.
+    """Density on a grid fine enough for the posteriors, or None if the present grid is.
 
-    The trapezoid rule's error falls with exp(-2 pi^2 (se / spacing)^2): below 1e-5 at 1.3 se.
+    The trapezoid rule's error falls with exp(-2 pi^2 (se / spacing)^2): <1e-5 at spacing 1.3 se.
     """
     if settings.n_nodes is not None or settings.estimate_density:
         return None
@@ -334,7 +334,7 @@ def finished(
     result: EmResult,
     scale: str | None = None,
 ) -> Calibration:
-    """The result of EM as a calibration, with standard errors where asked for."""
+    """Make a calibration of an EM result, with standard errors if the settings ask for them."""
     errors, guessing = None, problem.priors.guessing
     if settings.with_errors:
         errors = parameter_errors(matrix, problem, result.curves, result.density)

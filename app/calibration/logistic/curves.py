@@ -1,4 +1,4 @@
-"""Response curves in the unconstrained coordinates that calibration moves in.
+"""Response curves in the unconstrained coordinates that calibration estimates.
 
 | symbol | meaning | shape |
 |---|---|---|
@@ -57,7 +57,7 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Items in coordinates, and which way the slope is written."""
+    """Items in unconstrained coordinates; `log_slope` says whether the slope is log a or a."""
 
     x: FloatArray
     log_slope: bool
@@ -69,9 +69,9 @@ class Curves:
         return np.exp(slope) if self.log_slope else slope
 
     def natural(self) -> ItemParameters:
-        """The same items as a, intercept, c, d."""
+        """Convert to a, intercept, c and d."""
         c = expit(self.x[:, GUESSING])
-        # As the complement, so that d is exactly 1 in the families without an upper asymptote.
+        # The complement makes d exactly 1 in the families without an upper asymptote.
         d = 1 - (1 - c) * expit(-self.x[:, CEILING])
         return ItemParameters(self.a, self.x[:, INTERCEPT].copy(), c, d)
 
@@ -88,7 +88,7 @@ class Curves:
 
 
 def bounds(*, log_slope: bool) -> tuple[FloatArray, FloatArray]:
-    """Lowest and highest value of each coordinate that is ever estimated."""
+    """Lower and upper bounds of the coordinates in estimation, shape (4,) each."""
     steepest = np.log(MAX_SLOPE) if log_slope else MAX_SLOPE
     low = MIN_LOG_SLOPE if log_slope else -MAX_SLOPE
     return (

@@ -19,30 +19,30 @@ from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray
 
 _FIRST_STEPS = 5
-_STEPS = 2  # damped steps a cycle: more cost time and bring EM no further
-_LOOK_AROUND = (1, 3, 6, 10, 20, 40)  # cycles before which every item is searched globally
-_LAST_LOOKS = 4  # searches after convergence, each of which must find something to go on
-_OFF_SCALE = 0.5  # standard errors of mean or log sd; nearer, EM's own steps do
-_STILL_CYCLES = 25  # cycles that together gain less than a tenth of the tolerance: a standstill
-_STILL_DISTANCE = 10  # times the gradient tolerance; steps on a grid have no smooth top
-_KEPT = 3  # steps; all forgotten, EM creeps along the scale of theta in a long test
-_RIDGE = 1e-8  # relative; the last steps of EM are nearly parallel
+_STEPS = 2  # damped steps per cycle: more steps cost time and bring EM no further
+_LOOK_AROUND = (1, 3, 6, 10, 20, 40)  # before these cycles every item is searched globally
+_LAST_LOOKS = 4  # most global searches after convergence; EM ends at the first without a find
+_OFF_SCALE = 0.5  # least error of mean or log sd, in standard errors, for `_rescaled` to act
+_STILL_CYCLES = 25  # EM stands still if so many cycles gain less than a tenth of the tolerance
+_STILL_DISTANCE = 10  # factor of the gradient tolerance: very steep items have no smooth maximum
+_KEPT = 3  # steps kept after a refusal: without any, EM is slow along the scale of theta
+_RIDGE = 1e-8  # relative ridge, as the last steps of EM are nearly parallel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmSettings:
-    """When to stop, and what is known of the population.
+    """When EM stops, and what it estimates of the population.
 
     Attributes:
-        max_cycles: Most E-steps.
-        tolerance: Converged when a cycle gains less log-posterior than this ...
-        gradient_tolerance: ... and no item, nor the location and scale of theta, is further than
-            this many standard errors from where its gradient is zero; ten times as far after a
-            standstill of many cycles.
-        estimate_density: Weights of the latent density are free (empirical histogram) instead of
-            N(0, 1).
-        estimate_population: Mean and sd of a normal density are free; needs fixed items, or
-            priors of each item, which hold the scale.
+        max_cycles: Largest number of E-steps.
+        tolerance: First criterion of convergence: a cycle gains less log-posterior than this.
+        gradient_tolerance: Second criterion: `distance_left`, the distance to a zero gradient in
+            standard errors, is below this; ten times as much is allowed once EM stands still for
+            25 cycles.
+        estimate_density: Estimate the weights of the latent density (empirical histogram) instead
+            of using N(0, 1).
+        estimate_population: Estimate mean and sd of a normal density. The scale must then be held
+            by fixed items or by priors of each item.
     """
 
     max_cycles: int = 2000
@@ -65,16 +65,16 @@ class Progress:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EmResult:
-    """Where EM ended.
+    """The estimates at which EM ended.
 
     Attributes:
-        curves: Items.
+        curves: Item parameters.
         density: Latent density.
-        log_likelihood: Marginal log-likelihood there, without the prior.
+        log_likelihood: Marginal log-likelihood of the estimates, without the prior.
         converged: Both criteria of `EmSettings` hold.
-        cycles: E-steps taken.
+        cycles: Number of E-steps.
         gain: Log-posterior gained by the last cycle.
-        distance: What is left to walk, in standard errors.
+        distance: Remaining distance to a zero gradient, in standard errors.
     """
 
     curves: Curves
@@ -96,17 +96,17 @@ def maximise(
     early_looks: bool = True,
     watch: Callable[[Progress], None] | None = None,
 ) -> EmResult:
-    """Climb to a maximum of the marginal log-posterior; no accepted cycle goes down.
+    """Climb to a maximum of the marginal log-posterior, which no accepted cycle lowers.
 
     Args:
         matrix: Answers.
-        problem: What is estimated.
-        density: Latent density, or its start where it is estimated.
+        problem: The estimation problem.
+        density: Latent density, or its starting value if it is estimated.
         settings: When to stop.
-        start: Curves to start from; fixed items need it, and priors of each item. Without it every
-            item is searched.
-        early_looks: Search every item globally again in some early cycles, not only at the end.
-        watch: Called after each cycle; raising from it ends the calibration.
+        start: Curves to start from, required with fixed items and with priors of each item.
+            Without it, each item starts from a global search.
+        early_looks: Repeat the global search in some early cycles, not only at the end.
+        watch: Called after each cycle; an exception from it ends the calibration.
 
     Source: Bock & Aitkin (1981), Psychometrika 46; accelerated as in `Anderson`.
     """
@@ -166,14 +166,14 @@ def maximise(
 
 @dataclass(slots=True)
 class Anderson:
-    """Anderson acceleration of the EM map: memory of the last positions and EM steps.
+    """Anderson acceleration of the EM map, with the last positions and EM steps as memory.
 
     EM's linear rate is the share of missing information, which is close to 1 for the scale of theta
-    and for guessing. Mixing the last few steps removes those slow directions at the price of no
-    extra E-step; the caller keeps a mixed step only if the likelihood rose.
+    and for guessing. Mixing the last few steps removes those slow directions without an extra
+    E-step. The caller keeps a mixed step only if the log-posterior rises.
 
     Attributes:
-        depth: Steps mixed at most.
+        depth: Largest number of steps that are mixed.
 
     Source: Walker & Ni (2011), SIAM Journal on Numerical Analysis 49; Henderson & Varadhan (2019),
     Journal of Computational and Graphical Statistics 28 (with EM's monotonicity as safeguard).
@@ -184,13 +184,13 @@ class Anderson:
     _steps: list[FloatArray] = field(default_factory=list)
 
     def propose(self, x: FloatArray, mapped: FloatArray, weights: FloatArray) -> FloatArray | None:
-        """Mixed next position, or None while there is nothing to mix.
+        """Propose a mixed next position, or None while fewer than two steps are known.
 
         Args:
             x: Present position, shape (n,).
-            mapped: EM's image of it.
-            weights: Scale of each coordinate (root of its information): steps are compared in
-                standard errors, or a guessing parameter that drifts to 0 would outweigh the rest.
+            mapped: Position after one EM step from `x`, shape (n,).
+            weights: Root of the information of each coordinate, shape (n,). It compares steps in
+                standard errors; otherwise a guessing parameter drifting to 0 would dominate.
         """
         self._positions.append(x)
         self._steps.append(mapped - x)
@@ -207,11 +207,11 @@ class Anderson:
         return mixed
 
     def forget_oldest(self) -> None:
-        """After a refused step: what lies further back may no longer be linear."""
+        """Drop older steps after a refused one: EM may not be linear that far back."""
         del self._positions[:-_KEPT], self._steps[:-_KEPT]
 
     def forget(self) -> None:
-        """Start anew, after a jump."""
+        """Drop all steps, after a jump of some items."""
         self._positions.clear()
         self._steps.clear()
 
@@ -250,8 +250,8 @@ class _Run:
         return _State(x, density, counts, counts.log_likelihood + self.problem.log_prior(x))
 
     def look_around(self, state: _State) -> tuple[_State, bool]:
-        """Leave what single steps cannot; whether there was something to leave."""
-        if self.problem.priors.by_item:  # they say where each item is, and hold the scale
+        """Leave optima that EM steps cannot leave; also returns whether anything moved."""
+        if self.problem.priors.by_item:  # such priors place each item and hold the scale
             return state, False
         state, moved = self._rescaled(state)
         settled = self.problem.settled(state.x)
@@ -261,9 +261,9 @@ class _Run:
         return self.at(x, self._next_density(state)), True
 
     def _rescaled(self, state: _State) -> tuple[_State, bool]:
-        """Move all items at once to where the examinees have mean 0 and sd 1, if that is better.
+        """Rescale all items to examinees of mean 0 and sd 1 if that raises the log-posterior.
 
-        EM walks there slowly, and steep items, which are steps between two nodes, block its way.
+        EM gets there slowly, and very steep items, which are steps between two nodes, block it.
 
         Source: the expanded parameters of Liu, Rubin & Wu (1998), Biometrika 85.
         """
@@ -281,7 +281,7 @@ class _Run:
         return trial, True
 
     def advance(self, state: _State, climbed: Climb, accelerate: Anderson) -> _State:
-        """One cycle: the mixed step if the log-posterior rises, otherwise EM's own."""
+        """One cycle: the mixed step if it raises the log-posterior, otherwise EM's own step."""
         density = self._next_density(state)
         information = np.einsum("jaa->ja", climbed.before.information)
         mixed = accelerate.propose(
@@ -315,7 +315,7 @@ class _Run:
         return state.density
 
     def _shape(self, density: LatentDensity) -> FloatArray:
-        """The density's estimated part, unconstrained."""
+        """Estimated parameters of the density, transformed to be unconstrained."""
         if self.settings.estimate_density:
             return np.log(density.weights)
         if self.settings.estimate_population:
@@ -337,7 +337,7 @@ class _Run:
 
 
 def _standardised(result: EmResult) -> EmResult:
-    """The same result with theta scaled to mean 0 and sd 1; the likelihood does not change."""
+    """Scale theta to mean 0 and sd 1, which does not change the likelihood."""
     density, log_slope = result.density, result.curves.log_slope
     return replace(
         result,
@@ -347,7 +347,7 @@ def _standardised(result: EmResult) -> EmResult:
 
 
 def _on_scale(x: FloatArray, density: LatentDensity, *, log_slope: bool) -> FloatArray:
-    """The same curves where theta is scaled to mean 0 and sd 1 under the density."""
+    """Coordinates of the curves when theta is scaled to mean 0 and sd 1 under the density."""
     moved = x.copy()
     moved[:, INTERCEPT] += Curves(x, log_slope).a * density.mean
     if log_slope:

@@ -1,4 +1,4 @@
-"""E-step: what the answers say about the latent density, as matrix products.
+"""E-step: posteriors of the examinees and expected counts, as matrix products.
 
 Notation: L[i, k] = log P(answers of i | node k) + log weight k; posterior W = softmax over k.
 """
@@ -19,11 +19,11 @@ DEFAULT_BOUND = 6.0
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LatentDensity:
-    """Abilities of the calibration population, on nodes.
+    """Distribution of ability in the calibration population, on nodes.
 
     Attributes:
         nodes: Equally spaced thetas, shape (n_nodes,).
-        weights: Their probabilities, summing to 1.
+        weights: Probabilities of the nodes, which sum to 1, shape (n_nodes,).
     """
 
     nodes: FloatArray
@@ -63,7 +63,7 @@ class LatentDensity:
         return LatentDensity(self.nodes, weights / weights.sum())
 
     def thinned(self, n_nodes: int = DEFAULT_NODES) -> "LatentDensity":
-        """Every so many-th node, so that at most `n_nodes` are left."""
+        """Keep equally spaced nodes, at most `n_nodes` of them."""
         step = -(-len(self.nodes) // n_nodes)
         weights = self.weights[::step]
         return LatentDensity(self.nodes[::step], weights / weights.sum())
@@ -85,9 +85,9 @@ class Expectation:
 
     Attributes:
         log_likelihood: Marginal log-likelihood of all answers.
-        right: Expected right answers, shape (n_items, n_nodes).
-        seen: Expected answers, shape (n_items, n_nodes), or (1, n_nodes) where none is missing.
-        mass: Expected examinees, shape (n_nodes,).
+        right: Expected number of right answers, shape (n_items, n_nodes).
+        seen: Expected number of answers, shape (n_items, n_nodes); (1, n_nodes) if none is missing.
+        mass: Expected number of examinees, shape (n_nodes,).
     """
 
     log_likelihood: float
@@ -122,7 +122,7 @@ def expect(matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity) -
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PosteriorBlock:
-    """Some examinees' answers and what they say about their abilities."""
+    """Answers of a block of examinees, and the posteriors of their abilities."""
 
     rows: slice
     right: FloatArray
@@ -191,8 +191,8 @@ def population(
 ) -> LatentDensity:
     """Normal density of the population that gave these answers, at fixed item parameters.
 
-    EM over mean and sd alone. Unlike the spread of point scores, sd is not shrunk by their
-    unreliability.
+    EM estimates mean and sd alone. Unlike the sd of point estimates of theta, this sd is not biased
+    by their unreliability.
 
     Source: Mislevy (1984), Psychometrika 49.
     """

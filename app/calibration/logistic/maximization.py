@@ -1,7 +1,7 @@
-"""M-step: every item climbs its own expected log-likelihood, all items at once.
+"""M-step: maximise the expected log-posterior of every item, all items at once.
 
-Plain Fisher scoring lands in poor optima on steep or guessed items, so each item has a damping of
-its own (Levenberg-Marquardt) and takes a step only if its objective increases.
+Plain Fisher scoring ends in poor optima for steep items and items with guessing. So each item has
+its own damping (Levenberg-Marquardt) and takes a step only if its objective increases.
 """
 
 from dataclasses import dataclass, replace
@@ -43,13 +43,13 @@ class Objective(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is estimated: family, sign of slopes, priors, items that stay as they are.
+    """The estimation problem: family, sign of slopes, priors and fixed items.
 
     Attributes:
-        family: Which coordinates are free.
-        log_slope: Slopes are positive and moved on the log scale.
-        priors: Prior densities.
-        fixed: Positions of items whose parameters are known, in rising order.
+        family: Response model family, which decides the free coordinates.
+        log_slope: Slopes are positive and estimated on the log scale.
+        priors: Prior densities of the item parameters.
+        fixed: Positions of items with known parameters, ascending.
     """
 
     family: Family
@@ -58,16 +58,16 @@ class Problem:
     fixed: tuple[int, ...] = ()
 
     def settled(self, x: FloatArray) -> "Problem":
-        """The same with the floating means of the priors held at those of the items.
+        """Hold the floating means of the priors at the means of the items, for one M-step.
 
-        They maximise the log-posterior at these items, so holding them for one M-step keeps EM's
-        ascent, and each item's objective its own.
+        These means maximise the log-posterior at the present items, so EM still ascends. Held, they
+        make the items' objectives independent of each other.
         """
         free_items = x[self.movable(len(x))]
         return replace(self, priors=self.priors.settled(Curves(free_items, self.log_slope)))
 
     def log_prior(self, x: FloatArray) -> float:
-        """Log prior density of the items that are estimated, floating means at their best."""
+        """Log prior density of the estimated items, at the most probable floating means."""
         free_items = Curves(x[self.movable(len(x))], self.log_slope)
         return float(self.priors.settled(free_items).terms(free_items).value.sum())
 
@@ -99,7 +99,7 @@ def objective(problem: Problem, x: FloatArray, counts: Expectation, nodes: Float
 
 
 class Climb(NamedTuple):
-    """Where the items are after some steps."""
+    """Coordinates of the items after some steps, with the objective before and after."""
 
     x: FloatArray
     before: Objective
@@ -120,12 +120,12 @@ def climb(
     """Take damped steps; the objective of no item decreases.
 
     Args:
-        problem: What is estimated.
-        x: Coordinates, shape (n_items, 4).
+        problem: The estimation problem.
+        x: Coordinates of the items, shape (n_items, 4).
         counts: Result of the E-step.
-        nodes: Thetas of the counts.
-        damping: Damping of each item, kept from one cycle to the next.
-        steps: Steps to try.
+        nodes: Thetas of the counts, shape (n_nodes,).
+        damping: Damping of each item, carried over from the last cycle, shape (n_items,).
+        steps: Number of steps to try.
     """
     low, high = bounds(log_slope=problem.log_slope)
     free = np.array(problem.family.free)
@@ -155,14 +155,14 @@ def climb(
 
 
 def distance_left(problem: Problem, x: FloatArray, at: Objective, n_examinees: float) -> float:
-    """How far the position still is from where its gradient is zero, in standard errors.
+    """Distance to a zero gradient, in standard errors.
 
-    The larger of the longest Newton step of an item (in complete-data standard errors), and of the
-    steps along location and scale of theta: these move all items by little each, and EM walks them
-    slowest. A coordinate at its bound with the gradient pointing outwards has no step left.
+    The largest of three distances: the longest Newton step of an item (in complete-data standard
+    errors), and the steps along the location and the scale of theta. The last two move every item
+    a little, and EM is slowest along them. A coordinate at its bound with an outward gradient
+    counts as 0.
 
-    By Fisher's identity the gradient at the E-step's own position is that of the marginal
-    log-posterior.
+    By Fisher's identity, the gradient after an E-step is that of the marginal log-posterior.
     """
     movable = problem.movable(len(x))
     gradient, information = _free_system(problem, x, at)
@@ -171,8 +171,8 @@ def distance_left(problem: Problem, x: FloatArray, at: Objective, n_examinees: f
     longest = np.sqrt(np.maximum(decrements, 0.0).max(initial=0.0))
     if problem.fixed:
         return float(longest)
-    # With thetas known exactly, n examinees fix the mean to 1/sqrt(n) and log sd to 1/sqrt(2 n). An
-    # item at its steepest is a step on the grid and cannot follow a small move of theta.
+    # With thetas known exactly, n examinees give the mean a standard error of 1/sqrt(n) and log sd
+    # one of 1/sqrt(2 n). An item at the slope's bound cannot follow a small move of theta.
     low, high = bounds(log_slope=problem.log_slope)
     follows = (x[:, SLOPE] > low[SLOPE]) & (x[:, SLOPE] < high[SLOPE])
     a = np.where(follows, Curves(x, problem.log_slope).a, 0.0)
@@ -187,7 +187,7 @@ def candidate_values(
 ) -> FloatArray:
     """Objective of every item at every candidate, shape (n_items, n_candidates).
 
-    One matrix product, which makes a global search over a grid affordable.
+    It takes two matrix products, which make a global search over a grid affordable.
     """
     curves = Curves(candidates, problem.log_slope)
     p, q = probabilities(curves.natural(), nodes)
@@ -199,8 +199,8 @@ def candidate_values(
 def _free_system(problem: Problem, x: FloatArray, at: Objective) -> tuple[FloatArray, FloatArray]:
     """Gradient and information of the free coordinates that can still move.
 
-    A coordinate at its bound with the gradient pointing outwards is taken out of the equations;
-    left in, its flat direction would stiffen the damping of the others.
+    A coordinate at its bound with an outward gradient is removed from the equations. Otherwise the
+    item's steps would fail along it, and its damping would rise for all coordinates.
     """
     low, high = bounds(log_slope=problem.log_slope)
     free = np.array(problem.family.free)
@@ -230,10 +230,10 @@ def _solve(information: FloatArray, gradient: FloatArray) -> FloatArray:
 def _move_common_slope(
     problem: Problem, x: FloatArray, at: Objective, counts: Expectation, nodes: FloatArray
 ) -> tuple[FloatArray, Objective]:
-    """One Newton step of the slope that all 1PL items share, their intercepts moving along.
+    """One Newton step of the 1PL's common slope together with all intercepts.
 
-    The information is an arrowhead (one slope, one intercept an item): eliminating the intercepts
-    leaves a single equation.
+    The information is an arrowhead matrix (one slope, one intercept per item): eliminating the
+    intercepts leaves a single equation.
     """
     slope_info = at.information[:, SLOPE, SLOPE]
     cross = at.information[:, SLOPE, INTERCEPT]

@@ -21,7 +21,7 @@ USUAL_GUESSING_SD = 0.5
 """flexMIRT's spread of logit c, right for items that all have the same number of options."""
 
 
-_LEAST_SLOPE = 1e-3  # below, a slope of either sign is none: log |a| ends there
+_LEAST_SLOPE = 1e-3  # slopes below count as 0, so that log |a| stays finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,12 @@ class Normal:
     """Normal density.
 
     Attributes:
-        mean: Its mean; None lets it float: the mean of the items themselves, found anew in each
-            cycle (the FLOAT option of BILOG-MG). Where each item has one of its own, shape
-            (n_items,).
-        sd: Its standard deviation, or that of each item.
+        mean: Mean, or means of the items, shape (n_items,). None is a floating mean: the mean of
+            the items' own values, computed anew in each cycle (the FLOAT option of BILOG-MG).
+        sd: Standard deviation, or standard deviations of the items, shape (n_items,).
 
     Raises:
-        InvalidInputError: A mean that is not finite, or an sd that is not positive.
+        InvalidInputError: A mean that is not finite, or an sd that is not positive and finite.
     """
 
     mean: float | FloatArray | None
@@ -49,7 +48,7 @@ class Normal:
             )
 
     def settled(self, values: FloatArray) -> "Normal":
-        """The same with a floating mean replaced by that of the values."""
+        """Replace a floating mean by the mean of the values."""
         if self.mean is not None or len(values) == 0:
             return self
         return Normal(float(values.mean()), self.sd)
@@ -68,16 +67,16 @@ class Normal:
 
 @dataclass(frozen=True, slots=True)
 class Steepness:
-    """Of slopes of either sign: holds what runs away, and hardly touches what the answers say.
+    """Weak prior on slopes of either sign, which keeps them from running away.
 
     With r = |a| / scale, the log density of log r is `low` log r - log(1 + r^2): the upper tail of
-    a Cauchy density, and a lower one that is nearly flat. A floating scale leaves the unit of
-    theta alone, which a density of fixed width would stretch where items outnumber examinees.
+    a Cauchy density, and a lower tail that is nearly flat. A floating scale does not affect the
+    unit of theta. A density of fixed width would stretch it if items outnumber examinees.
 
     Attributes:
-        scale: In the unit of a; None lets it float with the items.
-        low: Slope of the lower tail. The smaller, the further the floating scale lies above the
-            items' slopes: 3 times at 0.2.
+        scale: Scale of |a|; None is a floating scale, which follows the items.
+        low: Slope of the lower tail. A smaller value places the floating scale further above the
+            items' slopes: at 0.2, it is 3 times as large.
 
     Raises:
         InvalidInputError: A scale that is not positive, or `low` outside (0, 2).
@@ -94,9 +93,9 @@ class Steepness:
             )
 
     def settled(self, a: FloatArray) -> "Steepness":
-        """The same with a floating scale replaced by the most probable one at these slopes.
+        """Replace a floating scale by the most probable scale at these slopes.
 
-        There the mean of 2 r^2 / (1 + r^2) equals `low`, the two tails' pulls cancelling.
+        At that scale the mean of 2 r^2 / (1 + r^2) equals `low`: the pulls of both tails cancel.
         """
         if self.scale is not None:
             return self
@@ -122,19 +121,19 @@ class PriorTerms(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors:
-    """Independent priors of the items; None leaves a parameter to the answers alone.
+    """Independent priors of the item parameters; None means no prior.
 
     Priors on b, and fixed means of log a, compete with N(0, 1) for the scale of theta: n examinees
-    hold it with a precision of n, m items with m / sd^2. With as many items as examinees a prior of
-    b ~ N(0, 3) shrinks the whole scale by a tenth, one of N(0, 10) by less than a hundredth. A
-    floating mean of log a does not touch it.
+    hold it with a precision of n, m items with m / sd^2. With as many items as examinees, a prior
+    b ~ N(0, 3) shrinks the scale by a tenth, and N(0, 10) by less than a hundredth. A floating mean
+    of log a has no such effect.
 
     Attributes:
-        log_slope: On log a. Needs positive slopes; the 1PL's common slope has none.
-        slope: On |a|, where slopes may be negative.
-        difficulty: On b, in logits. Needs positive slopes. For small banks, or wide: see above.
-        guessing: On logit c.
-        ceiling: On the logit of (d - c) / (1 - c), which is logit d where c is small.
+        log_slope: Prior on log a. Needs positive slopes; the 1PL's common slope takes none.
+        slope: Prior on |a|, for slopes that may be negative.
+        difficulty: Prior on b, logits. Needs positive slopes, and a small bank or a wide sd.
+        guessing: Prior on logit c.
+        ceiling: Prior on the logit of (d - c) / (1 - c), which is about logit d if c is small.
     """
 
     log_slope: Normal | None = None
@@ -145,23 +144,23 @@ class Priors:
 
     @classmethod
     def none(cls) -> "Priors":
-        """Plain maximum likelihood."""
+        """No priors: maximum likelihood."""
         return cls()
 
     @classmethod
     def default(cls, family: Family, *, negative_slopes: bool = False) -> "Priors":
-        """Weak priors for items of language model benchmarks, which leave the scale alone.
+        """Weak priors for items of language model benchmarks, without effect on the scale.
 
-        Slopes vary more there than in human tests, so log a gets 1.5 times BILOG-MG's spread.
-        Guessing has flexMIRT's spread, about a mean that the items choose: near 0 for free answers,
-        near 1/k for k options; a calibration widens it to the items' own, see `spread`. The prior
-        on b is so wide that it only keeps items that nobody masters from running away. Slopes of
-        either sign have neither log a nor, near 0, a b; the heavy tail of their prior leaves steep
-        items alone.
+        Slopes vary more in benchmarks than in human tests: log a gets 1.5 times BILOG-MG's spread.
+        Guessing gets flexMIRT's spread about a floating mean, which is near 0 for free answers and
+        near 1/k for k options; a calibration widens it to the items' own spread (`guessing_prior`).
+        The prior on b is wide: it only keeps items that nobody answers right from running away.
+        With `negative_slopes`, log a does not exist, nor b at a = 0; the prior on |a| replaces both
+        priors, and its heavy tail hardly affects steep items.
 
-        Source: the forms of BILOG-MG (log-normal slopes with a floating mean) and flexMIRT
-        (logit-normal guessing); Mislevy (1986), Psychometrika 51, on why they are needed; Gelman et
-        al. (2008), Annals of Applied Statistics 2, for Cauchy tails on logistic slopes.
+        Source: BILOG-MG (log-normal slopes with a floating mean) and flexMIRT (logit-normal
+        guessing) for the forms; Mislevy (1986), Psychometrika 51, on why priors are needed; Gelman
+        et al. (2008), Annals of Applied Statistics 2, for Cauchy tails on logistic slopes.
         """
         normal_slope = SLOPE in family.free and not negative_slopes
         return cls(
@@ -173,7 +172,7 @@ class Priors:
         )
 
     def settled(self, curves: Curves) -> "Priors":
-        """The same with floating means replaced by those of the items."""
+        """Replace floating means, and a floating scale, by those of the items."""
         b = -curves.x[:, INTERCEPT] / curves.a if self.difficulty is not None else curves.a
         return Priors(
             log_slope=self.log_slope and self.log_slope.settled(curves.x[:, SLOPE]),
@@ -185,17 +184,17 @@ class Priors:
 
     @property
     def by_item(self) -> bool:
-        """Whether items have priors of their own, so that none can be tried as another."""
+        """Whether each item has priors of its own, which rules out a common grid of curves."""
         found = (self.log_slope, self.difficulty, self.guessing, self.ceiling)
         return any(prior is not None and prior.by_item for prior in found)
 
     @property
     def need_positive_slopes(self) -> bool:
-        """Whether a prior is on a quantity that a slope of 0 or below does not have."""
+        """Whether there is a prior on log a or b, which need a slope above 0."""
         return self.log_slope is not None or self.difficulty is not None
 
     def terms(self, curves: Curves) -> PriorTerms:
-        """Value and derivatives at some items."""
+        """Log prior density and its derivatives at the given items."""
         x = curves.x
         n_items = len(x)
         value = np.zeros(n_items)
@@ -219,7 +218,7 @@ class Priors:
             value += 0.5 * steepness.low * np.log(square) - np.log1p(square)
             down, up = 2 / squares * square / (1 + square), steepness.low / squares
             gradient[:, SLOPE] += (up - down) * a
-            # Of parabolas that touch: the true second derivatives may have the other sign.
+            # Curvature of touching parabolas, as the second derivative may have the wrong sign.
             precision[:, SLOPE, SLOPE] += up + down
         if self.difficulty is not None:
             # b = -intercept / a, so db/d(log a) = -b and db/d(intercept) = -1/a.

@@ -1,4 +1,4 @@
-"""Joining theta scales: every scale is fixed only up to theta -> A theta + B.
+"""Linking of theta scales: a scale is determined only up to theta -> A theta + B.
 
 Source: Kolen & Brennan (2014), Test Equating, Scaling, and Linking, chapter 6.
 """
@@ -35,7 +35,7 @@ class Linking:
             )
 
     def theta(self, theta: FloatArray | float, *, scale: str) -> FloatArray | float:
-        """Thetas of scale `source` on scale `target`.
+        """Convert thetas from scale `source` to scale `target`.
 
         Raises:
             ScaleMismatchError: `scale` is not this linking's source.
@@ -44,11 +44,11 @@ class Linking:
         return self.slope * theta + self.intercept
 
     def se(self, se: FloatArray | float) -> FloatArray | float:
-        """Standard errors of thetas or difficulties, which only stretch."""
+        """Convert standard errors of thetas or difficulties, which only the slope affects."""
         return self.slope * se
 
     def items(self, items: ItemParameters) -> ItemParameters:
-        """The same curves written on the target scale.
+        """Convert item parameters to the target scale; the curves stay the same.
 
         a* = a / A, b* = A b + B and therefore intercept* = intercept - a B / A. (The formula
         A intercept + B a, found in published linking code, holds only for A = 1 and B = 0.)
@@ -57,7 +57,7 @@ class Linking:
         return items._replace(a=a, intercept=items.intercept - a * self.intercept)
 
     def bank(self, bank: ItemBank) -> ItemBank:
-        """A bank of scale `source` on scale `target`.
+        """Convert a bank from scale `source` to scale `target`.
 
         Raises:
             ScaleMismatchError: The bank is on another scale.
@@ -76,7 +76,7 @@ class Linking:
         )
 
     def inverse(self) -> "Linking":
-        """From target back to source."""
+        """The linking from the target back to the source."""
         return Linking(
             source=self.target,
             target=self.source,
@@ -85,10 +85,10 @@ class Linking:
         )
 
     def then(self, onward: "Linking") -> "Linking":
-        """From this source to the target of `onward`.
+        """The linking from this source to the target of `onward`.
 
         Raises:
-            ScaleMismatchError: `onward` does not start where this ends.
+            ScaleMismatchError: The source of `onward` is not this linking's target.
         """
         onward._require(self.target)  # noqa: SLF001 (another value of this class)
         return Linking(
@@ -109,12 +109,12 @@ class Linking:
 def link_mean_sigma(
     values_from: FloatArray, values_to: FloatArray, *, source: str, target: str
 ) -> Linking:
-    """Linking that gives one set of values mean and standard deviation of another.
+    """Linking that matches the mean and standard deviation of common values on both scales.
 
     Args:
-        values_from: Difficulties of anchor items, or thetas of common persons, on the source
+        values_from: Difficulties of anchor items, or thetas of common examinees, on the source
             scale; shape (n,).
-        values_to: The same items or persons on the target scale.
+        values_to: Values of the same items or examinees on the target scale; shape (n,).
         source: Name of the source scale.
         target: Name of the target scale.
 
@@ -145,10 +145,10 @@ def link_mean_sigma(
 def link_populations(
     density_from: LatentDensity, density_to: LatentDensity, *, source: str, target: str
 ) -> Linking:
-    """Mean-sigma linking on the latent mean and sd of the same persons on both scales.
+    """Mean-sigma linking on the latent mean and sd of the same examinees on both scales.
 
-    Point scores shrink by their unreliability, which differs from one set of items to the next;
-    latent moments do not.
+    Point estimates of theta shrink by their unreliability, which depends on the items. Latent
+    moments do not.
     """
     slope = density_to.sd / density_from.sd
     return Linking(
@@ -167,14 +167,14 @@ def link_stocking_lord(
     target: str,
     density: LatentDensity | None = None,
 ) -> Linking:
-    """Linking that brings the test characteristic curves of anchor items together.
+    """Linking that minimises the difference of the anchors' test characteristic curves.
 
     Args:
-        items_from: Anchors on the source scale.
-        items_to: The same anchors on the target scale.
+        items_from: Anchor items on the source scale.
+        items_to: The same anchor items on the target scale.
         source: Name of the source scale.
         target: Name of the target scale.
-        density: Target thetas at which the curves are compared, with their weights; N(0, 1).
+        density: Thetas on the target scale, and weights, of the comparison; by default N(0, 1).
 
     Raises:
         CalibrationError: Fewer than two anchors, or unequal numbers.

@@ -1,14 +1,13 @@
-"""How much the guessing of a bank's items varies, learned from the answers themselves.
+"""Learn from the answers how much guessing varies among the items of a bank.
 
-A prior narrower than the items' own variety bends the curves of the items that differ; a wider one
-leaves the guessing of easy items, which few examinees get wrong, to chance. How much it varies is
-a property of the bank: with k options everywhere it hardly does, in a mixture of free and multiple
-choice answers greatly. So mean and sd of the prior are those under which the answers are most
-probable, each item's own guessing integrated out (empirical Bayes). The sd that maximises the joint
-density instead would be 0.
+A prior of guessing that is too narrow distorts the curves of unusual items. One that is too wide
+leaves the guessing of easy items, which few examinees get wrong, to chance. The right width depends
+on the bank: guessing hardly varies if all items have k options, and varies greatly if some answers
+are free. So mean and sd of the prior maximise the probability of the answers, with each item's
+guessing integrated out (empirical Bayes). Maximising the joint density would give an sd of 0.
 
-Source: Mislevy (1986), Psychometrika 51, on estimating the prior's parameters; the profile of slope
-and intercept stands in for the integral over them.
+Source: Mislevy (1986), Psychometrika 51, on estimating the prior's parameters. Slope and intercept
+are not integrated out as in that paper, but set to their best values (profile likelihood).
 """
 
 from dataclasses import replace
@@ -25,22 +24,22 @@ _GRID = np.arange(-8.0, 4.01, 0.5)  # logit c: 0.0003 to 0.98
 _FINE = np.arange(-8.0, 4.01, 0.05)
 _MEANS = np.arange(-6.0, 2.01, 0.1)
 _SDS = np.geomspace(USUAL_GUESSING_SD, 5.0, 25)
-_USUAL_SPREAD = 1.0  # sd of log sd about the usual one: says something where items are few
+_USUAL_SPREAD = 1.0  # sd of the prior on log sd, about the usual sd; matters if items are few
 _TINY = 1e-300
 _CLIMB_STEPS = 6
-_MOST_ITEMS = 300  # of a larger bank every so many-th: the spread is known well from these
+_MOST_ITEMS = 300  # a larger bank is thinned to about this many, which suffice for the spread
 
 
 def guessing_prior(
     problem: Problem, curves: Curves, counts: Expectation, nodes: FloatArray
 ) -> Normal:
-    """Prior of logit c: the items' own spread, not below the usual one, about a floating mean.
+    """Prior of logit c: a floating mean and the spread of the items, at least the usual spread.
 
     Args:
-        problem: With free guessing.
-        curves: The items, known roughly.
-        counts: Result of the E-step there.
-        nodes: Thetas of the counts.
+        problem: An estimation problem with free guessing.
+        curves: Rough estimates of the items.
+        counts: Result of the E-step at these estimates.
+        nodes: Thetas of the counts, shape (n_nodes,).
     """
     from scipy.interpolate import PchipInterpolator
 
@@ -52,7 +51,7 @@ def guessing_prior(
 
 
 def _evidence(likelihood: FloatArray, sd: float) -> float:
-    """Log-probability of the answers under a prior of this sd, at the best of its means."""
+    """Log-probability of the answers, plus the prior on log sd, at this sd and its best mean."""
     density = np.exp(-0.5 * ((_FINE[:, None] - _MEANS) / sd) ** 2)
     density /= density.sum(axis=0)
     by_mean = np.log(likelihood @ density + _TINY).sum(axis=0)
@@ -62,7 +61,7 @@ def _evidence(likelihood: FloatArray, sd: float) -> float:
 def _profiles(
     problem: Problem, curves: Curves, counts: Expectation, nodes: FloatArray
 ) -> FloatArray:
-    """Log-likelihood of each item at each guessing, the best over the others; (items, grid)."""
+    """Profile log-likelihood of each item over the guessing grid, shape (n_items, n_grid)."""
     movable = problem.movable(len(curves.x))
     chosen = movable[:: -(-len(movable) // _MOST_ITEMS)]
     seen = counts.seen if len(counts.seen) == 1 else counts.seen[chosen]
@@ -72,7 +71,7 @@ def _profiles(
     alone = replace(problem, family=Family.TWO_PL, priors=others, fixed=())
     values = np.empty((len(chosen), len(_GRID)))
     start = int(np.abs(_GRID - np.median(curves.x[chosen, GUESSING])).argmin())
-    # Outwards from the middle, each from its neighbour's curve.
+    # From the middle outwards, so that each grid point starts from its neighbour's curve.
     for order in (range(start, len(_GRID)), range(start - 1, -1, -1)):
         x = curves.x[chosen].copy()
         damping = np.full(len(chosen), START_DAMPING)

@@ -1,8 +1,8 @@
-"""Where the climb starts: a global search for every item, at expected counts.
+"""Starting values of EM: a global search for every item, at expected counts.
 
 The likelihood of a 3PL item has several optima (steep with much guessing, flat with little, rising
-or falling). At given counts the items are independent, so each can be tried at a whole grid of
-curves with one matrix product; EM's own monotonicity then holds for the best of them.
+or falling). At given counts the items are independent, so matrix products evaluate every item at a
+whole grid of curves. Moving an item to a better curve of the grid keeps EM monotone.
 """
 
 import numpy as np
@@ -32,15 +32,15 @@ _DIFFICULTIES = np.linspace(-4, 4, 17)
 _GUESSING_LOGITS = (-7.0, -2.5, -1.4, -0.6, 0.0, 0.6, 1.4, 2.5)
 _CEILING_LOGITS = (7.0, 3.0, 1.5)
 _SEARCH_STEPS = 8
-_LEAST_GAIN = 1e-3  # log-likelihood; below, two curves are the same
-_SCORE_NOISE = 0.15  # logits; sharper than rank scores are, which finds steep items better
+_LEAST_GAIN = 1e-3  # least gain of log-posterior that counts as another, better curve
+_SCORE_NOISE = 0.15  # logits; less than the true error of rank scores, to find steep items better
 
 
 def first_counts(matrix: ScoreMatrix, density: LatentDensity) -> Expectation:
-    """Counts from normal scores of the examinees' ranks, before any item parameter is known.
+    """Expected counts from normal scores of the examinees' ranks, without item parameters.
 
-    An examinee's raw score is the sum over the items seen of (score - item mean), in its standard
-    deviation, so that examinees who saw different items compare.
+    The raw score of an examinee is the sum of (score - item mean) over the answered items, divided
+    by its standard deviation. This makes examinees comparable who answered different items.
     """
     means = np.nan_to_num(matrix.item_means(), nan=0.5)
     raw = np.empty(matrix.n_examinees)
@@ -95,7 +95,7 @@ def search(problem: Problem, counts: Expectation, nodes: FloatArray) -> FloatArr
 def leave_poor_optima(
     problem: Problem, x: FloatArray, counts: Expectation, nodes: FloatArray
 ) -> tuple[FloatArray, int]:
-    """Move the items for which another curve does better at these counts.
+    """Move each item for which another optimum has a higher objective at these counts.
 
     Returns:
         The new coordinates and how many items moved to another optimum.

@@ -3,20 +3,20 @@
 Notation: S_j(x, k) is the derivative of log P(x | node k) in the coordinates of item j, W[i, k] the
 posterior of examinee i, s_ij = sum_k W[i, k] S_j(x_ij, k) the marginal score (Fisher's identity).
 
-`observed`: within an item the cross products sum_i s_ij s_ij'; between items j and l the observed
-information of Louis, whose complete-data part is zero there, -sum_i Cov(S_j, S_l | answers of i).
-The latter is smooth in the answers, where cross products of scores between items would add sampling
-noise to every one of the n_items^2 blocks. Plus the precision of the prior.
+`observed` inverts one information matrix of all items. The block of an item is the cross product
+sum_i s_ij s_ij'. The block of items j and l is the observed information of Louis, which has no
+complete-data part there: -sum_i Cov(S_j, S_l | answers of i). It is smooth in the answers, whereas
+cross products would add sampling noise to all n_items^2 blocks. The prior adds its precision.
 
-`scale-corrected`: for banks too large for the full matrix, and for answers that leave the model so
-far that the two kinds of blocks, alike only where it holds, make no covariance together. Within
-items as above, as though thetas were known, plus the common error that the scale itself carries:
-with N(0, 1) fixed, the mean of n sampled thetas moves all intercepts by a N(0, 1/n), and their log
-sd all log slopes by N(0, 1/2n). On long tests, where it is mostly used, that is the whole of the
-rest.
+`scale-corrected` is for banks too large for the full matrix. It also serves answers that fit the
+model so badly that the two kinds of blocks, which agree only under the model, give no positive
+definite matrix. It inverts each item's own block, as though thetas were known, and adds the error
+of the scale, which all items share. Fixing N(0, 1) makes the mean of n sampled thetas an error
+N(0, 1/n) of location, and their log sd an error N(0, 1/2n) of all log slopes. On long tests, its
+main use, no other error is left out.
 
-Source: Louis (1982), JRSS B 44, eq. 3.2'; Bock & Lieberman (1970), Psychometrika 35, cross
-products; their coverage: Paek & Cai (2014), Educational and Psychological Measurement 74.
+Source: Louis (1982), JRSS B 44, eq. 3.2'; Bock & Lieberman (1970), Psychometrika 35, for cross
+products; Paek & Cai (2014), Educational and Psychological Measurement 74, for their coverage.
 """
 
 from collections.abc import Sequence
@@ -47,15 +47,15 @@ ErrorMethod = Literal["observed", "scale-corrected"]
 
 MAX_FULL_COORDINATES = 600
 _Z95 = 1.959963984540054
-_NO_ONE = 1e-8  # examinees at a node, below which it adds nothing
-_LEAST_INFORMATION = 1e-12  # a coordinate with less has a standard error of a million
-_ROUNDING = 1e-6  # of eigenvalues, relative to the diagonal
-_LEAST_EIGENVALUE = 1e-8  # relative to the largest of the item's own block
+_NO_ONE = 1e-8  # a node with fewer expected examinees is skipped: it adds nothing
+_LEAST_INFORMATION = 1e-12  # floor of the diagonal: a standard error of a million
+_ROUNDING = 1e-6  # rounding error allowed in eigenvalues, relative to the diagonal
+_LEAST_EIGENVALUE = 1e-8  # floor of eigenvalues, after scaling by the diagonal
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Interval:
-    """95 % intervals of one parameter, one an item; NaN where it is not estimated."""
+    """95 % intervals of one parameter, shape (n_items,); NaN where it is not estimated."""
 
     lo: FloatArray
     hi: FloatArray
@@ -68,10 +68,10 @@ class ParameterErrors:
     A parameter that ended at its bound has no standard error either: the likelihood is flat there.
 
     Attributes:
-        method: How the covariance was found, see the module.
-        curves: The items.
-        covariance: Of each item's coordinates, shape (n_items, 4, 4).
-        estimated: Which coordinates are estimated and off their bounds, shape (n_items, 4).
+        method: Method of the covariance, as the module's docstring describes it.
+        curves: The items' parameters.
+        covariance: Covariance of each item's coordinates, shape (n_items, 4, 4).
+        estimated: Which coordinates are estimated and inside their bounds, shape (n_items, 4).
     """
 
     method: ErrorMethod
@@ -118,7 +118,7 @@ class ParameterErrors:
         return np.where(self.estimated[:, CEILING], np.sqrt(np.maximum(variance, 0.0)), np.nan)
 
     def interval_a(self) -> Interval:
-        """Of the discriminations; symmetric in log a where slopes are positive."""
+        """95 % intervals of the discriminations; symmetric in log a where slopes are positive."""
         half = _Z95 * self._coordinate(SLOPE)
         a = self.curves.a
         if self.curves.log_slope:
@@ -126,18 +126,18 @@ class ParameterErrors:
         return Interval(a - half, a + half)
 
     def interval_b(self) -> Interval:
-        """Of the difficulties."""
+        """95 % intervals of the difficulties, logits."""
         b = -self.curves.x[:, INTERCEPT] / self.curves.a
         return Interval(b - _Z95 * self.b, b + _Z95 * self.b)
 
     def interval_c(self) -> Interval:
-        """Of the lower asymptotes; symmetric in logit c."""
+        """95 % intervals of the lower asymptotes; symmetric in logit c."""
         half = _Z95 * self._coordinate(GUESSING)
         x = self.curves.x[:, GUESSING]
         return Interval(expit(x - half), expit(x + half))
 
     def moved(self, linking: Linking) -> "ParameterErrors":
-        """The same errors on the linking's target scale; its own error is not added."""
+        """Convert to the linking's target scale; the linking's own error is not added."""
         curves = self.curves
         a = curves.a
         change = np.broadcast_to(np.eye(N_COORDINATES), self.covariance.shape).copy()
@@ -159,7 +159,7 @@ class ParameterErrors:
     def joined(
         cls, places: Sequence[IntArray], errors: Sequence["ParameterErrors"]
     ) -> "ParameterErrors":
-        """Errors of several sets of items as one, each at its places."""
+        """Join the errors of several sets of items; `places` are their positions in the whole."""
         order = np.argsort(np.concatenate(places))
         return cls(
             errors[0].method,
@@ -181,15 +181,15 @@ def parameter_errors(
 ) -> ParameterErrors:
     """Standard errors at the maximum.
 
-    The full matrix up to `MAX_FULL_COORDINATES` coordinates if it is a covariance's inverse, else
-    the scale correction.
+    The method is `observed` up to `MAX_FULL_COORDINATES` coordinates if the information matrix is
+    positive definite, and `scale-corrected` otherwise.
     """
     estimated = _estimated(problem, curves)
     used = np.array(sorted({SLOPE, *problem.family.free}))
     block = np.ix_(np.arange(matrix.n_items), used, used)
     pieces = _Pieces.at(curves, density, used)
-    full = 0 < estimated.sum() <= MAX_FULL_COORDINATES  # none where all items are anchors
-    # Items with priors of their own have few answers, and pairs of them hardly any in common.
+    full = 0 < estimated.sum() <= MAX_FULL_COORDINATES  # 0 where all items are anchors
+    # Items with priors of their own have few answers, and hardly any examinee answered two of them.
     full = full and not problem.priors.by_item
     within, between = _information(matrix, pieces, density, with_pairs=full)
     within += problem.priors.terms(curves).precision[block]
@@ -232,7 +232,7 @@ def _estimated(problem: Problem, curves: Curves) -> BoolArray:
 def _information(
     matrix: ScoreMatrix, pieces: _Pieces, density: LatentDensity, *, with_pairs: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Cross products within items, and -sum_i Cov(S_j, S_l) between them where asked for."""
+    """Cross products within items and, `with_pairs`, -sum_i Cov(S_j, S_l) between items."""
     n_items, n_coordinates, n_nodes = pieces.right.shape
     within = np.zeros((n_items, n_coordinates, n_coordinates))
     size = n_items * n_coordinates if with_pairs else 0
@@ -262,7 +262,7 @@ def _second_moments(block: PosteriorBlock, pieces: _Pieces) -> FloatArray:
     n_items, n_coordinates, n_nodes = pieces.right.shape
     total = np.zeros((n_items, n_coordinates, n_items, n_coordinates))
     wrong = (1.0 if block.seen is None else block.seen) - block.right
-    # The two kinds of answers side by side: one product counts all four kinds of pairs.
+    # With right and wrong answers side by side, one product counts all four kinds of pairs.
     answers = np.concatenate([block.right, wrong], axis=1)
     for k in range(n_nodes):
         weight = block.weights[:, k]
@@ -280,7 +280,7 @@ def _second_moments(block: PosteriorBlock, pieces: _Pieces) -> FloatArray:
 def _invert_full(
     problem: Problem, within: FloatArray, between: FloatArray, estimated: BoolArray
 ) -> FloatArray | None:
-    """Blocks of the items; None where the information has a direction of less than none."""
+    """Covariance of each item; None if the information matrix has a negative eigenvalue."""
     n_items, n_coordinates = estimated.shape
     information = between
     for j in range(n_items):
@@ -299,7 +299,7 @@ def _invert_full(
 
 
 def _design(problem: Problem, estimated: BoolArray) -> FloatArray:
-    """Columns: free parameters; rows: coordinates of all items. The 1PL's slopes share a column."""
+    """Matrix from free parameters to all items' coordinates; 1PL slopes share one column."""
     n_items, n_coordinates = estimated.shape
     flat = np.flatnonzero(estimated.ravel())
     if problem.family is not Family.RASCH:

@@ -29,10 +29,10 @@ from app.engine.responses import ResponseTable
 
 
 class AbilitiesCalibrator(BinaryCalibrator):
-    """Models of several abilities.
+    """Calibrates models of several abilities.
 
     Args:
-        nested: Whether a general ability stands beside the others.
+        nested: Whether the model has a general ability beside the others.
     """
 
     def __init__(self, *, nested: bool) -> None:
@@ -104,7 +104,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
         fitted: Fitted,
         bank: ItemBank,
     ) -> Blind:
-        """Of the same number of dimensions, by the method that was the better one for all."""
+        """Use the number of dimensions and the method that were chosen for all examinees."""
         chosen = fitted.figures["dimensionality"]
         learned = learn_abilities(
             matrix.answers(np.flatnonzero(others)),

@@ -1,4 +1,4 @@
-"""What a calibration asks of a response model: all in which the models differ. Pure."""
+"""The interface of response models to calibration: every step in which they differ. Pure."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable
 
 Matrix = TypeVar("Matrix", ScoreMatrix, ResponseTable)
-#: Tasks whose predicted scores get widths of their own.
+#: Most tasks whose predicted scores get their own interval widths, and least items of such a task.
 _MOST_TASKS, _LEAST_ITEMS = 12, 5
 
 
 class Calibrator(ABC, Generic[Matrix]):
-    """How banks of one kind of response model are calibrated; it holds nothing of any of them.
+    """How banks of one response model are calibrated; it holds no data of any bank.
 
-    `Matrix` is what they are calibrated from: a `ScoreMatrix` of right and wrong answers, or a
-    `ResponseTable` of scores from 0, the worst, to 1, the best.
+    `Matrix` is the type of the answers: a `ScoreMatrix` of right and wrong answers, or a
+    `ResponseTable` of scores from 0 (worst) to 1 (best).
     """
 
     dtype: ClassVar[type[np.generic]]
@@ -45,16 +45,16 @@ class Calibrator(ABC, Generic[Matrix]):
 
     @abstractmethod
     def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[Matrix]:
-        """The answers that take part, and what does not.
+        """Filter the answers; the result also lists what was dropped.
 
         Raises:
-            InvalidInputError: A score that the model cannot be of.
+            InvalidInputError: A score outside the model's values.
             CalibrationError: Answers from which nothing can be estimated.
         """
 
     @abstractmethod
     def decided(self, matrix: Matrix, plan: CalibrationPlan) -> CalibrationPlan:
-        """The plan with what it leaves to the answers decided."""
+        """Decide by the answers what the plan leaves open."""
 
     @abstractmethod
     def fit(self, matrix: Matrix, plan: CalibrationPlan, report: Report) -> Fitted:
@@ -73,20 +73,20 @@ class Calibrator(ABC, Generic[Matrix]):
         fitted: Fitted,
         bank: ItemBank,
     ) -> Blind:
-        """What some examinees teach, as the rest are tested on it.
+        """Calibrate again from some examinees, so that the rest can be tested on the result.
 
         Args:
-            matrix: Of all examinees.
-            others: Those who teach.
-            plan: Decided.
-            fitted: What all of them have taught.
-            bank: The same as a bank, which has the items that `others` tell nothing about.
+            matrix: Answers of all examinees.
+            others: Which examinees are calibrated from, shape (n_examinees,).
+            plan: Decided plan.
+            fitted: The calibration from all examinees.
+            bank: Its bank, from which come the items that `others` have no answers to.
         """
 
     def curves(self, matrix: Matrix, plan: CalibrationPlan) -> dict[str, Any]:
-        """Knowledge of what predicts scores; none where nobody has answered enough to learn it.
+        """Knowledge that predicts scores; empty if no examinee has answered enough to learn it.
 
-        Of several abilities the fit itself brings it.
+        With several abilities it is part of the fit, and this is empty.
         """
         found = self.learned_curves(matrix.answers(), None, matrix, plan)
         return {} if found is None else {CURVES: curves_to_dict(found, matrix.items)}
@@ -98,7 +98,7 @@ class Calibrator(ABC, Generic[Matrix]):
         matrix: Matrix,
         plan: CalibrationPlan,
     ) -> LearnedCurves | None:
-        """Of some examinees, and of the scores of these names; None is all that tests tell of."""
+        """Score curves of some examinees for the scores `names`; None means all reported scores."""
         whole: FloatArray = scores[np.mean(~np.isnan(scores), axis=1) >= LEAST_ANSWERED]
         if not len(whole):
             return None
@@ -107,9 +107,9 @@ class Calibrator(ABC, Generic[Matrix]):
         return learn_curves(whole, wanted, np.random.default_rng(plan.seed))
 
     def shifted(self, matrix: Matrix, plan: CalibrationPlan) -> list[tuple[IntArray, IntArray]]:
-        """The strongest and the weakest, to be tested on banks that do not know them.
+        """The strongest and the weakest examinees, to be tested on banks calibrated without them.
 
-        Of several abilities score curves are tested so, and theta is not.
+        With several abilities this tests score curves, and not theta.
         """
         if matrix.n_examinees < LEAST_EXAMINEES:
             return []
@@ -118,7 +118,7 @@ class Calibrator(ABC, Generic[Matrix]):
 
 
 class BinaryCalibrator(Calibrator[ScoreMatrix]):
-    """The same of models of right and wrong answers."""
+    """Base of the calibrators of right and wrong answers."""
 
     dtype = np.uint8
 
@@ -130,7 +130,7 @@ class BinaryCalibrator(Calibrator[ScoreMatrix]):
 
 
 def task_targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
-    """Weights of the whole bank, and of the tasks that the items' ids name, by name."""
+    """Item weights of the whole bank's score and of each task's score, tasks named by item ids."""
     n = len(items)
     targets = {WHOLE_BANK: np.full(n, 1.0 / n)}
     tags = tags_in_ids(items)

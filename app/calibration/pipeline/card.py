@@ -23,14 +23,14 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 
-#: Records estimated at a time: a block of 5,600 items takes 23 MB.
+#: Examinees whose theta is estimated at a time: a block of 5,600 items takes 23 MB.
 _BLOCK_ROWS = 512
-#: Banks calibrated without some examinees that are kept: the strongest are held out twice.
+#: Number of banks without some examinees that are kept, as the strongest are held out twice.
 _REMEMBERED = 4
 T = TypeVar("T")
-#: Share of the score's variance that goes with theta, below which theta is about something else.
+#: Least share of the score's variance that theta explains; below, theta measures something else.
 _LEAST_COMMON = 0.5
-#: So many quantiles tell a distribution well enough.
+#: Number of stored quantiles of theta, enough to describe a distribution.
 _QUANTILES = 101
 
 
@@ -42,21 +42,21 @@ def with_card(
     *,
     clock: Callable[[], float],
 ) -> Fitted:
-    """The same calibration with what predicts scores, and a report card if its plan asks for one.
+    """Add to a calibration what predicts scores, and a report card if its plan asks for one.
 
-    There is neither of answers in which drift is looked for, nor of those that revise beliefs: they
-    are of adaptive tests, in which nobody's whole record is known.
+    Calibrations that check for drift or revise beliefs get neither: their answers come from
+    adaptive tests, in which no examinee answered the whole bank.
 
     Args:
-        matrix: What was calibrated.
-        plan: How.
-        fitted: What came out.
-        report: Takes the progress.
-        clock: Tells seconds: how long it took is a figure.
+        matrix: Answers that were calibrated.
+        plan: Plan of the calibration.
+        fitted: Result of the calibration.
+        report: Receives the progress.
+        clock: Returns seconds; the duration is one of the figures.
     """
     if plan.checks_drift or plan.beliefs is not None:
         return fitted
-    # Decided by all the answers, as for the bank: what is held out must be tested on its kind.
+    # All answers decide the plan, so that banks without some examinees resemble the bank itself.
     plan, calibrator = decided(matrix, plan), CALIBRATORS[plan.model]
     fitted = fitted._replace(knowledge={**fitted.knowledge, **calibrator.curves(matrix, plan)})
     if not plan.report_card:
@@ -71,11 +71,11 @@ def with_card(
     records = records_of(matrix, plan, fitted, bank)
     try:
         held = tests_of(records, matrix, plan)
-        # Fewer than a card takes still teach intervals: the model's own are too sure of itself.
+        # Intervals, which are too narrow without correction, need fewer examinees than a card.
         knowledge["interval_correction"] = held.correction().to_dict()
         card = report_card(held, plan.seed)
     except (CalibrationError, InvalidInputError) as error:
-        # What was estimated is no worse for it.
+        # The estimates are as good without a report card.
         figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
     else:
         shifts = [_tried(shift, records, plan).to_dict() for shift in _shifts(matrix, plan)]
@@ -87,13 +87,13 @@ def with_card(
 def records_of(
     matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, fitted: Fitted, bank: ItemBank
 ) -> Records:
-    """The examinees of a calibration, and what all but some of them teach.
+    """The examinees of a calibration, with functions that calibrate without some of them.
 
     Args:
-        matrix: What was calibrated.
-        plan: How, decided.
-        fitted: What came out.
-        bank: The same as a bank.
+        matrix: Answers that were calibrated.
+        plan: Decided plan of the calibration.
+        fitted: Result of the calibration.
+        bank: Bank of the calibration.
     """
     calibrator = CALIBRATORS[plan.model]
 
@@ -133,14 +133,14 @@ def tests_of(
 
 
 def _shifts(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> list[ShiftPlan]:
-    """The ways in which examinees unlike those learned from are held out."""
+    """Plans for testing examinees who differ from those that the bank is calibrated from."""
     strongest = strongest_first(matrix.answers())
     families = [plan.family_of(name) for name in matrix.examinees]
     return [*by_strength(strongest), by_family(families)]
 
 
 def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
-    """What came of it; a row that cannot be had is no fault of the others."""
+    """Carry out one plan; if it fails, the reason is stored and the other plans go on."""
     try:
         return tried(shift, records, plan.seed)
     except (CalibrationError, InvalidInputError) as error:
@@ -148,7 +148,7 @@ def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
 
 
 def _remembering(without: Callable[[IntArray], T]) -> Callable[[IntArray], T]:
-    """The same, learned once for the same examinees."""
+    """Cache the results of `without`, by the set of examinees."""
     known: LRUCache[bytes, T] = LRUCache(_REMEMBERED)
 
     def remembered(rows: IntArray) -> T:
@@ -173,12 +173,12 @@ def _abilities(matrix: ScoreMatrix | ResponseTable, bank: ItemBank) -> ExamineeA
 
 
 def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str]:
-    """A warning where less than half of the score's variance goes with theta.
+    """A warning if theta explains less than half of the score's variance.
 
     Args:
-        abilities: Of the examinees.
-        answers: Theirs, shape (n_examinees, n_items), NaN where there is none; of those alone who
-            answered most of it scores compare.
+        abilities: Thetas and scores of the examinees.
+        answers: Their answers, shape (n_examinees, n_items), NaN for none. Only examinees who
+            answered most items count, as scores on different items are not comparable.
     """
     whole = np.mean(~np.isnan(answers), axis=1) >= LEAST_ANSWERED
     theta, score = abilities.theta[whole], abilities.score[whole]
@@ -196,6 +196,6 @@ def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str
 
 
 def _distribution(abilities: ExamineeAbilities) -> dict[str, Any]:
-    """The examinees' thetas by their quantiles, from which others can be drawn."""
+    """Quantiles of the examinees' thetas, from which thetas can be sampled."""
     quantiles = np.quantile(abilities.theta, np.linspace(0, 1, _QUANTILES))
     return {"n_examinees": len(abilities.theta), "quantiles": quantiles.tolist()}

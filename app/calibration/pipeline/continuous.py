@@ -29,7 +29,7 @@ from app.engine.responses import ResponseTable
 
 
 class ContinuousCalibrator(Calibrator[ResponseTable]):
-    """The continuous model, by maximum likelihood or by moments."""
+    """Calibrates the continuous model, by maximum likelihood or by moments."""
 
     dtype = np.float64
 
@@ -97,7 +97,7 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         fitted: Fitted,
         bank: ItemBank,
     ) -> Blind:
-        """The items that they tell about are new in it; the rest stay as they are."""
+        """Replace the parameters of the items that `others` answered; the rest are kept."""
         names = np.array(matrix.examinees)[others].tolist()
         part = self.matrix(matrix.scores[others], examinees=names, items=matrix.items)
         inside = _measured(matrix, plan)[1]
@@ -116,7 +116,7 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
 
 
 def _measured(table: ResponseTable, plan: CalibrationPlan) -> tuple[ResponseTable, BoolArray]:
-    """What is calibrated, and which items that is; the others count in scores alone."""
+    """Answers to the calibrated items, and which items those are; others count in scores alone."""
     inside = np.ones(len(table.items), dtype=np.bool_)
     if plan.filters.keep_for_score:
         inside = filter_items(table, table.scores, plan.filters)[0]
@@ -134,7 +134,7 @@ def _measured(table: ResponseTable, plan: CalibrationPlan) -> tuple[ResponseTabl
 def _intercept_only(
     table: ResponseTable, inside: BoolArray, dispersion: float
 ) -> tuple[list[str], ItemParameters]:
-    """The other items that have answers, and their flat curves."""
+    """Names and flat curves of the answered items outside `inside`."""
     seen = (~np.isnan(table.scores)).sum(axis=0)
     beside = ~inside & (seen > 0)
     means = np.nanmean(table.scores[:, beside], axis=0)
@@ -150,7 +150,7 @@ def _calibrated(
 
 
 def _conforms(variance_r2: float | None) -> str:
-    """A word for how much of the scatter has the form that the model gives it."""
+    """A word for how well the model's form of the variance fits the scores."""
     if variance_r2 is None:
         return "unknown"
     words = ((0.9, "good"), (0.7, "acceptable"), (0.4, "marginal"))

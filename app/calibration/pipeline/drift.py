@@ -1,7 +1,7 @@
-"""A calibration onto an older version that asks whether its items are what they were. Pure.
+"""Calibration onto the scale of an older version, with a check of its items for drift. Pure.
 
-The items that the version has keep their parameters and hold the scale, but for those whose new
-answers leave their curve: they are calibrated anew, like the items that had no parameters.
+Items of the old version keep their parameters and hold the scale. Items that drifted, whose new
+answers depart from their old curve, are calibrated again, together with the new items.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,14 @@ _PARAMETERS = ("a", "intercept", "c", "d")
 
 @dataclass(frozen=True, eq=False)
 class DriftCheck:
-    """What the new answers say about the old items, and what is left to calibrate.
+    """Drift of the old items under the new answers, and the calibration that remains.
 
     Attributes:
         matrix: All answers that take part.
-        plan: As it was given.
-        drift: The old items under the new answers.
+        plan: The original plan.
+        drift: Drift of the old items.
         part: The answers without items that all examinees answered alike.
-        part_plan: The plan whose anchors are the items that did not drift.
+        part_plan: The plan with the items that did not drift as anchors.
     """
 
     matrix: ScoreMatrix
@@ -44,7 +44,7 @@ class DriftCheck:
 
     @classmethod
     def of(cls, matrix: ScoreMatrix, plan: CalibrationPlan) -> "DriftCheck":
-        """Look for drift.
+        """Check the old items for drift.
 
         Raises:
             CalibrationError: Fewer than two old items with answers.
@@ -63,7 +63,7 @@ class DriftCheck:
         return cls(matrix=matrix, plan=plan, drift=drift, part=part, part_plan=rest)
 
     def whole(self, columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        """Columns of all items from those of the calibrated part; anchors exactly as they were."""
+        """Columns of all items from those of the calibrated part; anchors keep their parameters."""
         where = {key: j for j, key in enumerate(self.matrix.items)}
         there = np.array([where[key] for key in self.part.items])
         whole = {name: np.full(self.matrix.n_items, np.nan) for name in columns}
@@ -99,12 +99,12 @@ class DriftCheck:
         return whole
 
     def figures(self) -> dict[str, Any]:
-        """The look as a whole, JSON-able."""
+        """Summary of the check, as JSON."""
         return drift_figures(self.drift)
 
 
 def drift_figures(drift: Drift) -> dict[str, Any]:
-    """How many items were judged, how many have moved, and which way; JSON-able."""
+    """Numbers of items that were judged and that drifted, and the direction, as JSON."""
     return {
         "judged": int(np.isfinite(drift.z).sum()),
         "too_few_answers": int(np.isnan(drift.z).sum()),
@@ -119,7 +119,7 @@ def drift_figures(drift: Drift) -> dict[str, Any]:
 def drift_message(
     key: str, *, old_b: float, new_b: float, z: float, easier: float, n_answers: int
 ) -> str:
-    """One sentence for the bank's owner about an item that has moved."""
+    """Sentence for the bank's owner about an item that drifted."""
     if abs(easier) < 0.02:
         way = "separates examinees differently than it did"
     else:
@@ -156,10 +156,10 @@ def drift_findings(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> li
 
 
 def prepared_with_drift(matrix: ScoreMatrix, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
-    """What takes part: old items as they are, new ones that can be calibrated.
+    """Filter the answers: all old items take part, and new items that can be calibrated.
 
-    Filters that compare an item with the rest of a test are left out: in adaptive tests, where
-    everybody is asked what suits them, they say nothing. So are the version's quarantined items.
+    Filters that compare an item with the rest of a test are skipped, as adaptive tests match items
+    to examinees and so say nothing about that. The version's quarantined items are dropped.
     """
     target = target_of(plan)
     known = set(target.item_ids)

@@ -1,6 +1,6 @@
-"""One calibration from answers to the figures that are stored. Pure.
+"""A whole calibration, from answers to the figures that are stored. Pure.
 
-Each response model has a row in `CALIBRATORS`; the command line and the workers calibrate by it.
+Each response model has a row in `CALIBRATORS`, which the command line and the workers use.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ CALIBRATORS: Mapping[str, Calibrator[Any]] = {
 
 
 def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
-    """The answers that take part, and what does not.
+    """Filter the answers; the result also lists what was dropped.
 
     Returns:
-        With the kind of matrix that the plan's model is calibrated from.
+        The filtered answers, as the type of matrix that the plan's model needs.
 
     Raises:
-        InvalidInputError: No answers at all, or a score that the model cannot be of.
+        InvalidInputError: No answers at all, or a score outside the model's values.
         CalibrationError: Answers from which nothing can be estimated.
     """
     if table.n_answers == 0:
@@ -46,7 +46,7 @@ def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
 
 
 def decided(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> CalibrationPlan:
-    """The plan with what it leaves to the answers decided."""
+    """Decide by the answers what the plan leaves open."""
     return CALIBRATORS[plan.model].decided(matrix, plan)
 
 
@@ -54,9 +54,9 @@ def fit(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, report: Repo
     """Calibrate by the plan's model, and judge how well it fits.
 
     Args:
-        matrix: Answers, filtered.
-        plan: How.
-        report: Takes the progress.
+        matrix: Filtered answers.
+        plan: Plan of the calibration.
+        report: Receives the progress.
 
     Raises:
         CalibrationError: A matrix without information.

@@ -1,4 +1,4 @@
-"""What comes out of a calibration. Pure."""
+"""The result of a calibration. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParamete
 
 Report = Callable[[dict[str, Any]], None]
 """Takes the progress: the phase, and what it has reached."""
-_HALF = 0.5  # of an answer, right and wrong: a share of 0 or 1 has no logit
+_HALF = 0.5  # half a right and half a wrong answer are added, as shares 0 and 1 have no logit
 
 
 class ExamineeAbilities(NamedTuple):
-    """What the examinees' whole records say on the calibrated bank, in the matrix's order."""
+    """Abilities of the examinees by all their answers, in the matrix's order."""
 
     theta: FloatArray
     """Weighted likelihood estimates, logits, shape (n_examinees,)."""
@@ -26,7 +26,7 @@ class ExamineeAbilities(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What comes out of a calibration."""
+    """The result of a calibration."""
 
     figures: dict[str, Any]
     """JSON without NaN."""
@@ -38,7 +38,7 @@ class Fitted(NamedTuple):
     """Of the examinees, where a report card was asked for."""
 
     def warned(self, warnings: Sequence[str]) -> "Fitted":
-        """With more to be said of it, before what it says itself."""
+        """Add warnings before the result's own warnings."""
         if not warnings:
             return self
         told = [*warnings, *self.figures["warnings"]]
@@ -46,7 +46,7 @@ class Fitted(NamedTuple):
 
 
 def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
-    """The bank with new parameters; items that those left out alone tell about stay as they are."""
+    """Replace the parameters of the items `items`; the other items of the bank keep theirs."""
     at = [bank.index_of(item) for item in items]
     columns = {name: values.copy() for name, values in bank.columns.items()}
     for name, values in columns.items():
@@ -57,17 +57,17 @@ def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> Ite
 def flat_curves(means: FloatArray, n_answers: IntArray, dispersion: float = 1.0) -> ItemParameters:
     """Curves without a slope, at the mean score.
 
-    A filter has found that these items say too little of ability to measure it. An estimated slope
-    would be chance, or what is thought of slopes beforehand, and where many items have it, those
-    together would move the abilities of whoever is unlike those calibrated.
+    These items say too little about ability to measure it, by a filter. An estimated slope would
+    reflect chance or the prior. Many such items together would bias the theta of examinees unlike
+    the reference models.
 
     Args:
         means: Mean score of each item, in [0, 1], shape (n_items,).
-        n_answers: Answers that it comes from, at least one, shape (n_items,).
-        dispersion: Of scores in between.
+        n_answers: Number of answers behind each mean, at least one, shape (n_items,).
+        dispersion: Dispersion k of continuous scores.
 
     Returns:
-        In the same order; the same on any scale.
+        Parameters in the same order, which are the same on any theta scale.
     """
     share = (means * n_answers + _HALF) / (n_answers + 2 * _HALF)
     zeros, ones = np.zeros(means.size), np.ones(means.size)
@@ -77,12 +77,12 @@ def flat_curves(means: FloatArray, n_answers: IntArray, dispersion: float = 1.0)
 def with_others(
     columns: dict[str, FloatArray], inside: BoolArray, curves: ItemParameters
 ) -> dict[str, FloatArray]:
-    """Columns of all items from those of the calibrated ones; NaN where nothing was examined.
+    """Columns of all items; columns other than parameters are NaN for uncalibrated items.
 
     Args:
-        columns: Of the calibrated items.
-        inside: Which of all items these are, shape (n_items,).
-        curves: Of the others.
+        columns: Columns of the calibrated items.
+        inside: Which of all items are calibrated, shape (n_items,).
+        curves: Parameters of the other items.
     """
     found = {name: np.full(inside.size, np.nan) for name in columns}
     for name, values in columns.items():
@@ -93,7 +93,7 @@ def with_others(
 
 
 def unexamined(m2_missing: str, **fit: object) -> dict[str, Any]:
-    """Figures of a model that has no M2 and is linked, and compared, with nothing."""
+    """Figures of a model that has no M2, no link and no comparison of families."""
     names = ("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi", "m2_items", "m2_examinees")
     return {
         "guessing_sd": None,

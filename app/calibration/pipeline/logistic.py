@@ -39,11 +39,11 @@ from app.engine.models.base import BoolArray, FloatArray
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError
 
-_BEYOND_CHANCE = 3.0  # standard errors: one item in a thousand by chance
+_BEYOND_CHANCE = 3.0  # standard errors, exceeded by chance for one item in a thousand
 
 
 class LogisticCalibrator(BinaryCalibrator):
-    """1PL to 4PL: linked to other banks, in parts, from beliefs, and with an eye on drift."""
+    """Calibrates the 1PL to 4PL: linked, in parts, from beliefs, and with a check for drift."""
 
     @override
     def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
@@ -62,10 +62,10 @@ class LogisticCalibrator(BinaryCalibrator):
 
     @override
     def decided(self, matrix: ScoreMatrix, plan: CalibrationPlan) -> CalibrationPlan:
-        """The plan with the sign of slopes decided.
+        """Decide whether slopes may be negative, if the plan leaves it open.
 
-        They may be negative if an item correlates negatively with the rest, by more than chance: no
-        filter has removed it. Elsewhere positive slopes are known better.
+        They may if an item that passed the filters correlates negatively with the rest by more than
+        chance. Otherwise slopes are estimated more precisely as positive.
 
         Raises:
             CalibrationError: A 4PL from too few examinees.
@@ -128,19 +128,19 @@ class LogisticCalibrator(BinaryCalibrator):
 
 
 def measuring(matrix: ScoreMatrix, plan: CalibrationPlan) -> BoolArray:
-    """Which items say enough of ability to be calibrated; the others count in scores alone.
+    """Which items say enough about ability to be calibrated; the others count in scores alone.
 
     Args:
-        matrix: Filtered by the plan.
-        plan: How.
+        matrix: Answers filtered by the plan.
+        plan: Plan of the calibration.
     """
-    if not plan.filters.keep_for_score:  # the others are not in the matrix
+    if not plan.filters.keep_for_score:  # the filters have removed the other items
         return np.ones(matrix.n_items, dtype=np.bool_)
     return filter_items(matrix, plan.filters)[0]
 
 
 def measured(matrix: ScoreMatrix, plan: CalibrationPlan) -> ScoreMatrix:
-    """What is calibrated: those items, and the examinees who answered some of them."""
+    """Answers to the items of `measuring`, of the examinees who answered some of them."""
     items = measuring(matrix, plan)
     if items.all():
         return matrix
@@ -155,14 +155,14 @@ def judged(
     report: Report,
     whole: ScoreMatrix | None = None,
 ) -> Fitted:
-    """What is stored of a calibration, its fit examined; a link is made where one is due.
+    """Examine the fit of a calibration and collect what is stored of it.
 
     Args:
-        matrix: What was calibrated.
-        plan: How.
-        found: What came out.
-        report: Takes the progress.
-        whole: The same with the items for the score alone, which get flat curves.
+        matrix: Answers that were calibrated.
+        plan: Plan of the calibration.
+        found: Result of the estimation, with its link if it was linked.
+        report: Receives the progress.
+        whole: All answers, with the items that count in scores alone, which get flat curves.
     """
     anchors = anchors_for(matrix, plan)
     if isinstance(found, Calibration) and plan.link is not None and anchors is not None:
@@ -198,7 +198,7 @@ def judged(
 
 
 def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
-    """Calibrate onto the old items that did not drift."""
+    """Calibrate with the old items that did not drift as fixed anchors."""
     check = DriftCheck.of(matrix, plan)
     part, rest = check.part, check.part_plan
     anchors = anchors_for(part, rest)
@@ -215,7 +215,7 @@ def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> 
 def _fit_beliefs(
     matrix: ScoreMatrix, plan: CalibrationPlan, beliefs: ItemBeliefs, report: Report
 ) -> Fitted:
-    """Revise what is believed of items; the columns are the curves to be expected of them."""
+    """Update beliefs about items; the parameter columns are those of expected response curves."""
     found, bank = calibrate_beliefs(
         matrix, beliefs, max_cycles=plan.max_cycles, watch=watching(report)
     )
@@ -229,14 +229,14 @@ def _fit_beliefs(
         matrix.answers_per_item(),
         n_examinees=matrix.n_examinees,
     )
-    # Of a few answers that any two items share, chance makes residuals what it likes.
+    # Few examinees answered any two items, so residual correlations are mostly chance.
     fit = {**fitted.figures["fit"], "srmsr": None, "srmsr_items": 0, "verdict": "unknown"}
     figures = {**fitted.figures, "fit": fit, "local_dependence": None}
     return Fitted(figures, {**fitted.columns, **curves}, {PROVISIONAL: known})
 
 
 def watching(report: Report) -> Callable[[Progress], None]:
-    """Turns the progress of EM into reports."""
+    """Convert the progress of EM to reports."""
 
     def watch(at: Progress) -> None:
         report(_progress(at))
@@ -325,7 +325,7 @@ def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
 
 
 def _rmsea(items: ItemFit) -> FloatArray:
-    """Misfit per degree of freedom, which does not grow with the number of examinees."""
+    """RMSEA of S-X2: misfit per degree of freedom, independent of the number of examinees."""
     excess = np.maximum(items.statistic - items.df, 0.0)  # NaN stays NaN
     rmsea: FloatArray = np.sqrt(excess / (np.maximum(items.df, 1) * (items.n_examinees - 1)))
     return rmsea
@@ -336,7 +336,7 @@ def _finite(value: float) -> float | None:
 
 
 def _again(matrix: ScoreMatrix, plan: CalibrationPlan) -> Calibration:
-    """The plan's calibration once more, without standard errors."""
+    """Repeat the plan's calibration without standard errors."""
     settings = replace(plan.settings(), with_errors=False)
     anchors = anchors_for(matrix, plan)
     if plan.partition_size is None and plan.link is not None and anchors is not None:

@@ -1,4 +1,4 @@
-"""Parts of a calibration: fitted each for itself, stored, and joined. Pure."""
+"""Calibration in parts, which are fitted separately, stored and joined. Pure."""
 
 import hashlib
 import json
@@ -27,12 +27,12 @@ _FIGURES = ("log_likelihood", "n_parameters", "n_examinees", "n_answers", "conve
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedPart:
-    """What is stored of one part.
+    """Stored result of one part.
 
     Attributes:
-        keys: Its items.
-        figures: JSON.
-        columns: Of the items: parameters, coordinates and their covariance.
+        keys: Keys of the part's items.
+        figures: Figures of the part, as JSON.
+        columns: Parameters, coordinates and their covariance, each of shape (n_items,).
     """
 
     keys: tuple[str, ...]
@@ -41,7 +41,7 @@ class FittedPart:
 
 
 def parts_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> tuple[IntArray, ...]:
-    """Item positions of the parts: the same for the same answers and plan."""
+    """Positions of each part's items, which depend on the answers and the plan alone."""
     if plan.partition_size is None:
         return ()
     items = np.flatnonzero(measuring(matrix, plan))
@@ -56,10 +56,10 @@ def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Re
     """Calibrate one part.
 
     Args:
-        matrix: Answers to the items of the part, of all examinees.
-        plan: Of the whole.
-        number: Which part.
-        report: Takes the progress.
+        matrix: Answers of all examinees to the items of the part.
+        plan: Plan of the whole calibration.
+        number: Number of the part.
+        report: Receives the progress.
 
     Raises:
         CalibrationError: Answers without information.
@@ -92,7 +92,7 @@ def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Re
 def fit_joined(
     matrix: ScoreMatrix, plan: CalibrationPlan, fitted: Sequence[FittedPart], report: Report
 ) -> Fitted:
-    """Join the parts on the scale of the first, and judge the whole.
+    """Join the parts on the scale of the first part, and examine the fit of the whole.
 
     Raises:
         CalibrationError: The parts share too few examinees.
@@ -105,13 +105,13 @@ def fit_joined(
 
 
 def digest_of(matrix: ScoreMatrix) -> str:
-    """Names the answers: parts of one calibration must have come from the same."""
+    """Hash of the answers, which must be the same for all parts of a calibration."""
     names = json.dumps([matrix.examinees, matrix.items]).encode()
     return hashlib.sha256(names + b"\n" + matrix.scores.tobytes()).hexdigest()
 
 
 def require_same_answers(parts: Sequence[FittedPart], digest: str) -> None:
-    """Refuse to join what came from other answers than those there are now.
+    """Refuse to join parts that were fitted to other answers than the present ones.
 
     Raises:
         CalibrationError: A part has another digest.

@@ -1,4 +1,4 @@
-"""How a response set is calibrated, and whether it can be. Pure."""
+"""Plans of calibrations, and checks of their settings. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -48,23 +48,23 @@ _NOT_STORED = frozenset({"target", "target_se", "aside", "beliefs"})
 
 #: A new item with fewer answers stays in pretest: its parameters would be guesses.
 LEAST_ANSWERS = DriftSettings().least_answers
-#: Examinees of a 4PL at the least: from fewer, its upper asymptotes are those of the prior.
+#: Least examinees of a 4PL: with fewer, the prior alone decides the upper asymptotes.
 LEAST_OF_4PL = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkPlan:
-    """The bank on whose scale a calibration lands, and how.
+    """How a calibration is linked to the scale of an existing bank.
 
     Attributes:
-        method: A `LinkMethod`.
-        anchors: Items that carry the link; all that both have where empty.
-        bank_version_id: The bank, where it is stored.
-        check_drift: Items whose new answers leave their old curve carry nothing: they are
-            calibrated anew and flagged.
+        method: Linking method, a `LinkMethod`.
+        anchors: Keys of the anchor items; if empty, all items that both banks have.
+        bank_version_id: Id of the existing bank's version, if it is stored.
+        check_drift: Check the items for drift. Items whose new answers depart from their old curve
+            are then no anchors: they are calibrated again and flagged.
 
     Raises:
-        UnknownNameError: No such method.
+        UnknownNameError: An unknown method.
         InvalidInputError: A check for drift without fixed anchors.
     """
 
@@ -85,38 +85,38 @@ class LinkPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationPlan:
-    """What a calibration is told, as it is stored; see `CalibrationSettings`.
+    """Settings of a calibration, as they are stored; compare `CalibrationSettings`.
 
     Attributes:
-        model: Response model: a family, `1pl` to `4pl`, `continuous`, or one of several abilities,
-            `nested` or `mirt`.
-        priors: Weak priors on slopes and asymptotes; without them maximum likelihood.
-        negative_slopes: Items may fall with ability. None: if some of those that take part do, see
+        model: Response model: `1pl` to `4pl`, `continuous`, or, with several abilities, `nested` or
+            `mirt`.
+        priors: Use weak priors on slopes and asymptotes; otherwise maximum likelihood.
+        negative_slopes: Slopes may be negative. None leaves it to the answers, by the calibrator's
             `decided`.
-        estimate_density: The latent density is estimated, too.
-        allow_few: A 4PL even from fewer examinees than `LEAST_OF_4PL`.
-        max_cycles: Most cycles of the estimation.
-        partition_size: Items of a part, where parts are calibrated each for itself and linked.
-        seed: Deals the items to the parts.
-        compare: Families that are calibrated as well, by maximum likelihood, and compared.
-        report_card: Test examinees on banks calibrated without them, and learn from it how wide
-            intervals must be; takes about as long again.
-        families: Of examinees by name, for the report card, which holds families out; None takes
-            what stands before the first / of a name.
-        filters: Which items and examinees take no part.
-        moments: Continuous scores by the published closed forms instead of likelihood.
-        dimensions: Of several abilities; None takes what parallel analysis finds.
-        link: Onto the scale of which bank; None: onto a scale of its own.
-        prior_version_id: Version from whose beliefs about its items the estimation starts, however
-            few the answers; it decides the model, and nothing is filtered.
-        beliefs: These; loaded by whoever runs the plan, and not stored with it.
-        target: That bank's items that may carry the link, loaded by whoever runs the plan; it is
-            not stored with it.
-        target_se: Standard errors of their difficulties, NaN where unknown; not stored, as that.
-        aside: Keys of the bank's other items, which are quarantined and take no part; not stored.
+        estimate_density: Estimate the latent density.
+        allow_few: Allow a 4PL from fewer examinees than `LEAST_OF_4PL`.
+        max_cycles: Largest number of cycles of the estimation.
+        partition_size: Number of items of a part, for calibration in parts that are then linked.
+        seed: Random seed, such as for the partition into parts and the folds of the report card.
+        compare: Families to calibrate in addition, by maximum likelihood, and to compare.
+        report_card: Test examinees on banks calibrated without them, and learn from these tests how
+            wide intervals must be; this takes about as long as the calibration.
+        families: Examinee name to its family, for the report card, which holds families out. None
+            takes the text before the first / of a name.
+        filters: Filters of items and examinees.
+        moments: Calibrate continuous scores by the published closed forms instead of likelihood.
+        dimensions: Number of abilities; None leaves it to parallel analysis.
+        link: Link to the scale of another bank; None defines a new scale.
+        prior_version_id: Id of a version whose beliefs about its items are the start, however few
+            the answers; the beliefs decide the model, and nothing is filtered.
+        beliefs: Beliefs of that version; loaded when the plan is run, not stored.
+        target: Items of the link's bank that may be anchors; loaded when the plan is run, not
+            stored.
+        target_se: Standard errors of the difficulties of `target`, NaN if unknown; not stored.
+        aside: Keys of the bank's quarantined items, which take no part; not stored.
 
     Raises:
-        UnknownNameError: No such model, or no such family to compare.
+        UnknownNameError: An unknown model, or an unknown family to compare.
         InvalidInputError: Settings that exclude each other.
     """
 
@@ -189,7 +189,7 @@ class CalibrationPlan:
 
     @property
     def checks_drift(self) -> bool:
-        """Whether the items of the link's bank are looked at for drift."""
+        """Whether the items of the link's bank are checked for drift."""
         return self.link is not None and self.link.check_drift
 
     def family_of(self, examinee: str) -> str | None:
@@ -200,7 +200,7 @@ class CalibrationPlan:
         return start if slash and start else None
 
     def settings(self) -> CalibrationSettings:
-        """The same for the estimation."""
+        """Settings of the estimation of a logistic model."""
         return CalibrationSettings(
             family=Family(self.model),
             priors=None if self.priors else Priors.none(),
@@ -210,7 +210,7 @@ class CalibrationPlan:
         )
 
     def _check_beliefs(self) -> None:
-        """Refuse what makes no sense where beliefs about items are revised."""
+        """Refuse settings that calibrations from beliefs do not have."""
         if self.prior_version_id is None:
             return
         given = {
@@ -254,11 +254,11 @@ def _link_from(value: Mapping[str, Any] | None) -> LinkPlan | None:
 
 
 def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:
-    """The items that carry a plan's link, with their parameters on its target scale.
+    """Anchor items of a plan's link, with their parameters on the target scale.
 
     Raises:
-        UnknownNameError: An anchor that is not in both.
-        CalibrationError: Fewer than two.
+        UnknownNameError: An anchor that is missing from the answers or from the link's bank.
+        CalibrationError: Fewer than two anchors.
     """
     if plan.link is None:
         return None
@@ -266,7 +266,7 @@ def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:
 
 
 def target_of(plan: CalibrationPlan) -> ItemBank:
-    """The items on whose scale a linked plan lands."""
+    """Items of the bank to whose scale a plan is linked."""
     if plan.target is None:
         raise RuntimeError("a link whose bank was not loaded")
     return plan.target

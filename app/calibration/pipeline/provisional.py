@@ -1,4 +1,4 @@
-"""What a version of uncertain items keeps of them: how uncertain, and what was believed first."""
+"""Knowledge of a bank version about its uncertain items: their uncertainty and first beliefs."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PROVISIONAL = "provisional"
 
 
 def without_answers(beliefs: ItemBeliefs, bank: ItemBank) -> dict[str, Any]:
-    """Of a version that nobody has answered to: its items are as they are believed to be."""
+    """The knowledge of a version without answers, whose items follow the first beliefs."""
     answers = np.zeros(len(beliefs.keys), dtype=np.intp)
     items = beliefs.start().natural()
     return after_answers(beliefs, bank, items, beliefs.se_b, answers, n_examinees=0)
@@ -30,15 +30,15 @@ def after_answers(
     *,
     n_examinees: int,
 ) -> dict[str, Any]:
-    """The part of the knowledge, JSON-able.
+    """The knowledge of a version with answers, as JSON.
 
     Args:
-        beliefs: Before any answer: the next calibration starts there again, with all answers.
-        bank: The items as they are expected to answer.
-        items: The most probable ones.
-        se_b: Standard errors of their difficulties, shape (n_items,).
-        answers: To each item, shape (n_items,).
-        n_examinees: Who gave them.
+        beliefs: Beliefs before any answer, from which later calibrations, too, start.
+        bank: The items' expected response curves.
+        items: The most probable parameters of the items.
+        se_b: Standard errors of the difficulties, logits, shape (n_items,).
+        answers: Number of answers to each item, shape (n_items,).
+        n_examinees: Number of examinees who gave the answers.
     """
     known = se_b[np.isfinite(se_b)]
     return {
@@ -52,7 +52,7 @@ def after_answers(
 
 
 def prepared_for_beliefs(matrix: ScoreMatrix, beliefs: ItemBeliefs) -> Filtered[ScoreMatrix]:
-    """Answers to the items that are believed in, in their order, those without answers included."""
+    """Answers to the items of the beliefs, in the same order, including unanswered items."""
     place = {key: j for j, key in enumerate(matrix.items)}
     scores = np.full((matrix.n_examinees, len(beliefs.keys)), MISSING, dtype=np.uint8)
     for j, key in enumerate(beliefs.keys):

@@ -1,4 +1,4 @@
-"""A bank for a ranking of recorded scores, from other examinees' scores. Pure."""
+"""Banks for ranking recorded scores, calibrated from other examinees' scores. Pure."""
 
 from dataclasses import replace
 
@@ -18,22 +18,22 @@ from app.engine.prediction.correction import IntervalCorrection
 from app.engine.responses import ResponseTable
 from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_correction
 
-#: Examinees from which on items get slopes of their own; below, one slope fits all about as well.
+#: Least examinees for a slope per item; with fewer, a common slope fits about as well.
 SLOPES_FROM = 30
-#: Examinees on whom tests are simulated, to learn how far standard errors hold.
+#: Most examinees on whom tests are simulated, to learn the correction of standard errors.
 LEARNED_FROM = 100
 
-#: Every item that tells something of ability, and no other.
+#: Keeps every item that tells something about ability, and no other item.
 _MEASURING = replace(FilterSettings.none(), keep_for_score=False)
-#: The published filter: every item that does not fall with ability, however few say so.
+#: The published filter drops items that correlate negatively, however few answers show it.
 _RISING = replace(_MEASURING, least_point_biserial=0.0, point_biserial_confidence=0.5)
 
 
 def bank_from(table: ResponseTable) -> ItemBank:
-    """Calibrate every item that can be.
+    """Calibrate every item that can be calibrated.
 
-    Scores of 0 and 1 alone: a 2PL, or from fewer than `SLOPES_FROM` examinees a 1PL, without the
-    items that all got right or all got wrong. Other scores in [0, 1]: the continuous model.
+    Scores of 0 and 1 alone get a 2PL, or a 1PL with fewer than `SLOPES_FROM` examinees, without the
+    items that all answered alike. Other scores in [0, 1] get the continuous model.
 
     Raises:
         CalibrationError: Scores from which nothing can be estimated.
@@ -49,7 +49,7 @@ def bank_from(table: ResponseTable) -> ItemBank:
 
 
 def bank_by_moments(table: ResponseTable) -> ItemBank:
-    """Calibrate as arXiv 2601.13885 does, eq. 8 and 9, without items that fall with ability.
+    """Calibrate by arXiv 2601.13885, eq. 8 and 9, without negatively correlated items.
 
     Raises:
         CalibrationError: Scores from which nothing can be estimated.
@@ -61,16 +61,16 @@ def bank_by_moments(table: ResponseTable) -> ItemBank:
 def learned_from(
     scores: FloatArray, bank: ItemBank, design: Design, *, max_items: int, seed: int
 ) -> IntervalCorrection | None:
-    """How far standard errors of short tests hold, from those whom the bank was calibrated from.
+    """Correction of short tests' intervals, learned from the reference models.
 
-    Fewer than 20 examinees teach nothing.
+    It is None with fewer than 20 reference models.
 
     Args:
-        scores: Theirs on the bank's items, shape (n_examinees, n_items), NaN where there is none.
-        bank: The bank.
-        design: Of the tests.
-        max_items: Most items of a test.
-        seed: Of all chance.
+        scores: Scores of the reference models, shape (n_examinees, n_items), NaN for no answer.
+        bank: Bank that was calibrated from these scores.
+        design: Design of the tests.
+        max_items: Largest number of items of a test.
+        seed: Random seed.
     """
     if len(scores) < LEAST_EXAMINEES:
         return None

@@ -1,1 +1,1 @@
-"""Banks that can be installed by name: where their files lie and how they belong together."""
+"""The catalogue of banks that can be installed by name: where their files are, and their form."""

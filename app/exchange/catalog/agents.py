@@ -1,7 +1,7 @@
-"""What agents solved: JSON lines, a line an agent; strict, for no hash of such a file is known.
+"""Files of the tasks that agents solved: JSON lines, one line per agent.
 
-`{"subject_id": "20250522_sweagent_claude-4-sonnet", "responses": {"task-1": 1, "task-2": 0}}`, and
-beside them, where the file has them, `agent`, `model` and `date`.
+`{"subject_id": "20250522_sweagent_claude-4-sonnet", "responses": {"task-1": 1, "task-2": 0}}`, with
+optional `agent`, `model` and `date`. Reading is strict, as no hash of such a file is known.
 """
 
 import io
@@ -20,9 +20,9 @@ from app.exchange.catalog.entry import Responses
 from app.items import JsonValue
 
 _MAX_NAME = 512
-#: Names of agents may begin with the day of their submission,
+#: Names of agents may begin with the day of their submission.
 _DAY = re.compile(r"(\d{4})(\d\d)(\d\d)_")
-#: and go on with a scaffold and a model, where nothing else can be meant.
+#: After the day, a name may have a scaffold and a model, if that is unambiguous.
 _SCAFFOLD_MODEL = re.compile(
     r"([^_]+)_((?:claude|deepseek|devstral|gemini|glm|gpt|grok|kimi|llama|o[134]-|qwen)[^_]*)", re.I
 )
@@ -30,11 +30,11 @@ _SCAFFOLD_MODEL = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """An agent of a file; what neither its fields nor its name tell is None.
+    """An agent of a file; facts that neither its fields nor its name tell are None.
 
     Attributes:
-        score: Share of the tasks that it solved.
-        day: ISO date of its submission.
+        score: Share of the tasks that the agent solved.
+        day: ISO date of the agent's submission.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """Agents and tasks in the order of the file, and 1 where one solved the other, else 0."""
+    """Agents and tasks in the order of the file, and 1 for each solved task, else 0."""
 
     agents: tuple[Agent, ...]
     tasks: tuple[str, ...]
@@ -54,10 +54,10 @@ class Solved:
 
 
 def read_agents(content: bytes, name: str, expected: Responses) -> Solved:
-    """Read a file of what agents solved, as JSON lines.
+    """Read a file of the tasks that agents solved, as JSON lines.
 
     Raises:
-        InvalidInputError: Another file, or one that lacks an answer: where, and what was expected.
+        InvalidInputError: Not the expected file, or an answer is missing; the message says where.
     """
     tasks: dict[str, int] = {}
     agents: dict[str, Agent] = {}
@@ -126,7 +126,7 @@ def _agent(name: str, fields: Mapping[str, JsonValue], score: float, place: str)
 
 
 def _text(value: object) -> str | None:
-    """A value that can be a name."""
+    """A value that can be a name, else None."""
     if isinstance(value, str) and 0 < len(value.strip()) <= len(value) <= _MAX_NAME:
         return value
     return None

@@ -1,11 +1,11 @@
-"""From the files of an entry to the items, parameters and examples of its bank. Pure.
+"""Make the items, parameters and examples of a bank from the files of its entry. Pure.
 
-The harness behind the Open LLM Leaderboard (version 1) shuffled each split before it asked: items
-that were numbered by its records are numbered in that order.
+The harness of the Open LLM Leaderboard (version 1) shuffled each split before asking, so items that
+its records number are numbered in the shuffled order.
 """
 
 import hashlib
-import random  # noqa: TID251  the published order is that of Python's own generator
+import random  # noqa: TID251  the published order comes from Python's own generator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from app.items import ItemContent, JsonValue, choice_letter
 TRAINING = "training_file"
 WITHOUT_PARAMETERS = "rows_without_parameters"
 NO_EXAMPLES = "none"
-#: Rows of a training file that are looked at for examples.
+#: Most rows of a training file that are searched for examples.
 _LOOKED_AT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """A file of an entry, checked."""
+    """A file of an entry, whose hash was checked."""
 
     name: str
     content: bytes
@@ -35,7 +35,7 @@ class GivenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A row that has parameters and is no item."""
+    """A row that has parameters but is not a valid item."""
 
     name: str
     row: int
@@ -47,9 +47,9 @@ class Example:
     """One worked example.
 
     Attributes:
-        row: Of the file that it comes from, from 0.
-        content: What is asked, and the right answer.
-        answer: How it is answered.
+        row: Row of the file that the example comes from, from 0.
+        content: Content of the item, with the right answer.
+        answer: Text of the answer in the example.
     """
 
     row: int
@@ -59,16 +59,16 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What becomes of an entry.
+    """The contents of a bank, made from an entry.
 
     Attributes:
-        items: Fields of the items with their parameters, as a file of items has them, in the order
-            of the parameters.
-        rows: Row of the split of each, from 0.
+        items: Fields of the items with their parameters, as in an item file, in the order of the
+            parameters.
+        rows: Row of each item in the split, from 0.
         examples: Worked examples.
         examples_from: `training_file`, `rows_without_parameters` or `none`.
-        n_rows: Of the split.
-        left_out: Rows with parameters that are no items.
+        n_rows: Number of rows of the split.
+        left_out: Rows with parameters that are not valid items.
     """
 
     items: Sequence[ItemFields]
@@ -82,11 +82,11 @@ class Built:
 def build_bank(
     entry: Entry, questions: GivenFile, parameters: GivenFile, training: GivenFile | None = None
 ) -> Built:
-    """Join questions and parameters, and take examples that are no items.
+    """Join questions and parameters, and choose examples that are not items.
 
     Raises:
-        InvalidInputError: Another number of rows or parameters than the entry says, fields that
-            are not there, names that fit no row.
+        InvalidInputError: The numbers of rows or parameters differ from the entry, fields are
+            missing, or names of parameters fit no row.
     """
     rows = read_rows(questions.content, questions.name)
     if len(rows) != entry.questions.rows:
@@ -147,7 +147,7 @@ def _examples(
     contents: set[str],
     training: GivenFile | None,
 ) -> tuple[list[Example], str]:
-    """Worked examples that ask nothing that an item asks, and where they come from."""
+    """Worked examples whose questions are not items, and where they come from."""
     number = 0 if entry.few_shot is None else entry.few_shot.number
     if not number:
         return [], NO_EXAMPLES
@@ -171,12 +171,12 @@ def _examples(
 
 
 def _asked(content: ItemContent) -> str:
-    """What makes two items the same question, however it is spaced."""
+    """Text that is equal for items with the same question, whatever the white space."""
     return " ".join((content.prompt or "").split())
 
 
 class _Form:
-    """Fills the form of an entry's items."""
+    """Fills an entry's item form with the fields of rows."""
 
     def __init__(self, form: ItemForm) -> None:
         self._form = form
@@ -187,10 +187,10 @@ class _Form:
         self._clean = None if form.clean is None else filter_of(form.clean)
 
     def item(self, row: Mapping[str, JsonValue], key: str, place: int, file: str) -> ItemFields:
-        """Fields of the item of a row.
+        """Fields of the item that a row makes.
 
         Raises:
-            InvalidInputError: The row has other fields than the form.
+            InvalidInputError: The row's fields do not fit the form.
         """
         try:
             return {"key": key, **self._content(row)}
@@ -198,7 +198,7 @@ class _Form:
             raise InvalidInputError(f"{file}, row {place}: {fault.detail}") from None
 
     def example(self, row: Mapping[str, JsonValue], place: int) -> Example | None:
-        """The row as a worked example; None where it is no item."""
+        """The row as a worked example; None if the row is not a valid item."""
         try:
             record: ItemRecord = parse_item({"key": "example", **self._content(row)})
             if not record.content.target:
@@ -260,15 +260,15 @@ def order_of(join: Join, n_rows: int) -> list[int]:
     """Row of the split at each place, both from 0."""
     rows = list(range(n_rows))
     if join.seed is not None:
-        random.Random(join.seed).shuffle(rows)  # noqa: S311  an order that others made, no secret
+        random.Random(join.seed).shuffle(rows)  # noqa: S311  repeats a published order, no secret
     return rows
 
 
 def rows_of_parameters(join: Join, names: Sequence[str], n_rows: int) -> Mapping[str, int]:
-    """The row of the split, from 0, that each parameter belongs to, by its name.
+    """Name of each parameter to the row of the split, from 0, that it belongs to.
 
     Raises:
-        InvalidInputError: A name of another form, beyond the split, or twice the same row.
+        InvalidInputError: A name of another form or beyond the split, or two names of one row.
     """
     before, _, after = join.name.partition("{place}")
     form = re.compile(f"{re.escape(before)}([0-9]{{1,9}}){re.escape(after)}")
@@ -291,11 +291,11 @@ def rows_of_parameters(join: Join, names: Sequence[str], n_rows: int) -> Mapping
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a file was found to be.
+    """Result of the check of a file.
 
     Attributes:
-        sha256: Of its content.
-        by: What it was checked against: `git_blob`, `sha256`, or `nothing` where none is known.
+        sha256: SHA-256 of the content.
+        by: Hash that was compared: `git_blob`, `sha256`, or `nothing` if no hash is known.
     """
 
     sha256: str
@@ -303,17 +303,17 @@ class Checked:
 
 
 def git_blob(content: bytes) -> str:
-    """The id that git gives a file of this content: SHA-1 over its length and it."""
+    """Git's id of a file: SHA-1 over its length and its content."""
     digest = hashlib.sha1(b"blob %d\0" % len(content), usedforsecurity=False)
     digest.update(content)
     return digest.hexdigest()
 
 
 def check(content: bytes, source: Source, name: str) -> Checked:
-    """Refuse a file that is not the one that the catalogue means.
+    """Refuse a file whose hash differs from the catalogue's.
 
     Raises:
-        InvalidInputError: Another hash.
+        InvalidInputError: The hashes differ.
     """
     sha256 = hashlib.sha256(content).hexdigest()
     by = "nothing"

@@ -1,8 +1,8 @@
-"""Entries of the catalogue: a TOML file says where a bank's questions and parameters lie.
+"""Entries of the catalogue: TOML files that say where a bank's questions and parameters are.
 
-One file an entry. A group of files (`questions`, `parameters`, `few_shot`, `answers`) lists the
-places where the same content can be had; the first that can be reached is taken. An entry of agents
-has one group, `responses`: what each of them solved, which is calibrated here.
+Each entry is one file. A group of files (`questions`, `parameters`, `few_shot`, `answers`) lists
+places of the same content, of which the first that can be reached is used. An entry of agents has
+one group, `responses`: the tasks that each agent solved, which are calibrated here.
 """
 
 import json
@@ -30,9 +30,9 @@ from app.exchange.catalog.rows import Template
 from app.validation import problems_of
 
 _BUILT_IN = Path(__file__).parent / "entries"
-#: Bytes of one entry; the largest of ours has three thousand.
+#: Most bytes of an entry; our largest entry has three thousand.
 _MAX_BYTES = 256 * 1024
-#: What a URL without TLS may name: whoever tests against a server on this machine.
+#: Hosts that a URL without TLS may name, for tests against a server on this machine.
 _LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]+$")]
@@ -54,7 +54,7 @@ def _inside(path: str) -> str:
     return path
 
 
-#: Of a repository of the hub, or a path in one.
+#: Name of a repository of the hub, or a path inside a repository.
 RelativePath = Annotated[str, AfterValidator(_inside)]
 
 
@@ -68,12 +68,12 @@ class Source(_Part):
     """One place of a file: a URL, a file of a repository, or a file beside the entry.
 
     Attributes:
-        url: `https`, or `http` to this machine.
+        url: URL, `https`, or `http` to this machine.
         dataset: Repository of the hub, `owner/name`, with `revision` (a commit) and `path` in it.
-        github: Repository of GitHub, with the same.
+        github: Repository of GitHub, with `revision` and `path` as well.
         file: Path relative to the folder of the entry.
-        git_blob: SHA-1 that git gives the content.
-        sha256: Of the content.
+        git_blob: Git's id of the content (SHA-1).
+        sha256: SHA-256 of the content.
     """
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=2000)] | None = None
@@ -98,20 +98,20 @@ class Source(_Part):
             parts = urlsplit(self.url)
             if parts.scheme != "https" and parts.hostname not in _LOCAL_HOSTS:
                 raise ValueError(f"expected an https URL, got {self.url!r}")
-            if "@" in parts.netloc:  # it would be shown with the bank
+            if "@" in parts.netloc:  # the password would be shown with the bank
                 raise ValueError("expected a URL without a user and password")
         return self
 
     @property
     def address(self) -> str | None:
-        """The URL of what is fetched as it is."""
+        """The URL of a file that is fetched directly, without the hub's library."""
         if self.github is None:
             return self.url
         return f"https://raw.githubusercontent.com/{self.github}/{self.revision}/{self.path}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Under which it may lie in a folder, the most exact first."""
+        """Names that the file may have in a folder, the most exact first."""
         if self.url is not None:
             return (PurePosixPath(unquote(urlsplit(self.url).path)).name,)
         parts = PurePosixPath(self.path or self.file or "").parts
@@ -119,7 +119,7 @@ class Source(_Part):
 
     @property
     def origin(self) -> str:
-        """Where a person gets it."""
+        """Place of the file, for people."""
         if self.dataset is not None:
             return f"{self.path} of dataset {self.dataset} at {self.revision}"
         if self.github is not None:
@@ -130,7 +130,7 @@ class Source(_Part):
 class Files(_Part):
     """The same content in one or several places."""
 
-    #: Whether hashes alone tell that what lies under a URL is the file that is meant.
+    #: Whether a file at a URL needs a hash that identifies its content.
     by_hash: ClassVar[bool] = True
 
     files: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
@@ -160,9 +160,9 @@ class Parameters(Files):
 
 
 class Responses(Files):
-    """What each of many agents solved: on so many tasks, and of so many agents at the least.
+    """The tasks that each agent solved: number of tasks, and least number of agents.
 
-    No hash need be known: the revision names the content, and each answer of the file is looked at.
+    No hash is needed: the revision identifies the content, and every answer of the file is checked.
     """
 
     by_hash = False
@@ -172,13 +172,13 @@ class Responses(Files):
 
 
 class Join(_Part):
-    """Which row of the split a parameter belongs to.
+    """How parameters are assigned to rows of the split.
 
     Attributes:
-        name: What parameters are called; `{place}` stands for a number.
-        first: Of the numbers.
-        order: Place to row: `rows` as they stand, or `shuffled` as Python's
-            `random.Random(seed).shuffle` orders the list of all rows.
+        name: Form of the parameters' names; `{place}` stands for a number.
+        first: The first number.
+        order: Order in which rows are numbered: `rows` as in the split, or `shuffled` by Python's
+            `random.Random(seed).shuffle` of the list of all rows.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[^{}]*\{place\}[^{}]*$")] = "{place}"
@@ -204,7 +204,7 @@ class Layout(_Part):
 
 
 class Scorer(_Part):
-    """Who marks the items."""
+    """The scorer of the items."""
 
     name: Text
     params: dict[str, Any] = Field(default_factory=dict)
@@ -215,17 +215,17 @@ def _scorer(value: object) -> object:
 
 
 class ItemForm(_Part):
-    """From a row to an item; texts are templates over its fields.
+    """How a row becomes an item; texts are templates over the row's fields.
 
     Attributes:
-        prompt: What is asked.
+        prompt: Text of the question.
         target: The right answer of an item without options.
         choices: Templates of the options, or the name of a field that lists them.
-        clean: Filter that each listed option goes through.
-        answer: Field that names the right option: by its label, or by its number from `first`.
+        clean: Filter that is applied to each listed option.
+        answer: Field that names the right option by its label, or by its number from `first`.
         labels: Field that lists the options' labels.
-        example: How a few-shot example is answered; by default the right option or target.
-        blank: What an option is put in place of, where the likelihood of the rest is compared.
+        example: Answer of a few-shot example; by default the right option or target.
+        blank: Mark that each option replaces, to compare the likelihoods of the text behind it.
         layout: How the turns become one text for endpoints without chat.
     """
 
@@ -260,8 +260,8 @@ class FewShot(Files):
     """Worked examples before each question: how many, and the file they are taken from first.
 
     Attributes:
-        number: Of the examples.
-        rows: Of the training file, where that is known.
+        number: Number of examples.
+        rows: Number of rows of the training file, if it is known.
     """
 
     files: Annotated[tuple[Source, ...], Field(strict=False)] = ()
@@ -270,12 +270,12 @@ class FewShot(Files):
 
 
 class Asked(_Part):
-    """How the answers were got that the parameters were estimated from.
+    """How the answers were obtained from which the parameters were estimated.
 
     Attributes:
-        mode: `generate`: a text that is marked; `loglikelihood`: the likeliest option.
-        normalise: Whether the log-likelihood of an option was divided by its length.
-        unparsed: What an answer that nobody could read counted as.
+        mode: `generate`, a written answer that is scored, or `loglikelihood`, the likeliest option.
+        normalise: Whether an option's log-likelihood was divided by its length.
+        unparsed: How an unparsed answer was counted.
     """
 
     mode: Literal["generate", "loglikelihood"]
@@ -287,13 +287,13 @@ class Asked(_Part):
 
 
 class Size(NamedTuple):
-    """How much an entry brings.
+    """Size of an entry's bank.
 
     Attributes:
-        rows: Of the split that its questions are from; tasks of agents.
-        items: With published parameters, or tasks that are calibrated here.
-        split: None of a benchmark of agents.
-        agents: At least so many are calibrated here; None where parameters were published.
+        rows: Number of rows of the questions' split; number of tasks for agents.
+        items: Number of items with published parameters, or of tasks that are calibrated here.
+        split: Name of the split; None for a benchmark of agents.
+        agents: Least number of agents that are calibrated here; None with published parameters.
     """
 
     rows: int
@@ -303,7 +303,7 @@ class Size(NamedTuple):
 
 
 class _Named(_Part):
-    """What all entries say."""
+    """Fields of all entries."""
 
     name: Name
     title: Text
@@ -314,10 +314,10 @@ class _Named(_Part):
 
 
 class AgentsEntry(_Named):
-    """A benchmark of agents: tasks by their ids, calibrated here on what agents solved.
+    """A benchmark of agents: ids of tasks, calibrated here from the tasks that agents solved.
 
     Attributes:
-        homepage: Where the tasks lie: the bank has no text of them.
+        homepage: Page where the tasks are published, as the bank does not have their text.
     """
 
     visibility: Literal["open"] = "open"
@@ -325,12 +325,12 @@ class AgentsEntry(_Named):
 
     @property
     def size(self) -> Size:
-        """How much it brings."""
+        """Numbers of tasks and agents."""
         tasks = self.responses.tasks
         return Size(tasks, tasks, agents=self.responses.agents)
 
     def groups(self) -> Iterator[tuple[str, Files, bool]]:
-        """Name, files and whether they are needed, of its one group."""
+        """Name of the only group, its files, and whether they are needed."""
         yield "responses", self.responses, True
 
 
@@ -354,12 +354,12 @@ class Entry(_Named):
 
     @property
     def size(self) -> Size:
-        """How much it brings."""
+        """Numbers of rows, items and agents."""
         return Size(self.questions.rows, self.parameters.items, self.questions.split)
 
     @property
     def form_hash(self) -> str:
-        """SHA-256 of what makes other items, or asks them otherwise; not of where files lie."""
+        """SHA-256 of all that decides the items and how they are asked, not of files' places."""
         form = {
             "split": (self.questions.split, self.questions.rows),
             "join": self.join.model_dump(mode="json", exclude={"evidence"}, exclude_defaults=True),
@@ -370,7 +370,7 @@ class Entry(_Named):
         return sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()
 
     def groups(self) -> Iterator[tuple[str, Files, bool]]:
-        """Name, files and whether they are needed, of each group that has any."""
+        """Name of each group that has files, its files, and whether they are needed."""
         yield "questions", self.questions, True
         yield "parameters", self.parameters, True
         if self.few_shot is not None and self.few_shot.files:
@@ -393,7 +393,7 @@ def read_entry(content: bytes, name: str) -> Entry | AgentsEntry:
     """Read an entry, TOML.
 
     Raises:
-        InvalidInputError: No TOML, or an entry with faults, each with its place.
+        InvalidInputError: Not TOML, or an entry with faults, which are listed with their places.
     """
     if len(content) > _MAX_BYTES:
         raise InvalidInputError(f"{name}: expected at most {_MAX_BYTES} bytes, got {len(content)}.")
@@ -414,15 +414,15 @@ def read_entry(content: bytes, name: str) -> Entry | AgentsEntry:
 
 
 def entry_of(fields: Any) -> Entry:
-    """An entry that `Entry.model_dump(mode="json")` gave."""
+    """Read an entry that `Entry.model_dump(mode="json")` wrote."""
     return Entry.model_validate(fields, strict=False)
 
 
 def read_catalogue(own: Path | None = None) -> dict[str, Listed]:
-    """All entries by name; one of an operator's own folder stands before ours of the same name.
+    """All entries by name; an entry in the operator's own folder replaces ours of the same name.
 
     Raises:
-        InvalidInputError: The folder is none, or has a file that is no entry.
+        InvalidInputError: The folder does not exist, or holds a file that is not an entry.
     """
     found: dict[str, Listed] = {}
     for folder in (_BUILT_IN, own):
@@ -445,10 +445,10 @@ def read_catalogue(own: Path | None = None) -> dict[str, Listed]:
 
 
 def pick(catalogue: dict[str, Listed], name: str) -> Listed:
-    """The entry of a name.
+    """The entry of this name.
 
     Raises:
-        UnknownNameError: There is none.
+        UnknownNameError: There is no such entry.
     """
     if name not in catalogue:
         raise UnknownNameError("entry of the catalogue", name, catalogue)
@@ -456,5 +456,5 @@ def pick(catalogue: dict[str, Listed], name: str) -> Listed:
 
 
 def wanted_files(files: Sequence[Source]) -> str:
-    """What a person is to bring: `NAME (from PLACE), or NAME (from PLACE)`."""
+    """Text that names files for people: `NAME (from PLACE), or NAME (from PLACE)`."""
     return ", or ".join(f"{source.names[-1]} (from {source.origin})" for source in files)

@@ -1,6 +1,6 @@
-"""Rows of a split, JSON lines or Parquet as datasets of the hub have it, and texts made of them.
+"""Rows of a split (JSON lines, or Parquet of the hub's data sets), and templates over their fields.
 
-`Question: {question}` and `{answer|after:####|strip}` have fields of a row in them.
+Examples of templates: `Question: {question}`, `{answer|after:####|strip}`.
 """
 
 import io
@@ -63,7 +63,7 @@ _HOLE = re.compile(r"\{([^{}]*)\}")
 
 
 def _wikihow(text: str) -> str:
-    """Without the traces of the pages that HellaSwag was made from, as its harness takes them."""
+    """Remove traces of WikiHow pages from HellaSwag's texts, as the harness does."""
     text = text.strip().replace(" [title]", ". ")
     return re.sub(r"\[.*?\]", "", text).replace("  ", " ")
 
@@ -85,7 +85,7 @@ def filter_of(name: str) -> Callable[[str], str]:
     """The filter of a name such as `strip` or `after:####`.
 
     Raises:
-        InvalidInputError: There is none.
+        InvalidInputError: There is no such filter.
     """
     word, colon, argument = name.partition(":")
     if colon and word in _WITH_ARGUMENT and argument:
@@ -98,10 +98,10 @@ def filter_of(name: str) -> Callable[[str], str]:
 
 
 def field_of(row: Mapping[str, JsonValue], path: str) -> JsonValue:
-    """The value of a field, `choices.text` being that in another.
+    """The value of a field; `choices.text` is the field `text` of the field `choices`.
 
     Raises:
-        InvalidInputError: The row has none such.
+        InvalidInputError: The row does not have the field.
     """
     value: object = row
     for name in path.split("."):
@@ -113,10 +113,10 @@ def field_of(row: Mapping[str, JsonValue], path: str) -> JsonValue:
 
 
 class Template:
-    """A text with holes, each a field and filters.
+    """A text with placeholders, each a field and filters.
 
     Raises:
-        InvalidInputError: A filter that there is not.
+        InvalidInputError: An unknown filter.
     """
 
     def __init__(self, text: str) -> None:
@@ -124,7 +124,7 @@ class Template:
         end = 0
         for hole in _HOLE.finditer(text):
             self._parts.append(text[end : hole.start()])
-            # Filters are parted by bars; a mark to look for may hold anything else.
+            # Bars separate filters, so a filter's mark may hold any other character.
             field, *filters = hole[1].split("|")
             self._parts.append((field.strip(), [filter_of(name) for name in filters]))
             end = hole.end()
@@ -134,7 +134,7 @@ class Template:
         """The text of one row.
 
         Raises:
-            InvalidInputError: A field that the row does not have, or that is no text or number.
+            InvalidInputError: A field is missing from the row, or is neither text nor number.
         """
         return "".join(
             part if isinstance(part, str) else self._value(row, *part) for part in self._parts

@@ -1,1 +1,1 @@
-"""From recorded results to the items of a bank: what was asked, in the words in which it was."""
+"""Make the items of a bank from recorded results, with the exact texts that were sent."""

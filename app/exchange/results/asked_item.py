@@ -1,4 +1,4 @@
-"""One item as an examinee was asked it, and one look at it in a file of results."""
+"""An item as it was sent to an examinee, and a row of a results file that records an answer."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Final, Literal
 from app.exchange.results.recorded import Method, Source, value_at
 from app.items import JsonValue, Message, ScorerSpec
 
-#: Beyond these a setting is a slip of the file.
+#: Larger values of these settings are errors in the file.
 _MAX_TOKENS: Final = 10_000_000
 _MAX_TEMPERATURE: Final = 100.0
 
@@ -18,28 +18,28 @@ Tool = Literal["lm-eval", "inspect", "openai-evals"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One recorded answer, and what its row says of it.
+    """One recorded answer, and what its row says about it.
 
     Attributes:
-        tool: Who wrote the row.
-        source: The file.
-        task: Of the row.
+        tool: Tool that wrote the row.
+        source: File that holds the row.
+        task: Task of the row.
         item: Key of the item.
-        examinee: Who answered.
+        examinee: Name of the examinee that answered.
         metric: Metric or scorer that gave the score.
-        offered: All that the row has.
-        score: In [0, 1]; None where it has none.
-        asked: What was asked; raises `UnusableRowError`.
-        sent: Tells its words from others.
-        number: Of the document in its data set.
+        offered: All metrics or scorers of the row.
+        score: Score in [0, 1]; None without a score.
+        asked: Returns the item as it was sent; raises `UnusableRowError`.
+        sent: Returns what was sent, to tell different wordings of an item apart.
+        number: Number of the document in its data set.
         written: The answer as the model wrote it.
-        used: Tokens of prompt and answer, where they were counted.
-        responses: Those of lm-eval, with likelihoods.
-        filter: What the answer went through before it was marked.
-        shots: Examples before each question; None where nobody says.
-        scorer: How the answer was marked, as far as one of ours does the same.
+        used: Numbers of prompt and answer tokens, if they were counted.
+        responses: Responses as lm-eval records them, with likelihoods.
+        filter: Filter that processed the answer before it was scored.
+        shots: Number of examples before each question; None if unknown.
+        scorer: Our scorer that scores as the file's did, if there is one.
         templated: The prompt was written by a model's own chat template.
-        method: How a log says that all its answers were obtained.
+        method: How all answers of the file were obtained, as its log says.
     """
 
     tool: Tool
@@ -65,19 +65,19 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedItem:
-    """What was sent, byte for byte, and what counts as right.
+    """The item as it was sent, byte for byte, and its accepted answers.
 
     Exactly one of `prompt` and `messages` is given.
 
     Attributes:
-        options: Texts whose likelihood after the prompt was compared, each as it was sent; empty
-            where an answer was written.
-        after: Where the options stood in a blank: what followed them, and was compared.
-        gap: What every option begins with that lengths do not count.
+        options: Option texts, as sent, whose likelihoods after the prompt were compared; empty if
+            the model wrote an answer.
+        after: Text behind the blank that the options filled, whose likelihoods were compared.
+        gap: Common beginning of the options that does not count for their lengths.
         targets: Accepted answers, as recorded.
-        stop: Where answers ended.
-        max_tokens: Longest answer; None where the file does not say.
-        temperature: At which answers were drawn; None where the file does not say.
+        stop: Stop sequences of the answers.
+        max_tokens: Largest number of answer tokens; None if the file does not say.
+        temperature: Sampling temperature of the answers; None if the file does not say.
     """
 
     prompt: str | None = None
@@ -92,16 +92,16 @@ class AskedItem:
 
     @property
     def drawn(self) -> Method:
-        """How long answers could be and at which temperature they were drawn, if it is known."""
+        """Token limit and temperature of the answers, if they are known."""
         return drawn(self.max_tokens, self.temperature)
 
 
 class UnusableRowError(Exception):
-    """A row that cannot become an item; its words say why."""
+    """A row that cannot become an item; the message says why."""
 
 
 def drawn(max_tokens: int | None, temperature: float | None) -> Method:
-    """How answers were drawn, as far as it is known."""
+    """Token limit and temperature as a `Method`, without those that are unknown."""
     found = Method()
     if max_tokens is not None:
         found["max_tokens"] = max_tokens
@@ -111,32 +111,32 @@ def drawn(max_tokens: int | None, temperature: float | None) -> Method:
 
 
 def token_limit(value: object) -> int | None:
-    """A longest answer; None where it is none."""
+    """A valid token limit of answers, else None."""
     return value if type(value) is int and 0 < value <= _MAX_TOKENS else None
 
 
 def temperature_of(value: object) -> float | None:
-    """A temperature; None where it is none."""
+    """A valid temperature, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value <= _MAX_TEMPERATURE else None
 
 
 def tokens_of(usage: object, read: str, written: str) -> tuple[int, int] | None:
-    """Tokens of a prompt and of its answer; None where a row does not say both."""
+    """Numbers of prompt and answer tokens; None unless the row has both."""
     counts = value_at(usage, read), value_at(usage, written)
     known = [n for n in counts if type(n) is int and 0 <= n <= _MAX_TOKENS]
     return (known[0], known[1]) if len(known) == len(counts) else None
 
 
 def digest_of(value: object) -> bytes:
-    """Tells what was sent apart."""
+    """Hash of what was sent, which differs for different wordings."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
     return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
 
 def common_space(texts: Sequence[str]) -> str:
-    """The white space that all texts begin with."""
+    """The white space at the beginning of all texts."""
     if not texts:
         return ""
     spaces = [text[: len(text) - len(text.lstrip())] for text in texts]

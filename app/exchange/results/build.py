@@ -1,4 +1,4 @@
-"""From what was asked to the items of a bank, its prompt, and the scorer that marks alike."""
+"""Make the items of a bank, its prompt and candidate scorers from the questions that were asked."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from app.exchange.results.recorded import Method
 from app.items import ScorerSpec
 from app.printable import percent
 
-#: Share of the recorded marks that the likeliest option has to explain.
+#: Least share of the recorded scores that the likeliest option must explain.
 _LEAST_AGREEMENT = 0.95
-#: Marks in the blank of a question; the first that stands in no text is taken.
+#: Candidate marks for the blank of a question; the first that occurs in no text is used.
 _BLANKS = ("_", "____", "[blank]", "<<blank>>")
 _MAX_STOPS, _MAX_STOP_CHARS = 16, 200
 _NUMBER = re.compile(r"\s*[$€£]?\s*[-+]?(?:\d[\d,]*\.?\d*|\.\d+)\s*%?\s*")
@@ -23,13 +23,13 @@ _FINAL_MARK = "####"
 
 
 def items_of(seen: Questions, others: Sequence[str], *, target_after: str | None = None) -> Found:
-    """The items of what was seen; rows of the filters `others` were not taken.
+    """Make items of the rows that were seen; rows of the filters `others` were not taken.
 
-    The right answer is what follows the mark `target_after` in the recorded one.
+    The right answer is the text behind the mark `target_after` in the recorded target.
 
     Raises:
-        FileFormatError: Nothing that can be asked, tasks that were asked in different ways, or
-            marks that nothing here explains.
+        FileFormatError: No row can become an item, tasks were asked in different ways, or the
+            recorded scores cannot be explained.
     """
     return _Builder(seen, target_after).build(others)
 
@@ -87,10 +87,10 @@ class _Builder:
         return found
 
     def _way(self) -> AskedItem:
-        """One item of all: they were asked in one way.
+        """An example item, after a check that all items were asked in the same way.
 
         Raises:
-            FileFormatError: They were not.
+            FileFormatError: They were asked in different ways.
         """
         ways: dict[tuple[object, ...], tuple[str, AskedItem]] = {}
         for item in self._seen.items.values():
@@ -113,7 +113,7 @@ class _Builder:
         return next(iter(ways.values()))[1]
 
     def _chosen(self, others: Sequence[str]) -> list[Choice]:
-        """Filters and metrics that were taken where there were several."""
+        """The filters and metrics that were taken out of several."""
         made = []
         for task, taken in sorted(self._seen.taken.items()):
             for what, option in (("filter", "--filter"), ("metric", "--metric")):
@@ -191,7 +191,7 @@ class _Builder:
         return told
 
     def _drawn(self) -> Method:
-        """How long answers could be and how they were drawn, where it is one for all items."""
+        """Token limit and temperature of the answers, if they are the same for all items."""
         limits = {item.usual.max_tokens for item in self._seen.items.values()}
         temperatures = {item.usual.temperature for item in self._seen.items.values()}
         return drawn(
@@ -200,7 +200,7 @@ class _Builder:
         )
 
     def _likely_style(self, choices: list[Choice]) -> tuple[Style, dict[str, str]]:
-        """The prompt of a bank whose options are compared, and how targets name the right ones."""
+        """Prompt of a bank whose options are compared, and for each task how targets name them."""
         normalise = self._normalise(choices)
         right = {task: rows.right(normalise) for task, rows in self._seen.agreement.items()}
         if unnamed := [task for task, way in right.items() if way == BY_MARKS]:
@@ -282,7 +282,7 @@ class _Builder:
         }
 
     def _cut(self, choices: list[Choice]) -> str | None:
-        """The mark behind which the answers stand in the recorded ones."""
+        """The mark behind which the recorded targets hold the answer."""
         if self._target_after is not None:
             return self._target_after
         targets = [text for item in self._seen.items.values() for text in item.usual.targets]
@@ -327,7 +327,7 @@ class _Builder:
         return items
 
     def _candidates(self, targets: Sequence[str]) -> list[ScorerSpec]:
-        """Scorers that may mark as the files did, those that they name first."""
+        """Scorers that may score as the files did; a scorer that the files name comes first."""
         named = list(dict.fromkeys(map(repr, self._seen.scorers.values())))
         found = list(self._seen.scorers.values())[:1] if len(named) == 1 else []
         if targets and all(_NUMBER.fullmatch(text) for text in targets):
@@ -335,7 +335,7 @@ class _Builder:
         return [*found, ScorerSpec("exact"), ScorerSpec("includes")]
 
     def _taken(self, what: str) -> set[str]:
-        """Filters or metrics that gave rows."""
+        """Filters or metrics from which rows were taken."""
         return {name for taken in self._seen.taken.values() for name, n in taken[what].items() if n}
 
     def _source(self, tasks: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Details of the Open LLM Leaderboard, and of lighteval: Parquet, a row each question.
+"""Details of the Open LLM Leaderboard and of lighteval: Parquet, one row per question.
 
     details_{org}__{model}/{date}/details_{task}_{date}.parquet      the leaderboard's archive
     details/{org}/{model}/{date}/details_{task}_{date}.parquet       lighteval
@@ -34,13 +34,13 @@ _NESTED = (
     "__doc__.query", "__doc__.choices", "__doc__.gold_index", "__metric__",
     "__model_response__.input", "__model_response__.text", "__model_response__.logprobs",
 )  # fmt: skip
-#: Rows at a time: their prompts hold many examples.
+#: Rows read at a time, few because their prompts hold many examples.
 _BATCH_ROWS = 64
 _FOLDER = re.compile(r"(?:datasets--.+--)?details_(.+)")
 
 
 def is_details(file: SourceFile) -> bool:
-    """Whether a Parquet file is one of details.
+    """Whether a Parquet file is a file of details.
 
     Raises:
         FileFormatError: Not Parquet.
@@ -51,7 +51,7 @@ def is_details(file: SourceFile) -> bool:
 
 
 def examinee_of(file: SourceFile) -> str | None:
-    """The model that the folders about a file name; None where none does."""
+    """The model named by the folders of a file; None if no folder names one."""
     parts = ("", *(file.content if isinstance(file.content, Path) else file.path).parts[:-1])
     for part in reversed(parts):
         if found := _FOLDER.fullmatch(part):
@@ -61,10 +61,10 @@ def examinee_of(file: SourceFile) -> str | None:
 
 
 def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue] | LeftOut]]:
-    """Number (from 1) and sample of each row; a row that is none, and why.
+    """Number (from 1) and sample of each row, or the reason why the row is no sample.
 
     Raises:
-        FileFormatError: Not Parquet, or more cells than such a file holds.
+        FileFormatError: Not Parquet, or too many cells for such a file.
     """
     row = given = 0
     with file.open() as stream:
@@ -105,7 +105,7 @@ def _sample(
     options = [part for part in list_at(fields, "choices") if isinstance(part, str)]
     answers, prompt = list_at(fields, "predictions"), fields.get("full_prompt")
     is_compared = len(answers) == len(options) and all(isinstance(each, float) for each in answers)
-    # Comparing leaves likelihoods: where nothing came back, an answer was to be written.
+    # Compared options leave likelihoods. Without any, the model was to write an answer.
     is_written = all(each is None or isinstance(each, str) for each in answers)
     requests: list[JsonValue] = []
     # WinoGrande's options stood in the question, and the rows do not say where.
@@ -130,7 +130,7 @@ def _sample(
 
 
 def _target(fields: Mapping[str, JsonValue], texts: Sequence[str]) -> list[JsonValue]:
-    """The right options by their place, or where an answer was written the accepted texts."""
+    """Positions of the right options, or the accepted texts of a written answer."""
     gold = fields.get("gold")
     gold = fields.get("gold_index") if gold in (None, []) else gold
     found: list[JsonValue] = []
@@ -144,6 +144,6 @@ def _target(fields: Mapping[str, JsonValue], texts: Sequence[str]) -> list[JsonV
 
 
 def _hash(text: str, options: Sequence[str]) -> str:
-    """Of the question, whatever white space each version of the harness put about it."""
+    """Hash of the question, independent of the white space that harness versions put around it."""
     parts = [" ".join(part.split()) for part in (text, *options)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What recorded results give for a bank: its items, how they were asked, what had to be settled."""
+"""The contents of a bank made from recorded results: items, prompt, and choices that were made."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ class Choice:
     """Something that the files left open, and how it was settled.
 
     Attributes:
-        what: `filter`, `metric`, `prompt`, ...
-        taken: What was taken.
-        others: What else there was.
-        detail: One sentence.
-        option: Of the command, by which it is chosen otherwise; None where there is none.
+        what: Subject of the choice: `filter`, `metric`, `prompt`, ...
+        taken: The alternative that was taken.
+        others: The other alternatives.
+        detail: One sentence about the choice.
+        option: Command-line option that changes the choice; None if there is none.
     """
 
     what: str
@@ -34,7 +34,7 @@ class Choice:
 
 
 class Style(TypedDict, total=False):
-    """The prompt of a bank, as JSON."""
+    """The prompt style of a bank, as JSON."""
 
     mode: str
     normalise: str
@@ -48,17 +48,17 @@ class Style(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The items of a bank, JSON-able but for its parts, and how they were asked.
+    """The items of a bank made from recorded results, and how they were asked.
 
     Attributes:
-        items: Fields of each item, as an item file has them.
-        style: Prompt of the bank.
+        items: Fields of each item, as in an item file.
+        style: Prompt style of the bank.
         asked: How the answers were obtained, as far as the files say.
-        scorers: Scorers that may mark as the files did, the likeliest first; empty where the
-            likeliest option is the answer.
-        answers: Some recorded answers: key of the item, text, score.
-        choices: What had to be settled.
-        left_out: Items that cannot be asked: reason to keys.
+        scorers: Scorers that may score as the files did, the likeliest first; empty if the
+            answer is the likeliest option.
+        answers: A sample of recorded answers: key of the item, text, score.
+        choices: Choices that the files left open.
+        left_out: Reason to keys of the items that cannot be asked.
     """
 
     items: list[ItemFields]
@@ -70,7 +70,7 @@ class Found:
     left_out: dict[str, list[str]]
 
     def renamed(self, names: Mapping[str, str]) -> "Found":
-        """The same with other keys; what is left out is only counted."""
+        """Rename the keys of the items; of left-out items only the number is kept."""
         return replace(
             self,
             items=[{**item, "key": names[item["key"]]} for item in self.items],
@@ -79,30 +79,30 @@ class Found:
         )
 
     def to_dict(self) -> dict[str, Json]:
-        """As JSON."""
+        """Write as JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, value: object) -> "Found":
-        """What `to_dict` wrote."""
-        from pydantic import TypeAdapter  # children that read files need it not
+        """Read what `to_dict` wrote."""
+        from pydantic import TypeAdapter  # child processes that read files do not need it
 
         return TypeAdapter(cls).validate_python(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How a scorer marks recorded answers, those marked right and those marked wrong apart.
+    """How far a scorer reproduces recorded scores, for right and for wrong answers separately.
 
-    One share of both would be blind: where 95 of 100 answers are right, a scorer that calls
-    everything right gives 95 % of the marks again.
+    One share for both would be misleading: if 95 of 100 answers are right, a scorer that calls
+    every answer right reproduces 95 % of the scores.
 
     Attributes:
-        n_right: Recorded answers with a score of 0.5 or more.
-        n_wrong: The others.
-        right: Share of the former that it marks as they were; None where there are none.
-        wrong: Share of the latter; None where there are none.
-        differing: Places of the answers that it marks otherwise.
+        n_right: Number of recorded answers with a score of 0.5 or more.
+        n_wrong: Number of recorded answers with a lower score.
+        right: Share of the right answers that are scored as recorded; None if there are none.
+        wrong: Share of the wrong answers that are scored as recorded; None if there are none.
+        differing: Positions of the answers that the scorer scores differently.
     """
 
     n_right: int
@@ -113,7 +113,7 @@ class Agreement:
 
     @property
     def least(self) -> float | None:
-        """The smaller share; None where nothing was compared."""
+        """The smaller share; None if no answers were compared."""
         known = [share for share in (self.right, self.wrong) if share is not None]
         return min(known, default=None)
 
@@ -132,7 +132,7 @@ class Agreement:
 
 
 def agreement(marks: Sequence[float | None], recorded: Sequence[float]) -> Agreement:
-    """How far a scorer gives recorded marks again; what it cannot read counts as wrong."""
+    """How far a scorer reproduces recorded scores; unparsed answers count as wrong."""
     same = [
         math.isclose(0.0 if mark is None else mark, score, abs_tol=1e-6)
         for mark, score in zip(marks, recorded, strict=True)

@@ -21,22 +21,22 @@ from app.exchange.results.recorded import (
 )
 from app.items import JsonValue
 
-#: Metrics that say how good an answer is; the others in the file count tokens, time and the like.
+#: Metrics that score an answer; the file's other metrics count tokens, time and so on.
 METRICS = frozenset({
     "exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match",
     "final_number_exact_match", "math_equiv", "math_equiv_chain_of_thought",
     "ifeval_strict_accuracy", "f1_score", "rouge_l", "bleu_4", "chain_of_thought_correctness",
     "omni_math_accuracy", "wildbench_score_rescaled",
 })  # fmt: skip
-#: Parts of a run's name that say who answered, not what was asked.
+#: Parts of a run's name that name the examinee, not the scenario.
 _EXAMINEE_ARGUMENTS = ("model=", "model_deployment=")
 
 
 def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
-    """Answers of a run; those to perturbed instances are left out.
+    """Answers of a run; answers to perturbed instances are left out.
 
     Raises:
-        FileFormatError: Not such a file; several metrics and none chosen.
+        FileFormatError: Not a HELM file, or several metrics of which none is chosen.
         InvalidInputError: No `run_spec.json` names the model, and no examinee is given.
     """
     spec = _run_spec(source)
@@ -80,7 +80,7 @@ def _scenario(run_name: str) -> str:
 
 
 def _stats(entry: Mapping[str, JsonValue]) -> dict[str, dict[str, JsonValue]]:
-    """Name of a metric to its figures, those under perturbation aside."""
+    """Name of each metric to its figures, without figures of perturbed instances."""
     found: dict[str, dict[str, JsonValue]] = {}
     for stat in list_at(entry, "stats"):
         name = value_at(stat, "name")

@@ -1,4 +1,4 @@
-"""What a sample of an inspect log was asked: the turns of its chat up to the answer."""
+"""Items of inspect logs: the chat turns of a sample up to the answer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,11 +14,11 @@ from app.exchange.results.lm_eval_items import turns_of
 from app.exchange.results.recorded import Method, list_at, object_at, value_at
 from app.items import JsonValue, ScorerSpec
 
-#: Before the name of an attachment that holds a turn's text.
+#: Prefix of the name of an attachment that holds a turn's text.
 ATTACHED = "attachment://"
-#: Of a log's header: settings of the calls.
+#: Field of a log's header that holds the settings of the calls.
 _CONFIG = "model_generate_config"
-#: As inspect's `choice` and `answer` read an answer.
+#: Patterns by which inspect's `choice` and `answer` parse an answer.
 _ANSWER = {
     "letter": r"(?i)ANSWER\s*:\s*([A-Za-z])(?:[^\w]|\n|$)",
     "word": r"(?i)ANSWER\s*:\s*(\w+)(?:\W|$)",
@@ -28,10 +28,10 @@ _CHOICE = r"(?i)ANSWER\s*:\s*([A-Za-z\d ,]*[A-Za-z\d])"
 
 
 def asked_by(row: Mapping[str, JsonValue], header: Mapping[str, JsonValue]) -> AskedItem:
-    """What a sample says was sent, and its log of the answers.
+    """The item as it was sent, by a sample and by the settings of its log's header.
 
     Raises:
-        UnusableRowError: It does not say, or nothing that can be sent again.
+        UnusableRowError: The sample does not say what was sent, or it cannot be sent again.
     """
     turns = list_at(row, "messages")
     if not turns:
@@ -52,14 +52,14 @@ def asked_by(row: Mapping[str, JsonValue], header: Mapping[str, JsonValue]) -> A
 
 
 def method_of(header: Mapping[str, JsonValue]) -> Method:
-    """How answers were obtained, as far as a log says it."""
+    """How answers were obtained, as far as the log says."""
     config = object_at(header, _CONFIG)
     limit, temperature = token_limit(config.get("max_tokens")), config.get("temperature")
     return {"mode": "generate", **drawn(limit, temperature_of(temperature))}
 
 
 def with_plan(header: Mapping[str, JsonValue], plan: JsonValue) -> Mapping[str, JsonValue]:
-    """The header of a log with the settings that its plan made of those of task and command."""
+    """The header with the plan's settings, which combine those of the task and of the command."""
     said = {name: value for name, value in object_at(plan, "config").items() if value is not None}
     return {**header, _CONFIG: {**object_at(header, _CONFIG), **said}}
 
@@ -75,14 +75,14 @@ def _prompt_turns(turns: Sequence[JsonValue]) -> list[JsonValue]:
 
 
 def _is_written(turn: JsonValue) -> bool:
-    """Whether the model wrote it; examples of a task are no answers."""
+    """Whether the model wrote the turn; few-shot examples are not answers."""
     if not isinstance(turn, dict) or turn.get("role") != "assistant":
         return False
     return turn.get("source", "generate") == "generate" or "model" in turn
 
 
 def _resolved(turn: JsonValue, attached: Mapping[str, JsonValue]) -> JsonValue:
-    """A turn with its text, where that stands elsewhere in the sample."""
+    """A turn with its text, which may be an attachment of the sample."""
     content = value_at(turn, "content")
     if (
         not isinstance(turn, dict)
@@ -102,7 +102,7 @@ def _targets(value: object) -> tuple[str, ...]:
 
 
 def sent(row: Mapping[str, JsonValue]) -> JsonValue:
-    """What tells the words of a sample from others of the same item."""
+    """The parts of a sample that differ between wordings of the same item."""
     turns = row.get("messages")
     if isinstance(turns, list):
         turns = [
@@ -114,12 +114,12 @@ def sent(row: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def used(row: Mapping[str, JsonValue]) -> tuple[int, int] | None:
-    """Tokens of prompt and answer, if the sample says it."""
+    """Numbers of prompt and answer tokens, if the sample has them."""
     return tokens_of(value_at(row, "output", "usage"), "input_tokens", "output_tokens")
 
 
 def scorers_of(header: Mapping[str, JsonValue]) -> dict[str, ScorerSpec]:
-    """How a log's scorers mark, by name, as far as one of ours does the same."""
+    """Name of each of the log's scorers to our equivalent scorer, if there is one."""
     found = {}
     for scorer in list_at(header, "scorers"):
         name = value_at(scorer, "name")

@@ -1,4 +1,4 @@
-"""Logs of inspect: `.json`, and `.eval`, a ZIP archive of one JSON file a sample."""
+"""Logs of inspect: `.json`, and `.eval`, a ZIP archive with one JSON file per sample."""
 
 import io
 import json
@@ -48,7 +48,7 @@ MAX_ENTRY_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = 2**30
 MAX_ENTRIES = 200_000
 
-#: Is shown a sample that is taken.
+#: Callback that receives each sample that is taken.
 Saw = Callable[[Seen], None]
 
 _ZIP = b"PK\x03\x04"
@@ -57,7 +57,7 @@ _LOCAL_HEADER_BYTES = 30
 _NO_ANSWER = "N"
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, _NO_ANSWER: 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-#: What a log says of a run that came to its end; all else are runs that did not.
+#: Status of a run that was completed; every other status is a run that was not.
 _FINISHED = "success"
 _CUT_OFF = frozenset({"max_tokens", "model_length"})
 
@@ -65,11 +65,11 @@ _CUT_OFF = frozenset({"max_tokens", "model_length"})
 def read_inspect(
     source: Source, choices: Choices, saw: Saw | None = None
 ) -> Iterator[Recorded | LeftOut]:
-    """Answers of a log; one sample at a time is decoded, and shown to `saw`.
+    """Answers of a log; samples are decoded one at a time, and passed to `saw`.
 
     Raises:
-        FileFormatError: Not such a log, an entry that is broken or too large; several scorers and
-            none chosen.
+        FileFormatError: Not an inspect log, a broken or too large entry, or several scorers of
+            which none is chosen.
     """
     log: _Log | None = None
     status: JsonValue = None
@@ -94,12 +94,12 @@ def read_inspect(
 
 
 def log_members(source: Source) -> Iterator[tuple[str, JsonValue]]:
-    """What a log says, by name; `samples` as often as there are some, one by one, behind the rest.
+    """Names and values of a log; last, one pair named `samples` for each sample.
 
-    An archive of a crashed run has no `header.json`; its journal stands in.
+    An archive of a crashed run has no `header.json`; its journal is read instead.
 
     Raises:
-        FileFormatError: Not such a log, an entry that is broken or too large.
+        FileFormatError: Not an inspect log, or a broken or too large entry.
     """
     with source.file.open() as stream:
         is_archive = stream.read(len(_ZIP)) == _ZIP
@@ -129,7 +129,7 @@ def _samples(archive: "_Archive") -> Iterator[JsonValue]:
     if whole:
         yield from map(archive.json, whole)
         return
-    # Only what was summed up before the end is there.
+    # A crashed run has only the summaries that were written before the crash.
     for name in archive.names:
         if name == "summaries.json" or name.startswith("_journal/summaries/"):
             summaries = archive.json(name)
@@ -138,7 +138,7 @@ def _samples(archive: "_Archive") -> Iterator[JsonValue]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Log:
-    """What all samples of a log share."""
+    """Settings that all samples of a log share."""
 
     examinee: str
     task: str
@@ -204,7 +204,7 @@ class _Log:
     def _scorer(
         self, sample: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
     ) -> str | None:
-        """Whose value counts; None where the sample has no scores."""
+        """The scorer whose value counts; None if the sample has no scores."""
         if not values:
             return None
         place = f"{self.source.name}: sample {sample['id']!r}"
@@ -252,7 +252,7 @@ def _log(
 
 
 def _failure(sample: Mapping[str, JsonValue]) -> Outcome | None:
-    """Why a sample has no answer that may be marked, if it has none."""
+    """Outcome of a sample without an answer that can be scored; None with such an answer."""
     if sample.get("error"):
         return Outcome.ERROR
     options = list_at(sample, "output", "choices")
@@ -265,7 +265,7 @@ def _failure(sample: Mapping[str, JsonValue]) -> Outcome | None:
 
 
 def _values(sample: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Scorer, or `scorer.key` where it gives several values, to value."""
+    """Scorer, or `scorer.key` for scorers with several values, to the value."""
     found: dict[str, JsonValue] = {}
     for scorer, score in object_at(sample, "scores").items():
         value = score.get("value") if isinstance(score, dict) else score
@@ -279,7 +279,7 @@ def _values(sample: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class _Archive:
-    """The JSON files of a ZIP archive, also those packed with zstd, which `zipfile` cannot read."""
+    """JSON files of a ZIP archive, including zstd-compressed files, which `zipfile` cannot read."""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream = stream
@@ -307,10 +307,10 @@ class _Archive:
         self.names = list(self._entries)
 
     def json(self, name: str) -> JsonValue:
-        """An entry, decoded; the bare constant NaN is taken.
+        """Decode an entry; the constant NaN is accepted.
 
         Raises:
-            FileFormatError: Too large, broken, or not JSON.
+            FileFormatError: The entry is too large, broken, or not JSON.
         """
         place = shortened(f"{self._name}:{name}")
         try:
@@ -340,7 +340,7 @@ class _Archive:
         if entry.compress_type != _ZSTD:
             with self._archive.open(entry) as unpacked:
                 return unpacked.read(MAX_ENTRY_BYTES + 1)
-        # Sizes that the archive states are not trusted: what comes out is counted.
+        # The archive's sizes are not trusted: the decompressed bytes are counted.
         packed = pa.BufferReader(self._packed(entry))
         with pa.input_stream(packed, compression="zstd") as unpacked:
             content: bytes = unpacked.read(MAX_ENTRY_BYTES + 1)
@@ -365,10 +365,10 @@ _HEADER = ("version", "status", "eval", "plan")
 
 
 def inspect_pieces(source: Source, most: int) -> Iterator[bytes]:
-    """The pieces, as JSON; each has at most so many bytes, or one sample.
+    """Split a log into logs as JSON, each of at most `most` bytes or of one sample.
 
     Raises:
-        FileFormatError: No such log, or one beyond a limit.
+        FileFormatError: Not an inspect log, or a log beyond a limit.
     """
     header: dict[str, JsonValue] = {}
     piece: list[str] = []

@@ -1,9 +1,9 @@
 """lm-evaluation-harness `samples_{task}_{date}.jsonl`: one row for each document and filter.
 
-Also `.json`, one list, and `details_{task}_{date}.parquet`, as the Open LLM Leaderboard has them.
+The Open LLM Leaderboard's `.json` (one list) and `details_{task}_{date}.parquet` are read as well.
 
-An item is known by its task and `doc_hash`, because `doc_id` shifts with `--limit` and
-`--samples`. Files from before the hash get it computed as lm-eval does.
+The key of an item is its task and `doc_hash`, because `doc_id` depends on `--limit` and
+`--samples`. For older files without the hash, it is computed as lm-eval does.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ _FILE = re.compile(
     r"(?:samples|details)_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d[-:]\d\d[-:]\d\d(\.\d+)?)"
     r"\.(?:jsonl?|parquet)"
 )
-#: The filter of tasks that filter nothing; also what rows from before the field are.
+#: The filter of tasks without a filter, and of old rows that lack the field.
 _NO_FILTER = "none"
-#: Of several metrics, that by which a task is told as a rule.
+#: Metrics by which tasks are usually reported; the first that a row has is taken.
 USUAL_METRICS = ("acc_norm", "acc", "exact_match")
 _PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
 _ROW_FIELDS = frozenset({
@@ -56,11 +56,11 @@ def is_sample(row: Mapping[str, JsonValue]) -> bool:
 def read_lm_eval(
     source: Source, choices: Choices, saw: Callable[[Seen], None] | None = None
 ) -> Iterator[Recorded | LeftOut]:
-    """Answers of a sample file; `saw` is shown each row that is taken.
+    """Answers of a sample file; each row that is taken is passed to `saw`.
 
-    The examinee is the one chosen, else the model that the `results_*.json` beside the file names,
-    else the one of the file's folder. An empty response is an API's null that lm-eval filled in and
-    marked wrong: it counts as an error.
+    The examinee is the chosen one, else the model named by the `results_*.json` beside the file,
+    else the model named by the folder. An empty response counts as an error: it is an API's null,
+    which lm-eval replaced and scored as wrong.
 
     Raises:
         FileFormatError: Several filters or metrics and none chosen, or a chosen one is not there.
@@ -127,7 +127,7 @@ def read_lm_eval(
 
 @dataclass(slots=True)
 class _Filters:
-    """Which filters were seen, and which of them counts."""
+    """The filters that were seen, and the filter that counts."""
 
     wanted: tuple[str, ...]
     seen: dict[str, bool] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _Filters:
         return self.seen.setdefault(name, fits)
 
     def require_one(self, place: str) -> None:
-        """Refuse answers that would count twice, known only when all rows were seen."""
+        """Refuse answers that would count twice, which is known after the last row."""
         taken = [name for name, fits in self.seen.items() if fits]
         if len(taken) > 1:
             raise choice_error("filter", taken, (), place)
@@ -203,7 +203,7 @@ def _metrics(sample: Mapping[str, JsonValue]) -> list[str]:
 
 
 def _is_null(response: JsonValue) -> bool:
-    """Whether nothing came back: an empty text, or only such."""
+    """Whether a response is empty: an empty text, or a list of empty texts."""
     if isinstance(response, list):
         return all(_is_null(part) for part in response)
     return response is None or response == ""
@@ -221,12 +221,12 @@ def _model(source: Source) -> str:
 
 
 def date_of(file: SourceFile) -> str:
-    """When a run ended, as its file's name has it, with `-` for `:`; empty where it has it not."""
+    """End of a run by its file's name, with `-` for `:`; empty if the name has no date."""
     return (_named(file, "date") or "").replace(":", "-")
 
 
 def task_of(file: SourceFile) -> str:
-    """The task that a file's name has, else the name."""
+    """The task in a file's name, else the whole name."""
     return _named(file, "task") or file.path.stem
 
 

@@ -1,7 +1,7 @@
-"""What a row of lm-eval's samples was asked: its `arguments`, and what its task's file says.
+"""Items of lm-eval's samples: what was sent, by a row's `arguments` and the task's results file.
 
-Each request is `(prompt, settings)` where an answer was written, and `(context, continuation)`
-where likelihoods were compared, one for each option. Chat models are sent a JSON text of turns.
+A request is `(prompt, settings)` if the model wrote an answer. If likelihoods were compared, each
+option has a request `(context, continuation)`. Chat models are sent a JSON text of turns.
 """
 
 import ast
@@ -28,23 +28,23 @@ _ONE_TEXT = (
     "it asks how likely one text is, or how the model goes on, and not for one of several options "
     "or an answer in words"
 )
-#: Of a list of accepted answers, as text.
+#: Most characters of a list of accepted answers that is written as text.
 _MAX_LIST_CHARS = 100_000
-#: What each metric divides the likelihoods of options by.
+#: Normalisation of the options' likelihoods by each metric.
 BY_METRIC = {"acc": "none", "acc_norm": "characters", "acc_bytes": "bytes"}
-#: Filters that leave an answer as `extract` reads it.
+#: Filters without effect on what the scorer `extract` reads.
 _PLAIN_FILTERS = frozenset({"take_first", "remove_whitespace"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """What `results_*.json` says of a task.
+    """Settings of a task in `results_*.json`.
 
     Attributes:
-        shots: Examples before each question; None where it does not say.
-        scorers: How the answers that each filter leaves are marked, by its name.
+        shots: Number of examples before each question; None if unknown.
+        scorers: Name of each filter to the scorer of its answers.
         templated: The prompts were written by a model's own chat template.
-        delimiter: Between a question and each option; None where it does not say.
+        delimiter: Text between a question and each option; None if unknown.
     """
 
     shots: int | None = None
@@ -54,7 +54,7 @@ class TaskConfig:
 
 
 def config_of(source: Source, task: str) -> TaskConfig:
-    """What the results file beside a file of samples says of its task."""
+    """Settings of a task, by the results file beside the file of samples."""
     dated = _DATE.search(source.file.path.name.removesuffix(".gz"))
     files = source.siblings(f"results_{dated[1]}.json") if dated else []
     for file in files or source.siblings("results_*.json"):
@@ -74,7 +74,7 @@ def config_of(source: Source, task: str) -> TaskConfig:
 
 
 def _scorers(config: Mapping[str, JsonValue]) -> dict[str, ScorerSpec]:
-    """`exact_match` behind each filter as `extract` does it; what cannot be said so is left out."""
+    """`extract` scorers equivalent to `exact_match` after each filter, where there is one."""
     metrics = [m for m in _objects(config, "metric_list") if m.get("metric") == "exact_match"]
     if not metrics:
         return {}
@@ -109,10 +109,10 @@ def _objects(config: Mapping[str, JsonValue], name: str) -> list[dict[str, JsonV
 
 
 def asked_by(row: Mapping[str, JsonValue], delimiter: str | None = None) -> AskedItem:
-    """What a row says was sent.
+    """The item as it was sent, by its row.
 
     Raises:
-        UnusableRowError: It does not say, or nothing that can be sent again as a test.
+        UnusableRowError: The row does not say what was sent, or it cannot be sent again.
     """
     requests = _requests(row)
     sent = [(prompt, settings) for prompt, settings in requests if isinstance(settings, dict)]
@@ -167,7 +167,7 @@ def _place(name: str) -> int:
 
 
 def _prompt(value: object) -> tuple[str | None, tuple[Message, ...]]:
-    """A text, or the turns that a chat model was sent."""
+    """The text that was sent, or the turns that were sent to a chat model."""
     if isinstance(value, str):
         return value, ()
     turns: object = value
@@ -183,7 +183,7 @@ def turns_of(value: object) -> tuple[Message, ...]:
     """Turns of a chat.
 
     Raises:
-        UnusableRowError: They are none, or hold more than texts.
+        UnusableRowError: The value holds no turns, or turns with other content than text.
     """
     roles = get_args(Role)
     if not isinstance(value, list) or not value:
@@ -202,7 +202,7 @@ def turns_of(value: object) -> tuple[Message, ...]:
 
 
 def _conditional(texts: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without the second half, which asks for the options by themselves (`acc_mutual_info`)."""
+    """Drop the second half if it holds the options without the question (`acc_mutual_info`)."""
     half = len(texts) // 2
     first, second = texts[:half], texts[half:]
     again = len(texts) % 2 == 0 and half > 1 and [o for _, o in first] == [o for _, o in second]
@@ -227,7 +227,7 @@ def _compared(
 
 
 def _common_start(texts: Sequence[str]) -> str:
-    """What all texts begin with, up to the last white space in it: words stay whole."""
+    """Common beginning of all texts, cut behind its last white space to keep words whole."""
     length = 0
     for characters in zip(*texts, strict=False):
         if len(set(characters)) > 1:
@@ -240,9 +240,9 @@ def _common_start(texts: Sequence[str]) -> str:
 
 
 def _targets(value: object, *, of_options: bool) -> tuple[str, ...]:
-    """Accepted answers; several are written as Python writes a list.
+    """Accepted answers; several are written as a Python list.
 
-    A list of numbers names several right options; where an answer was written, it is one answer.
+    A list of numbers names several right options, or is one answer if the model wrote the answer.
     """
     if isinstance(value, str) and value.startswith("["):
         value = _listed(value, of_options=of_options)
@@ -253,7 +253,7 @@ def _targets(value: object, *, of_options: bool) -> tuple[str, ...]:
 
 
 def _listed(text: str, *, of_options: bool) -> object:
-    """The list that a text writes down, or the text where it is none."""
+    """The list that a text holds in Python's notation, or the text itself."""
     if len(text) > _MAX_LIST_CHARS:
         return text
     try:
@@ -279,7 +279,7 @@ def written(row: Mapping[str, JsonValue]) -> str | None:
 
 
 def likelihoods(answers: JsonValue, n_options: int) -> list[float] | None:
-    """Of the options, by a row's responses; None where it has not all of them."""
+    """Log-likelihoods of the options, by a row's responses; None unless all are there."""
     found = []
     for answer in answers[:n_options] if isinstance(answers, list) else ():
         while isinstance(answer, list) and answer and isinstance(answer[0], list):
@@ -296,7 +296,7 @@ def likelihoods(answers: JsonValue, n_options: int) -> list[float] | None:
 
 
 def lengths(options: Sequence[str], normalise: str) -> list[int]:
-    """What the likelihoods of the options are divided by."""
+    """Divisors of the options' log-likelihoods."""
     match normalise:
         case "bytes":
             return [max(1, len(option.encode())) for option in options]

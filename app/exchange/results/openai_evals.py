@@ -1,13 +1,13 @@
 """Output items of OpenAI Evals, each with item, sample and the graders' results.
 
-JSON lines, a list of them, or the pages that the API answers with.
+A file holds JSON lines, a list, or pages as the API returns them.
 
     {"eval_id", "datasource_item_id", "datasource_item": {...} (or "item"), "status",
      "sample": {"model", "input": [turns], "output": [turns] (or "output_text"), "finish_reason",
                 "error", "temperature", "max_completion_tokens"},
      "results": [{"name", "score", "passed"}]}
 
-An item is known by its own fields, which are the same in every run; ids belong to a data source.
+The key of an item is made of its own fields, as ids differ between data sources.
 
 Source: OpenAI API reference, "Eval run output item", 2026.
 """
@@ -44,7 +44,7 @@ from app.exchange.results.recorded import (
 from app.items import JsonValue, Outcome
 
 _TASK = "openai-evals"
-#: What became of an answer that ended so.
+#: Finish reason of an answer to its outcome.
 _ENDS = {"length": Outcome.TRUNCATED, "content_filter": Outcome.REFUSED}
 _FAILED = frozenset({"error", "errored"})
 
@@ -62,9 +62,9 @@ def _item(row: Mapping[str, JsonValue]) -> JsonValue:
 def read_openai_evals(
     source: Source, choices: Choices, saw: Callable[[Seen], None] | None = None
 ) -> Iterator[Recorded | LeftOut]:
-    """Answers of a file of output items; `saw` is shown each row that has a grader's result.
+    """Answers of a file of output items; each row with a grader's result is passed to `saw`.
 
-    The examinee is the one chosen, else the model that the sample names, else the file's name.
+    The examinee is the chosen one, else the model that the sample names, else the file's name.
 
     Raises:
         FileFormatError: Several graders and none chosen, or a chosen one is not there.
@@ -120,7 +120,7 @@ def read_openai_evals(
 
 
 def _results(entry: Mapping[str, JsonValue]) -> dict[str, dict[str, JsonValue]]:
-    """Graders' results by name; of two graders of one name the second is told apart."""
+    """Graders' results by name; a second grader of the same name gets another name."""
     found: dict[str, dict[str, JsonValue]] = {}
     for one in list_at(entry, "results"):
         if isinstance(one, dict):
@@ -130,7 +130,7 @@ def _results(entry: Mapping[str, JsonValue]) -> dict[str, dict[str, JsonValue]]:
 
 
 def _failure(entry: Mapping[str, JsonValue], sample: Mapping[str, JsonValue]) -> Outcome | None:
-    """Why there is no answer that could be right or wrong; None where there is one."""
+    """Outcome of an item without an answer that can be scored; None with such an answer."""
     error = sample.get("error")
     if any(error.values()) if isinstance(error, dict) else error:
         return Outcome.ERROR
@@ -145,14 +145,14 @@ def _failure(entry: Mapping[str, JsonValue], sample: Mapping[str, JsonValue]) ->
             return Outcome.REFUSED
         return None if turn.get("content") or turn.get("tool_calls") else Outcome.ERROR
     told = [sample[name] for name in ("output", "output_text") if name in sample]
-    # Where the graders judged stored answers, nobody was asked: input, output and model are empty.
+    # If the graders scored stored answers, no model was asked: input, output and model are empty.
     is_asked = sample.get("input") or sample.get("model") or "output_text" in sample
     return Outcome.ERROR if told and not any(told) and is_asked else None
 
 
-#: Fields that hold the question, where the sample does not say what was sent.
+#: Fields of the item that hold the question, if the sample does not say what was sent.
 _QUESTION = ("messages", "input", "prompt", "question")
-#: Fields that hold the right answer; the first that is there counts.
+#: Fields of the item that may hold the right answer; the first that exists counts.
 _TARGET = (
     "ideal", "target", "answer", "expected", "expected_output", "reference", "ground_truth",
     "correct_answer", "correct_label", "label",
@@ -160,10 +160,10 @@ _TARGET = (
 
 
 def asked_by(row: Mapping[str, JsonValue]) -> AskedItem:
-    """What a row says was sent.
+    """The item as it was sent, by its row.
 
     Raises:
-        UnusableRowError: It does not say.
+        UnusableRowError: The row does not say what was sent.
     """
     item, sample = _item(row), row["sample"]
     given = (value_at(item, name) for name in _TARGET)
@@ -184,7 +184,7 @@ def asked_by(row: Mapping[str, JsonValue]) -> AskedItem:
 
 
 def _sent(row: Mapping[str, JsonValue]) -> JsonValue:
-    """The turns that were sent, their parts of text joined, or the text of the question."""
+    """The turns that were sent, with joined text parts, or the text of the question."""
     places = (value_at(row, "sample", "input"), *(value_at(_item(row), n) for n in _QUESTION))
     asked = next((place for place in places if place), None)
     return [_plain(turn) for turn in asked] if isinstance(asked, list) else asked
@@ -199,7 +199,7 @@ def _written(sample: Mapping[str, JsonValue]) -> str | None:
 
 
 def _plain(turn: JsonValue) -> JsonValue:
-    """A turn whose content is one text, where it came in parts of text."""
+    """A turn with its parts of text joined to one text."""
     if not isinstance(turn, dict):
         return turn
     content, role = turn.get("content"), turn.get("role")

@@ -1,4 +1,4 @@
-"""Collects what was asked while recorded answers are read."""
+"""Collects the questions that were asked while recorded answers are read."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,27 +18,27 @@ from app.exchange.results.lm_eval_items import BY_METRIC, lengths, likelihoods
 from app.exchange.results.recorded import Method
 from app.items import ScorerSpec
 
-#: Ways to tell the likeliest option, in words.
+#: Descriptions of the normalisations of likelihoods, for messages.
 NORMALISATIONS = {
     "none": "whatever its length",
     "characters": "for its length in characters",
     "bytes": "for its length in bytes",
 }
-#: How targets name the right option where they name none: by the marks of those who chose it.
+#: The way to find the right option if targets do not name it: by the recorded scores.
 BY_MARKS = "marks"
-#: Share of a task's rows whose target may name an option by accident, as a sentence that is "1".
+#: Share of a task's rows whose target may name an option by accident, such as a sentence "1".
 _BY_ACCIDENT = 0.05
-#: Recorded answers that are kept, to be marked again: so many right ones, and as many wrong ones.
+#: Number of recorded right answers, and of wrong answers, that are kept to be scored again.
 _KEPT_ANSWERS = 100
 
 
 @dataclass(slots=True)
 class ItemSeen:
-    """One item in all the words in which it was asked.
+    """One item in all wordings in which it was asked.
 
     Attributes:
-        tokens: Of the prompt and of the answer, summed over the rows that say them.
-        n_counted: How many do.
+        tokens: Sums of prompt and of answer tokens, over the rows that have them.
+        n_counted: Number of these rows.
     """
 
     task: str
@@ -50,32 +50,32 @@ class ItemSeen:
 
     @property
     def usual(self) -> AskedItem:
-        """In the words in which most were asked it."""
+        """The item in its most frequent wording."""
         digest, _ = self.counts.most_common(1)[0]
         return self.words[digest]
 
     @property
     def expected_tokens(self) -> dict[str, int] | None:
-        """Mean of those who answered, tau of WILD, eq. 10; None where nobody counted."""
+        """Mean tokens of the recorded answers (tau of WILD, eq. 10); None if none were counted."""
         if not self.n_counted:
             return None
         read, written = (round(total / self.n_counted) for total in self.tokens)
         return {"in": read, "out": written}
 
     def count(self, used: tuple[int, int]) -> None:
-        """Take in the tokens of one row."""
+        """Add the tokens of one row."""
         self.tokens = (self.tokens[0] + used[0], self.tokens[1] + used[1])
         self.n_counted += 1
 
 
 @dataclass(slots=True)
 class Explained:
-    """How many recorded marks the likeliest option explains, by normalisation and right option.
+    """How many recorded scores the likeliest option explains.
 
     Attributes:
-        rows: Rows with a mark and likelihoods.
-        named: Of these, those whose target names an option.
-        hits: Of these, those that are explained.
+        rows: Number of rows with a score and likelihoods.
+        named: Number of these rows whose target names an option.
+        hits: Number of explained rows, by normalisation and by way of naming the right option.
     """
 
     rows: int = 0
@@ -83,11 +83,11 @@ class Explained:
     hits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def share(self, normalise: str) -> float:
-        """Of the recorded marks, those that it explains."""
+        """Share of the recorded scores that a normalisation explains."""
         return self.hits[normalise, self.right(normalise)] / self.rows if self.rows else 1.0
 
     def right(self, normalise: str) -> str:
-        """How targets name the right option: the way of `RIGHT` that explains more, if one does."""
+        """The way of `RIGHT` that explains more scores, or `BY_MARKS` if targets name no option."""
         if self.named <= _BY_ACCIDENT * self.rows:
             return BY_MARKS
         return max(RIGHT, key=lambda way: self.hits[normalise, way])
@@ -110,9 +110,9 @@ RIGHT: Mapping[str, Callable[[AskedItem, Sequence[str]], set[int]]] = {
 
 @dataclass(slots=True)
 class Chosen:
-    """What was likeliest of one item's options, of those marked right and those marked wrong.
+    """How often each option of an item was the likeliest, in right and in wrong answers.
 
-    As WinoGrande's files have it: their target is the rest of the sentence, and the row does not
+    WinoGrande's files need this: their target is the rest of the sentence, and the row does not
     say which option is right.
     """
 
@@ -122,9 +122,9 @@ class Chosen:
 
     @property
     def answer(self) -> str | None:
-        """The right option, as far as marks tell it.
+        """The right option, as far as recorded scores tell it.
 
-        It was chosen where an answer was marked right, or all others were where one was not.
+        It is the usual choice of right answers, or the only option that no wrong answer chose.
         """
         if self.right:
             return self.right.most_common(1)[0][0]
@@ -133,26 +133,26 @@ class Chosen:
 
     @property
     def explained(self) -> int:
-        """Marks that are explained if that one is right."""
+        """Number of recorded scores that are explained if `answer` is right."""
         answer = self.answer
         return self.right[answer or ""] + self.wrong.total() - self.wrong[answer or ""]
 
 
 class Questions:
-    """What was asked, by item.
+    """The questions that were asked, by item.
 
     Args:
-        prompts_of: Examinee whose prompts are taken; None: of each item those of most.
+        prompts_of: Examinee whose prompts are taken; None takes each item's most frequent wording.
 
     Attributes:
-        items: By key, those that can be asked.
-        unusable: Key of each other to why it cannot.
-        taken: Task to metrics and filters, with the rows that each gave.
+        items: Key to item, of the items that can be asked.
+        unusable: Key of each other item to the reason why it cannot be asked.
+        taken: Task to metrics and filters, with the number of rows of each.
         shots: Task to the numbers of examples that its files name.
         scorers: Task to the scorer that its files name.
         templated: Some prompts were written by a model's own chat template.
-        agreement: Of marks with likelihoods, by task.
-        tools: Who wrote the files.
+        agreement: Task to the agreement of recorded scores with likelihoods.
+        tools: Tools that wrote the files.
     """
 
     def __init__(self, *, prompts_of: str | None = None) -> None:
@@ -171,7 +171,7 @@ class Questions:
         self.tools: set[str] = set()
 
     def saw(self, seen: Seen) -> None:
-        """Take in one row."""
+        """Add one row."""
         self.tools.add(seen.tool)
         taken = self.taken.setdefault(seen.task, {"metric": Counter(), "filter": Counter()})
         taken["metric"][seen.metric] += 1
@@ -203,7 +203,7 @@ class Questions:
             self._keep(seen, seen.score)
 
     def _asked(self, seen: Seen) -> AskedItem:
-        """What the row was asked."""
+        """The item as it was sent, by the row."""
         digest = digest_of(seen.sent())
         item = self.items.get(seen.item)
         if item is not None and digest in item.words:
@@ -216,16 +216,16 @@ class Questions:
         return asked
 
     def _weight(self, seen: Seen) -> int:
-        # More than there are examinees: their words win.
+        # The weight exceeds the number of examinees, so that this examinee's wording wins.
         return 10**9 if seen.examinee == self.prompts_of else 1
 
     @property
     def answers(self) -> list[tuple[str, str, float]]:
-        """Recorded answers by lot, right ones and wrong ones: key of the item, text, score."""
+        """Random recorded answers, right ones first: key of the item, text, score."""
         return [*self._kept[True], *self._kept[False]]
 
     def numbers(self) -> dict[str, str]:
-        """Key of each item to one by its number in the data set.
+        """Key of each item to a key that is made of its number in the data set.
 
         Raises:
             FileFormatError: The files number their documents differently.
@@ -272,12 +272,12 @@ class Questions:
             rows.hits[normalise, BY_MARKS] += by_marks.explained
 
     def answer_by_scores(self, key: str, normalise: str) -> str | None:
-        """The right option of an item, without white space about it, as far as its marks tell."""
+        """The right option of an item, stripped, as far as recorded scores tell it."""
         chosen = self._chosen.get((key, normalise))
         return None if chosen is None else chosen.answer
 
     def _keep(self, seen: Seen, score: float) -> None:
-        # By lot (a reservoir): every so many-th row of a file is always of the same few items.
+        # Reservoir sampling: every n-th row of a file might always belong to the same few items.
         text = seen.written
         if text is None or not text.strip():
             return
@@ -291,20 +291,20 @@ class Questions:
 
 
 class Methods:
-    """Looks at one row of each file."""
+    """Collects how answers were obtained, from one row of each task of a file."""
 
     def __init__(self) -> None:
         self._by_file: dict[tuple[str, str], Method] = {}
 
     def saw(self, seen: Seen) -> None:
-        """Take in a row; all but the first of a file's task are passed over."""
+        """Add a row, unless a row of the same file and task was added."""
         known = (seen.source.name, seen.task)
         if known not in self._by_file:
             self._by_file[known] = _method_of(seen)
 
     @property
     def all(self) -> list[Method]:
-        """Of each file."""
+        """How the answers of each file's tasks were obtained."""
         return list(self._by_file.values())
 
 

@@ -1,4 +1,4 @@
-"""Recorded answers of other tools: the canonical record, its files, and what has to be chosen."""
+"""Recorded answers of other tools: the canonical record, source files, and choices to be made."""
 
 import io
 import math
@@ -16,16 +16,16 @@ from app.exchange.files import MAX_TEXT_BYTES, shortened, unpacked
 from app.items import JsonValue, Outcome
 
 FIRST_TRIAL = 1
-#: Why a row gives no answer: another filter was taken than that of its detail.
+#: Reason of a left-out row: its filter, named in the detail, was not the one taken.
 OTHER_FILTER = "other_filter"
 
 
 class Recorded(NamedTuple):
-    """One recorded answer. A tuple, because files hold millions.
+    """One recorded answer. It is a tuple because files hold millions of answers.
 
     Attributes:
-        trial: Which of several answers of one examinee to one item, from 1.
-        score: In [0, 1]; None unless the outcome is `SCORED`.
+        trial: Number of the answer among those of the same examinee and item, from 1.
+        score: Score in [0, 1]; None unless the outcome is `SCORED`.
         row: Line or entry of the file, from 1.
     """
 
@@ -38,7 +38,7 @@ class Recorded(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A row that gives no answer, and why."""
+    """A row without a usable answer, and the reason."""
 
     row: int
     reason: str
@@ -46,10 +46,10 @@ class LeftOut(NamedTuple):
 
 
 class TrialTable(NamedTuple):
-    """Answers of one trial, of many examinees or many to items: quicker than one by one.
+    """Answers of one trial as a table, which is faster than one record per answer.
 
     Attributes:
-        row: Line of the file that holds all of them, if one does.
+        row: Line of the file that holds all these answers, if it is a single line.
     """
 
     trial: int
@@ -61,7 +61,7 @@ Part = Recorded | LeftOut | TrialTable
 
 
 class Method(TypedDict, total=False):
-    """How answers were obtained; what nobody knows is absent."""
+    """How answers were obtained; unknown settings are absent."""
 
     mode: str
     normalise: str
@@ -76,10 +76,10 @@ class SourceFile:
     """A named file that can be read from its beginning more than once.
 
     Attributes:
-        path: Names it in reports; files of one folder belong together.
-        folder: Name of that folder.
-        content: The bytes, or where they are on the disk.
-        asked_for: Named by the user, not found in a folder or beside another file.
+        path: Path, as the name in reports; files of one folder belong together.
+        folder: Name of the file's folder.
+        content: The file's bytes, or its path on the disk.
+        asked_for: The user named the file; it was not found in a folder or beside another file.
     """
 
     path: PurePosixPath
@@ -94,10 +94,10 @@ class SourceFile:
         return cls(named, named.parent.name, content)
 
     def open(self) -> BinaryIO:
-        """The bytes from their beginning.
+        """Open the file at its beginning.
 
         Raises:
-            FileFormatError: They are on the disk and cannot be read.
+            FileFormatError: The file is on the disk and cannot be read.
         """
         if isinstance(self.content, bytes):
             return io.BytesIO(self.content)
@@ -114,43 +114,42 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file with all that came along in its folder."""
+    """A file, with the other files of its folder."""
 
     file: SourceFile
     folder: Sequence[SourceFile] = ()
 
     @property
     def name(self) -> str:
-        """How reports name the file."""
+        """Name of the file in reports."""
         return self.file.name
 
     def siblings(self, pattern: str) -> list[SourceFile]:
-        """Files of the same folder whose name fits a shell pattern."""
+        """Files of the same folder whose names match a shell pattern."""
         return [file for file in self.folder if fnmatchcase(file.path.name, pattern)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What a file does not settle by itself.
+    """Choices of the user where files leave something open.
 
     Attributes:
-        filters: lm-eval filters to take; one of them a file.
-        metrics: Metrics to take; the first that a row has.
+        filters: lm-eval filters to take, one per file.
+        metrics: Metrics to take; the first of these that a row has counts.
         scorers: inspect scorers to take, `scorer` or `scorer.key`; the first that a sample has.
         examinee: Name of the examinee of every file that holds one examinee.
         refused_no_answer: Count inspect's N (no answer) as refused; inspect itself scores it 0.
-        score_range: Worst and best score of the files, the best may be the lower one; they become 0
-            and 1. Answers that are marked right or wrong in words are 1 and 0 whatever the range.
-        unparsed_policy: How whoever marked them counted answers that could not be read: `wrong` or
-            `missing`; None takes what the format is known for. No score is changed by it.
-        asked: How the answers were obtained, as a bank version's knowledge has it; None where
-            nobody knows.
-        tasks: Shell patterns of the tasks to take; empty: all.
-        take_first: Of several filters, metrics or scorers of which none is chosen, take the usual
-            one, else the first; without it, they are a fault.
+        score_range: Worst and best score of the files, which become 0 and 1; the best may be the
+            lower one. Answers scored in words are 1 if right and 0 if wrong, whatever the range.
+        unparsed_policy: How the file's scorer counted unparsed answers, `wrong` or `missing`; None
+            takes the usual policy of the format. It changes no score.
+        asked: How the answers were obtained, as in a bank version's knowledge; None if unknown.
+        tasks: Shell patterns of the tasks to take; empty for all tasks.
+        take_first: Take the usual filter, metric or scorer, else the first, if there are several
+            and none is chosen. Without it, that is an error.
 
     Raises:
-        InvalidInputError: The range is none.
+        InvalidInputError: An invalid score range.
     """
 
     filters: tuple[str, ...] = ()
@@ -165,7 +164,7 @@ class Choices:
     take_first: bool = False
 
     def takes(self, task: str) -> bool:
-        """Whether answers of a task are wanted."""
+        """Whether answers of a task are to be taken."""
         return not self.tasks or any(fnmatchcase(task, pattern) for pattern in self.tasks)
 
     def __post_init__(self) -> None:
@@ -183,17 +182,17 @@ def choose(
     place: str,
     usual: Sequence[str] | None = None,
 ) -> str:
-    """The one of `offered` that counts: the only one, or the first that is wanted.
+    """The name in `offered` that counts: the only name, or the first wanted name.
 
     Args:
-        what: What it is, for faults.
-        offered: What there is.
-        wanted: What was chosen.
-        place: Where, for faults.
-        usual: Of several and none chosen, the first of these, else of those offered; None: a fault.
+        what: Kind of the names, for messages.
+        offered: Names in the file.
+        wanted: Names that the user chose.
+        place: Place in the file, for messages.
+        usual: Names to prefer if the user chose none of several; None makes that an error.
 
     Raises:
-        FileFormatError: Several and none wanted, or a wanted one that is not there; lists them.
+        FileFormatError: Several names and no wish, or no wanted name is offered; lists the names.
     """
     names = list(dict.fromkeys(offered))
     for name in wanted:
@@ -207,8 +206,8 @@ def choose(
 def choice_error(
     what: str, names: Sequence[str], wanted: Sequence[str], place: str
 ) -> FileFormatError:
-    """The fault of a file that needs a choice, or lacks what was chosen; lists what is there."""
-    # A file can name things by half a surrogate pair, which no answer of the API can hold.
+    """Error of a file that needs a choice or lacks what was chosen; it lists the names."""
+    # Names in a file may hold half a surrogate pair, which no response of the API can hold.
     listed = shortened(", ".join(sorted(names)).encode(errors="replace").decode() or "none")
     if wanted or not names:
         return FileFormatError(
@@ -222,7 +221,7 @@ def choice_error(
 
 
 def score_or_reason(value: JsonValue, row: int, choices: Choices) -> float | LeftOut:
-    """A score in [0, 1] from a JSON value; a value that is none, with the reason."""
+    """Score in [0, 1] of a JSON value, or the reason why the value is no score."""
     lo, hi = choices.score_range
     if isinstance(value, bool):
         return float(value)
@@ -237,40 +236,40 @@ def score_or_reason(value: JsonValue, row: int, choices: Choices) -> float | Lef
 
 
 def open_text(file: SourceFile) -> BinaryIO:
-    """The file's bytes, decompressed if it is a gzip file, within the limits of `unpacked`."""
+    """Open a file, decompressed if it is gzip, within the limits of `unpacked`."""
     return unpacked(file.open(), file.name, MAX_TEXT_BYTES)
 
 
 def value_at(value: object, *path: str) -> JsonValue:
-    """What is at a path of nested objects, None where there is nothing."""
+    """Value at a path of nested objects, or None."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return cast(JsonValue, value)
 
 
 def text_of(value: object, *path: str) -> str | None:
-    """A text at a path of nested objects, None where there is none."""
+    """Text at a path of nested objects, or None."""
     found = value_at(value, *path)
     return found if isinstance(found, str) and found.strip() else None
 
 
 def object_at(value: object, *path: str) -> dict[str, JsonValue]:
-    """The object at a path of nested objects, an empty one where there is none."""
+    """Object at a path of nested objects, or an empty object."""
     found = value_at(value, *path)
     return found if isinstance(found, dict) else {}
 
 
 def list_at(value: object, *path: str) -> list[JsonValue]:
-    """The list at a path of nested objects, an empty one where there is none."""
+    """List at a path of nested objects, or an empty list."""
     found = value_at(value, *path)
     return found if isinstance(found, list) else []
 
 
 def required_name(name: str | None, what: str, place: str) -> str:
-    """A name that must be known before a file can be read.
+    """Require a name that must be known before a file can be read.
 
     Raises:
-        InvalidInputError: It is not.
+        InvalidInputError: The name is unknown.
     """
     if name is None:
         raise InvalidInputError(f"{place} does not name its {what}; give one.")
@@ -280,7 +279,7 @@ def required_name(name: str | None, what: str, place: str) -> str:
 def answered(
     examinee: str, item: str, trial: int, score: float | LeftOut, row: int
 ) -> Recorded | LeftOut:
-    """The record of a score, or of why there is none."""
+    """The record of a score, or of the reason why there is none."""
     if isinstance(score, LeftOut):
         return score
     return Recorded(examinee, item, trial, score, Outcome.SCORED, row)
