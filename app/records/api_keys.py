@@ -27,10 +27,10 @@ class ApiKey:
 
     id: str
     project_id: str | None
-    """Whose data it reaches; None: those of any project that a request names."""
+    """Project whose data the key reaches; None for any project that a request names."""
     name: str
     prefix: str
-    """First characters of the secret, by which people tell keys apart."""
+    """First characters of the secret, to tell keys apart."""
     scopes: frozenset[Scope]
     limits: Limits = field(default_factory=Limits)
     """What it may use of its project's, for good: also of what it left running when it was revoked.
@@ -40,7 +40,7 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
-    """To the minute: not every call is noted."""
+    """Accurate to the minute: not every call is recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ class StoredSheet:
 
 
 SIMULATED = "scripted"
-"""Kind of the endpoints that no model stands behind."""
+"""Kind of endpoints without a model."""
 
 _DIGITS = 12
 _CALLED_BY = ("kind", "base_url", "model", "parameters_hash")

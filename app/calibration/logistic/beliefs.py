@@ -38,9 +38,9 @@ from app.engine.models.logistic import LOGISTIC
 from app.errors import InvalidInputError
 
 DIFFICULTY_SD = 1.3
-"""How far difficulties spread: somewhat wider than abilities, whose sd is 1."""
+"""Prior standard deviation of difficulties: somewhat wider than abilities, whose sd is 1."""
 GUESS_CORRELATION = 0.5
-"""Of guesses of difficulty with what proves difficult for language models: a modest half."""
+"""Assumed correlation of guessed difficulties with the true ones: a modest half."""
 _LOG_SLOPE = (0.4, 0.5)  # BILOG-MG's spread; items of language model benchmarks are steeper than 1
 _NO_GUESSING = 0.003  # c of free answers in a 3PL, whose logit must be finite: as good as 0
 

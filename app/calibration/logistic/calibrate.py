@@ -37,7 +37,7 @@ LEAST_ANSWERS: Mapping[Family, int] = {
     Family.THREE_PL: 1000,  # Hulin, Lissak & Drasgow (1982), Applied Psychological Measurement 6
     Family.FOUR_PL: 2500,  # Loken & Rulison (2010), BJMSP 63: wide posteriors even at 1,000
 }
-"""Answers of an item below which its family is hardly identified without priors."""
+"""Least answers of an item; with fewer its parameters are hardly identified without priors."""
 
 MAX_NODES = 401
 _ROUGH = 1.0  # the first stage ends when a cycle gains less log-posterior than this
@@ -45,7 +45,7 @@ _WIDE_GUESSING = Normal(None, 2.0)
 _ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
 
 COMPARED: tuple[Family, ...] = (Family.RASCH, Family.TWO_PL, Family.THREE_PL)
-"""Families a comparison tries by itself; the 4PL only where it is named."""
+"""Response models that a comparison fits by default; the 4PL only if it is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ class Progress:
     log_posterior: float
     gain: float
     distance: float
-    """Standard errors that were left before the cycle."""
+    """Distance to the optimum before the cycle, in standard errors."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -126,9 +126,9 @@ class PosteriorBlock:
 
     rows: slice
     right: FloatArray
-    """1 where right; shape (n_rows, n_items)."""
+    """1 for a right answer, shape (n_rows, n_items)."""
     seen: FloatArray | None
-    """1 where answered; None where all is."""
+    """1 for an answer, shape (n_rows, n_items); None if every cell has one."""
     weights: FloatArray
     """Posterior over the nodes, shape (n_rows, n_nodes)."""
     log_likelihood: FloatArray

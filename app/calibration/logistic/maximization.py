@@ -103,9 +103,9 @@ class Climb(NamedTuple):
 
     x: FloatArray
     before: Objective
-    """At the position the climb began from."""
+    """Objective at the start of the climb."""
     at: Objective
-    """At `x`."""
+    """Objective at `x`."""
     damping: FloatArray
 
 

@@ -35,7 +35,7 @@ class Calibrator(ABC, Generic[Matrix]):
     """
 
     dtype: ClassVar[type[np.generic]]
-    """Of a matrix's scores."""
+    """NumPy type of the scores in the matrix."""
 
     @abstractmethod
     def matrix(

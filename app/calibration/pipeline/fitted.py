@@ -10,7 +10,7 @@ from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
 
 Report = Callable[[dict[str, Any]], None]
-"""Takes the progress: the phase, and what it has reached."""
+"""Callback with the progress: the phase and its figures."""
 _HALF = 0.5  # half a right and half a wrong answer are added, as shares 0 and 1 have no logit
 
 
@@ -31,11 +31,11 @@ class Fitted(NamedTuple):
     figures: dict[str, Any]
     """JSON without NaN."""
     columns: dict[str, FloatArray]
-    """Of the items, each of shape (n_items,), NaN where unknown; a, intercept, c and d always."""
+    """Item parameters, each of shape (n_items,), NaN where unknown; a, intercept, c, d always."""
     knowledge: dict[str, Any]
-    """JSON that goes with the bank version into every test on it."""
+    """Knowledge of the bank version, as JSON."""
     abilities: ExamineeAbilities | None = None
-    """Of the examinees, where a report card was asked for."""
+    """Abilities of the examinees, if a report card was asked for."""
 
     def warned(self, warnings: Sequence[str]) -> "Fitted":
         """Add warnings before the result's own warnings."""

@@ -35,14 +35,14 @@ _SETTINGS: Mapping[str, Collection[str]] = {
     CONTINUOUS_SCORES: ("moments",),
     **dict.fromkeys(SEVERAL_ABILITIES, ("dimensions",)),
 }
-"""What each of them is told beside what all are."""
+"""Further settings of each response model."""
 _REFUSED = {
     "partition_size": "The {model} model cannot be calibrated in parts.",
     "dimensions": f"Dimensions belong to the models {' and '.join(SEVERAL_ABILITIES)}, not to "
     "{model}.",
     "moments": "Moments belong to the continuous model.",
 }
-"""What is said of settings that belong elsewhere."""
+"""Refusals of settings that belong to another response model."""
 
 _NOT_STORED = frozenset({"target", "target_se", "aside", "beliefs"})
 

@@ -74,7 +74,7 @@ _UNPAID = (
 
 
 Budget = Limits | EndpointLimits
-"""What may be spent a day; None: any."""
+"""Daily budget; None for no limit."""
 
 
 @dataclass(slots=True)

@@ -92,7 +92,7 @@ class Trials(NamedTuple):
 
     response_set: ResponseSet
     items: list[str]
-    """Their names, by position in the sheets."""
+    """Names of the items, by position in the sheets."""
     sheets: list[StoredSheet]
 
 
