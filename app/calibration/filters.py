@@ -141,9 +141,9 @@ class Filtered(Generic[Table]):
 
     Attributes:
         matrix: Answers to calibrate.
-        items: Dropped items, including constant ones.
-        score_only: Items of the matrix below a threshold; they say little about ability, but are
-            asked and predicted for the score.
+        items: Dropped items; constant ones are among them unless they are kept for the score.
+        score_only: Items of the matrix that a filter would drop; they say little about ability,
+            but are asked and predicted for the score.
         examinees: Dropped examinees.
         constants: Score that everybody got, by constant item; such an item adds a known constant
             to a predicted score.
@@ -233,7 +233,7 @@ def not_the_whole(
     Args:
         item_means: Mean score of each item, shape (n_items,), NaN without answers.
         kept: Mask of the kept items, shape (n_items,).
-        constants: Score by constant item; no setting keeps these items.
+        constants: Score by constant item; only `keep_for_score` keeps these items.
     """
     known = ~np.isnan(item_means)
     n, left_out = int(known.sum()), int((known & ~kept).sum())

@@ -66,7 +66,7 @@ class LintSettings:
 
     Attributes:
         max_slope: Largest |a|; beyond, the curve is a step, often from few or dependent answers.
-        min_slope: Smallest slope from 0 up; below, the item is hardly informative.
+        min_slope: Smallest slope; an item with 0 <= a below it is hardly informative.
         max_difficulty: Largest |b|, logits.
         max_guessing: Largest c.
         min_upper_asymptote: Smallest d.
@@ -160,7 +160,7 @@ def quarantine(
 
     Args:
         findings: Findings of `lint` and of callers, who know contents and answers.
-        allow: Default codes that are not to quarantine.
+        allow: Codes that are not to quarantine, even those in `also`.
         also: Codes that quarantine in addition to the default ones.
 
     Raises:

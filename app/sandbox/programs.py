@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, BinaryIO, TypeVar
 
 #: Most bytes of a line. The last line of a calibration takes about twenty bytes for each number
-#: of an item, and one part of it has thirty numbers for each item.
+#: of an item; a part of a calibration has about thirty numbers for each item.
 _LONGEST_LINE = 1 << 28
 
 T = TypeVar("T")

@@ -45,7 +45,7 @@ class Database:
 
     Args:
         url: `postgresql+psycopg://...`; `postgresql://` is understood too.
-        pool_size: Number of connections kept open; under load, the same number is opened again.
+        pool_size: Number of connections kept open; under load, as many more are opened.
     """
 
     def __init__(self, url: str, *, pool_size: int = 16) -> None:

@@ -57,7 +57,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         claimable: States in which a worker may hold a lease.
         held: States in which a worker holds a lease.
         ready: Further conditions on a row that may be claimed by itself.
-        moved: Further columns that change whenever a row's lease changes or ends.
+        moved: Further columns to set when a lease is claimed, released or found abandoned.
 
     Raises:
         LeaseLostError: From methods that write: the work was cancelled, or another worker has it.

@@ -143,6 +143,11 @@ def test_a_corrected_error_needs_more_items() -> None:
     assert true.items_to_decide is not None
     assert plain.items_to_decide is not None
     assert true.items_to_decide > 2 * plain.items_to_decide
+    wider = of_abilities(
+        Ability(theta=0.4, se=0.3, n_items=30), Ability(theta=0.0, se=0.3, n_items=30), factor=1.5
+    )
+    assert wider.items_to_decide is not None
+    assert 30 + wider.items_to_decide == pytest.approx(1.5**2 * (30 + plain.items_to_decide), abs=3)
 
 
 def test_equal_or_unknown_abilities_are_never_decided() -> None:

@@ -41,8 +41,8 @@ _TELLS_LEAST = Design.from_dict(
 )
 #: Answers after which a score test is evaluated, with several abilities.
 LENGTHS = (8, 16, 32, 64)
-#: A fifth of the examinees is held out at a time, until this many were held out. A small set is
-#: held out as a whole; a part of a large one is enough.
+#: A fifth of the examinees is held out at a time, until this many were held out. In a small
+#: set everybody is held out in turn; a part of a large one is enough.
 FOLDS, MOST_EXAMINEES = 5, 300
 #: The same limit with several abilities, whose tests take about three times as long.
 MOST_OF_SEVERAL = 150

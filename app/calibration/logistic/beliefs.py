@@ -209,7 +209,7 @@ def calibrate_beliefs(
 
 
 def widening(bank: ItemBank, items: ItemParameters) -> float:
-    """Share by which the items' uncertainty widens standard errors of theta; 0 if none is.
+    """Share by which the items' uncertainty widens theta's standard errors; 0 if all are known.
 
     Args:
         bank: The items' expected response curves.

@@ -196,7 +196,7 @@ class Calibration:
         )
 
     def score(self, matrix: ScoreMatrix) -> PersonScores:
-        """EAP scores of examinees on this scale; the matrix has the items of `item_ids`."""
+        """EAP scores of examinees on this scale; columns must be in the order of `item_ids`."""
         return score_examinees(matrix, self.items, self.density)
 
 

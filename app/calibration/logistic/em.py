@@ -23,8 +23,8 @@ _STEPS = 2  # damped steps per cycle: more steps cost time and bring EM no furth
 _LOOK_AROUND = (1, 3, 6, 10, 20, 40)  # before these cycles every item is searched globally
 _LAST_LOOKS = 4  # most global searches after convergence; EM ends at the first without a find
 _OFF_SCALE = 0.5  # least error of mean or log sd, in standard errors, for `_rescaled` to act
-_STILL_CYCLES = 25  # EM stands still if so many cycles gain less than a tenth of the tolerance
-_STILL_DISTANCE = 10  # factor of the gradient tolerance: very steep items have no smooth maximum
+_STILL_CYCLES = 25  # EM stands still if so many cycles together gain < a tenth of the tolerance
+_STILL_DISTANCE = 10  # at a standstill, times the gradient tolerance: steps on a grid are rough
 _KEPT = 3  # steps kept after a refusal: without any, EM is slow along the scale of theta
 _RIDGE = 1e-8  # relative ridge, as the last steps of EM are nearly parallel
 
@@ -211,7 +211,7 @@ class Anderson:
         del self._positions[:-_KEPT], self._steps[:-_KEPT]
 
     def forget(self) -> None:
-        """Drop all steps, after a jump of some items."""
+        """Drop all steps, after a jump of some items or a rescaling of all."""
         self._positions.clear()
         self._steps.clear()
 

@@ -21,7 +21,7 @@ USUAL_GUESSING_SD = 0.5
 """flexMIRT's spread of logit c, right for items that all have the same number of options."""
 
 
-_LEAST_SLOPE = 1e-3  # slopes below count as 0, so that log |a| stays finite
+_LEAST_SLOPE = 1e-3  # |a| enters as sqrt(a^2 + this^2), whose logarithm is finite at a = 0
 
 
 @dataclass(frozen=True, slots=True)

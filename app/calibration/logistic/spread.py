@@ -7,7 +7,7 @@ are free. So mean and sd of the prior maximise the probability of the answers, w
 guessing integrated out (empirical Bayes). Maximising the joint density would give an sd of 0.
 
 Source: Mislevy (1986), Psychometrika 51, on estimating the prior's parameters. Slope and intercept
-are not integrated out as in that paper, but set to their best values (profile likelihood).
+are not integrated out, but set to their best values (profile likelihood).
 """
 
 from dataclasses import replace
@@ -27,7 +27,7 @@ _SDS = np.geomspace(USUAL_GUESSING_SD, 5.0, 25)
 _USUAL_SPREAD = 1.0  # sd of the prior on log sd, about the usual sd; matters if items are few
 _TINY = 1e-300
 _CLIMB_STEPS = 6
-_MOST_ITEMS = 300  # a larger bank is thinned to about this many, which suffice for the spread
+_MOST_ITEMS = 300  # a larger bank is thinned to at most this many, which suffice for the spread
 
 
 def guessing_prior(

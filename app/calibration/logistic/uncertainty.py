@@ -181,15 +181,15 @@ def parameter_errors(
 ) -> ParameterErrors:
     """Standard errors at the maximum.
 
-    The method is `observed` up to `MAX_FULL_COORDINATES` coordinates if the information matrix is
-    positive definite, and `scale-corrected` otherwise.
+    The method is `observed` up to `MAX_FULL_COORDINATES` coordinates, unless items have priors of
+    their own or the information has a negative eigenvalue; then it is `scale-corrected`.
     """
     estimated = _estimated(problem, curves)
     used = np.array(sorted({SLOPE, *problem.family.free}))
     block = np.ix_(np.arange(matrix.n_items), used, used)
     pieces = _Pieces.at(curves, density, used)
     full = 0 < estimated.sum() <= MAX_FULL_COORDINATES  # 0 where all items are anchors
-    # Items with priors of their own have few answers, and hardly any examinee answered two of them.
+    # Items with priors of their own have few answers, and any two share hardly any examinees.
     full = full and not problem.priors.by_item
     within, between = _information(matrix, pieces, density, with_pairs=full)
     within += problem.priors.terms(curves).precision[block]

@@ -14,12 +14,12 @@ from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_model import reduced
 
 #: Abilities beside the general one: one for every 8 examinees, from 4 to 16. Large banks get fewer,
-#: at most 50,000 / n_items, because each step of a test reads every slope.
+#: at most 50,000 / n_items but at least 4, because each step of a test reads every slope.
 _EXAMINEES_EACH, _FEWEST_ABILITIES, _MOST_ABILITIES, _MOST_NUMBERS = 8, 4, 16, 50_000
 _MAX_EXAMINEES = 2000  # more would hardly change the principal components
 _SLOPE_SD, _INTERCEPT_SD = 0.5, 3.2  # normal priors; that of slopes is about 1: theta is a logit
 _DEVIATION_VARIANCE = 4.0  # prior variance of a logit's deviation from the general curve
-_SPREAD = 2.0  # makes up for a part of the variance that shrinkage takes from the deviations
+_SPREAD = 2.0  # ratio of the deviations' variance to what shrinkage leaves of it
 _LEAST_SLOPE, _MOST_SLOPE = 0.1, 4.0
 _STEPS, _LONGEST = 25, (0.5, 1.0)
 _SETTLED = 1e-6  # the fit ends at steps below this
@@ -87,7 +87,7 @@ def strongest_first(scores: FloatArray) -> IntArray:
 
 
 def population_quantiles(scores: FloatArray) -> tuple[float, ...]:
-    """The 101 quantiles 0, 0.01, ..., 1 of the general ability, in its standard deviations."""
+    """The 101 quantiles 0, 0.01, ..., 1 of the general ability, in SDs from its mean."""
     answered = ~np.isnan(scores)
     theta = general_ability(np.where(answered, scores, 0.0), answered)
     position = (theta - theta.mean()) / max(float(theta.std()), _LEAST_SPREAD)

@@ -109,7 +109,8 @@ class Calibrator(ABC, Generic[Matrix]):
     def shifted(self, matrix: Matrix, plan: CalibrationPlan) -> list[tuple[IntArray, IntArray]]:
         """The strongest and the weakest examinees, to be tested on banks calibrated without them.
 
-        With several abilities this tests score curves, and not theta.
+        With several abilities there are none: `learn_curves` itself tests score curves on such
+        hold-outs, and theta is not tested so.
         """
         if matrix.n_examinees < LEAST_EXAMINEES:
             return []

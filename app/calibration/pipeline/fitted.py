@@ -31,7 +31,7 @@ class Fitted(NamedTuple):
     figures: dict[str, Any]
     """JSON without NaN."""
     columns: dict[str, FloatArray]
-    """Item parameters, each of shape (n_items,), NaN where unknown; a, intercept, c, d always."""
+    """Parameters (a, intercept, c and d always), errors and fit of the items, NaN where unknown."""
     knowledge: dict[str, Any]
     """Knowledge of the bank version, as JSON."""
     abilities: ExamineeAbilities | None = None

@@ -155,12 +155,12 @@ def judged(
     report: Report,
     whole: ScoreMatrix | None = None,
 ) -> Fitted:
-    """Examine the fit of a calibration and collect what is stored of it.
+    """Link a calibration if its plan asks for it, examine its fit, and collect what is stored.
 
     Args:
         matrix: Answers that were calibrated.
         plan: Plan of the calibration.
-        found: Result of the estimation, with its link if it was linked.
+        found: Result of the estimation; a `Linked` is on the target scale already.
         report: Receives the progress.
         whole: All answers, with the items that count in scores alone, which get flat curves.
     """

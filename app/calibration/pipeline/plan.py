@@ -105,7 +105,7 @@ class CalibrationPlan:
             takes the text before the first / of a name.
         filters: Filters of items and examinees.
         moments: Calibrate continuous scores by the published closed forms instead of likelihood.
-        dimensions: Number of abilities; None leaves it to parallel analysis.
+        dimensions: Number of dimensions beside a general one; None takes a parallel analysis.
         link: Link to the scale of another bank; None defines a new scale.
         prior_version_id: Id of a version whose beliefs about its items are the start, however few
             the answers; the beliefs decide the model, and nothing is filtered.

@@ -66,7 +66,7 @@ def learned_from(
     It is None with fewer than 20 reference models.
 
     Args:
-        scores: Scores of the reference models, shape (n_examinees, n_items), NaN for no answer.
+        scores: Scores on the bank's items in its order, shape (n_examinees, n_items), with NaN.
         bank: Bank that was calibrated from these scores.
         design: Design of the tests.
         max_items: Largest number of items of a test.

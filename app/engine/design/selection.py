@@ -251,8 +251,8 @@ class SelectionDesign(Part):
     def _placing(self, facts: BankFacts, method: PredictionMethod | None) -> Placing | None:
         """The rule by which a test for theta decides that the examinee's place is open.
 
-        It is None if the test may not sample: the use of items is limited or planned by strata, or
-        no sample can represent the score.
+        It is None if the test does not sample, with several abilities, without score curves or
+        reference models, and where too few items of the score may be asked.
         """
         chosen = self.criterion in _CRITERIA and self.exposure is None
         if not chosen or facts.bank.abilities is not None or not by_curves(method):
@@ -357,11 +357,11 @@ def weights_of(facts: BankFacts, shares: Mapping[str, float] | None) -> FloatArr
 def never_asked(
     facts: BankFacts, shares: Mapping[str, float] | None, method: PredictionMethod | None
 ) -> Target | None:
-    """The score model of a target whose items mostly may not be asked; otherwise None.
+    """The score model of a target of whose weight less than half may be asked; otherwise None.
 
-    Curves and samples predict other targets. For this one no sample exists. The linear model has a
-    covariance for each pair of items, and so predicts it better for examinees who are like the
-    reference models.
+    No sample can represent such a target. The linear model has a covariance for each pair of items,
+    and so predicts it better for examinees who are like the reference models. It is None without
+    several abilities or a score model, and for a method other than `combined`.
     """
     if method is PredictionMethod.DESIGN or facts.bank.abilities is None:
         return None

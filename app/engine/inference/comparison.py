@@ -242,7 +242,8 @@ def of_abilities(
     verdict = _verdict(gap.estimate, p_value, confidence)
     more: int | None = 0
     if verdict is Verdict.UNDECIDED:
-        more = _further(first, second, distance / (level + _NORMAL.inv_cdf(POWER)))
+        wanted = distance / (level + _NORMAL.inv_cdf(POWER)) / factor
+        more = _further(first, second, wanted)
     return Difference(
         delta=gap.estimate,
         se=gap.sd,

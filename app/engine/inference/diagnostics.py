@@ -27,7 +27,7 @@ class PersonFit:
     """Whether one examinee's answers fit the response model of the bank.
 
     Attributes:
-        lz: Standardised log-likelihood of the answers; None if they have no residual variance.
+        lz: Standardised log-likelihood of the answers; None if its variance is 0.
         lz_star: lz corrected for the estimation of theta from the same answers. It is N(0, 1) for
             answers that fit, and very negative if hard items are right and easy items wrong.
         p_value: Probability of an `lz_star` this low or lower.

@@ -74,7 +74,7 @@ class Loadings:
 
     @classmethod
     def from_slopes(cls, slopes: FloatArray, intercept: FloatArray, *, nested: bool) -> "Loadings":
-        """Loadings from slopes, shape (n_items, D), those in a general ability first."""
+        """Loadings from slopes, shape (n_items, D), the general ability first if `nested`."""
         if not nested:
             return cls(np.ones(len(slopes)), intercept, slopes, nested=False)
         # An item may depend on its dimensions alone: without some a its loadings are undefined.

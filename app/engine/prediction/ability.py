@@ -57,7 +57,7 @@ class Stated:
     Attributes:
         theta: Estimate, which people are shown.
         middle: Estimate less its bias.
-        own: Standard error of the examinee's own; infinite where nothing is known.
+        own: Standard error without that of the bias; infinite where nothing is known.
         bias_se: Standard error of the bias.
         bias_of: Source of the bias: the bank's adjustment, and whether it is the one of the
             stronger examinees. Abilities with the same source share the error. None without bias.

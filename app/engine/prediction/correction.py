@@ -25,7 +25,7 @@ from app.errors import InvalidInputError
 LONGEST = 160
 #: Numbers of answers at which errors are recorded, half an octave apart.
 KNOTS = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, LONGEST)
-#: Largest log ratio to the usual width up to which a factor follows the width.
+#: Largest absolute log ratio to the usual width up to which a factor follows the width.
 WIDEST = 1.5
 _NORMAL_95 = 1.959964
 _LEAST_SPREAD = 0.1  # of thetas, logits, where all examinees are alike
@@ -108,8 +108,8 @@ class ExtrapolationAdjustment:
         """Position in standard deviations of the reference models from their mean.
 
         It comes from theta, or from the score curves where they place the examinee farther out and
-        beyond all reference models: the items of a test for theta are steep within their range and
-        may end there.
+        beyond all reference models: a test for theta asks items that are steep within their range,
+        and its theta may stop there.
         """
         by_theta = (theta - self.centre) / self.spread
         if place is None:
@@ -125,7 +125,7 @@ class ExtrapolationAdjustment:
         return ModelError(0.0, self.above, self.below).at(position)
 
     def bias_at(self, position: float) -> tuple[float, float]:
-        """Bias of theta at that position, and its standard error, logits."""
+        """Bias of theta (above 0: too high) at that position, and its standard error, logits."""
         far = distance(position) * self.spread
         if position > 0.0:
             return self.bias_above * far, self.bias_se_above * far
@@ -136,14 +136,14 @@ class ExtrapolationAdjustment:
 class IntervalFactor:
     """Factor on an interval, by its number of answers and its width.
 
-    The factor after n answers on an interval of half width h is
-    `factor(n) * (h / usual(n)) ** power`. Both functions of n are linear between their knots on log
-    scales, and constant beyond them.
+    After n answers it is `factor(n) * (h / usual(n)) ** power` for the half width h, where the log
+    of the ratio is cut to +-`WIDEST`. Both functions are linear between their knots on log scales.
 
-    An interval wider than usual would need less of a factor with a power below 0. It gets
-    `factor(n)`, which lets the model's error grow with h. Where the adjustment beyond the reference
-    models was learned, the error is as large as at the usual width and adds in squares: the factor
-    is `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`, if above 1.
+    A power below 0 would shrink the factor of an interval wider than usual. Such an interval gets
+    `factor(n)` instead, which lets the model's error grow with h. Where the adjustment beyond the
+    reference models was learned and `factor(n)` is above 1, the model's error is as large as at the
+    usual width, independent of the error that h states, and adds in squares: the factor is
+    `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`.
 
     Attributes:
         answers: Knots: ascending numbers of answers.
@@ -199,7 +199,7 @@ class IntervalFactor:
 
     @property
     def adds_in_squares(self) -> bool:
-        """Whether the errors of a wide interval add in squares."""
+        """Whether errors add in squares on an interval wider than usual, if `power` is below 0."""
         return self.beyond is not None
 
     def times(self, factor: float) -> "IntervalFactor":
@@ -207,7 +207,7 @@ class IntervalFactor:
         return replace(self, factor=tuple(factor * each for each in self.factor))
 
     def bias_at(self, theta: float, place: Place | None = None) -> float:
-        """Expected bias of a theta, logits."""
+        """Expected bias of a theta, logits; above 0 the theta is too high."""
         if self.beyond is None:
             return 0.0
         return self.beyond.bias_at(self.beyond.position(theta, place))[0]
@@ -245,7 +245,7 @@ class IntervalFactor:
             place: Position by the score curves; None uses the position by theta.
 
         Returns:
-            Factor from the observed errors, and the uncertainty of the bias in half widths.
+            Factor from the observed errors, and 1.96 standard errors of the bias in half widths.
         """
         if not 0 < half < math.inf:
             return 1.0, 0.0
@@ -302,11 +302,11 @@ class IntervalCorrection:
         }
 
     def of_state(self, state: CatState) -> Estimate:
-        """Theta of a test so far with the corrected interval."""
+        """Theta of a test so far with the corrected interval, wider if its place is open."""
         return self.of_estimate(state.belief.estimate(), state.n_scored, self.place_of(state))
 
     def place_of(self, state: CatState) -> Place | None:
-        """Position of the examinee; None where the correction does not depend on it."""
+        """Place of the examinee by the score curves; None without `placing` or `theta.beyond`."""
         if self.placing is None or self.theta.beyond is None:
             return None
         return self.placing.of(state.responses)

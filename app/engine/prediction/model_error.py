@@ -5,8 +5,8 @@ f = exp(within + slope * distance), with one slope above and one below the refer
 parameters are posterior means. The uncertainty of a slope lowers the degrees of freedom with the
 distance: the log scale of a t with n degrees has variance 1 / 2n. A factor for a normal error takes
 the slope one standard deviation larger instead. Estimates of ability are biased, too, in proportion
-to the distance: `bias_of` is a regression through the mean of the reference models. Examinees of
-one hold-out share the errors of its model, so together they count for at most ten.
+to the distance: `bias_of` is a regression on it without an intercept. Examinees of one hold-out
+share the errors of its model, so together they count for at most ten.
 
 Source: Lange, Little & Taylor (1989), Journal of the American Statistical Association 84.
 """

@@ -219,9 +219,9 @@ class Certain:
 def allowing_for_nonresponse(prediction: Prediction, state: CatState) -> Prediction:
     """The same score with an interval that allows for answers without a score.
 
-    A share f of the asked items ended without a score. Their mean lies between 0 and the
-    prediction, and the same share of the other items is assumed to fail. So the lower end of the
-    interval is multiplied by 1 - f. See docs/concepts.md, "Answers without a score".
+    A share f of the asked items ended without a score. Their mean is assumed to lie between 0 and
+    the prediction, and the same share of the other items to fail. So the lower end of the interval
+    is multiplied by 1 - f. See docs/concepts.md, "Answers without a score".
 
     Source: Manski (2003), Partial Identification of Probability Distributions, chapter 1.
 

@@ -23,9 +23,9 @@ from app.errors import InvalidInputError
 #: Prior of the general ability, in standard deviations of the reference models. A few answers
 #: outweigh it; without it the ability of an examinee with all answers right would be infinite.
 PRIOR_SD = 4.0
-#: Prior of an examinee that need not follow the curves, standard deviations in logits: of its own
-#: level, of how strongly it follows the difficulties (0: as the curves do, -1: not at all), of how
-#: far it bends with them, and of the departure of each item.
+#: Prior of an examinee that need not follow the curves, standard deviations: of its own level
+#: (logits), of how strongly it follows the difficulties (a factor; 0: as the curves do, -1: not at
+#: all), of how far it bends with them (a factor), and of the departure of each item (logits).
 _LEVEL_SD, _ALONG_SD, _BEND_SD, _DEPARTURE_SD = 1.0, 1.0, 0.5, 1.0
 _LEAST_SPREAD = 1e-9  # of difficulties, where all items are alike
 _SURE = 1e-3  # least predicted probability of an answer
@@ -104,10 +104,10 @@ class ScoreCurves:
     def towards(self, weights: FloatArray, askable: BoolArray | None) -> "ScoreCurves":
         """The same curves with the prior that fits a score and the items that may be asked.
 
-        Where no item of the score can be asked, answers to other items predict it only as they do
-        among the reference models: then the general ability has their distribution. Where some can
-        be asked, sampled questions show the examinee itself. The distribution of the reference
-        models would then pull a stronger examinee back, with too narrow an interval.
+        Where fewer than `LEAST_DRAWS` items of the score can be asked, answers to other items
+        predict it only as among the reference models: the general ability has their distribution.
+        Otherwise sampled questions show the examinee itself, however small a part of the score they
+        are. That distribution would pull a stronger examinee back, with too narrow an interval.
 
         Args:
             weights: Weight of each item in the score, shape (n_items,).
@@ -164,7 +164,7 @@ class ScoreCurves:
     def _one_more(self, before: Located, items: IntArray, scores: FloatArray) -> Located:
         """Posterior mode after all these answers, from the mode before the last one."""
         across, intercept = self.slopes[:, items], self.intercept[items]
-        # The answer's predictive probability: the logit's posterior mean by the probit's formula.
+        # Probability before the answer: the logistic's mean over the belief, by a probit's formula.
         last = across[:, -1]
         logit, moved = float(before.mean @ last + intercept[-1]), before.covariance @ last
         doubt = float(last @ moved)
@@ -204,7 +204,7 @@ class ScoreCurves:
 
         Args:
             at: Abilities.
-            left: Weights of the items that were not asked, shape (n_items,).
+            left: Weights of the items that were not asked, 0 for the others, shape (n_items,).
             expected: Expected scores at the mode, see `expected`, shape (n_items,).
         """
         slopes = self.slopes @ (left * (expected * (1.0 - expected)))

@@ -255,7 +255,7 @@ class ScoreEstimator:
         """Estimate of the score; items in `exclude` do not count.
 
         Stopping rule, selector, session and comparison ask about the same answers, so the latest
-        estimates are remembered by the tuple of answers.
+        estimates are remembered by the identity of the tuple of answers.
 
         Raises:
             InvalidInputError: Every item is excluded.
@@ -405,7 +405,7 @@ def _stands_for(weights: FloatArray, chances: FloatArray) -> FloatArray:
 
 
 def _alike(weights: FloatArray) -> float:
-    """Effective number of items: as many equal weights have the same sum of squares; 0 for none."""
+    """Effective number of items: (sum of weights)^2 / (sum of squared weights); 0 for none."""
     squares = float(weights @ weights)
     return round(float(weights.sum()) ** 2 / squares, 6) if squares > 0.0 else 0.0
 

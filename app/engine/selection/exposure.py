@@ -10,7 +10,7 @@ from app.engine.selection.base import Criterion, Pool, Selector
 from app.engine.selection.sampled import Chosen, choose
 from app.engine.state import CatState
 
-#: Best items that Sympson-Hetter ranks first; it ranks four times as many if none is accepted.
+#: Best items that Sympson-Hetter ranks first; four times as many each time it accepts none.
 FIRST_RANKED = 16
 
 
@@ -122,7 +122,7 @@ class AStratified:
         return cls(stratum=np.minimum(rank * strata // n_active, strata - 1), length=length)
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
-        """Nearness of the difficulty, in (0, 1], minus the distance in strata."""
+        """Nearness of the difficulty, in (0, 1], minus twice the distance in strata."""
         asked = len(state.responses) + len(state.pending)
         n_strata = int(self.stratum.max()) + 1
         stage = min(asked * n_strata // self.length, n_strata - 1)

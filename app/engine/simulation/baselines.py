@@ -84,7 +84,7 @@ def baselines(
     fixed: IntArray | None = None,
     seed: int = 0,
 ) -> list[Baseline]:
-    """Errors of all baselines, each with the same number of items.
+    """Errors of all baselines with `n_items` items each; a fixed list keeps its own length.
 
     Args:
         others: Scores of the reference models, shape (n_models, n_items of the bank). A missing

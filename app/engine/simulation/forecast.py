@@ -60,8 +60,8 @@ class Region:
     """Examinees of similar true ability.
 
     Attributes:
-        theta_lo: Lower end of the region, logits; None is without end.
-        theta_hi: Upper end of the region, logits; None is without end.
+        theta_lo: Lower end of the region, inclusive, logits; None is without end.
+        theta_hi: Upper end of the region, exclusive, logits; None is without end.
         reached: Share of tests with the precision that the design asks; None if it asks none.
     """
 

@@ -37,7 +37,7 @@ from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
-#: Smallest number of examinees for which a 95 % conformal quantile exists.
+#: Number of examinees that a 95 % conformal quantile asks for; 19 is the mathematical minimum.
 LEAST_EXAMINEES = 20
 _LEVEL = 0.95
 _POWERS = np.arange(-0.5, 1.51, 0.25)
@@ -229,7 +229,7 @@ def _errors(
     groups: Sequence[Sequence[_Interval]],
     beyond: Sequence[ExtrapolationAdjustment],
 ) -> tuple[list[Seen], int]:
-    """Errors of theta less its bias, by group and number of answers; how many numbers there are.
+    """Errors of theta less its bias, in sds of the reference models, and the number of lengths.
 
     Args:
         stretch: Factor for examinees who are like the reference models.
@@ -273,7 +273,7 @@ def _held(stretch: IntervalFactor, intervals: Iterable[_Interval]) -> IntervalFa
 
 
 def _reaching(stretch: IntervalFactor, shifted: Sequence[Shifted]) -> IntervalFactor:
-    """The factor, with the largest bias of examinees whose place is open."""
+    """The factor, with how far theta may be off where the examinee's place is open."""
     beyond = stretch.beyond
     if beyond is None:
         return stretch
@@ -291,7 +291,7 @@ def _unplaced_error(
     missing = []
     for interval in map(_theta, group.seen):
         is_open = interval.place is not None and interval.place.is_open
-        # Only examinees whose theta lies within the calibrated range would pass as placed.
+        # Only within one sd of the mean, where neither growth nor bias widens the interval.
         amid = distance(sample.position(interval.value, interval.place)) == 0.0
         if is_open and amid and _NO_WIDTH < interval.half < math.inf:
             factor = stretch.at(interval.answers, interval.half, interval.value)

@@ -226,7 +226,7 @@ def _require_usable(request: BankImport, version: Mapping[str, Any], name: str) 
 
 
 def _try_test(bank: ItemBank, knowledge: Mapping[str, Any], tags: Sequence[Sequence[str]]) -> None:
-    """Try a test with one wrong and one right answer: estimate, predict, and place the examinee."""
+    """Try two tests, of a wrong and of a right answer: estimate, predict, place the examinee."""
     everything = np.ones(bank.n_items, dtype=np.bool_)
     materials = Materials(bank=bank, active=everything, tags=tags, knowledge=knowledge)
     test, curves = materials.test(Design.from_dict({})), curves_of(bank, knowledge)

@@ -328,7 +328,7 @@ async def _to_decide(
 
 
 def _is_a_guess(record: GateRecord, results: Sequence[Result]) -> bool:
-    """Whether a score's interval fails because the examinee is unlike the reference models."""
+    """Whether a score's method makes no allowance for an examinee unlike the reference models."""
     return record.metric == "score" and any(
         result.extrapolation is not None
         and result.extrapolation["caution"]

@@ -11,7 +11,7 @@ from app.records.figures import ResultFigures
 from app.records.leased import Failure
 from app.records.sessions import Advance, Closing, Ending, SessionEvent, SessionRecord
 
-#: Reasons that may end a session without any scored answer; with others, it counts as failed.
+#: Reasons that may end a session without a scored answer; others then make it a failed one.
 _SPENT = (StopReason.TIME_LIMIT, StopReason.BUDGET_EXHAUSTED)
 #: The share of failures is checked from this many closed items on; with fewer, chance is too large.
 FIRST_ITEMS_FOR_SHARE = 10
@@ -151,7 +151,7 @@ def ending_of(
     precise_since: int | None,
     min_items: int,
 ) -> Ending:
-    """The ending of a session for a reason to stop; it fails if no answer has a score."""
+    """The ending for a reason to stop; after too many failures, or without a score, a failure."""
     is_failed = stop.reason is StopReason.TOO_MANY_FAILURES
     if not is_failed and closed > 0 and scored == 0 and stop.reason not in _SPENT:
         is_failed = True

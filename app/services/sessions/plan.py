@@ -51,7 +51,8 @@ class PretestItems:
 
     Each pretest item has a random place among the first items of the test. These are at least
     `min_items`, so that usually all pretest items are asked, and at least twice as many as pretest
-    items, so that these do not dominate a short test. The test never continues only for them.
+    items, so that these do not dominate a short test, but at most `max_items`. The test never
+    continues only for them.
 
     Attributes:
         pending: Positions of the pretest items that wait for an answer.

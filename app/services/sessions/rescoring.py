@@ -143,7 +143,7 @@ class Rescoring:
     async def _mark(
         self, version: LoadedVersion, marker: AnswerScorer, position: int, old: Closing
     ) -> Closing:
-        """The new closing of one item; without its stored answer, a scored one becomes an error."""
+        """The new closing of an item; a scored one whose text is not stored whole is an error."""
         if repeats := repeats_in(old):
             return combined([await self._mark(version, marker, position, each) for each in repeats])
         if old.answer_text is None or is_cut(old.answer_text) or is_cut(old.raw_text):

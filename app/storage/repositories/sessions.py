@@ -65,7 +65,7 @@ from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import given, of_opened
 
-#: Columns that are reset when a session's lease changes or ends, as no worker waits for it then.
+#: Columns to set when a session's lease is claimed, released or taken away: no worker waits then.
 MOVED: Mapping[str, Any] = {
     "waiting_until": None,
     "waiting_reason": None,
