@@ -65,14 +65,16 @@ def files_at(paths: Iterable[Path]) -> list[SourceFile]:
     Companion files, which name the model of another file, are included with it.
 
     Raises:
-        FileFormatError: A path does not exist.
+        FileFormatError: A path does not exist, or a folder has no file.
     """
     found: dict[Path, SourceFile] = {}
     for path in paths:
         if path.is_dir():
-            for part in sorted(path.rglob("*")):
-                if part.is_file():
-                    found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
+            parts = [part for part in sorted(path.rglob("*")) if part.is_file()]
+            if not parts:
+                raise FileFormatError(f"{path}: there is no file in this folder.")
+            for part in parts:
+                found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
         elif path.is_file():
             found[path.resolve()] = _on_disk(path, asked_for=True)
             for pattern in _COMPANIONS:

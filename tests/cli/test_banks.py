@@ -77,7 +77,7 @@ def test_a_bank_is_imported_listed_shown_and_linted(files: tuple[Path, Path]) ->
         (("import", "sums", "--parameters", "FILE", "--scorer", "exakt"), "Did you mean 'exact'"),
         (("import", "sums", "--parameters", "FILE", "--response-model", "2pl"), "not of a 2pl one"),
         (("import", "sums", "--items", "FILE"), "wrong columns"),
-        (("from-results", "sums", "FILE", "--model", "5pl"), "--model: expected"),
+        (("from-results", "sums", "FILE", "--model", "5pl"), "did you mean '4pl'?"),
     ],
 )
 def test_what_cannot_be_done_is_one_clear_message(

@@ -113,7 +113,7 @@ def test_answers_that_cannot_be_calibrated_are_refused_in_one_sentence(
     ("options", "message"),
     [
         (["--model", "5pl"], "Unknown response model '5pl'"),
-        (["--compare", "2pl,rasch"], "Unknown family 'rasch'"),
+        (["--compare", "1pl,5pl"], "response model to compare '5pl'. Did you mean '4pl'?"),
         (["--link-to", "{bank}", "--link-method", "haebara"], "Unknown link method 'haebara'"),
         (["--link-method", "mean_sigma"], "--link-method needs --link-to"),
         (["--dimensions", "3"], "Dimensions belong to the models nested and mirt"),

@@ -755,6 +755,11 @@ def test_a_format_can_be_forced_and_picks_in_a_folder(tmp_path: Path) -> None:
     assert [file_format.value for file_format, _ in forced] == ["py-irt"]
 
 
+def test_a_folder_without_a_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="there is no file in this folder"):
+        files_at([tmp_path])
+
+
 def test_a_file_name_that_is_no_text_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"sc\xffres.csv")
     path.write_text("model,q1\nm,1\n")

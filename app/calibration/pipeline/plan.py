@@ -144,9 +144,10 @@ class CalibrationPlan:
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise UnknownNameError("response model", self.model, MODELS)
+        families = [family.value for family in Family]
         for name in self.compare:
-            if name not in tuple(Family):
-                raise UnknownNameError("family", name, tuple(Family))
+            if name not in families:
+                raise UnknownNameError("response model to compare", name, families)
         if self.partition_size is not None and self.partition_size < LEAST_PART:
             raise InvalidInputError(
                 f"A partition needs at least {LEAST_PART} items, got {self.partition_size}."

@@ -97,7 +97,8 @@ def checked(kind: type[M], body: JsonObject, options: Mapping[str, str]) -> M:
     except ValidationError as error:
         fault = problems_of(error.errors(), kind)[0]
         named = option_of(fault.pointer, options)
-        raise InvalidInputError(f"{named}: {fault.detail}.") from None
+        end = "" if fault.detail.endswith("?") else "."
+        raise InvalidInputError(f"{named}: {fault.detail}{end}") from None
 
 
 def _with(use: Callable[[Services], Awaitable[T]]) -> T:
