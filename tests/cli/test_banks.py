@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_bank_is_imported_listed_shown_and_linted(files: tuple[Path, Path]) -> None:
     items, parameters = files
     arguments = ("import", "sums", "--items", items, "--parameters", parameters)
-    assert "nothing was written" in done(*arguments, "--dry-run").stderr
+    assert "nothing was stored" in done(*arguments, "--dry-run").stderr
     assert "sums" not in done("list").stdout
 
     result = done(*arguments, "--allow", "negative_slope", "--scorer", "numeric")
