@@ -3,9 +3,11 @@
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from app import DISTRIBUTION
 from app.acting import AuditEntry, doing
@@ -68,6 +70,23 @@ _GROUPS = frozenset(
 )
 
 
+class _Group(TyperGroup):
+    """All subcommands; a value of the wrong type is refused in the words of the API."""
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from app.validation import sentence
+
+            if isinstance(error.__cause__, ValidationError):
+                error.message = sentence(error.__cause__.errors()[0])
+            raise
+
+
 def build(wanted: str | None, panels: Mapping[str, Mapping[str, str]] = PANELS) -> typer.Typer:
     """Build the command line: import one subcommand, and list the others with their help lines.
 
@@ -78,6 +97,7 @@ def build(wanted: str | None, panels: Mapping[str, Mapping[str, str]] = PANELS) 
     """
     cli = typer.Typer(
         name="sextant",
+        cls=_Group,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -76,7 +76,7 @@ _LISTS = {
     "response set": "response-sets",
     "session": "sessions",
 }
-_MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.$")
+_MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.( Did you mean .*\?)?$")
 #: Exit code of a command that refuses its input, as in most Unix tools.
 USAGE_ERROR = 2
 #: Most faults of one file that are printed; the rest is only counted.
