@@ -111,6 +111,7 @@ class _Answer(Model):
     step: int
     item_id: str
     question: str | None
+    target: str | None
     answer: str | None
     reason: str | None
     outcome: str | None
@@ -161,7 +162,11 @@ def answers(
     shown = f"{len(found)} of {told['n_asked']} questions"
     if told["n_asked"] != len(rows):
         shown += f", looked for among the first {len(rows)}"
-    err.print(shown)
+    if rows and not found:
+        wanted = {"--wrong": wrong, "--unparsed": unparsed, "--surprising": surprising}
+        flags = [flag for flag, is_given in {**wanted, "--search": search}.items() if is_given]
+        shown = f"No answer of this session fits {' '.join(flags)}: {shown}"
+    err.print(shown, soft_wrap=True)
 
 
 def _holds(one: _Answer, search: str | None) -> bool:
@@ -175,8 +180,8 @@ def _lines(one: _Answer) -> Iterator[str]:
     expected = "" if one.expected is None else f", expected {percent(one.expected)}"
     tried = ", trial question" if one.pretest else ""
     yield f"{one.step:>4}. {one.item_id}  {mark}{expected}{tried}"
-    for name, text in (("question", one.question), ("answer", one.answer), ("reason", one.reason)):
-        if text:
+    for name in ("question", "target", "answer", "reason"):
+        if text := getattr(one, name):
             yield f"      {name:9}{' '.join(text.split())}"
 
 
