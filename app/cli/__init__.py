@@ -21,8 +21,8 @@ PANELS = {
         "demo": "Run one adaptive test against a scripted model; nothing to set up.",
         "demo-model": "Serve a simulated model, to try things on.",
         "run": "Measure one endpoint from the shell, with live progress.",
-        "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
-        "compare": "Compare two tests, or two examinees of a response set.",
+        "gate": "Decide go, no go or inconclusive by one session; sets the exit code.",
+        "compare": "Compare two sessions, or two models of a response set.",
         "rank": "Rank several endpoints from the shell.",
         "leaderboard": "Show the latest results on a bank.",
         "sessions": "List, show, watch, cancel and delete sessions; score answers again.",
@@ -150,6 +150,8 @@ def _not_imported() -> None:
 
 def main() -> None:
     """Entry point of the `sextant` command."""
+    # What a log in ASCII cannot hold becomes a question mark, and ends no command.
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a TextIOWrapper
     program, panels = "sextant", PANELS
     if sys.argv[1:2] == ["lab"]:  # groups these commands in help; each works without it
         del sys.argv[1]

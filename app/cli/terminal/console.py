@@ -141,7 +141,8 @@ def write_json(target: str | None, document: JsonObject) -> None:
     """
     if target is None:
         return
-    text = printable_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    escapes = target == "-" and "utf" not in (sys.stdout.encoding or "utf").lower()
+    text = printable_json(json.dumps(document, indent=2, ensure_ascii=escapes, allow_nan=False))
     if target == "-":
         sys.stdout.write(text + "\n")
     else:

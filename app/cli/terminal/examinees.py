@@ -90,8 +90,8 @@ async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
         return found[0]
     names = [one["name"] for one in await client.list_all("/v1/endpoints", limit=1000)]
     raise InvalidInputError(
-        f"There is no saved endpoint {name!r}.{did_you_mean(name, names)} `sextant endpoints list` lists them; an "
-        "address begins with http:// or https://."
+        f"There is no saved endpoint {name!r}.{did_you_mean(name, names)} `sextant endpoints list` "
+        "lists them; an address begins with http:// or https://."
     )
 
 
