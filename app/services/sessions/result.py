@@ -147,14 +147,14 @@ def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
     known, summary = session.provenance, session.summary
     place, score = summary["estimate"].get("extrapolation"), summary["score"]
     by_sample = is_score and score is not None and score["method"] in BY_SAMPLE
-    # These two concern ability alone where the score rests on sampled questions.
-    is_apt = not by_sample or place is None or place["standing"] != "unknown" or not place["agrees"]
+    # Such a place and guessed parameters concern ability alone if the score rests on a sample.
+    is_vague = place is not None and place["standing"] == "unknown" and place["agrees"]
     told = (
         _of_state(session.status),
         None
         if by_sample
         else provisional_caution(known.get("uncertainty"), provisional=known["provisional"]),
-        place["caution"] if place and is_apt else None,
+        place["caution"] if place and not (by_sample and is_vague) else None,
         _of_asking(session),
         unparsed_caution(known["asking"]["unparsed_policy"], known.get("unparsed_when_calibrated")),
         unscored(summary).wrong_words,
