@@ -50,7 +50,7 @@ SextantError
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -75,6 +75,12 @@ class SextantError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.problems = tuple(problems)
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """A question that suggests the name most like `name`; empty where none is like it."""
+    close = get_close_matches(name[:100], known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 @contextmanager
@@ -132,9 +138,7 @@ class UnknownNameError(InvalidInputError):
         self, kind: str, name: str, known: Iterable[str], *, pointer: str | None = None
     ) -> None:
         names = sorted(known)
-        close = get_close_matches(name, names, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        detail = f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
+        detail = f"Unknown {kind} {name!r}.{did_you_mean(name, names)} Known: {', '.join(names)}."
         super().__init__(detail, problems=[FieldProblem(pointer, detail)] if pointer else ())
 
 
@@ -143,8 +147,8 @@ class NotFoundError(SextantError):
 
     code = "not_found"
 
-    def __init__(self, kind: str, identifier: str) -> None:
-        super().__init__(f"There is no {kind} {identifier!r}.")
+    def __init__(self, kind: str, identifier: str, known: Sequence[str] = ()) -> None:
+        super().__init__(f"There is no {kind} {identifier!r}.{did_you_mean(identifier, known)}")
 
 
 class ConflictError(SextantError):

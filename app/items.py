@@ -55,6 +55,12 @@ class ItemContent:
             choice_letter(self.choices.index(text)) for text in self.target if text in self.choices
         )
 
+    def lettered(self, text: str) -> str:
+        """An option with its letter before it; another text as it is."""
+        if text not in self.choices:
+            return text
+        return f"{choice_letter(self.choices.index(text))}. {text}"
+
     @property
     def content_hash(self) -> str:
         """SHA-256 of the prompt, choices and accepted answers, without tags and scorer."""

@@ -2,9 +2,12 @@
 
 import importlib
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from app import DISTRIBUTION
 from app.acting import AuditEntry, doing
@@ -18,8 +21,8 @@ PANELS = {
         "demo": "Run one adaptive test against a scripted model; nothing to set up.",
         "demo-model": "Serve a simulated model, to try things on.",
         "run": "Measure one endpoint from the shell, with live progress.",
-        "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
-        "compare": "Compare two tests, or two examinees of a response set.",
+        "gate": "Decide go, no go or inconclusive by one session; sets the exit code.",
+        "compare": "Compare two sessions, or two models of a response set.",
         "rank": "Rank several endpoints from the shell.",
         "leaderboard": "Show the latest results on a bank.",
         "sessions": "List, show, watch, cancel and delete sessions; score answers again.",
@@ -67,15 +70,34 @@ _GROUPS = frozenset(
 )
 
 
-def build(wanted: str | None) -> typer.Typer:
+class _Group(TyperGroup):
+    """All subcommands; a value of the wrong type is refused in the words of the API."""
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from app.validation import sentence
+
+            if isinstance(error.__cause__, ValidationError):
+                error.message = sentence(error.__cause__.errors()[0])
+            raise
+
+
+def build(wanted: str | None, panels: Mapping[str, Mapping[str, str]] = PANELS) -> typer.Typer:
     """Build the command line: import one subcommand, and list the others with their help lines.
 
     Args:
         wanted: The subcommand that will run. Importing the others costs seconds (scipy,
             pyarrow, FastAPI) for nothing.
+        panels: The panels of `PANELS` whose subcommands there are.
     """
     cli = typer.Typer(
         name="sextant",
+        cls=_Group,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -83,7 +105,7 @@ def build(wanted: str | None) -> typer.Typer:
     cli.callback(
         help="Measure how able a language model is, with as few benchmark items as possible."
     )(_root)
-    commands = [(panel, *said) for panel, inside in PANELS.items() for said in inside.items()]
+    commands = [(panel, *said) for panel, inside in panels.items() for said in inside.items()]
     for panel, name, help_line in commands:
         if name != wanted:
             cli.command(name, help=help_line, rich_help_panel=panel)(_not_imported)
@@ -128,8 +150,14 @@ def _not_imported() -> None:
 
 def main() -> None:
     """Entry point of the `sextant` command."""
+    # What a log in ASCII cannot hold becomes a question mark, and ends no command.
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a TextIOWrapper
+    program, panels = "sextant", PANELS
+    if sys.argv[1:2] == ["lab"]:  # groups these commands in help; each works without it
+        del sys.argv[1]
+        program, panels = "sextant lab", {LAB: PANELS[LAB]}
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     wanted, command, *_ = [*words, None, None]
     name = " ".join(filter(None, ("sextant", wanted, command if wanted in _GROUPS else None)))
     with doing(AuditEntry(action=lambda: name, path="", request_id=None, address="command line")):
-        build(wanted)()
+        build(wanted, panels)(prog_name=program)

@@ -156,7 +156,7 @@ class DecisionBySprt:
         side = "above" if ratio > 0 else "below"
         return Stop(
             StopReason.DECISION_REACHED,
-            f"Log likelihood ratio {ratio:.2f} beyond +-{bound:.2f}: {side} the cut score "
+            f"Log likelihood ratio {ratio:.2f} beyond ±{bound:.2f}: {side} the cut score "
             f"{self.cut:g}.",
         )
 
@@ -184,7 +184,7 @@ class ScoreMargin:
             return None
         return Stop(
             StopReason.SCORE_MARGIN,
-            f"The score is known to +-{100 * margin:.2g} points (goal +-{100 * self.margin:.2g}).",
+            f"The score is known to ±{100 * margin:.1f} points (goal ±{100 * self.margin:g}).",
         )
 
 

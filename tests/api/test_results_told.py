@@ -118,7 +118,8 @@ async def test_a_gate_says_what_its_session_is_warned_of(
     gate = (await client.post("/v1/gates", json=asked)).json()
 
     assert gate["outcome"] == "go"
-    assert "The bank's parameters are a guess" in gate["detail"]
+    # The score rests on sampled questions, whatever the parameters.
+    assert ("The bank's parameters are a guess" in gate["detail"]) == (metric == "theta")
     assert f"33 % of the answers have no score: {room}." in gate["detail"]
 
 

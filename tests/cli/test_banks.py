@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_bank_is_imported_listed_shown_and_linted(files: tuple[Path, Path]) -> None:
     items, parameters = files
     arguments = ("import", "sums", "--items", items, "--parameters", parameters)
-    assert "nothing was written" in done(*arguments, "--dry-run").stderr
+    assert "nothing was stored" in done(*arguments, "--dry-run").stderr
     assert "sums" not in done("list").stdout
 
     result = done(*arguments, "--allow", "negative_slope", "--scorer", "numeric")
@@ -57,6 +57,7 @@ def test_a_bank_is_imported_listed_shown_and_linted(files: tuple[Path, Path]) ->
 
     listed = done("list").stdout.splitlines()[1].split()
     assert listed[:5] == ["sums", "3", "1", "2", "3pl"]
+    assert "no bank 'sumz'. Did you mean 'sums'? `sextant banks list`" in refused("show", "sumz")
     shown = done("show", "sums").stdout
     assert "scorer      numeric" in shown
     assert "version 1: 3pl, scale sums-v1-" in shown
@@ -71,7 +72,7 @@ def test_a_bank_is_imported_listed_shown_and_linted(files: tuple[Path, Path]) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("show", "none"), "There is no bank 'none'"),
+        (("show", "none"), "There is no bank 'none'. `sextant banks list`"),
         (("import", "sums"), "got neither"),
         (("import", "a/b", "--parameters", "FILE"), "without / :"),
         (("import", "sums", "--parameters", "FILE", "--scorer", "exakt"), "Did you mean 'exact'"),

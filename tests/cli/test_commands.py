@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from app.cli import PANELS, build
+from app.cli import PANELS, build, main
 from tests.cli.shell import done, refused
 
 #: These work on files, on this machine itself, on a database beside any server, or on the login.
@@ -83,6 +83,23 @@ def test_a_command_with_a_server_starts_no_database(
     told = refused(*words, code=64 if name == "gate" else 2)
     assert "The Sextant server at http://127.0.0.1:9" in told
     assert "cannot be reached" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [((), "rank-simulate"), (("lint", "--help"), "sextant lab lint [OPTIONS]")]
+)
+def test_lab_shows_its_commands_alone_and_runs_them(
+    words: tuple[str, ...],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["sextant", "lab", *words])
+    with pytest.raises(SystemExit):
+        main()
+    shown = "".join(capsys.readouterr())
+    assert told in shown
+    assert "leaderboard" not in shown
 
 
 @pytest.mark.usefixtures("own_database")

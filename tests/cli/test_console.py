@@ -6,6 +6,7 @@ import json
 import pytest
 from rich.table import Table
 
+from app.cli import main
 from app.cli.bank import catalog
 from app.cli.terminal import console, tables
 from app.errors import FieldProblem, InvalidInputError
@@ -145,3 +146,17 @@ def test_json_for_the_terminal_means_the_same_and_obeys_nobody(
     assert json.loads(written) == document
     assert not set(written) & set(OBEYED)
     assert "Größe 数" in written
+
+
+def test_what_ascii_cannot_hold_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", log)
+    monkeypatch.setattr("sys.argv", ["sextant", "--version"])
+    with pytest.raises(SystemExit):
+        main()
+    console.SafeConsole().say("±5 points")
+    console.write_json("-", {"margin": "±5"})
+    log.seek(0)
+    _, text, document = log.read().split("\n", 2)
+    assert text == "?5 points"
+    assert json.loads(document) == {"margin": "±5"}

@@ -53,11 +53,16 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     # Where nothing is said it is about the score, which that test knows as well.
     of_score = gate(*kept, "--threshold", "0.1")
     assert (of_score["metric"], of_score["outcome"]) == ("score", "go")
+    assert "by ability (theta)" in found["detail"]
+    assert "ability" not in of_score["detail"]
     # A result under a name is what later ones are held against.
     named = done("baselines", "set", "main", found["session_id"])
     assert re.match(r"main is m now, known to ±\d+\.\d points by \d+ questions: ", named.stdout)
     after = gate(*ask, "--baseline", "main", "--tolerance", "40", "--quiet")
     assert (after["outcome"], after["threshold"]) == ("go", -0.4)
+    number = r"[+-]\d+\.\d"
+    points = rf"score {number} points from that of main, {number} to {number} \(95 % interval\)"
+    assert re.match(points, after["detail"])
     assert after["session_id"] != found["session_id"]
     # People read percent and points.
     listed = done("gates", "list").stdout
@@ -112,8 +117,8 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
             ),
             "--margin: expected points, got 0.03; for 3 points say 3.",
         ),
-        (("--threshold", "x"), "unable to parse string as a number"),
-        (("--threshold", "1", "--metric", "iq"), "metric"),
+        (("--threshold", "x"), "'--threshold': expected a number, got 'x'"),
+        (("--metric", "iq"), "Invalid value for '--metric': 'iq' is not one of"),
         (("--baseline", "main", "--tolerance", "0.05"), "points, got 0.05; for 5 points say 5."),
         (("--threshold", "1"), "--endpoint, --model and --bank"),
         (("--threshold", "1", "--session", "ses_1", "--bank", "demo"), "Give --session, or"),

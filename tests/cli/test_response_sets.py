@@ -27,7 +27,9 @@ def scores(tmp_path: Path) -> Path:
 
 
 def test_answers_are_imported_listed_and_shown(scores: Path) -> None:
-    assert "nothing was written" in done("import", "arc", "--from", scores, "--dry-run").stderr
+    tried = done("import", "arc", "--from", scores, "--dry-run")
+    assert "nothing was stored" in tried.stderr
+    assert "rsp_" not in tried.stdout  # nothing has that id
     assert "arc" not in done("list").stdout
 
     result = done("import", "arc", "--from", scores)
@@ -51,6 +53,8 @@ def test_a_folder_is_searched_for_files_of_answers(tmp_path: Path) -> None:
     result = done("import", "arc", "--from", tmp_path / "logs")
     assert "lm-eval, 1 read" in result.stdout
     assert "1 files hold no answers and were passed over" in result.stdout
+    told = refused("import", "arc", "--from", tmp_path / "logs", "--filter", "nosuch")
+    assert "The files: expected the filter 'nosuch', found: none." in told
 
 
 def test_answers_in_place_of_failures_are_told_without_negative_counts(tmp_path: Path) -> None:

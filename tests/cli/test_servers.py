@@ -98,7 +98,7 @@ def test_commands_on_a_server_need_no_database(
     monkeypatch.setenv("COLUMNS", "80")
     settings = Settings(database_url=database_url, data_dir=tmp_path / "data", port=0)
     answers = tmp_path / "answers.csv"
-    answers.write_text("model,q1,q2\na,1,0\nb,1,1\n")
+    answers.write_text("model,q1,q2\na,1,0\nb,1,1\nc,,0\nd,0.5,0.5\n")
 
     async def with_server(use: Callable[[LocalServer, str], None]) -> None:
         async with serving(settings) as local:
@@ -125,10 +125,15 @@ def test_commands_on_a_server_need_no_database(
         assert "Did you mean 'mine'?" in refused("endpoints", "show", "mien")
         assert "`sextant projects list`" in refused("projects", "delete", "nope")
         assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]
+        recorded = ("--responses", "recorded")
         brought = done("response-sets", "import", "recorded", "--from", answers)
-        assert "4 answers read, 4 accepted" in brought.stdout
-        compared = done("compare", "a", "b", "--responses", "recorded")
-        assert "on 2 common items" in compared.stdout
+        assert "7 answers read, 7 accepted" in brought.stdout
+        for first, second, words in (
+            ("a", "b", "on 2 common questions (95 % interval "),
+            ("a", "c", "1 common question: too few to compare the answers"),
+            ("b", "d", "on 2 common questions (too few for an interval, p = 0.5)"),
+        ):
+            assert words in done("compare", first, second, *recorded).stdout
         assert "Deleted recorded." in done("response-sets", "delete", "recorded").stdout
         assert "recorded" not in done("response-sets", "list").stdout
         for noun in ("sessions", "calibrations", "gates"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,12 +47,14 @@ def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) ->
     assert f"{len(wrong)} of 12 questions" in only.stderr
     assert only.stdout.count("  wrong, expected ") == len(wrong)
     assert "question" in only.stdout
+    assert only.stdout.count("  target  ") == len(wrong)
+    assert any(re.match(r"[A-Z]\. ", one["target"]) for one in asked)
     unlikely = [one for one in asked if abs(one["score"] - one["expected"]) >= 0.8]
     assert told(*answers, "--surprising")["data"] == unlikely
     first = asked[0]["item_id"]
     assert first in [one["item_id"] for one in told(*answers, "--search", first)["data"]]
     unread = done(*answers, "--unparsed", "--search", "no such words")
-    assert "0 of 12 questions" in unread.stderr
+    assert "No answer of this session fits --unparsed --search: 0 of 12" in unread.stderr
 
     extend = ("sessions", "extend", old["id"])
     assert "--max-items: expected at least the 12" in refused(*extend, "--max-items", "10")

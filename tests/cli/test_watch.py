@@ -14,6 +14,7 @@ from app.cli.terminal.side_by_side import SideBySide
 from app.cli.terminal.watch import _missed, announce, report
 from app.engine.prediction.sample_size import sample_interval
 from app.records.fields import interval
+from tests.cli.shell import done, told
 
 #: As sessions are told, with other figures.
 SESSION: dict[str, Any] = json.loads(
@@ -208,6 +209,12 @@ def test_it_says_how_many_random_questions_were_as_exact() -> None:
         "The same model beside it, by the mean of random questions: it took "
         f"{needed} to be as exact as with these 20."
     )
+
+
+@pytest.mark.usefixtures("own_database")
+def test_the_demo_leaves_one_model_on_the_leaderboard() -> None:
+    assert "The same model beside it" in done("demo").stdout
+    assert len(told("leaderboard", "demo")["data"]) == 1
 
 
 def test_random_questions_that_were_never_as_exact_say_how_far_off_they_are() -> None:

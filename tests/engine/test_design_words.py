@@ -13,7 +13,7 @@ from app.engine.design.design import stops_when
     [
         (
             {},
-            "Stops when the score is known to +-4 points, with at least 20 scored answers "
+            "Stops when the score is known to ±4 points, with at least 20 scored answers "
             "(min_items); at the latest at 60 items asked.",
         ),
         (
@@ -47,7 +47,7 @@ from app.engine.design.design import stops_when
                 }
             },
             "Stops when theta is above or below -0.5 with confidence 0.95 or (SE <= 0.4 and the "
-            "score is known to +-5 points with at least 8 scored answers); "
+            "score is known to ±5 points with at least 8 scored answers); "
             "at the latest at every item of the bank asked.",
         ),
     ],

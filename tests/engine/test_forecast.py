@@ -139,17 +139,15 @@ def test_what_a_margin_takes_is_told_in_questions_time_and_money() -> None:
     assert short.for_all.usd == pytest.approx(120 * 0.002)
     assert short.for_3_points.seconds == 3.0 * short.for_3_points.items
     exact, told = summary(short)
-    margin = f"+-{100 * short.margin.median:.0f} points"
+    margin = f"±{100 * short.margin.median:.0f} points"
     assert exact == f"10 of 120 questions: {margin}; all 120 cost 12 times as much."
-    assert told == (
-        "+-3 points take 106 of 120 questions: for that ask them all, 6 minutes, $0.24."
-    )
+    assert told == ("±3 points take 106 of 120 questions: for that ask them all, 6 minutes, $0.24.")
     few = calls_of(24, tokens_in=100, tokens_out=20, price_in=10.0, price_out=50.0, pace_s=3.0)
     design = Design.from_dict({"preset": "ability", "stopping": {"max_items": 8}})
     small = forecast(design.build(clean_bank(3, 24)), THETAS[:20], seed=1, calls=few)
     assert summary(small)[0].endswith("all 24 cost three times as much.")
     assert summary(small)[1] == (
-        f"+-3 points take {small.for_3_points.items} of 24 questions: for that ask them "
+        f"±3 points take {small.for_3_points.items} of 24 questions: for that ask them "
         "all, 72 seconds, $0.0480."
     )
     assert Forecast.from_dict(short.to_dict()) == short
@@ -160,9 +158,9 @@ def test_a_large_bank_saves_and_says_how_much() -> None:
     bank = clean_bank(3, 4000)
     found = forecast(design.build(bank), THETAS[:5], seed=1)
     exact, told = summary(found)
-    assert exact.startswith("50 of 4,000 questions: +-")
+    assert exact.startswith("50 of 4,000 questions: ±")
     assert exact.endswith("all 4,000 cost 80 times as much.")
-    assert told == f"+-3 points take about {found.for_3_points.items:,} questions."
+    assert told == f"±3 points take about {found.for_3_points.items:,} questions."
     assert 50 < found.for_3_points.items < 3000
 
 

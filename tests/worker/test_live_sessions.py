@@ -113,7 +113,8 @@ async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_unreachable"
     assert str(ended.stop_detail).endswith(
-        "refused. Repair the endpoint, then continue the session (sextant sessions extend)."
+        "refused. Repair the endpoint, then continue the session "
+        f"(sextant sessions extend {created.id} --max-items N)."
     )
     assert figures_of(ended)["estimate"]["theta"] is None
     assert figures_of(ended)["estimate"]["reason"].startswith(

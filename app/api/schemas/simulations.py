@@ -103,7 +103,7 @@ class SimulationRead(Output):
     usd: Range | None
     seconds: Range | None
     for_3_points: Effort = Field(
-        description="What +-3 points take on this bank, were intervals to narrow as those of "
+        description="What ±3 points take on this bank, were intervals to narrow as those of "
         "random samples do."
     )
     for_all: Effort = Field(description="What all questions take that may be asked.")

@@ -222,7 +222,7 @@ class _Imported(Model):
 def _show_report(document: JsonObject) -> None:
     report = _Imported.model_validate(document)
     if report.dry_run:
-        err.print("Dry run: nothing was written.")
+        err.print("Dry run: nothing was stored.")
     _show_tally("items", report.items)
     _show_tally("parameters", report.parameters)
     if renamed := report.renamed:

@@ -1,4 +1,4 @@
-"""`sextant compare`: which of two tests or examinees is better, and how certain that is."""
+"""`sextant compare`: which of two sessions or models is better, and how certain that is."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from app.cli.terminal.replies import at, read_all
 from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from app.reports.figures import dollars, took
-from app.reports.formats import short_digests
+from app.reports.formats import count, short_digests
 from sextant_client import models
 from sextant_client.models import Model
 
@@ -30,15 +30,15 @@ _OPTIONS = {
 
 @on_server(json=SAME)
 def command(
-    first: Annotated[str, typer.Argument(help="Id of an ended session, or an examinee's name.")],
+    first: Annotated[str, typer.Argument(help="Id of an ended session, or a model's name.")],
     second: Annotated[str, typer.Argument(help="The other one.")],
     responses: Annotated[
         str | None,
-        typer.Option(help="Response set in which both are examinees; else they are sessions."),
+        typer.Option(help="Response set that holds both models; else they are sessions."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of intervals and verdicts.")] = 0.95,
 ) -> None:
-    """Compare two ended tests, or two examinees of a response set."""
+    """Compare two ended sessions, or two models of a response set."""
     both = [first, second]
     what = (
         {"session_ids": both}
@@ -66,7 +66,7 @@ def _scores(session: str) -> dict[str, float | None]:
 
 
 def _show_changes(first: dict[str, float | None], second: dict[str, float | None]) -> None:
-    """Print the questions of both tests that one model answered better than the other."""
+    """Print the questions of both sessions that one model answered better than the other."""
     gains = {
         name: score - other
         for name, score in first.items()
@@ -106,27 +106,30 @@ def _show(found: _Comparison) -> None:
     sides = {"first": found.first, "second": found.second}
     for name, side in sides.items():
         out.say(f"{name:8}{side.label}")
-    sure = percent(found.confidence)
+    sure, common = percent(found.confidence), count(found.n_common, "common question")
     if found.reason:
         out.say(found.reason)
     for difference, name, pattern, scale, unit in (
         (found.scale and found.score, "in score", "+.1f", 100, " points"),
-        (found.common, f"on {found.n_common} common items", "+.1f", 100, " points"),
+        (found.common, f"on {common}", "+.1f", 100, " points"),
         (found.theta, f"in ability, scale {found.scale}", "+.2f", 1, ""),
     ):
         if not difference:
             continue
-        more = difference.items_to_decide
+        more, known = difference.items_to_decide, difference.interval
         verdict = _VERDICTS.get(
             difference.verdict,
-            "undecided" + (f"; {more} more items each would tell" if more else ""),
+            "undecided" + (f"; {more} more questions each would tell" if more else ""),
         )
+        ends = f"{sure} interval {interval(known, pattern, scale)}"
         out.print(
-            f"{number(scale * difference.delta, pattern)}{unit} {name} ({sure} interval "
-            f"{interval(difference.interval, pattern, scale)}, p = "
+            f"{number(scale * difference.delta, pattern)}{unit} {name} "
+            f"({ends if known else 'too few for an interval'}, p = "
             f"{difference.p_value:.3g}): {verdict}",
             soft_wrap=True,
         )
+    if found.common is None and not found.reason:
+        out.say(f"{common}: too few to compare the answers")
     for name, side in sides.items():
         if side.caution:
             out.say(f"Caution, {name}: {side.caution}")

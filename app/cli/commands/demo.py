@@ -70,9 +70,7 @@ def command(
             async with ended_with_us(client, "sessions", session_id):
                 if quiet:
                     return await watch(client, session_id, quiet=True), None
-                # Another name, so that pages about the model show the result of the adaptive test.
-                other = {**endpoint, "model": "scripted, random questions"}
-                return await _beside_random(client, session_id, {**body, "endpoint": other})
+                return await _beside_random(client, session_id, body)
 
     session, verdict = run_to_the_end(measure)
     write_json(json, session)
@@ -105,6 +103,7 @@ async def _beside_random(
     other = Session.model_validate(made)
     async with ended_with_us(client, "sessions", other.id):
         shown = await watch_both(client, chosen, other.id, n_items=other.bank.n_items)
+    await client.remove(f"/v1/sessions/{other.id}")  # leaderboards show the adaptive test alone
     return await client.request("GET", f"/v1/sessions/{chosen}"), shown.verdict()
 
 

@@ -106,7 +106,7 @@ def command(
     tag: Annotated[
         str | None,
         typer.Option(
-            help="Of whose items the score is, where the bank measures several abilities; by "
+            help="Of whose questions the score is, where the bank measures several abilities; by "
             "default of the whole bank."
         ),
     ] = None,
@@ -136,7 +136,7 @@ def command(
     se_target: Annotated[
         float | None, typer.Option(help="Stop at this standard error of the ability, logits.")
     ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Most questions to ask.")] = None,
     concurrency: options.ConcurrencyOption = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
@@ -168,10 +168,10 @@ def command(
         str | None, typer.Option("--markdown", help="Write a comment in Markdown; - for stdout.")
     ] = None,
 ) -> None:
-    """Decide by one test whether a model may go out: exit code 0 go, 1 no go, 2 inconclusive.
+    """Decide by one session whether a model may go out: exit code 0 go, 1 no go, 2 inconclusive.
 
-    Holds --session against --threshold or --baseline, or tests --endpoint on --bank first; with
-    --policy every rule of a file. A test without a result gives exit code 1, wrong options and
+    Holds --session against --threshold or --baseline, or asks --endpoint on --bank first; with
+    --policy every rule of a file. A session without a result gives exit code 1, wrong options and
     servers that are away 64.
     """
     for target_file in (json, junit_file, markdown_file):

@@ -70,7 +70,7 @@ def command(
     system: System = None,
     mode: ModeOption = None,
     concurrency: Annotated[
-        int | None, typer.Option(help="Items in flight, of each endpoint; 4 by default.")
+        int | None, typer.Option(help="Asked at once, of each endpoint; 4 by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: options.QuietOption = False,

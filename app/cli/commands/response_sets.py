@@ -293,7 +293,7 @@ def _sent(file: SourceFile) -> dict[str, str]:
 def _show_report(document: JsonObject) -> None:
     report = _Imported.model_validate(document)
     if report.dry_run:
-        err.print("Dry run: nothing was written.")
+        err.print("Dry run: nothing was stored.")
     for file in report.files[:_SHOWN]:
         out.say(f"{file.name}: {file.format}, {file.rows_read} read")
     if len(report.files) > _SHOWN:
@@ -314,14 +314,12 @@ def _show_report(document: JsonObject) -> None:
         names = ", ".join(without[:_SHOWN])
         more = ", ..." if len(without) > _SHOWN else ""
         out.say(f"{len(without)} examinees without a score: {names}{more}")
-    _show_size(report.response_set)
+    _show_size(report.response_set, stored=not report.dry_run)
 
 
-def _show_size(found: _Set) -> None:
-    out.print(
-        f"{found.name}: {found.n_examinees} examinees, {found.n_items} items  {found.id}",
-        soft_wrap=True,
-    )
+def _show_size(found: _Set, *, stored: bool = True) -> None:
+    size = f"{found.name}: {found.n_examinees} examinees, {found.n_items} items"
+    out.print(f"{size}  {found.id}" if stored else size, soft_wrap=True)
 
 
 def _counts(outcomes: Mapping[str, int]) -> str:

@@ -89,10 +89,10 @@ def command(
     api_key: examinees.EndpointKeyOption = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="What is measured, score or ability; or atlas, a published test."),
+        typer.Option(help="What is measured, score or ability; or atlas, a published design."),
     ] = None,
     selector: Annotated[
-        str | None, typer.Option(help="Criterion that chooses items, such as random.")
+        str | None, typer.Option(help="Criterion that chooses questions, such as random.")
     ] = None,
     prediction: options.PredictionOption = None,
     margin: options.MarginOption = None,
@@ -107,10 +107,10 @@ def command(
         int | None,
         typer.Option(help="Asks at least so many questions; by default 20."),
     ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Most questions to ask.")] = None,
     pretest: Annotated[
         int | None,
-        typer.Option(help="Items without parameters to ask beside the test, unscored."),
+        typer.Option(help="Questions without parameters to ask besides, unscored."),
     ] = None,
     concurrency: options.ConcurrencyOption = None,
     budget_usd: Annotated[float | None, typer.Option(help="Stop at so many US dollars.")] = None,
@@ -132,7 +132,7 @@ def command(
     stop: examinees.Stop = None,
     extra_body: examinees.ExtraBody = None,
     repeats: Annotated[
-        int | None, typer.Option(help="Ask each item so many times; the mean is its score.")
+        int | None, typer.Option(help="Ask each question so many times; the mean is its score.")
     ] = None,
     cache: Annotated[
         bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")

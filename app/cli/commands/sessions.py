@@ -1,4 +1,4 @@
-"""`sextant sessions`: running and ended tests."""
+"""`sextant sessions`: running and ended ones."""
 
 import json as json_text
 from collections.abc import Iterator, Sequence
@@ -66,7 +66,7 @@ def list_sessions(
     bank: Annotated[str | None, typer.Option(help="Only those on this bank.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
 ) -> None:
-    """List tests, the newest first."""
+    """List sessions, the newest first."""
 
     async def read(client: AsyncSextant) -> list[JsonObject]:
         wanted: dict[str, str | None] = {"status": status}
@@ -94,7 +94,7 @@ def list_sessions(
 
 @on_server(app, json=SAME)
 def show(session: SessionId) -> None:
-    """Show where a test stands, or what came out of it."""
+    """Show where a session stands, or what came out of it."""
     found = request("GET", _path(session))
     if also_json(found):
         told = Session.model_validate(found)
@@ -111,6 +111,7 @@ class _Answer(Model):
     step: int
     item_id: str
     question: str | None
+    target: str | None
     answer: str | None
     reason: str | None
     outcome: str | None
@@ -121,7 +122,7 @@ class _Answer(Model):
 
 @on_server(app, json=SAME)
 def answers(
-    session: Annotated[str, typer.Argument(help="Id of a test.")],
+    session: Annotated[str, typer.Argument(help="Id of a session.")],
     wrong: Annotated[bool, typer.Option("--wrong", help="Only those scored wrong.")] = False,
     unparsed: Annotated[
         bool, typer.Option("--unparsed", help="Only those that could not be read, or were cut off.")
@@ -137,7 +138,7 @@ def answers(
         str | None, typer.Option(help="Only those whose question, answer or id holds this.")
     ] = None,
 ) -> None:
-    """Show the questions of a test with what was answered, in order of asking.
+    """Show the questions of a session with what was answered, in order of asking.
 
     Several options together: those to which all of them apply.
 
@@ -161,7 +162,11 @@ def answers(
     shown = f"{len(found)} of {told['n_asked']} questions"
     if told["n_asked"] != len(rows):
         shown += f", looked for among the first {len(rows)}"
-    err.print(shown)
+    if rows and not found:
+        wanted = {"--wrong": wrong, "--unparsed": unparsed, "--surprising": surprising}
+        flags = [flag for flag, is_given in {**wanted, "--search": search}.items() if is_given]
+        shown = f"No answer of this session fits {' '.join(flags)}: {shown}"
+    err.print(shown, soft_wrap=True)
 
 
 def _holds(one: _Answer, search: str | None) -> bool:
@@ -175,8 +180,8 @@ def _lines(one: _Answer) -> Iterator[str]:
     expected = "" if one.expected is None else f", expected {percent(one.expected)}"
     tried = ", trial question" if one.pretest else ""
     yield f"{one.step:>4}. {one.item_id}  {mark}{expected}{tried}"
-    for name, text in (("question", one.question), ("answer", one.answer), ("reason", one.reason)):
-        if text:
+    for name in ("question", "target", "answer", "reason"):
+        if text := getattr(one, name):
             yield f"      {name:9}{' '.join(text.split())}"
 
 
@@ -185,13 +190,13 @@ def follow(
     session: SessionId,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the result.")] = False,
 ) -> None:
-    """Watch a test until it ends; leaving it with Ctrl-C does not end the test."""
+    """Watch a session until it ends; leaving it with Ctrl-C does not end it."""
 
     async def look() -> JsonObject:
         async with connected() as client:
             found = await client.request("GET", _path(session))
             if found["mode"] == "manual" and found["finished_at"] is None:
-                err.print("A test by hand: it goes on when somebody answers.", soft_wrap=True)
+                err.print("A session by hand: it goes on when somebody answers.", soft_wrap=True)
             return await watch(client, session, quiet=quiet)
 
     found = run_to_the_end(look)
@@ -210,7 +215,7 @@ class _Cancelled(Model):
 
 @on_server(app)
 def cancel(session: SessionId) -> None:
-    """End a test where it stands; its answers so far are kept."""
+    """End a session where it stands; its answers so far are kept."""
     found = _Cancelled.model_validate(request("POST", f"{_path(session)}:cancel"))
     stands = (
         f"theta {number(found.theta)}, 95 % interval {interval(found.interval)}"
@@ -222,7 +227,7 @@ def cancel(session: SessionId) -> None:
 
 @on_server(app)
 def delete(session: SessionId) -> None:
-    """Delete an ended test with its answers and events."""
+    """Delete an ended session with its answers and events."""
     asked(lambda client: client.remove(_path(session)))
     out.say(f"Deleted {session}.")
 
@@ -231,7 +236,7 @@ def delete(session: SessionId) -> None:
 def rescore(
     session: EndedId,
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer's name; absent: each item's present scorer.")
+        str | None, typer.Option(help="Scorer's name; absent: each question's present scorer.")
     ] = None,
     params: Annotated[str | None, typer.Option(help="Its parameters as a JSON object.")] = None,
 ) -> None:
@@ -262,7 +267,7 @@ def extend(
     session: EndedId,
     margin: FurtherMarginOption = None,
     max_items: Annotated[
-        int | None, typer.Option(help="Ask at most so many items, with those asked before.")
+        int | None, typer.Option(help="Most questions to ask, with those asked before.")
     ] = None,
 ) -> None:
     """Go on with an ended session until another end. It makes a new one; the old one stays.

@@ -214,6 +214,6 @@ def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None
                 table.add_row(str(count), percent(error, 2))
         screen.print(table)
     screen.print(
-        f"The form's score holds to +-{percent(form.half_width, 2)} for 95 of 100 "
+        f"The form's score holds to ±{percent(form.half_width, 2)} for 95 of 100 "
         "examinees like those it was built from."
     )

@@ -76,7 +76,7 @@ _LISTS = {
     "response set": "response-sets",
     "session": "sessions",
 }
-_MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.$")
+_MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.( Did you mean .*\?)?$")
 #: Exit code of a command that refuses its input, as in most Unix tools.
 USAGE_ERROR = 2
 #: Most faults of one file that are printed; the rest is only counted.
@@ -141,7 +141,8 @@ def write_json(target: str | None, document: JsonObject) -> None:
     """
     if target is None:
         return
-    text = printable_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    escapes = target == "-" and "utf" not in (sys.stdout.encoding or "utf").lower()
+    text = printable_json(json.dumps(document, indent=2, ensure_ascii=escapes, allow_nan=False))
     if target == "-":
         sys.stdout.write(text + "\n")
     else:

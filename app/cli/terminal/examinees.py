@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Literal
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from app.cli.servers.connection import path_of
 from app.cli.terminal.console import JsonObject
 from app.cli.terminal.options import given
-from app.errors import InvalidInputError
+from app.errors import InvalidInputError, did_you_mean
 from app.items import Json
 from sextant_client import AsyncSextant
 
@@ -90,11 +89,9 @@ async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
     if found:
         return found[0]
     names = [one["name"] for one in await client.list_all("/v1/endpoints", limit=1000)]
-    close = get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     raise InvalidInputError(
-        f"There is no saved endpoint {name!r}.{hint} `sextant endpoints list` lists them; an "
-        "address begins with http:// or https://."
+        f"There is no saved endpoint {name!r}.{did_you_mean(name, names)} `sextant endpoints list` "
+        "lists them; an address begins with http:// or https://."
     )
 
 

@@ -316,7 +316,7 @@ def _goals(stopping: StoppingDesign) -> list[str]:
     if (cut := stopping.cut_score) is not None:
         goals.append(f"theta is above or below {cut.theta:g} with confidence {cut.confidence:g}")
     if stopping.score_margin is not None:
-        goals.append(f"the score is known to +-{100 * stopping.score_margin:g} points")
+        goals.append(f"the score is known to ±{100 * stopping.score_margin:g} points")
     goals += [_nested(rule) for rule in stopping.any_of]
     if stopping.all_of:
         goals.append(f"({' and '.join(_nested(rule) for rule in stopping.all_of)})")

@@ -278,7 +278,7 @@ class StoppingDesign(Part):
     cut_score: CutScore | None = None
     score_margin: Annotated[float, Field(gt=0, le=0.5)] | None = Field(
         default=None,
-        description="Half of the width of the score's 95 % interval: 0.03 is +-3 points.",
+        description="Half of the width of the score's 95 % interval: 0.03 is ±3 points.",
     )
     any_of: _Rules = Field(default=(), description="Rules, in lists at most two deep.")
     all_of: _Rules = ()

@@ -25,6 +25,8 @@ COMBINED, DESIGN = "combined", "design"
 BY_THETA = (P_IRT, P_IRT_C)
 #: Method of a result where every item was asked.
 ALL_ITEMS = "all_items"
+#: Methods whose intervals hold even where the curves are wrong.
+BY_SAMPLE = (COMBINED, DESIGN, ALL_ITEMS)
 
 _MAX_POINTS = 61  # posterior points of a prediction; their means keep the first moment
 

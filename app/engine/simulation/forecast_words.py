@@ -13,9 +13,9 @@ def summary(forecast: Forecast) -> list[str]:
 
 
 def points(share: float) -> str:
-    """A margin in points: `+-3.6 points`."""
+    """A margin in points: `±3.6 points`."""
     percent = 100 * share
-    return f"+-{percent:.0f} points" if percent >= 10 else f"+-{percent:.2g} points"
+    return f"±{percent:.0f} points" if percent >= 10 else f"±{percent:.2g} points"
 
 
 def _exactness(forecast: Forecast) -> str:

@@ -94,6 +94,7 @@ class Asked:
     outcome: str | None = None
     score: float | None = None
     question: str | None = None
+    target: str | None = None
     answer: str | None = None
     reason: str | None = None
     theta: float | None = None
@@ -416,6 +417,7 @@ def _items(
             item,
             question=shortened(item.question and item.question[begins:]),
             expected=expected.get(item.position),
+            target=shortened(item.target),
             answer=shortened(item.answer),
             reason=shortened(item.reason),
             theta=item.theta if told else None,

@@ -164,6 +164,7 @@ class AskedItem:
         question: How it begins; None where it may not be shown or there is none.
         outcome: None while the answer is awaited.
         expected: Mean score of models of this ability; None in pretest.
+        target: What counts as right, while the answer is known; None as for `question`.
         answer: How the answer begins, or what was read from it.
         reason: Why it has no score.
         theta: Ability as estimated after it.
@@ -177,6 +178,7 @@ class AskedItem:
     outcome: str | None
     score: float | None
     expected: float | None
+    target: str | None
     answer: str | None
     reason: str | None
     theta: float | None

@@ -23,6 +23,7 @@ from app.exchange.results.recorded import (
     Recorded,
     SourceFile,
     TrialTable,
+    choice_error,
 )
 from app.items import Outcome
 from app.records.response_sets import StoredSheet, in_common
@@ -210,10 +211,11 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
     Raises:
         FileFormatError: A file cannot be read or needs a choice, or no file has an answer.
     """
-    draft, ways = Draft(request.choices), Methods()
+    draft, ways, filters = Draft(request.choices), Methods(), set[str]()
 
     def look(seen: Seen) -> None:
         ways.saw(seen)
+        filters.add(seen.filter or "none")
         if saw is not None:
             saw(seen)
 
@@ -234,6 +236,9 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
                 draft.rows_read += part.table.n_answers
                 draft.add_table(part, source.name)
         draft.files.append(FileRead(source.name, file_format, draft.rows_read - before))
+    filters.update(draft.other_filters)
+    if unknown := set(request.choices.filters) - filters:
+        raise choice_error("filter", list(filters), sorted(unknown), "The files")
     if not draft.accepted:
         reasons = "; ".join(
             f"{skipped.count} {skipped.reason}, first {skipped.places[0]}"

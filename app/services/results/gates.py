@@ -9,7 +9,7 @@ from app.engine.inference.comparison import OF_RELEASES
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
 from app.engine.prediction.correction import correction_in
 from app.engine.prediction.model_error import DEGREES
-from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
+from app.engine.prediction.p_irt import BY_SAMPLE, COMBINED
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.fields import ends
@@ -333,7 +333,7 @@ def _is_a_guess(record: GateRecord, results: Sequence[Result]) -> bool:
         result.extrapolation is not None
         and result.extrapolation["caution"]
         and result.score is not None
-        and result.score["method"] not in (COMBINED, DESIGN, ALL_ITEMS)
+        and result.score["method"] not in BY_SAMPLE
         for result in results
     )
 
@@ -351,15 +351,16 @@ def _describe(
     times = 100 if is_score else 1
     value, lo, hi, mark = (times * one for one in (value, lo, hi, record.threshold))
     if record.baseline is not None:
-        unit = "points" if is_score else "logits"
+        unit, digits = ("points", 1) if is_score else ("logits", 2)
         more = "less" if record.direction == "above" else "more"
         said = (
-            f"{name} {value:+.3g} {unit} from that of {record.baseline_name}, {lo:+.3g} to "
-            f"{hi:+.3g} {of_interval}: up to {abs(mark):.3g} {unit} {more} may pass."
+            f"{name} {value:+.{digits}f} {unit} from that of {record.baseline_name}, "
+            f"{lo:+.{digits}f} to {hi:+.{digits}f} {of_interval}: up to "
+            f"{abs(mark):g} {unit} {more} may pass."
         )
         is_open = decision.outcome is GateOutcome.INCONCLUSIVE
         return f"{said} {found.advice}" if is_open else said
-    digits, unit = (1, " %") if is_score else (3, "")
+    digits, unit = (1, " %") if is_score else (2, "")
     interval = f"{lo:.{digits}f} to {hi:.{digits}f}{unit} {of_interval}"
     where = {
         GateOutcome.INCONCLUSIVE: "includes",

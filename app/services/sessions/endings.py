@@ -1,5 +1,6 @@
 """Decides when failures end a session, and describes the end of a session."""
 
+import re
 from dataclasses import dataclass
 
 from scipy.special import bdtrc
@@ -68,9 +69,11 @@ FATAL_CODES = frozenset(
     for what in ("unauthorized", "address_blocked", "moved", "no_likelihoods")
 )
 
-#: Advice on failures, by their cause.
-_ENDPOINT = "Repair the endpoint, then continue the session (sextant sessions extend)."
-_SCORER = "Repair the scorer, then rescore the session (sextant sessions rescore)."
+#: Advice on failures, by their cause; the session's id takes the place of ID.
+_ENDPOINT = (
+    "Repair the endpoint, then continue the session (sextant sessions extend ID --max-items N)."
+)
+_SCORER = "Repair the scorer, then rescore the session (sextant sessions rescore ID)."
 _ANSWERS = (
     "Read some answers (sextant sessions answers ID --unparsed): the prompt, max_tokens or the "
     "scorer does not fit the model."
@@ -109,7 +112,7 @@ class Failures:
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
                 f"{_reason(last)} Answers without a score are kept: rescore the session "
-                "(sextant sessions rescore).",
+                "(sextant sessions rescore ID).",
             )
         if last is not None and last.error_code == StopReason.TIME_LIMIT:
             return None  # the server itself gave up these calls: the endpoint has not failed
@@ -150,6 +153,7 @@ def ending_of(
     precision_reached: bool | None,
     precise_since: int | None,
     min_items: int,
+    session_id: str,
 ) -> Ending:
     """The ending for a reason to stop; after too many failures, or without a score, a failure."""
     is_failed = stop.reason is StopReason.TOO_MANY_FAILURES
@@ -162,7 +166,7 @@ def ending_of(
             StopReason.TOO_MANY_FAILURES,
             f"None of {closed} answers could be scored; the last: {_reason(missed)} {todo}",
         )
-    detail = stop.detail
+    detail = re.sub(r"(\(sextant sessions \w+) ID\b", rf"\1 {session_id}", stop.detail)
     failure: Failure | None = None
     if is_failed:
         failure = {

@@ -143,7 +143,9 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
     if (closing := asked.closing) is None:
         return Asked(**said)
     answer = closing.extracted or closing.answer_text
-    return convert(Asked, closing, answer=answer, **said)
+    # Examinees who answer by hand read reports, too: no target before its answer.
+    target = content and " or ".join(map(content.lettered, content.target))
+    return convert(Asked, closing, answer=answer, target=target or None, **said)
 
 
 class SessionFormat(StrEnum):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import IntervalCorrection
+from app.engine.prediction.p_irt import BY_SAMPLE
 from app.engine.prediction.placing import Place, PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
@@ -144,11 +145,16 @@ _ENDED_EARLY = {"failed": "failed", "cancelled": "was cancelled"}
 def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
     """Cautions to show beside a session's predicted score, or its theta; None without any."""
     known, summary = session.provenance, session.summary
-    extrapolation = summary["estimate"].get("extrapolation")
+    place, score = summary["estimate"].get("extrapolation"), summary["score"]
+    by_sample = is_score and score is not None and score["method"] in BY_SAMPLE
+    # Such a place and guessed parameters concern ability alone if the score rests on a sample.
+    is_vague = place is not None and place["standing"] == "unknown" and place["agrees"]
     told = (
         _of_state(session.status),
-        provisional_caution(known.get("uncertainty"), provisional=known["provisional"]),
-        extrapolation["caution"] if extrapolation else None,
+        None
+        if by_sample
+        else provisional_caution(known.get("uncertainty"), provisional=known["provisional"]),
+        place["caution"] if place and not (by_sample and is_vague) else None,
         _of_asking(session),
         unparsed_caution(known["asking"]["unparsed_policy"], known.get("unparsed_when_calibrated")),
         unscored(summary).wrong_words,

@@ -72,6 +72,7 @@ class SessionRun:
         plan: SessionPlan,
         version: LoadedVersion,
         seed: int,
+        session_id: str = "ID",
         administrations: Sequence[Administration] = (),
         spare: SpareTime | None = None,
     ) -> None:
@@ -81,6 +82,7 @@ class SessionRun:
         self.test = test
         self.version = version
         self._seed = seed
+        self._session_id = session_id
         self._failures = Failures(plan.limits)
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
@@ -254,6 +256,7 @@ class SessionRun:
             precision_reached=self.precision_reached,
             precise_since=self._precise_since,
             min_items=self._design.stopping.min_items or 0,
+            session_id=self._session_id,
         )
 
     def step_forward(
@@ -427,6 +430,7 @@ async def open_run(
         plan=plan,
         version=version,
         seed=session.seed,
+        session_id=session.id,
         administrations=administrations,
         spare=spare,
     )

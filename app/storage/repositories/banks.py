@@ -59,16 +59,20 @@ class BankRepository(Repository):
         query = _FOUND.with_for_update() if for_update else _FOUND
         row = (await self._db.execute(query, {"wanted": id_or_name})).scalar_one_or_none()
         if row is None:
-            raise NotFoundError("bank", id_or_name)
+            raise await self._missing(id_or_name)
         return read_bank(row)
 
     async def with_newest(self, id_or_name: str) -> tuple[Bank, str | None]:
         """A bank by its id or name, and the id of its latest version; None where it has none."""
         row = (await self._db.execute(_WITH_NEWEST, {"wanted": id_or_name})).one_or_none()
         if row is None:
-            raise NotFoundError("bank", id_or_name)
+            raise await self._missing(id_or_name)
         bank, version_id = row
         return read_bank(bank), version_id
+
+    async def _missing(self, wanted: str) -> NotFoundError:
+        names = await self._db.scalars(select(BankRow.name).where(BankRow.archived_at.is_(None)))
+        return NotFoundError("bank", wanted, names.all())
 
     async def hold(self, id_or_name: str) -> Bank | None:
         """Lock a bank, if it exists, until the transaction ends.
