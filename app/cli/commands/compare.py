@@ -31,12 +31,12 @@ _OPTIONS = {
 @on_server(json=SAME)
 def command(
     first: Annotated[str, typer.Argument(help="Id of an ended session, or an examinee's name.")],
-    second: Annotated[str, typer.Argument(help="The other one.")],
+    second: Annotated[str, typer.Argument(help="Id or name of the other one.")],
     responses: Annotated[
         str | None,
-        typer.Option(help="Response set in which both are examinees; else they are sessions."),
+        typer.Option(help="Response set of both examinees; by default both are sessions."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of intervals and verdicts.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of intervals and verdicts.")] = 0.95,
 ) -> None:
     """Compare two ended tests, or two examinees of a response set."""
     both = [first, second]

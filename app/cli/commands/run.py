@@ -83,47 +83,54 @@ def command(
         str,
         typer.Option(help="URL of the model's API, such as .../v1, or a saved endpoint."),
     ],
-    bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
-    model: Annotated[str | None, typer.Option(help="Model's name; needed with a URL.")] = None,
+    bank: Annotated[str, typer.Option(help="Bank of the questions; `demo` comes with Sextant.")],
+    model: Annotated[str | None, typer.Option(help="Model name; required with a URL.")] = None,
     kind: examinees.KindOption = "openai_chat",
     api_key: examinees.EndpointKeyOption = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="What is measured, score or ability; or atlas, a published test."),
+        typer.Option(help="Design of the test: score, ability, or atlas (a published test)."),
     ] = None,
     selector: Annotated[
-        str | None, typer.Option(help="Criterion that chooses items, such as random.")
+        str | None, typer.Option(help="Criterion for choosing items, such as random.")
     ] = None,
     prediction: options.PredictionOption = None,
     margin: options.MarginOption = None,
     se_target: Annotated[
         float | None,
         typer.Option(
-            help="Stop at this standard error of the ability, logits; asks for that in place of "
+            help="Stop at this standard error of the ability, logits; measures ability instead of "
             "the score."
         ),
     ] = None,
     min_items: Annotated[
         int | None,
-        typer.Option(help="Asks at least so many questions; by default 20."),
+        typer.Option(help="Ask at least this many questions; by default 20."),
     ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Ask at most this many questions.")] = None,
     pretest: Annotated[
         int | None,
-        typer.Option(help="Items without parameters to ask beside the test, unscored."),
+        typer.Option(
+            help="Number of pretest items to ask beside the test: they have no parameters and do "
+            "not count."
+        ),
     ] = None,
     concurrency: options.ConcurrencyOption = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Stop at so many US dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
-    budget_seconds: Annotated[float | None, typer.Option(help="Stop at so many seconds.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Stop at this cost, US dollars.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
+    budget_seconds: Annotated[
+        float | None, typer.Option(help="Stop after this many seconds.")
+    ] = None,
     price_input: examinees.PriceInputOption = None,
     price_output: examinees.PriceOutputOption = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of tokens of an answer.")
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="What unparseable answers count as; by default as when the bank was calibrated."
+            help="How unparseable answers count; by default as when the bank was calibrated."
         ),
     ] = None,
     shots: examinees.Shots = None,
@@ -132,18 +139,18 @@ def command(
     stop: examinees.Stop = None,
     extra_body: examinees.ExtraBody = None,
     repeats: Annotated[
-        int | None, typer.Option(help="Ask each item so many times; the mean is its score.")
+        int | None, typer.Option(help="Ask each item this many times; the mean is its score.")
     ] = None,
     cache: Annotated[
-        bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")
+        bool, typer.Option("--cache", help="Keep answers, and use kept answers instead of calls.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Measure one endpoint from the shell, with live progress.
+    """Measure one endpoint, with live progress.
 
-    Brings a server of its own, unless --server or `sextant login` names one.
-    The endpoint's key is taken from SEXTANT_ENDPOINT_KEY.
+    Starts a server of its own, unless --server or `sextant login` names one. The endpoint's key is
+    read from SEXTANT_ENDPOINT_KEY.
     """
     require_writable(chosen().json)
     asked_model = given(
