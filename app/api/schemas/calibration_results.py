@@ -210,7 +210,7 @@ class CalibrationResult(LikelihoodRead):
     )
     dimensionality: JsonObject | None = Field(
         default=None,
-        description="For the models nested and mirt: number of abilities, method, errors.",
+        description="For the models nested and mirt: number of dimensions, method, errors.",
     )
     warnings: list[str]
     comparison: list[ComparedModelRead] = Field(

@@ -161,8 +161,8 @@ class CalibrationCreate(Input):
     model: Model = "2pl"
     dimensions: Annotated[int, Field(ge=1, le=50)] | None = Field(
         default=None,
-        description="Number of abilities, for the models nested and mirt. Default: by parallel "
-        "analysis.",
+        description="Number of abilities: for mirt all, for nested those besides the general one. "
+        "Default: by parallel analysis.",
     )
     priors: bool = Field(
         default=True,

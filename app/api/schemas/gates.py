@@ -76,8 +76,8 @@ class GateCreate(Input):
     )
     tolerance: Annotated[float, Field(ge=0, le=50)] | None = Field(
         default=None,
-        description="With a baseline: difference in the bad direction that still passes. For a "
-        "score, 0.02 is 2 points; for theta, in logits.",
+        description="With a baseline: how much worse still passes. For a score, 0.02 is 2 points; "
+        "for theta, in logits.",
     )
     direction: Direction = Field(
         default="above", description="Side of the threshold that means `go`."
