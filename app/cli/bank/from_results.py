@@ -107,9 +107,9 @@ def from_results(
 ) -> None:
     """Create a bank from recorded results: questions, answers, calibration and version.
 
-    Choices that the files leave open are printed, each with the option that changes it. The same
-    command with more results continues from there and makes the next version. Exit code 1: there is
-    no version; the output says why.
+    Choices that the files leave open are printed, each with the option that
+    changes it. The same command with more results continues from there and makes
+    the next version. Exit code 1: there is no version; the output says why.
     """
     require_writable(chosen().json)
     body = given(

@@ -164,9 +164,10 @@ def recalibrate(
 ) -> None:
     """Make the next version from new answers, on the scale of the latest one.
 
-    Items in pretest get parameters; the others keep theirs. Items that drifted are calibrated again
-    and quarantined. If the parameters are provisional, all of them are revised, from the guesses
-    and all answers. Without a server, the command runs a worker as long as needed.
+    Items in pretest get parameters; the others keep theirs. Items that drifted
+    are calibrated again and quarantined. If the parameters are provisional, all
+    of them are revised, from the guesses and all answers. Without a server, the
+    command runs a worker as long as needed.
     """
     publication = given(
         bank=name,

@@ -18,8 +18,9 @@ def command(
 ) -> None:
     """Write everything in the database to a file, while servers and workers run.
 
-    The backup is of one moment. Endpoint keys in it are encrypted: keep SEXTANT_SECRET_KEY, or the
-    file secret.key of the data directory, in another place.
+    The backup is of one moment. Endpoint keys in it are encrypted: keep
+    SEXTANT_SECRET_KEY, or the file secret.key of the data directory, in another
+    place.
     """
     with database_url(Settings()) as url:
         manifest, size = backups.back_up(url, file)

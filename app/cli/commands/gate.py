@@ -141,7 +141,7 @@ def command(
     ] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most this many questions.")] = None,
     concurrency: options.ConcurrencyOption = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     policy: Annotated[
         Path | None,
@@ -175,11 +175,11 @@ def command(
 ) -> None:
     """Decide by one test whether a model may be released.
 
-    Compares --session with --threshold or --baseline, or first tests --endpoint on --bank. With
-    --policy, checks every rule of a file.
+    Compares --session with --threshold or --baseline, or first tests --endpoint
+    on --bank. With --policy, checks every rule of a file.
 
-    Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the test has no result, and 64 for wrong
-    options and unreachable servers.
+    Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the test has no result,
+    and 64 for wrong options and unreachable servers.
     """
     for target_file in (json, junit_file, markdown_file):
         require_writable(target_file)

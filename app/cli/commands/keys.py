@@ -69,8 +69,8 @@ def create(
 ) -> None:
     """Create a key. Its secret is printed once, alone on stdout.
 
-    The limits of a key are within those of its project. Without a limit, or with 0, the key may use
-    whatever the project leaves.
+    The limits of a key are within those of its project. Without a limit, or with
+    0, the key may use whatever the project leaves.
     """
     body = given(
         name=name,
@@ -114,8 +114,9 @@ def limit(
 ) -> None:
     """Set limits of a key, and print all its limits.
 
-    0 removes a limit: the key may then use whatever its project leaves. Limits that are not given
-    do not change. The limits of a revoked key apply to the work that it left running.
+    0 removes a limit: the key may then use whatever its project leaves. Limits
+    that are not given do not change. The limits of a revoked key apply to the
+    work that it left running.
     """
     changed = request("PATCH", path_of("api-keys", key_id), {"limits": chosen().limits}, _OPTIONS)
     show_limits(changed)
@@ -133,9 +134,9 @@ def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]
 def rotate_secret() -> None:
     """Encrypt all stored secrets with a new key, while servers run.
 
-    With SEXTANT_SECRET_KEY=NEW,OLD, everything is encrypted with NEW. Without it, the key file in
-    the data directory gets a new key first. Secrets that no key can decrypt are listed and left as
-    they are.
+    With SEXTANT_SECRET_KEY=NEW,OLD, everything is encrypted with NEW. Without it,
+    the key file in the data directory gets a new key first. Secrets that no key
+    can decrypt are listed and left as they are.
     """
     # Imported late: commands that only talk to a server need not wait for these modules.
     from app.cli.terminal.runtime import on_database

@@ -30,8 +30,9 @@ def command(
 ) -> None:
     """Save a server and the key for it; later commands use them.
 
-    The key is stored in a file that only you can read. It is never shown, and sent to no other
-    server. `sextant logout` removes both; `--server local` means the database of this machine.
+    The key is stored in a file that only you can read. It is never shown, and
+    sent to no other server. `sextant logout` removes both; `--server local` means
+    the database of this machine.
     """
     url = address(server, given_as="SERVER")
     parts = urlsplit(url)

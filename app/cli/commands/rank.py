@@ -67,8 +67,8 @@ def command(
     budget_items: Annotated[
         int | None, typer.Option(help="Maximum number of items for all endpoints together.")
     ] = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Stop at this cost, US dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
     selector: Annotated[
         str | None, typer.Option(help="Criterion for choosing items, such as random.")
     ] = None,
@@ -84,8 +84,8 @@ def command(
 ) -> None:
     """Rank several endpoints with as few items as possible, at the given confidence.
 
-    Prices differ between endpoints: save the endpoints (`sextant endpoints save`) and give their
-    names.
+    Prices differ between endpoints: save the endpoints (`sextant endpoints save`)
+    and give their names.
     """
     require_writable(chosen().json)
     body: dict[str, Json] = {

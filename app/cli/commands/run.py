@@ -116,11 +116,9 @@ def command(
         ),
     ] = None,
     concurrency: options.ConcurrencyOption = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Stop at this cost, US dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
-    budget_seconds: Annotated[
-        float | None, typer.Option(help="Stop after this many seconds.")
-    ] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
+    budget_seconds: Annotated[float | None, typer.Option(help="Time limit, seconds.")] = None,
     price_input: examinees.PriceInputOption = None,
     price_output: examinees.PriceOutputOption = None,
     max_tokens: Annotated[
@@ -149,8 +147,8 @@ def command(
 ) -> None:
     """Measure one endpoint, with live progress.
 
-    Starts a server of its own, unless --server or `sextant login` names one. The endpoint's key is
-    read from SEXTANT_ENDPOINT_KEY.
+    Starts a server of its own, unless --server or `sextant login` names one.
+    The endpoint's key is read from SEXTANT_ENDPOINT_KEY.
     """
     require_writable(chosen().json)
     asked_model = given(

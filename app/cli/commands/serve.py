@@ -45,7 +45,8 @@ def command(
 ) -> None:
     """Serve the API and a worker in one process.
 
-    Uses DATABASE_URL, or starts an embedded Postgres. Stop it with Ctrl-C; nothing is lost.
+    Uses DATABASE_URL, or starts an embedded Postgres. Stop it with Ctrl-C;
+    nothing is lost.
     """
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = Settings(**given)

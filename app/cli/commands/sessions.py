@@ -273,8 +273,8 @@ def extend(
 ) -> None:
     """Continue an ended session with another goal or limit.
 
-    Creates a new session; the old one does not change. A goal that the old one missed still ends
-    the new one, unless --margin gives another.
+    Creates a new session; the old one does not change. A goal that the old one
+    missed still ends the new one, unless --margin gives another.
     """
     told = given(score_margin=share_of(margin), max_items=max_items)
     if not told:

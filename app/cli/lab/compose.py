@@ -86,8 +86,8 @@ def command(
 ) -> None:
     """Build the fixed form of N items that best predicts the score.
 
-    The predicted score of a new examinee is the constant plus the weighted sum of its scores on the
-    items of the form.
+    The predicted score of a new examinee is the constant plus the weighted sum of
+    its scores on the items of the form.
     """
     if lm_eval is not None and (out is None or out.suffix == ".yaml"):
         raise InvalidInputError("--lm-eval: give --out, a CSV, beside which the .yaml is written.")

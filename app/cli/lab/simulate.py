@@ -161,10 +161,11 @@ def command(
 ) -> None:
     """Simulate a test design on recorded answers, or forecast its cost.
 
-    Each examinee is tested on its own recorded answers; an item without an answer is never asked.
-    Without --responses, simulated examinees answer by the bank's model, which forecasts items, cost
-    and time. The selectors v-optimal, v-optimal-loadings, d-optimal, a-optimal and trace estimate
-    several abilities from --train, and need no bank.
+    Each examinee is tested on its own recorded answers; an item without an answer
+    is never asked. Without --responses, simulated examinees answer by the bank's
+    model, which forecasts items, cost and time. The selectors v-optimal,
+    v-optimal-loadings, d-optimal, a-optimal and trace estimate several abilities
+    from --train, and need no bank.
     """
     design = Design.from_dict(
         {

@@ -22,7 +22,7 @@ AllowOption = Annotated[
 ]
 ConcurrencyOption = Annotated[
     int | None,
-    typer.Option(metavar="K", help="Items in flight; by default 4, or 1 with the preset atlas."),
+    typer.Option(metavar="K", help="Items in flight; 4 by default, 1 for atlas."),
 ]
 #: A smaller number of points is surely meant as a share: no test is so precise.
 _LEAST_POINTS = 0.1
@@ -129,7 +129,7 @@ PriorsOption = Annotated[
     ),
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show only the result: no progress, no hints.")
+    bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
 ScorersOption = Annotated[
     list[str] | None,

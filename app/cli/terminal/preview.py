@@ -56,7 +56,8 @@ def preview(
 ) -> None:
     """Ask an endpoint one item: show the exact request, the answer, and how it is scored.
 
-    Nothing is stored. Without --no-call the endpoint is really called, once or once per option.
+    Nothing is stored. Without --no-call the endpoint is really called, once or
+    once per option.
     """
     require_writable(chosen().json)
     asked_model = given(
