@@ -94,7 +94,7 @@ async def match_items(
 ) -> MatchRead:
     """Find which of the given items a bank has.
 
-    A withheld bank is searched by key only, for keys without `banks:write`.
+    To match a withheld bank by content hash, a key needs `banks:write`.
     """
     matched = await opened.items.match(bank, body.keys, body.content_hashes, reveal=view.is_whole)
     wanted = dict.fromkeys([*body.keys, *body.content_hashes])
