@@ -86,7 +86,8 @@ class FormRead(Output):
     items: list[FormItemRead] = Field(description="Items, the most informative first.")
     constant: float
     half_width95: float = Field(
-        description="Half width of the score's 95 % interval, calibrated on held-out examinees."
+        description="Half width of the score's 95 % interval, widened as held-out examinees "
+        "require."
     )
     expected_error: float = Field(
         description="Expected absolute error of the score, for normal errors."
