@@ -116,8 +116,7 @@ class EstimateFigures(TypedDict):
             str | None,
             Field(
                 default=None,
-                description="Why there is no theta: too few answers are scored. Null if there is "
-                "one.",
+                description="Why there is no theta: too few scored answers. Null if there is one.",
             ),
         ]
     ]
@@ -129,8 +128,7 @@ class RecentRankFigures(TypedDict):
     since: Annotated[
         str,
         Field(
-            description="First day that counts: the first of the month half a year before the "
-            "newest agent.",
+            description="First of the month half a year before the newest agent.",
             json_schema_extra={"format": "date"},
         ),
     ]
@@ -180,8 +178,8 @@ class ScoreFigures(TypedDict):
             dict[str, float] | None,
             Field(
                 default=None,
-                description="Tags whose items the score is about, with their weights; null: the "
-                "whole bank.",
+                description="Tags that the score is about, with their weights; null: the whole "
+                "bank.",
             ),
         ]
     ]
@@ -202,9 +200,7 @@ class AbilityFigures(TypedDict):
     interval: Interval
     above: Annotated[
         float,
-        Field(
-            description="Estimated share of the reference models that have less of this ability."
-        ),
+        Field(description="Estimated share of the reference models with less of this ability."),
     ]
 
 
@@ -239,8 +235,7 @@ class RightFigures(TypedDict):
             int | None,
             Field(
                 default=None,
-                description="Number of right answers among the scored ones; null if any has "
-                "partial credit.",
+                description="Number of right answers; null if any scored one has partial credit.",
             ),
         ]
     ]

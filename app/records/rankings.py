@@ -59,8 +59,7 @@ class RankedFigures(StepsFigures):
             ScoreFigures | None,
             Field(
                 default=None,
-                description="Current score; null until five answers are scored, or if it was not "
-                "stored.",
+                description="Current score; null below five scored answers, or if not stored.",
             ),
         ]
     ]

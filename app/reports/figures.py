@@ -68,10 +68,7 @@ class Headline:
     ]
     recent: Annotated[
         RecentRankFigures | None,
-        Field(
-            description="Rank among the newest reference agents; null if too few of them have a "
-            "date."
-        ),
+        Field(description="Rank among the newest reference agents; null if too few have a date."),
     ]
     theta: float | None
     se: float | None

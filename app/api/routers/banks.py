@@ -205,7 +205,7 @@ async def get_leaderboard(
     self_reported: Annotated[
         bool | None,
         Query(
-            description="True: only results that clients report. False: only results of endpoints."
+            description="True: only results reported by clients. False: only those of endpoints."
         ),
     ] = None,
 ) -> LeaderboardRead:

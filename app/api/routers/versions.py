@@ -220,7 +220,7 @@ async def get_drift(
         Query(
             min_length=1,
             max_length=200,
-            description="Id or name of a response set, with answers from after the version was "
+            description="Id or name of a response set with answers from after the version was "
             "made.",
         ),
     ],

@@ -29,8 +29,7 @@ class ApiKeyCreate(Input):
     )
     limits: UsageLimits = Field(
         default_factory=UsageLimits,
-        description="Limits of the key, within those of its project. Keys with the scope `admin` "
-        "have none.",
+        description="Limits of the key, within those of its project; none with the scope `admin`.",
     )
     # Lax, since a JSON string is all that a date can come in.
     expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
@@ -46,8 +45,7 @@ class ApiKeyUpdate(Input):
     limits: Annotated[
         UsageLimits,
         Field(
-            description="Limits to change. A limit that is left out keeps its value; null removes "
-            "it."
+            description="Limits to change. One that is left out keeps its value; null removes it."
         ),
     ] = ABSENT
 
@@ -64,7 +62,7 @@ class ApiKeyRead(Output):
     id: str
     object: Literal["api_key"] = "api_key"
     project_id: str | None = Field(
-        description="Project whose data the key can access; null: all projects."
+        description="Project that the key can access; null: all projects."
     )
     name: str
     prefix: str = Field(description="First characters of the secret.")
@@ -104,8 +102,6 @@ class AuditRead(Output):
     )
     action: str = Field(description="`operationId` in this document, or the command.")
     path: str = Field(description="Path of the request.")
-    resources: list[str] = Field(
-        description="Ids of everything that was created, changed or deleted."
-    )
+    resources: list[str] = Field(description="Ids of what was created, changed or deleted.")
     request_id: str | None
     address: str = Field(description="Where the request came from.")

@@ -135,8 +135,7 @@ class CardRowRead(TestsRead):
     kendall: float | None = Field(None, description="Rank correlation of theta and the true score.")
     moved_ranks: float | None = Field(
         None,
-        description="Share of examinees whose ranks by theta and by true score differ by more "
-        "than ten.",
+        description="Share of examinees whose ranks by theta and by true score differ by over ten.",
     )
     theta_ies: float | None = Field(
         None,

@@ -61,8 +61,7 @@ class FilterCreate(Input):
     least_mean: _Share = None
     least_point_biserial: Annotated[float, Field(ge=-1, le=1)] | None = Field(
         default=0.1,
-        description="Exclude items whose score correlates less than this with the mean of the "
-        "other items.",
+        description="Exclude items whose score correlates less with the mean of the others.",
     )
     point_biserial_confidence: Annotated[float, Field(ge=0.5, le=0.999)] | None = Field(
         default=None,
@@ -129,16 +128,14 @@ class PublicationCreate(Input):
     )
     asked: AskedModel = Field(
         default_factory=AskedModel,
-        description="How the answers were obtained. Fields that are null are taken from the "
-        "response set.",
+        description="How the answers were obtained; null fields are taken from the response set.",
     )
     allow_unconverged: bool = Field(
         default=False, description="Publish even if the calibration did not converge."
     )
     carry_over: bool = Field(
         default=False,
-        description="Also take over, with their parameters, the items that only the linked "
-        "version has.",
+        description="Also take over items and parameters that only the linked version has.",
     )
 
     def to_domain(self) -> Publication:
@@ -183,8 +180,7 @@ class CalibrationCreate(Input):
     compare: list[Model] = Field(
         default_factory=list,
         max_length=4,
-        description="Response models to calibrate in addition, by maximum likelihood, for "
-        "comparison.",
+        description="Response models to compare, calibrated by maximum likelihood.",
         examples=[["1pl", "2pl", "3pl"]],
     )
     partition_size: Annotated[int, Field(ge=100, le=100_000)] | None = Field(

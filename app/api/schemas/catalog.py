@@ -108,9 +108,7 @@ class FewShotRead(Output):
     wanted: int
     origin: Literal["training_file", "rows_without_parameters", "none"]
     rows: list[int] = Field(description="Row numbers of the examples in their file, from 0.")
-    why: str | None = Field(
-        description="Why there are no examples from the training file: it is missing."
-    )
+    why: str | None = Field(description="Why the training file of the examples is missing.")
 
 
 class JoinCheckRead(Output):
@@ -138,9 +136,7 @@ class InstallationResult(Output):
     bank_version_id: str
     bank_version: int
     parameters_hash: str
-    items: dict[str, int] = Field(
-        description="Number of items by state: active, quarantined, pretest."
-    )
+    items: dict[str, int] = Field(description="Items by state: active, quarantined, pretest.")
     findings: dict[str, int] = Field(description="Number of lint findings by code.")
     calibration_id: str | None = Field(
         default=None, description="For a benchmark of agents: the calibration of its results."

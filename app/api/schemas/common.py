@@ -106,8 +106,7 @@ class OnBank(Input):
     )
     bank: Name | None = Field(
         default=None,
-        description="Id or name of a bank, whose newest version is used; or give "
-        "`bank_version_id`.",
+        description="Id or name of a bank, for its newest version; or give `bank_version_id`.",
     )
 
     _one_bank = exactly_one("bank", "bank_version_id")
@@ -270,8 +269,7 @@ class SentContent(Input):
     content: Text | None = None
     content_base64: str | None = Field(
         default=None,
-        description="Content in base64, for files that are not text, such as Parquet, `.eval` "
-        "and gzip.",
+        description="Content in base64, for files such as Parquet, `.eval` and gzip.",
     )
 
     @model_validator(mode="after")

@@ -55,9 +55,7 @@ class DifferenceRead(Output):
     se: float | None = Field(
         description="Standard error of `delta`; null if the items show no spread to estimate it."
     )
-    interval: Interval | None = Field(
-        description="Interval of `delta` at the requested confidence."
-    )
+    interval: Interval | None = Field(description="Interval of `delta` at the given confidence.")
     p_value: float
     test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "z"]
     power: float | None = Field(
@@ -98,7 +96,7 @@ class ComparisonRead(Output):
         description="Mean difference on the common items; null if there are too few."
     )
     theta: DifferenceRead | None = Field(
-        description="Difference of the abilities; null for a response set."
+        description="Difference of abilities; null for a response set."
     )
     reason: str | None = Field(
         default=None,

@@ -186,8 +186,7 @@ class ChosenEndpoint(Input):
     endpoint_id: Name | None = Field(default=None, description="Id of a saved endpoint.")
     endpoint: EndpointCreate | None = Field(
         default=None,
-        description="An endpoint that is not saved yet. It is stored with a ranking, but not for a "
-        "preview.",
+        description="An endpoint that is not saved yet; a ranking stores it, a preview does not.",
     )
 
     _one_of_both = exactly_one("endpoint", "endpoint_id")

@@ -162,8 +162,7 @@ class GateRead(OwnedRead):
     metric: MetricName
     tag: str | None
     threshold: float = Field(
-        description="Threshold. With a baseline it is for the difference: the tolerance, with its "
-        "sign."
+        description="Threshold. With a baseline: for the difference, the tolerance with its sign."
     )
     baseline: str | None = Field(
         description="Name of the baseline, or id of its session; null with a threshold."

@@ -34,9 +34,7 @@ class LeaderboardEntry(Output):
     theta: float | None = Field(description="Null if the answers have no finite estimate.")
     se: float | None
     interval: Interval | None = Field(description="95 % interval of theta.")
-    score: ScoreFigures | None = Field(
-        description="Score on the bank's questions that have parameters."
-    )
+    score: ScoreFigures | None = Field(description="Score on the questions that have parameters.")
     extrapolation: ExtrapolationFigures | None = Field(
         description="Position among the reference models."
     )
@@ -126,9 +124,7 @@ class LeaderboardRead(BoardRead):
     bank_id: str
     bank: str
     metric: MetricName = Field(description="Metric of the ranks.")
-    confidence: float = Field(
-        description="Confidence with which neighbours in different groups differ."
-    )
+    confidence: float = Field(description="Confidence with which neighbouring groups differ.")
     other_scales: list[BoardRead] = Field(
         description="Results on older scales. Their thetas cannot be compared with the others."
     )

@@ -35,9 +35,7 @@ class BudgetRead(Output):
 
     limit: float | None
     spent: float
-    reserved: float = Field(
-        description="Reserved for calls in flight: the most that they may still use."
-    )
+    reserved: float = Field(description="Reserved for calls in flight: the most they may use.")
     left: float | None = Field(description="Remainder of the limit; null without a limit.")
 
     @classmethod
@@ -85,8 +83,7 @@ class ProjectSpendRead(UseRead):
 
     key: UseRead | None = Field(
         default=None,
-        description="Usage of the calling key, with its own limits; null for a key of all "
-        "projects.",
+        description="Usage of the calling key and its limits; null for a key of all projects.",
     )
 
 

@@ -112,8 +112,7 @@ class RankingCreate(OnBank):
     )
     allocation: Literal["variance_per_cost"] = Field(
         default="variance_per_cost",
-        description="Rule for the next model to ask: the one whose variance falls most for the "
-        "price.",
+        description="The next model to ask is the one whose variance falls most for the price.",
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         default=_RULES.confidence, description="Confidence with which a pair is decided."
@@ -135,7 +134,7 @@ class RankingCreate(OnBank):
     )
     futility: Annotated[float, Field(ge=0, lt=0.5)] = Field(
         default=_RULES.futility,
-        description="Give up a pair if all remaining items would decide it with at most this "
+        description="Give up a pair that all remaining items would decide with at most this "
         "probability.",
     )
     shared_items: bool = Field(

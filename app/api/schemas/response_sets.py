@@ -71,8 +71,7 @@ class ResponseSetRead(OwnedRead):
     density: float | None = Field(description="Answers as a share of examinees times items.")
     outcomes: OutcomeCounts
     unparsed_policy: str | None = Field(
-        description="How unparseable answers counted, `wrong` or `missing`; null if unknown or "
-        "mixed."
+        description="How unparseable answers counted: `wrong`, `missing`; null: unknown or mixed."
     )
     imports: list[JsonObject] = Field(description="Origin of the answers: one entry per import.")
     revision: int
@@ -102,8 +101,7 @@ class TakenAnswers(Output):
     new_examinees: int
     new_items: int
     outcomes: OutcomeCounts = Field(
-        description="Change of the number of answers by outcome; negative if scored answers "
-        "replaced others."
+        description="Change of the numbers of answers; negative if scored ones replaced others."
     )
 
     @classmethod
@@ -190,8 +188,7 @@ class AnswerImportCreate(WhichAnswers):
     )
     score_range: Annotated[list[float], Field(min_length=2, max_length=2)] = Field(
         default_factory=lambda: [0.0, 1.0],
-        description="Worst and best score in the files; they become 0 and 1. The best may be the "
-        "lower one.",
+        description="Worst and best score (the best may be lower); they become 0 and 1.",
     )
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
@@ -241,7 +238,7 @@ class CollectionRead(TakenAnswers):
 
     object: Literal["response_collection"] = "response_collection"
     sessions: int = Field(
-        description="Number of sessions collected now; each becomes an examinee of its own."
+        description="Sessions collected now; each becomes an examinee of its own."
     )
     left_out: dict[str, int] = Field(
         description=(
@@ -268,9 +265,7 @@ class AnswerImportRead(TakenAnswers):
     dry_run: bool
     files: First[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
     passed_over: First[str] = Field(description="Files without answers.")
-    rows_read: int = Field(
-        description="Number of answers in the files: rows, or filled cells of a table."
-    )
+    rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
     skipped: list[SkippedRows]
     without_scores: First[str] = Field(
         description=f"Examinees without a scored answer in the files; the first {MAX_LISTED}."

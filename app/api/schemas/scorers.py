@@ -27,9 +27,7 @@ class ScorerRead(Output):
     description: str
     params: JsonObject = Field(description="JSON Schema of the scorer's parameters.")
     scale: ScorerRange = Field(description="Range of the scores.")
-    measure: ScorerRange = Field(
-        description="Range of the measure from which the scorer makes scores."
-    )
+    measure: ScorerRange = Field(description="Range of the measure behind the scores.")
     version: str = Field(description="Changes if the same answer may get another score.")
 
 
@@ -51,8 +49,7 @@ class MarkedItem(Input):
     target: Annotated[
         _Several, BeforeValidator(_as_list, json_schema_input_type=_Accepted | _Several)
     ] = Field(
-        description="Accepted answer, or several. For multiple choice: the full text of each "
-        "right option."
+        description="Accepted answer or answers; for multiple choice, the text of right options."
     )
 
     def to_domain(self) -> ItemContent:
@@ -86,8 +83,7 @@ class ScorerTest(Input):
     )
     params: JsonObject = Field(
         default_factory=dict,
-        description="Parameters of the scorer, by its JSON Schema (`params` of `GET "
-        "/v1/scorers/{name}`).",
+        description="Parameters of the scorer, by the JSON Schema in its `params`.",
     )
 
     def to_answer(self) -> Answer:

@@ -92,9 +92,7 @@ class SimulationRead(Output):
         description="How many of the examinees are beyond the reference models, where the curves "
         "are extrapolated. Null if none is, or if that is unknown."
     )
-    summary: list[str] = Field(
-        description="What a test takes, and whether it saves anything, in words."
-    )
+    summary: list[str] = Field(description="What a test takes and saves, in words.")
     items: Range
     margin: Range = Field(description="Half width of the score's 95 % interval.")
     se: Range
@@ -111,8 +109,7 @@ class SimulationRead(Output):
     usd: Range | None
     seconds: Range | None
     for_3_points: Effort = Field(
-        description="Effort for ±3 points on this bank, if intervals narrow as those of random "
-        "samples do."
+        description="Effort for ±3 points, if intervals narrow as those of random samples do."
     )
     for_all: Effort = Field(description="Effort for all questions that may be asked.")
     regions: list[Region] = Field(description="Results by true ability, the lowest first.")

@@ -76,8 +76,7 @@ def from_results(
     default_scorer: Annotated[
         str | None,
         typer.Option(
-            help="Scorer of live answers; by default the scorer that reproduces the recorded "
-            "scores."
+            help="Scorer of live answers; by default one that reproduces the recorded scores."
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="Response model to calibrate.")] = "2pl",

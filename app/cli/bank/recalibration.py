@@ -32,9 +32,7 @@ _OPTIONS = {
 Bank = Annotated[str, typer.Argument(help="Name or id of the bank.")]
 Responses = Annotated[
     str,
-    typer.Option(
-        help="Name or id of the response set of the new answers; see `response-sets collect`."
-    ),
+    typer.Option(help="Name or id of the set of the new answers; see `response-sets collect`."),
 ]
 
 
@@ -156,8 +154,7 @@ def recalibrate(
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="How unparseable answers counted; by default as the response set says, else as "
-            "before."
+            help="How unparseable answers counted; by default as in the set, else as before."
         ),
     ] = None,
     notes: NotesOption = "",

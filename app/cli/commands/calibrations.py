@@ -78,8 +78,7 @@ def start(
         str | None,
         typer.Option(
             metavar="BANK",
-            help="Link to the scale of a bank or version: name or id of the bank, or id of the "
-            "version.",
+            help="Link to the scale of this bank (name or id) or version (id).",
         ),
     ] = None,
     seed: Annotated[
@@ -154,8 +153,7 @@ def publish(
         bool,
         typer.Option(
             "--carry-over",
-            help="Also take over, with their parameters, the items that only the linked version "
-            "has.",
+            help="Also take over items and parameters that only the linked version has.",
         ),
     ] = False,
 ) -> None:

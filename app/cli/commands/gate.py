@@ -92,15 +92,12 @@ def command(
     baseline: Annotated[
         str | None,
         typer.Option(
-            help="Instead of a threshold: a named result (`sextant baselines`), or the id of its "
-            "session."
+            help="Instead of a threshold: a result by name (`sextant baselines`) or session id."
         ),
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            help="How much worse than --baseline still passes: points, or logits of theta."
-        ),
+        typer.Option(help="How much worse than --baseline passes: points, or logits of theta."),
     ] = None,
     metric: Annotated[
         Literal["score", "theta"],
@@ -149,9 +146,7 @@ def command(
     ] = None,
     extend_to: Annotated[
         int | None,
-        typer.Option(
-            help="While the gate is inconclusive, continue up to this many questions.", min=1
-        ),
+        typer.Option(help="While inconclusive, continue up to this many questions.", min=1),
     ] = None,
     commit: Annotated[
         str | None,

@@ -47,7 +47,7 @@ def command(
     metric: Annotated[
         Literal["score", "theta"] | None,
         typer.Option(
-            help="Rank by the score (default), or by ability, which takes fewer questions."
+            help="Rank by the score (default) or by ability, which takes fewer questions."
         ),
     ] = None,
     confidence: Annotated[

@@ -267,8 +267,7 @@ def export(
         Literal["csv", "parquet", "long", "py-irt", "jsonl"],
         typer.Option(
             "--format",
-            help="csv and parquet: one row per examinee; long: one row per answer; py-irt: JSON "
-            "lines.",
+            help="csv, parquet: one row per examinee; long: one per answer; py-irt: JSON lines.",
         ),
     ] = "csv",
     target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",

@@ -99,8 +99,7 @@ def command(
     se_target: Annotated[
         float | None,
         typer.Option(
-            help="Stop at this standard error of the ability, logits; measures ability instead of "
-            "the score."
+            help="Stop at this standard error of the ability, logits, instead of by the score."
         ),
     ] = None,
     min_items: Annotated[
@@ -110,10 +109,7 @@ def command(
     max_items: Annotated[int | None, typer.Option(help="Ask at most this many questions.")] = None,
     pretest: Annotated[
         int | None,
-        typer.Option(
-            help="Number of pretest items to ask beside the test: they have no parameters and do "
-            "not count."
-        ),
+        typer.Option(help="Number of items without parameters to ask as well; they do not count."),
     ] = None,
     concurrency: options.ConcurrencyOption = None,
     budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
@@ -127,9 +123,7 @@ def command(
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
-        typer.Option(
-            help="How unparseable answers count; by default as when the bank was calibrated."
-        ),
+        typer.Option(help="How unparseable answers count; by default as in the calibration."),
     ] = None,
     shots: examinees.Shots = None,
     system: examinees.System = None,

@@ -66,8 +66,7 @@ def command(
     costs: Annotated[
         Path | None,
         file_option(
-            help="CSV with models in the first column and a column cost...: cost of an item for "
-            "each model."
+            help="CSV of models (first column) and a column cost...: cost of an item for each."
         ),
     ] = None,
     scale: Annotated[

@@ -22,10 +22,7 @@ def command(
     ] = None,
     calibration: Annotated[
         Path | None,
-        file_option(
-            help="File that `sextant calibrate --json` wrote; adds fit, items and intervals to the "
-            "report."
-        ),
+        file_option(help="Output of `sextant calibrate --json`; adds fit, items and intervals."),
     ] = None,
     version: Annotated[
         str | None,

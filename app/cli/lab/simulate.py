@@ -104,8 +104,7 @@ def command(
         int | None,
         typer.Option(
             metavar="K",
-            help="Number of abilities besides the general one, for v-optimal and related "
-            "selectors.",
+            help="Abilities besides the general one, for v-optimal and related selectors.",
         ),
     ] = None,
     target: options.TargetOption = WHOLE_BANK,
@@ -115,8 +114,7 @@ def command(
     tags: Annotated[
         Path | None,
         file_option(
-            help="CSV item,tag; by default the tag is the part of an item's id before / : | # . _ "
-            "or -."
+            help="CSV item,tag; by default the tag is what precedes / : | # . _ or - in an id."
         ),
     ] = None,
     item_costs: options.ItemCostsOption = None,
@@ -135,9 +133,7 @@ def command(
     ] = False,
     fixed: Annotated[
         Path | None,
-        file_option(
-            help="File of item ids, one per line: a published short form as another baseline."
-        ),
+        file_option(help="File of item ids, one per line: a short form as another baseline."),
     ] = None,
     examinees: Annotated[
         int, typer.Option(min=1, help="Forecast: number of models to simulate.")

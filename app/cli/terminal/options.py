@@ -16,9 +16,7 @@ file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
 
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Lint code that does not quarantine an item, such as misfit; may be repeated."
-    ),
+    typer.Option(help="Lint code, such as misfit, that does not quarantine; may be repeated."),
 ]
 ConcurrencyOption = Annotated[
     int | None,

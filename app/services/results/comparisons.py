@@ -34,10 +34,7 @@ class Compared:
     theta: float | None
     extrapolation: Annotated[
         ExtrapolationFigures | None,
-        Field(
-            description="Position of a session's examinee among the reference models; null if "
-            "unknown."
-        ),
+        Field(description="Position among the reference models; null if unknown."),
     ] = None
     usd_per_item: Annotated[
         float | None, Field(description="Cost per question of a session, US dollars.")

@@ -168,8 +168,7 @@ class BankCreate(Input):
     visibility: Visibility = "open"
     shared: bool = Field(
         default=False,
-        description="Whether other projects may see the bank and measure on it; only for open "
-        "banks.",
+        description="Whether other projects may see the bank and measure on it; for open banks.",
     )
     default_scorer: ScorerModel = Field(
         default_factory=lambda: ScorerModel(name=BY_KIND),
@@ -362,8 +361,7 @@ class BundleCreate(Input):
     bundle: UploadedFile
     name: BankName | None = Field(
         default=None,
-        description="Name of the bank, which is created if there is none. Default: the name in "
-        "the bundle.",
+        description="Name of the bank, created if there is none. Default: that in the bundle.",
     )
 
 

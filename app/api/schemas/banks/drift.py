@@ -36,17 +36,13 @@ class DriftItemRead(Output):
         "below 0 if harder. Beyond 3 chance is very unlikely."
     )
     p_value: float | None = Field(
-        description="Probability of new answers that deviate at least as much, if the old curve "
-        "still holds."
+        description="Probability of at least such a deviation if the old curve still holds."
     )
     distance: float | None = Field(description="Distance of the two curves, as a probability.")
     easier: float | None = Field(
-        description="Change of the mean probability of a right answer; above 0 if the item became "
-        "easier."
+        description="Change of the mean probability of a right answer; above 0: easier."
     )
-    drifted: bool = Field(
-        description="Whether `p_value` is below 0.001 and `distance` at least 0.1."
-    )
+    drifted: bool = Field(description="Whether `p_value` < 0.001 and `distance` >= 0.1.")
     possibly_leaked: bool = Field(description="Whether the item drifted and became easier.")
     explanation: str | None
 
@@ -128,9 +124,7 @@ class RecalibrationRead(Output):
 
     object: Literal["recalibration"] = "recalibration"
     version_id: str
-    provisional: Provisional | None = Field(
-        description="Null if the parameters are calibrated, not guessed."
-    )
+    provisional: Provisional | None = Field(description="Null if the parameters are calibrated.")
     n_examinees: int = Field(
         description="Number of examinees so far; each is one combination of address, model, "
         "settings and prompt."

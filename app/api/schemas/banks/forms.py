@@ -86,11 +86,10 @@ class FormRead(Output):
     items: list[FormItemRead] = Field(description="Items, the most informative first.")
     constant: float
     half_width95: float = Field(
-        description="Half width of the score's 95 % interval, widened as held-out examinees "
-        "require."
+        description="Half width of the score's 95 % interval, as wide as held-out examinees need."
     )
     expected_error: float = Field(
-        description="Expected absolute error of the score, for normal errors."
+        description="Expected absolute error of the score, if errors are normal."
     )
     cost: float | None = Field(description="Cost of the whole form; null if no costs were given.")
 

@@ -76,8 +76,7 @@ class FromResultsCreate(WhichAnswers):
     )
     default_scorer: ScorerModel | None = Field(
         default=None,
-        description="Scorer of live answers. Default: the scorer that reproduces the recorded "
-        "scores.",
+        description="Scorer of live answers. Default: one that reproduces the recorded scores.",
     )
     unparsed_policy: UnparsedPolicy | None = None
     model: Model = "2pl"
@@ -128,11 +127,11 @@ class AgreementRead(Output):
     """Agreement of a scorer with recorded scores, separately for right and wrong answers."""
 
     right: float | None = Field(
-        description="Share of answers recorded as right that it scores as right."
+        description="Share of the recorded right answers that it scores as right."
     )
     n_right: int
     wrong: float | None = Field(
-        description="Share of answers recorded as wrong that it scores as wrong."
+        description="Share of the recorded wrong answers that it scores as wrong."
     )
     n_wrong: int
     words: str
@@ -166,7 +165,7 @@ class FromResultsRead(Output):
     n_files: int = Field(description="Number of files with answers.")
     models: int
     incomplete_models: int = Field(
-        description="Number of models that did not answer every question."
+        description="Number of models without answers to some questions."
     )
     asked: Annotated[JsonObject, ShownAs(AskedModel)] = Field(
         description="How the answers were obtained."
@@ -176,8 +175,7 @@ class FromResultsRead(Output):
     left_out: list[Skipped]
     skipped: list[SkippedRows]
     calibration: CalibrationRead | None = Field(
-        description="Calibration to poll. Once it is completed, sessions can use its "
-        "`bank_version_id`."
+        description="Calibration to poll; once completed, sessions can use its `bank_version_id`."
     )
     stopped: str | None = Field(
         description="Why nothing is calibrated, and what is needed; null if a calibration began."

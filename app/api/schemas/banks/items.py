@@ -34,9 +34,7 @@ Tag = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Group = Annotated[
     Key,
-    Field(
-        description="Name of a group of items that belong together, such as questions on one text."
-    ),
+    Field(description="Group of items that belong together, such as questions on one text."),
 ]
 Count = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
@@ -118,9 +116,7 @@ class ItemRead(Output):
     object: Literal["item"] = "item"
     bank_id: str
     key: str
-    withheld: bool = Field(
-        description="Whether content, target, scorer and hash are hidden from this key."
-    )
+    withheld: bool = Field(description="Whether content, target, scorer and hash are hidden.")
     prompt: str | None
     messages: list[MessageModel]
     choices: list[str]

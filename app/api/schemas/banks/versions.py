@@ -88,10 +88,7 @@ ScaleName = Annotated[
 
 _UnparsedPolicy = Annotated[
     Literal["missing", "wrong"],
-    Field(
-        description="How an answer that no extractor can read counts. `missing` excludes it from "
-        "estimates."
-    ),
+    Field(description="How unparseable answers count. `missing` excludes them from estimates."),
 ]
 UnparsedPolicy = TypeAliasType("UnparsedPolicy", _UnparsedPolicy)
 
@@ -126,8 +123,7 @@ class FitRead(Output):
     srmsr_items: int
     variance_r2: float | None = Field(
         default=None,
-        description="For continuous scores: R2 of the observed variances, given the predicted "
-        "ones.",
+        description="For continuous scores: R2 of observed against predicted variances.",
     )
     verdict: str = Field(
         description="Fit in a word: good, acceptable, marginal, poor, unknown, or `too few to "
@@ -160,12 +156,10 @@ class DriftFigures(Output):
     too_few_answers: int
     drifted: int
     easier: int = Field(
-        description="Number of drifted items that became easier, as leaked items do."
+        description="Number of drifted items that became easier, as leaked ones do."
     )
     harder: int
-    mean: float = Field(
-        description="Mean ability of the examinees who answered, on the version's scale."
-    )
+    mean: float = Field(description="Mean ability of the new examinees, on its scale.")
     sd: float
 
 
@@ -189,8 +183,7 @@ class VersionCalibration(LikelihoodRead):
     fit: FitRead
     drift: DriftFigures | None = Field(
         default=None,
-        description="Drift of the items of the version that it was linked to; null if it was "
-        "not checked.",
+        description="Drift of the items of the version that it was linked to; null if not checked.",
     )
     link: LinkRead | None = Field(
         default=None,
@@ -212,13 +205,10 @@ class VersionRead(Output):
     notes: str
     lint: LintSummary
     n_items: int
-    n_calibrated: int = Field(
-        description="Number of items with parameters; the others are in pretest."
-    )
+    n_calibrated: int = Field(description="Number of items with parameters; others are in pretest.")
     has_content: bool = Field(description="Whether an endpoint can be asked every calibrated item.")
     calibration: VersionCalibration | None = Field(
-        description="Calibration that the version was published from; null if the parameters were "
-        "imported."
+        description="Calibration that the version is from; null if the parameters were imported."
     )
     knowledge: Knowledge = Field(
         description=(
@@ -429,9 +419,7 @@ class JoinRead(Output):
     p_value: float | None = Field(
         description="Probability of such a `z` or a greater one under a wrong join."
     )
-    power: float = Field(
-        description="Probability that this many answers would detect a wrong join."
-    )
+    power: float = Field(description="Probability that so many answers would detect a wrong join.")
     rank_correlation: float | None = Field(
         description="Spearman correlation of the items' shares of right answers with their "
         "difficulties: negative if the join is right. In adaptive tests, where item difficulty "

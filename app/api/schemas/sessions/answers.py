@@ -114,8 +114,7 @@ class AnsweredRead(SessionRead):
     """A session after an answer, and the items that it asks next."""
 
     next_items: list[NextItemRead] = Field(
-        description="Items asked because of this answer. Items that were asked before are still "
-        "pending."
+        description="Items asked because of this answer; earlier ones may still be pending."
     )
 
     @classmethod
@@ -143,8 +142,7 @@ class ResponseRead(Obtained):
     item_id: str = Field(validation_alias="item_key")
     pretest: bool = Field(
         validation_alias="is_pretest",
-        description="Whether it is a pretest item: it has no parameters, and estimates do not use "
-        "it.",
+        description="Whether it is a pretest item, without parameters; estimates do not use it.",
     )
     arrival: int | None = Field(description="Number of the answer in the order of arrival, from 1.")
     outcome: Outcome | None

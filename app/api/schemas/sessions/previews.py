@@ -77,8 +77,7 @@ class PreviewRead(Output):
     scorer: str = Field(description="Name of the scorer.")
     target: list[str]
     requests: list[RequestRead] = Field(
-        description="One request per option if likelihoods are compared; none for a simulated "
-        "examinee."
+        description="One per option if likelihoods are compared; none for simulated examinees."
     )
     answer: PreviewAnswer | None = Field(description="Null if nothing was sent.")
 

@@ -38,9 +38,7 @@ class VersionReportRead(Output):
     object: Literal["version_report"] = "version_report"
     summary: list[str] = Field(description="The report in a few plain sentences.")
     identity: Identity
-    curves: Curves = Field(
-        description="Information and other curves of the active items over theta."
-    )
+    curves: Curves = Field(description="Curves of the active items over theta.")
     best_range: tuple[float, float] = Field(
         description="Range of theta with at least half of the maximum information."
     )
@@ -59,9 +57,7 @@ class VersionReportRead(Output):
     examples: list[ItemCurve]
     flags: dict[str, int] = Field(description="Number of items with each lint code.")
     n_flagged: int
-    flagged: list[FlaggedItem] = Field(
-        description="The first items with findings; `/lint` lists all."
-    )
+    flagged: list[FlaggedItem] = Field(description="First items with findings; `/lint` lists all.")
     calibration: CalibrationFacts | None = Field(
         description="Fit and origin of the parameters; null if they were imported."
     )
@@ -69,12 +65,9 @@ class VersionReportRead(Output):
         description="Simulated tests of held-out examinees; null if not computed."
     )
     join: JoinCheck | None = Field(
-        description="Check of the parameters against the answers of live sessions; null if it was "
-        "not made."
+        description="Check of the parameters against answers of live sessions; null if not made."
     )
-    correction: JsonObject | None = Field(
-        description="Correction of intervals, as stored with the version."
-    )
+    correction: JsonObject | None = Field(description="Correction of intervals, as stored.")
 
     @classmethod
     def of(cls, report: VersionReport) -> Self:
@@ -110,8 +103,7 @@ class SessionReportRead(Output):
     items: list[AskedItem] = Field(description="The first 300 items; `/responses` lists all.")
     n_asked: int
     join: JoinCheck | None = Field(
-        description="Check of the parameters against all answers of live sessions on the version "
-        "so far."
+        description="Check of the parameters against all answers of live sessions so far."
     )
 
     @classmethod

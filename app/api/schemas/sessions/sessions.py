@@ -105,8 +105,7 @@ class ExamineeInput(Input):
     """The examinee of a manual session. Sessions with the same name belong to the same examinee."""
 
     name: Name = Field(
-        description="The name belongs to the key that first used it; other keys need the scope "
-        "`admin`."
+        description="Belongs to the key that first used it; other keys need the scope `admin`."
     )
     kind: ExamineeKind = Field(default=ExamineeKind.MODEL, strict=False)
     model: _Word | None = Field(
@@ -154,8 +153,7 @@ class SessionCreate(DesignInput, OnBank):
 
     mode: SessionMode = Field(
         default="live",
-        description="`live`: the server asks an endpoint. `manual`: the client answers the "
-        "items itself.",
+        description="`live`: the server asks an endpoint; `manual`: the client answers.",
     )
     endpoint_id: Name | None = Field(default=None, description="Id of a saved endpoint.")
     endpoint: EndpointCreate | None = Field(
@@ -170,8 +168,7 @@ class SessionCreate(DesignInput, OnBank):
     )
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
-        description="Default: the policy when the version was calibrated, or the bank's if that "
-        "is unknown.",
+        description="Default: as when the version was calibrated; if unknown, as the bank.",
     )
     prompt: PromptChange = Field(
         default_factory=PromptChange, description="Prompt settings that differ from the bank's."
@@ -294,8 +291,7 @@ class SessionBank(BankAsked):
     scale: str
     provisional: bool
     uncertainty: str | None = Field(
-        description="How uncertain the item parameters were, in words; null if they were known "
-        "well enough."
+        description="How uncertain the item parameters were, in words; null: well known."
     )
 
 
@@ -321,8 +317,7 @@ class UnparsedRead(Output):
 
     policy: UnparsedPolicy = Field(description="Policy of this session.")
     when_calibrated: UnparsedPolicy | None = Field(
-        description="Policy when the parameters of the bank version were estimated; null if "
-        "unknown."
+        description="Policy when the version's parameters were estimated; null if unknown."
     )
     caution: str | None = Field(
         description="What the difference means for the result; null if there is none."
@@ -332,9 +327,7 @@ class UnparsedRead(Output):
 class AskedRead(Output):
     """How items are asked, and how they were when the bank was calibrated."""
 
-    mode: Mode | None = Field(
-        description="Null in manual sessions, and in sessions older than this field."
-    )
+    mode: Mode | None = Field(description="Null in manual sessions and in older sessions.")
     shots: int | None = Field(description="Number of examples before each item.")
     when_calibrated: AskedModel = Field(
         description="How the answers behind the parameters were obtained; null fields are unknown."
@@ -353,12 +346,8 @@ class SessionRead(WorkRead):
     status: SessionStatus
     bank: SessionBank
     endpoint: SessionEndpoint | None
-    examinee: Examinee | None = Field(
-        description="Named examinee of a manual session; null without one."
-    )
-    self_reported: bool = Field(
-        description="Whether a client reported the answers, as in a manual session."
-    )
+    examinee: Examinee | None = Field(description="Named examinee of a manual session.")
+    self_reported: bool = Field(description="Whether a client reported the answers.")
     headline: Headline | None = Field(description="Null until there is a score.")
     estimate: EstimateFigures
     score: ScoreFigures | None
