@@ -159,7 +159,7 @@ class DriftFigures(Output):
         description="Number of drifted items that became easier, as leaked ones do."
     )
     harder: int
-    mean: float = Field(description="Mean ability of the new examinees, on its scale.")
+    mean: float = Field(description="Mean ability of the new examinees, on the old scale.")
     sd: float
 
 
