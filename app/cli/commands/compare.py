@@ -30,15 +30,15 @@ _OPTIONS = {
 
 @on_server(json=SAME)
 def command(
-    first: Annotated[str, typer.Argument(help="Id of an ended session, or an examinee's name.")],
+    first: Annotated[str, typer.Argument(help="Id of an ended session, or name of a model.")],
     second: Annotated[str, typer.Argument(help="Id or name of the other one.")],
     responses: Annotated[
         str | None,
-        typer.Option(help="Response set of both examinees; by default both are sessions."),
+        typer.Option(help="Response set of both models; by default both are sessions."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Confidence of intervals and verdicts.")] = 0.95,
 ) -> None:
-    """Compare two ended tests, or two examinees of a response set."""
+    """Compare two ended sessions, or two models of a response set."""
     both = [first, second]
     what = (
         {"session_ids": both}

@@ -106,8 +106,8 @@ def command(
     tag: Annotated[
         str | None,
         typer.Option(
-            help="Tag whose items the score is about, if the bank measures several abilities; by "
-            "default the whole bank."
+            help="Tag whose questions the score is about, if the bank measures several abilities; "
+            "by default the whole bank."
         ),
     ] = None,
     direction: Annotated[
@@ -168,13 +168,13 @@ def command(
         str | None, typer.Option("--markdown", help="Write a comment in Markdown; - for stdout.")
     ] = None,
 ) -> None:
-    """Decide by one test whether a model may be released.
+    """Decide by one session whether a model may be released.
 
-    Compares --session with --threshold or --baseline, or first tests --endpoint
-    on --bank. With --policy, checks every rule of a file.
+    Compares --session with --threshold or --baseline, or asks --endpoint on
+    --bank first. With --policy, checks every rule of a file.
 
-    Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the test has no result,
-    and 64 for wrong options and unreachable servers.
+    Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the session has no
+    result, and 64 for wrong options and unreachable servers.
     """
     for target_file in (json, junit_file, markdown_file):
         require_writable(target_file)

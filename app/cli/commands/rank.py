@@ -57,32 +57,30 @@ def command(
     min_items: Annotated[
         int | None, typer.Option(help="Scored answers of each endpoint before any decision.")
     ] = None,
-    max_items: Annotated[
-        int | None, typer.Option(help="Maximum number of items for one endpoint.")
-    ] = None,
+    max_items: Annotated[int | None, typer.Option(help="Most questions for one endpoint.")] = None,
     tie_width: Annotated[
         float | None,
         typer.Option(help="Difference that does not matter: a share of the score, or logits."),
     ] = None,
     budget_items: Annotated[
-        int | None, typer.Option(help="Maximum number of items for all endpoints together.")
+        int | None, typer.Option(help="Most questions for all endpoints together.")
     ] = None,
     budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
     selector: Annotated[
-        str | None, typer.Option(help="Criterion for choosing items, such as random.")
+        str | None, typer.Option(help="Criterion for choosing questions, such as random.")
     ] = None,
     prediction: options.PredictionOption = None,
     shots: Shots = None,
     system: System = None,
     mode: ModeOption = None,
     concurrency: Annotated[
-        int | None, typer.Option(help="Items in flight for each endpoint; 4 by default.")
+        int | None, typer.Option(help="Asked at once, for each endpoint; 4 by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Rank several endpoints with as few items as possible, at the given confidence.
+    """Rank several endpoints with as few questions as possible, at the given confidence.
 
     Prices differ between endpoints: save the endpoints (`sextant endpoints save`)
     and give their names.

@@ -89,10 +89,10 @@ def command(
     api_key: examinees.EndpointKeyOption = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Design of the test: score, ability, or atlas (a published test)."),
+        typer.Option(help="What to measure: score or ability; or atlas, a published design."),
     ] = None,
     selector: Annotated[
-        str | None, typer.Option(help="Criterion for choosing items, such as random.")
+        str | None, typer.Option(help="Criterion for choosing questions, such as random.")
     ] = None,
     prediction: options.PredictionOption = None,
     margin: options.MarginOption = None,
@@ -109,7 +109,9 @@ def command(
     max_items: Annotated[int | None, typer.Option(help="Ask at most this many questions.")] = None,
     pretest: Annotated[
         int | None,
-        typer.Option(help="Number of items without parameters to ask as well; they do not count."),
+        typer.Option(
+            help="Number of questions without parameters to ask as well; they do not count."
+        ),
     ] = None,
     concurrency: options.ConcurrencyOption = None,
     budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
@@ -131,7 +133,7 @@ def command(
     stop: examinees.Stop = None,
     extra_body: examinees.ExtraBody = None,
     repeats: Annotated[
-        int | None, typer.Option(help="Ask each item this many times; the mean is its score.")
+        int | None, typer.Option(help="Ask each question this many times; the mean is its score.")
     ] = None,
     cache: Annotated[
         bool, typer.Option("--cache", help="Keep answers, and use kept answers instead of calls.")

@@ -68,7 +68,7 @@ def list_sessions(
     bank: Annotated[str | None, typer.Option(help="Only sessions on this bank.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most this many.")] = 20,
 ) -> None:
-    """List tests, the newest first."""
+    """List sessions, the newest first."""
 
     async def read(client: AsyncSextant) -> list[JsonObject]:
         wanted: dict[str, str | None] = {"status": status}
@@ -96,7 +96,7 @@ def list_sessions(
 
 @on_server(app, json=SAME)
 def show(session: SessionId) -> None:
-    """Show the state of a test, or its results."""
+    """Show the state of a session, or its results."""
     found = request("GET", _path(session))
     if also_json(found):
         told = Session.model_validate(found)
@@ -123,7 +123,7 @@ class _Answer(Model):
 
 @on_server(app, json=SAME)
 def answers(
-    session: Annotated[str, typer.Argument(help="Id of a test.")],
+    session: Annotated[str, typer.Argument(help="Id of a session.")],
     wrong: Annotated[bool, typer.Option("--wrong", help="Only answers scored as wrong.")] = False,
     unparsed: Annotated[
         bool, typer.Option("--unparsed", help="Only answers that were unparseable or cut off.")
@@ -139,7 +139,7 @@ def answers(
         str | None, typer.Option(help="Only those with this text in question, answer or id.")
     ] = None,
 ) -> None:
-    """Show the questions and answers of a test, in order of asking.
+    """Show the questions and answers of a session, in order of asking.
 
     With several options, only questions to which all of them apply.
 
@@ -187,7 +187,7 @@ def follow(
     session: SessionId,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
-    """Watch a test until it ends; Ctrl-C does not end the test."""
+    """Watch a session until it ends; Ctrl-C does not end it."""
 
     async def look() -> JsonObject:
         async with connected() as client:
@@ -212,7 +212,7 @@ class _Cancelled(Model):
 
 @on_server(app)
 def cancel(session: SessionId) -> None:
-    """Cancel a test; its answers so far are kept."""
+    """Cancel a session; its answers so far are kept."""
     found = _Cancelled.model_validate(request("POST", f"{_path(session)}:cancel"))
     stands = (
         f"theta {number(found.theta)}, 95 % interval {interval(found.interval)}"
@@ -224,7 +224,7 @@ def cancel(session: SessionId) -> None:
 
 @on_server(app)
 def delete(session: SessionId) -> None:
-    """Delete an ended test with its answers and events."""
+    """Delete an ended session with its answers and events."""
     asked(lambda client: client.remove(_path(session)))
     out.say(f"Deleted {session}.")
 
@@ -234,7 +234,7 @@ def rescore(
     session: EndedId,
     scorer: Annotated[
         str | None,
-        typer.Option(help="Name of the scorer; by default the present scorer of each item."),
+        typer.Option(help="Name of the scorer; by default the present scorer of each question."),
     ] = None,
     params: Annotated[
         str | None, typer.Option(help="Parameters of the scorer, as a JSON object.")

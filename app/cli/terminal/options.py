@@ -20,7 +20,7 @@ AllowOption = Annotated[
 ]
 ConcurrencyOption = Annotated[
     int | None,
-    typer.Option(metavar="K", help="Items in flight; 4 by default, 1 for atlas."),
+    typer.Option(metavar="K", help="Asked at once; 4 by default, 1 for atlas."),
 ]
 #: A smaller number of points is surely meant as a share: no test is so precise.
 _LEAST_POINTS = 0.1
