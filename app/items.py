@@ -86,7 +86,7 @@ class ScorerSpec:
 
 
 class Outcome(StrEnum):
-    """What became of an administered item. Only `SCORED` enters the likelihood."""
+    """Outcome of an administered item. `unparsed` ones count as wrong if the policy says so."""
 
     SCORED = "scored"
     UNPARSED = "unparsed"

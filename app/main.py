@@ -44,11 +44,13 @@ from app.storage.database import Database
 from app.worker.queue import JobQueue
 
 _DESCRIPTION = """\
-Measures how able a language model is, with its standard error, by asking as few benchmark items as
-possible. POST an endpoint to `/v1/sessions` and read theta from the session.
+Measures the score and the ability of a language model, with their uncertainty, by asking as few
+benchmark items as possible. POST an endpoint to `/v1/sessions`, then read score and theta from the
+session.
 
-Every error is an RFC 9457 problem with a stable `code`. Lists go on with `?after=<last_id>`.
-Creating calls honour `Idempotency-Key`; changes of mutable resources need `If-Match`.
+Every error is an RFC 9457 problem with a stable `code`. The next page of a list is at
+`?after=<last_id>`. Calls that create something accept an `Idempotency-Key`; changes of resources
+with an `ETag` need `If-Match`.
 """
 
 _ROUTERS = (

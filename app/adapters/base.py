@@ -88,7 +88,7 @@ class Completion(Answered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport:
-    """What an endpoint can do, found by asking it.
+    """Capabilities of an endpoint, found by calling it.
 
     Attributes:
         capabilities: `chat`, `logprobs`, `prompt_logprobs`, `system_role`, `seed` (two calls with

@@ -12,7 +12,7 @@ from app.errors import PreconditionFailedError, PreconditionRequiredError, Sexta
 
 #: OpenAPI entry of the reply to If-None-Match.
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
-    304: {"description": "You have the present state: nothing was sent."}
+    304: {"description": "Your copy is current: the body is empty."}
 }
 
 
@@ -26,7 +26,8 @@ async def _expected_revision(
         str,
         Header(
             pattern=r'^"[0-9]{1,9}"$',
-            description="The `ETag` of the state that you read.",
+            description="The `ETag` of the state that you read; the change is refused if it is no "
+            "longer current.",
             examples=['"3"'],
         ),
     ],

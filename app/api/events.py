@@ -78,7 +78,7 @@ EVENTS: Final[dict[str, Any]] = {
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
             "description": "A page of events, or with `Accept: text/event-stream` a stream.",
         },
-        204: {"description": "The stream ended and the client has seen its last event."},
+        204: {"description": "The stream ended, and the client has seen its last event."},
         **errors(TooManyStreamsError),
     },
 }
@@ -86,7 +86,12 @@ EVENTS: Final[dict[str, Any]] = {
 
 #: Query parameter: seconds that a read waits for the end of the work.
 Wait = Annotated[
-    int, Query(ge=0, le=60, description="Answer once it has ended, or after so many seconds.")
+    int,
+    Query(
+        ge=0,
+        le=60,
+        description="Wait up to this many seconds for the work to end before answering.",
+    ),
 ]
 
 

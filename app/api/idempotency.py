@@ -38,7 +38,8 @@ async def idempotency_key(
         Header(
             alias="Idempotency-Key",
             pattern=_KEY_PATTERN,
-            description="Any text of up to 255 printable ASCII characters, new for each intent.",
+            description="Any text of up to 255 printable ASCII characters, new for each operation. "
+            "A repeated request with the same key is carried out only once.",
         ),
     ] = None,
 ) -> None:

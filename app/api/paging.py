@@ -12,16 +12,18 @@ from app.storage.paging import Page, PageRequest
 D = TypeVar("D")
 R = TypeVar("R")
 
-Limit = Annotated[int, Query(ge=1, le=100, description="How many entries at most.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="Maximum number of entries on the page.")]
 #: Limit for lists in order, which clients read to the end: a bank has thousands of items.
-_LongLimit = Annotated[int, Query(ge=1, le=1000, description="How many entries at most.")]
+_LongLimit = Annotated[
+    int, Query(ge=1, le=1000, description="Maximum number of entries on the page.")
+]
 _After = Annotated[
     str | None,
     Query(
         min_length=1,
         max_length=64,
         pattern=r"^[a-z]+_[0-9a-z]+$",
-        description="Start behind this id: `last_id` of the page before.",
+        description="Start after this id: the `last_id` of the previous page.",
     ),
 ]
 

@@ -18,16 +18,16 @@ from app.acting import AuditEntry, doing
 LAB = "Lab: research on files, without a server"
 PANELS = {
     "Measure": {
-        "demo": "Run one adaptive test against a scripted model; nothing to set up.",
-        "demo-model": "Serve a simulated model, to try things on.",
-        "run": "Measure one endpoint from the shell, with live progress.",
-        "gate": "Decide go, no go or inconclusive by one session; sets the exit code.",
+        "demo": "Run one adaptive test of a scripted model; needs no setup.",
+        "demo-model": "Serve a simulated model to try things out.",
+        "run": "Measure one endpoint, with live progress.",
+        "gate": "Decide go, no go or inconclusive by one session; the exit code tells.",
         "compare": "Compare two sessions, or two models of a response set.",
-        "rank": "Rank several endpoints from the shell.",
+        "rank": "Rank several endpoints.",
         "leaderboard": "Show the latest results on a bank.",
         "sessions": "List, show, watch, cancel and delete sessions; score answers again.",
-        "gates": "List and show decisions that were made.",
-        "baselines": "Name results that gates hold later ones against.",
+        "gates": "List and show gates.",
+        "baselines": "Name results as baselines, which gates compare later results with.",
         "open": "Open a page of the server in a browser.",
     },
     "Banks": {
@@ -37,7 +37,7 @@ PANELS = {
     },
     "Server": {
         "serve": "Serve the API and a worker in one process.",
-        "login": "Remember a server and the key for it.",
+        "login": "Save a server and the key for it.",
         "logout": "Log out: remove the saved server and key.",
         "keys": "Create, list and revoke API keys.",
         "endpoints": "Save, list, show, probe and delete endpoints.",
@@ -46,18 +46,18 @@ PANELS = {
     "Operate": {
         "worker": "Run one more worker on the same database.",
         "migrate": "Bring the database schema up to date.",
-        "backup": "Write all that is stored to a file.",
-        "restore": "Put a backup into this database.",
+        "backup": "Write everything in the database to a file.",
+        "restore": "Restore a backup into an empty database.",
     },
     LAB: {
         "simulate": "Try a test design on recorded answers.",
         "rank-simulate": "Rank models by their recorded answers.",
         "estimate": "Estimate theta from a bank file and a response file.",
-        "reproduce": "Run a published study's protocol on recorded answers.",
+        "reproduce": "Run the protocol of a published study on recorded answers.",
         "compose": "Build the best fixed short form of a benchmark.",
         "calibrate": "Estimate item parameters from a response file.",
         "lint": "Check the parameters of a bank file.",
-        "report": "Write what a bank can do as one HTML page.",
+        "report": "Write a report on a bank as one HTML page.",
     },
 }
 
@@ -103,7 +103,7 @@ def build(wanted: str | None, panels: Mapping[str, Mapping[str, str]] = PANELS) 
         pretty_exceptions_enable=False,
     )
     cli.callback(
-        help="Measure how able a language model is, with as few benchmark items as possible."
+        help="Measure the ability of a language model with as few benchmark items as possible."
     )(_root)
     commands = [(panel, *said) for panel, inside in panels.items() for said in inside.items()]
     for panel, name, help_line in commands:

@@ -29,7 +29,7 @@ PLATEAU_ANSWERS = 3
 
 
 class StopReason(StrEnum):
-    """Why a test ended; the words of the API."""
+    """Why a test ended."""
 
     SE_TARGET = "se_target"
     MAX_ITEMS = "max_items"

@@ -26,7 +26,7 @@ from app.exchange.py_irt import write_py_irt_parameters
 
 
 class BankFormat(StrEnum):
-    """Kinds of files that hold a bank."""
+    """File formats of a bank."""
 
     MIRT = "mirt"
     CSV = "csv"

@@ -106,10 +106,10 @@ class ItemOutline:
 
 
 class LintSummary(TypedDict):
-    """What lint found in a version, and what was overridden."""
+    """Lint findings of a version, and the overrides."""
 
-    findings: Annotated[dict[str, int], Field(description="Code to number of items.")]
-    items: Annotated[dict[str, int], Field(description="State to number of items.")]
+    findings: Annotated[dict[str, int], Field(description="Number of items with each lint code.")]
+    items: Annotated[dict[str, int], Field(description="Number of items in each state.")]
     allow: list[str]
     keep: list[str]
 

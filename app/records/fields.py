@@ -45,7 +45,7 @@ def _names(kind: "type[DataclassInstance]") -> tuple[str, ...]:
 
 
 class Interval(TypedDict):
-    """Where a true value lies."""
+    """Interval for a true value, with its confidence level."""
 
     lo: float | None
     hi: float | None

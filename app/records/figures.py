@@ -14,12 +14,13 @@ from app.records.fields import Interval
 
 
 class ExtrapolationFigures(TypedDict):
-    """Where the examinee stands among the reference models, and whether their curves hold."""
+    """Position of the examinee among the reference models, and whether their curves fit it."""
 
     position: Annotated[
         float,
         Field(
-            description="Of its general ability, in standard deviations of the reference models."
+            description="General ability of the examinee, in standard deviations of the reference "
+            "models from their mean."
         ),
     ]
     sd: NotRequired[
@@ -27,9 +28,9 @@ class ExtrapolationFigures(TypedDict):
             float | None,
             Field(
                 default=None,
-                description="Standard deviation of that position. Above 1 the answers tell less "
-                "than that the examinee is a model like the reference models, and decisions by "
-                "ability take a wider interval. Null in older results.",
+                description="Standard error of `position`. Above 1, the answers say less about the "
+                "position than knowing that the examinee is like the reference models would, and "
+                "decisions by ability use a wider interval. Null in older results.",
             ),
         ]
     ]
@@ -39,30 +40,33 @@ class ExtrapolationFigures(TypedDict):
     standing: Annotated[
         str,
         Field(
-            description="Within the reference models, by a standard deviation beyond all of them, "
-            "or unknown.",
+            description="`above`: more than one standard error (`sd`) above the strongest "
+            "reference model; `below`: as far below the weakest; `unknown`: neither, and `sd` is "
+            "above 1; otherwise `within`.",
             json_schema_extra={"enum": ["within", "above", "below", "unknown"]},
         ),
     ]
     difference: Annotated[
         float | None,
         Field(
-            description="By how much the sampled questions put the score above the curves'; null "
-            "where fewer than three were sampled."
+            description="Score by the randomly sampled questions minus score by the curves of the "
+            "reference models; null with fewer than three sampled questions."
         ),
     ]
     odds: Annotated[
         float,
         Field(
-            description="How many times likelier the answers are if the curves of the reference "
-            "models do not hold for this examinee; a million at most."
+            description="Likelihood ratio of the answers: without the curves of the reference "
+            "models to with them; at most a million."
         ),
     ]
-    agrees: Annotated[bool, Field(description="Whether that is less than ten times.")]
-    detail: Annotated[str, Field(description="All this in words.")]
+    agrees: Annotated[
+        bool, Field(description="Whether the answers agree with the curves: `odds` is below ten.")
+    ]
+    detail: Annotated[str, Field(description="Position and agreement in words.")]
     caution: Annotated[
         str | None,
-        Field(description="Why to trust the result less; null where nothing speaks against it."),
+        Field(description="Reasons to trust the result less; null if there are none."),
     ]
 
 
@@ -70,7 +74,9 @@ class ExtrapolationFigures(TypedDict):
 _Raw = Annotated[
     Interval | None,
     Field(
-        default=None, description="The interval by the model alone; null where nothing was learned."
+        default=None,
+        description="Interval from the model alone, without the version's correction; null if "
+        "the version has none.",
     ),
 ]
 
@@ -81,16 +87,16 @@ class EstimateFigures(TypedDict):
     theta: Annotated[
         float | None,
         Field(
-            description="Null, as `se`, `interval` and the session's `score`, as long as fewer "
-            "than five answers are scored; `reason` then says so."
+            description="Null until five answers are scored, as are `se`, `interval` and the "
+            "session's `score`; `reason` then says so."
         ),
     ]
-    se: Annotated[float | None, Field(description="Standard error, by the model alone.")]
+    se: Annotated[float | None, Field(description="Standard error from the model alone.")]
     interval: Annotated[
         Interval | None,
         Field(
-            description="95 % interval, made to hold by what tests of other examinees taught "
-            "about the version."
+            description="95 % interval. It is corrected by the errors of tests of held-out "
+            "examinees, if the version has such a correction."
         ),
     ]
     interval_raw: NotRequired[_Raw]
@@ -99,7 +105,10 @@ class EstimateFigures(TypedDict):
     extrapolation: NotRequired[
         Annotated[
             ExtrapolationFigures | None,
-            Field(default=None, description="Null where the version knows no reference models."),
+            Field(
+                default=None,
+                description="Null if the reference models of the version are not known.",
+            ),
         ]
     ]
     reason: NotRequired[
@@ -107,42 +116,42 @@ class EstimateFigures(TypedDict):
             str | None,
             Field(
                 default=None,
-                description="Why there is no theta: too few answers are scored. Null where there "
-                "is one.",
+                description="Why there is no theta: too few scored answers. Null if there is one.",
             ),
         ]
     ]
 
 
 class RecentRankFigures(TypedDict):
-    """Where a score stands among the newest of the agents that the bank was calibrated on."""
+    """Rank of a score among the newest of the reference agents."""
 
     since: Annotated[
         str,
         Field(
-            description="Half a year before the newest, from the first of the month.",
+            description="First of the month half a year before the newest agent.",
             json_schema_extra={"format": "date"},
         ),
     ]
-    agents: Annotated[int, Field(description="Submitted since.")]
+    agents: Annotated[int, Field(description="Number of reference agents submitted since then.")]
     better_than: Annotated[
-        float, Field(description="Share of them with a lower score on the whole bank.")
+        float, Field(description="Share of these agents with a lower score on the whole bank.")
     ]
 
 
 class ScoreFigures(TypedDict):
-    """The score: the mean over all questions, predicted with its 95 % interval, or known."""
+    """The score: the mean over all questions, either predicted with a 95 % interval, or known."""
 
     value: float
-    interval: Annotated[Interval | None, Field(description="Null where the score is known.")]
+    interval: Annotated[
+        Interval | None, Field(description="95 % interval; null if the score is known.")
+    ]
     equivalent_random_items: NotRequired[
         Annotated[
             int | None,
             Field(
                 default=None,
-                description="Size of a random sample of the questions whose 95 % interval would "
-                "be as narrow. Null where the score is 0 or 1, and in results of before it was "
-                "told.",
+                description="Size of a random sample of questions with an equally narrow 95 % "
+                "interval. Null if the score is 0 or 1, and in results older than this field.",
             ),
         ]
     ]
@@ -152,16 +161,16 @@ class ScoreFigures(TypedDict):
             float,
             Field(
                 default=0.0,
-                description="Share of the asked items without a score. Nobody knows what they "
-                "would have scored: the interval's `lo` is lowered by this share of itself.",
+                description="Share f of the asked items that have no score. Their scores could "
+                "have been lower, so the lower end of the interval is multiplied by 1 - f.",
             ),
         ]
     ]
     method: Annotated[
         str,
         Field(
-            description="`combined`, `design`, `score-model` or `p-irt` predicted it; with "
-            "`all_items` every question was asked, and it is their mean."
+            description="`all_items`: every question was asked, and the score is their mean. "
+            "Otherwise the method of prediction: `combined`, `design`, `score-model` or `p-irt`."
         ),
     ]
     target: NotRequired[
@@ -169,7 +178,8 @@ class ScoreFigures(TypedDict):
             dict[str, float] | None,
             Field(
                 default=None,
-                description="Of which tags it is, and their shares; null: of the whole bank.",
+                description="Tags that the score is about, with their weights; null: the whole "
+                "bank.",
             ),
         ]
     ]
@@ -182,25 +192,26 @@ class StoredScore(ScoreFigures):
 
 
 class AbilityFigures(TypedDict):
-    """One ability of several, in units of the models that the bank was calibrated on."""
+    """One of several abilities, in standard deviations of the reference models."""
 
     name: str
     value: float
     se: float
     interval: Interval
     above: Annotated[
-        float, Field(description="Share of those models that are thought to have less of it.")
+        float,
+        Field(description="Estimated share of the reference models with less of this ability."),
     ]
 
 
 class TaskFigures(TypedDict):
-    """Predicted score on all items of a tag, asked or never asked, with its 95 % interval."""
+    """Predicted score on all items of a tag, asked or not, with its 95 % interval."""
 
     tag: Annotated[
         str,
         Field(
-            description="`all` is the whole bank, told here where the session is about another "
-            "score."
+            description="Name of the tag. `all` is the whole bank; it is listed if the session's "
+            "score is about some tags."
         ),
     ]
     value: float
@@ -224,7 +235,7 @@ class RightFigures(TypedDict):
             int | None,
             Field(
                 default=None,
-                description="Scored answers that are right; null where one has a score in between.",
+                description="Number of right answers; null if any scored one has partial credit.",
             ),
         ]
     ]
@@ -236,7 +247,7 @@ class RightFigures(TypedDict):
 
 
 class StepsFigures(TypedDict):
-    """How many items were asked, and marked, so far."""
+    """Numbers of items so far: closed (`items`), scored, and in flight."""
 
     items: int
     scored: int
@@ -244,13 +255,13 @@ class StepsFigures(TypedDict):
 
 
 class ProgressFigures(StepsFigures, RightFigures):
-    """How far the test is."""
+    """Progress of the test."""
 
     expected_items: Annotated[
         int | None,
         Field(
-            description="In all, if the precision goes on as now; never fewer than `min_items` "
-            "asks for."
+            description="Expected number of items at the end, if precision improves as it does "
+            "now, and at least `min_items`. Null if unknown."
         ),
     ]
 
@@ -264,7 +275,7 @@ class Cost(TypedDict):
 
 
 class CallsFigures(TypedDict):
-    """What calls took. `usd` is null when a price or a token count is unknown."""
+    """Cost of calls. `usd` is null if a price or a token count is unknown."""
 
     calls: int
     tokens_in: int
@@ -273,27 +284,28 @@ class CallsFigures(TypedDict):
 
 
 class CacheFigures(Cost):
-    """Calls that kept answers saved, judges' included, and what these took when they were made."""
+    """Calls, judges' included, that the cache saved, and what they cost when they were made."""
 
     calls: int
 
 
 class LatencyFigures(TypedDict):
-    """Of answers, milliseconds, as the calls took them; of manual sessions as the client says."""
+    """Latency of answers, milliseconds: as measured, or as the client of a manual session says."""
 
-    p50: Annotated[float, Field(description="Half of the answers did not take longer.")]
-    p95: Annotated[float, Field(description="All but a twentieth did not.")]
+    p50: Annotated[float, Field(description="Median.")]
+    p95: Annotated[float, Field(description="95 % quantile.")]
 
 
 class UsageFigures(CallsFigures):
-    """What it took so far. `usd` is null when a price or a token count is unknown."""
+    """Cost so far. `usd` is null if a price or a token count is unknown."""
 
     seconds: float
     latency_ms: NotRequired[
         Annotated[
             LatencyFigures | None,
             Field(
-                default=None, description="Null where none is known, and in sessions older than it."
+                default=None,
+                description="Null if no latency is known, and in sessions older than this field.",
             ),
         ]
     ]
@@ -302,7 +314,8 @@ class UsageFigures(CallsFigures):
             CallsFigures | None,
             Field(
                 default=None,
-                description="Of judges and other scorers that call out; not in the rest.",
+                description="Calls of judges and of other scorers that make calls; the other "
+                "fields do not count them.",
             ),
         ]
     ]
@@ -310,14 +323,16 @@ class UsageFigures(CallsFigures):
         Annotated[
             CacheFigures | None,
             Field(
-                default=None, description="What kept answers saved; not in the rest. Null: nothing."
+                default=None,
+                description="What the cache saved; the other fields do not count it. Null if "
+                "it saved nothing.",
             ),
         ]
     ]
 
 
 class RepeatsEstimate(TypedDict):
-    """Theta where each item counts as more than one answer."""
+    """Theta if the repeated answers to an item count as more than one answer."""
 
     theta: float | None
     se: float | None
@@ -325,43 +340,46 @@ class RepeatsEstimate(TypedDict):
     answers_per_item: Annotated[
         float,
         Field(
-            description="What the answers to an item count as: 1 where they never differ, n where "
-            "chance alone makes them."
+            description="Number of independent answers that the answers to one item count as: 1 if "
+            "they never differ, up to n if they are independent of each other."
         ),
     ]
 
 
 class RepeatsFigures(TypedDict):
-    """Items asked several times, over the items of the test: it picks those near the ability."""
+    """Results of repeated items: those that the test chose, so most are near the ability."""
 
     n: int
     items: int
     within_item_variance: Annotated[
         float | None,
         Field(
-            description="Mean over items of the unbiased variance of one answer's score; null: no "
+            description="Mean over items of the unbiased variance of an answer's score; null if no "
             "item has two scores."
         ),
     ]
     pass_k: Annotated[
         list[float | None],
         Field(
-            description="pass^k for k from 1 to n: chance that k answers to an item are all right "
-            "(score 1)."
+            description="pass^k for k from 1 to n: probability that k answers to an item are all "
+            "right (score 1)."
         ),
     ]
     estimate: Annotated[
         RepeatsEstimate | None,
         Field(
-            description="Theta with all answers counted, as far as they differ within items; "
-            "null: no result yet, or several abilities. The session's own takes each item for one "
-            "answer."
+            description="Theta from all answers, weighted by how much answers to the same item "
+            "differ. The session's own theta counts each item as one answer. Null without a "
+            "result, or with several abilities."
         ),
     ]
 
 
 class Outcomes(TypedDict):
-    """Items or answers by what became of them. Only `scored` ones enter an estimate."""
+    """Number of items, or of answers, by outcome.
+
+    Estimates use `scored` ones, and `unparsed` ones that count as wrong.
+    """
 
     scored: int
     unparsed: int
@@ -371,15 +389,22 @@ class Outcomes(TypedDict):
 
 
 class PretestFigures(TypedDict):
-    """Items without parameters asked beside the test; no figure of the test counts them."""
+    """Pretest items: they have no parameters and are asked beside the test.
+
+    Results of the test do not use them.
+    """
 
     planned: int
-    items: Annotated[int, Field(description="Closed ones.")]
+    items: Annotated[int, Field(description="Number of closed pretest items.")]
     in_flight: int
     outcomes: Outcomes
     caution: NotRequired[
         Annotated[
-            str | None, Field(default=None, description="Where there are fewer than were wanted.")
+            str | None,
+            Field(
+                default=None,
+                description="Set if the bank version has fewer pretest items than were wanted.",
+            ),
         ]
     ]
 
@@ -417,25 +442,27 @@ class Marking(TypedDict):
 
 
 class InversionsFigures(TypedDict):
-    """Pairs of answers with the clearly harder item right and the easier one wrong."""
+    """Pairs of answers in which the clearly harder item is right and the easier one wrong."""
 
     observed: float
-    expected: Annotated[float, Field(description="On these items, of an examinee of this ability.")]
+    expected: Annotated[
+        float, Field(description="Expected number for an examinee of this ability on these items.")
+    ]
 
 
 class SurpriseFigures(TypedDict):
-    """An answer that an examinee of this ability hardly gives."""
+    """An answer that is very unlikely for an examinee of this ability."""
 
     item_id: str
     score: float
-    expected: Annotated[float, Field(description="Mean score of examinees of this ability.")]
+    expected: Annotated[float, Field(description="Expected score of examinees of this ability.")]
 
 
 class PersonFitFigures(TypedDict):
-    """Do the answers fit the bank's model? Flagged: probably not, so doubt theta.
+    """Whether the answers fit the bank's model. If `flagged`, they probably do not: doubt theta.
 
-    Many more inversions than expected mean that hard items were right while easy ones were wrong:
-    an examinee that has seen the hard ones before answers like that.
+    Many more inversions than expected mean that hard items were right and easy ones wrong. An
+    examinee that has seen the hard items before answers like that.
     """
 
     lz: float | None
@@ -445,18 +472,23 @@ class PersonFitFigures(TypedDict):
     surprises: NotRequired[
         Annotated[
             list[SurpriseFigures],
-            Field(default_factory=list, description="The least expected answers, the worst first."),
+            Field(
+                default_factory=list, description="Least expected answers, the most unlikely first."
+            ),
         ]
     ]
 
 
 class RescoreFigures(TypedDict):
-    """What marking again has changed. Item by item: `/changes`."""
+    """What rescoring changed. `GET .../changes` lists it item by item."""
 
     answers: int
-    changed: Annotated[int, Field(description="Answers whose score or outcome differ.")]
+    changed: Annotated[int, Field(description="Number of answers whose score or outcome changed.")]
     scored_in_both: int
-    mean_before: Annotated[float | None, Field(description="Mean score of those scored in both.")]
+    mean_before: Annotated[
+        float | None,
+        Field(description="Mean score before, of the answers that have a score before and after."),
+    ]
     mean_after: float | None
     theta_before: float | None
     se_before: float | None

@@ -17,14 +17,14 @@ GROWTH = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisional:
-    """How uncertain the items of a version are.
+    """How uncertain the item parameters of a version are.
 
     Attributes:
-        n_examinees: Whose answers they rest on; 0 before anybody answered.
-        n_answers: How many these are.
-        answers_per_item: Median over the items.
-        se_b: Standard error of a difficulty, logits, the median item's; None where unknown.
-        widening: By what share the items' uncertainty widens standard errors of theta.
+        n_examinees: Number of examinees whose answers were used; 0 before anybody answered.
+        n_answers: Number of these answers.
+        answers_per_item: Median number of answers to an item.
+        se_b: Median standard error of an item's difficulty, logits; None if unknown.
+        widening: Relative increase of standard errors of theta by the uncertainty of the items.
     """
 
     n_examinees: int

@@ -15,40 +15,42 @@ from app.records.sessions import Advance, Plan, PromptChanges, SessionEvent
 
 
 class RankedFigures(StepsFigures):
-    """One endpoint's place. Models in one tie group are statistically tied."""
+    """Rank of one endpoint. Endpoints in the same tie group are statistically tied."""
 
-    endpoint_id: Annotated[str, Field(description="Of a named examinee, too: as on leaderboards.")]
+    endpoint_id: Annotated[
+        str,
+        Field(description="Id of the endpoint. Named examinees have one, too."),
+    ]
     name: str | None
     model: str
-    session_id: Annotated[str, Field(description="Its answers.")]
-    rank_lo: Annotated[
-        int, Field(description="Best rank that the decided pairs leave open; 1 is best.")
-    ]
-    rank_hi: Annotated[int, Field(description="Worst such rank.")]
+    session_id: Annotated[str, Field(description="Session with its answers.")]
+    rank_lo: Annotated[int, Field(description="Best rank that the decided pairs allow; 1 is best.")]
+    rank_hi: Annotated[int, Field(description="Worst rank that the decided pairs allow.")]
     group: Annotated[
         int | None,
-        Field(description="Tie group, counted from the top; null for who was left behind."),
+        Field(
+            description="Number of the tie group, 1 for the best; null if the endpoint has no rank "
+            "(`left_behind`)."
+        ),
     ]
     left_behind: NotRequired[
         Annotated[
             str | None,
             Field(
                 default=None,
-                description="Why it gave too few answers to be placed: it may have any rank.",
+                description="Why the endpoint has no rank: it gave too few answers. It could have "
+                "any rank. Null if it has one.",
             ),
         ]
     ]
-    theta: Annotated[
-        float | None, Field(description="Null while fewer than five answers are scored.")
-    ]
+    theta: Annotated[float | None, Field(description="Null until five answers are scored.")]
     se: float | None
     interval: NotRequired[
         Annotated[
             Interval | None,
             Field(
                 default=None,
-                description="95 % interval of theta, as its session tells it; null where it was "
-                "not kept.",
+                description="95 % interval of theta, as in its session; null if it was not stored.",
             ),
         ]
     ]
@@ -57,14 +59,14 @@ class RankedFigures(StepsFigures):
             ScoreFigures | None,
             Field(
                 default=None,
-                description="The score by now; null where it was not kept, as `theta`.",
+                description="Current score; null below five scored answers, or if not stored.",
             ),
         ]
     ]
     reason: NotRequired[
         Annotated[
             str | None,
-            Field(default=None, description="Why there is no theta, and so no rank."),
+            Field(default=None, description="Why there is no theta, and therefore no rank."),
         ]
     ]
     extrapolation: NotRequired[
@@ -72,22 +74,33 @@ class RankedFigures(StepsFigures):
             ExtrapolationFigures | None,
             Field(
                 default=None,
-                description="Where it stands among the reference models; null: unknown.",
+                description="Position among the reference models; null if unknown.",
             ),
         ]
     ]
-    usd: Annotated[float | None, Field(description="What it cost; null where a price is unknown.")]
+    usd: Annotated[
+        float | None, Field(description="Cost in US dollars; null if a price is unknown.")
+    ]
 
 
 class RankedPair(TypedDict):
-    """Two endpoints by id, `a` with more of the metric; nobody who was left behind is in one."""
+    """Two endpoints by id, `a` with the higher metric. Endpoints without a rank are in no pair."""
 
     a: str
     b: str
-    p_a_above_b: Annotated[float, Field(description="From their posteriors, as if looked at once.")]
+    p_a_above_b: Annotated[
+        float,
+        Field(
+            description="Probability that `a` is better, from both posteriors, as if they were "
+            "compared only once."
+        ),
+    ]
     p_value: Annotated[
         float,
-        Field(description="At most the probability that equals are that far apart at any look."),
+        Field(
+            description="Upper bound of the probability that equal endpoints differ so much at any "
+            "of the looks."
+        ),
     ]
     decided: bool
 

@@ -124,7 +124,7 @@ class Provenance(Conditions):
 
 
 class ExamineeKind(StrEnum):
-    """What a named examinee is."""
+    """Kind of a named examinee."""
 
     MODEL = "model"
     AGENT = "agent"
@@ -136,11 +136,11 @@ class Examinee:
     """A named examinee, as its client describes it.
 
     Attributes:
-        name: Of a project's examinees each has another.
-        kind: What it is.
-        model: The model that answers, or that an agent drives.
-        scaffold: What drives the model; together they are the agent.
-        settings: Whatever else tells it apart.
+        name: Name, unique among the examinees of a project.
+        kind: Kind of examinee.
+        model: Model that answers, or that an agent uses.
+        scaffold: Program that drives the model; model and scaffold make the agent.
+        settings: Further settings, in which examinees of the same model may differ.
     """
 
     name: str

@@ -46,33 +46,35 @@ class Headline:
     """The few figures of a result that people pass on."""
 
     examinee: str
-    bank: Annotated[str, Field(description="With the tags that the score is of.")]
+    bank: Annotated[
+        str, Field(description="Name of the bank, with the tags that the score is about.")
+    ]
     score: float
     interval: Annotated[
-        Interval | None, Field(description="95 % interval; null where everything was asked.")
+        Interval | None, Field(description="95 % interval; null if every question was asked.")
     ]
-    answers: Annotated[str | None, Field(description="Such as `15 of 20 right`.")]
+    answers: Annotated[str | None, Field(description="For example `15 of 20 right`.")]
     asked: int
-    n_items: Annotated[int, Field(description="Questions that the score is of.")]
+    n_items: Annotated[int, Field(description="Number of questions that the score is about.")]
     equivalent_random_items: int | None
     usd: float | None
     usd_all: Annotated[
-        float | None, Field(description="What all questions would cost at that price.")
+        float | None, Field(description="What all questions would cost at the same price each.")
     ]
     trust: Trust
     better_than: Annotated[
         float | None,
-        Field(description="Share of the reference models that are weaker; null: unknown."),
+        Field(description="Share of the reference models that are weaker; null if unknown."),
     ]
     recent: Annotated[
         RecentRankFigures | None,
-        Field(
-            description="Null where the bank does not know the days of its agents, or of too few."
-        ),
+        Field(description="Rank among the newest reference agents; null if too few have a date."),
     ]
     theta: float | None
     se: float | None
-    theta_reason: Annotated[str | None, Field(description="Why theta is not told.")]
+    theta_reason: Annotated[
+        str | None, Field(description="Why there is no theta; null if there is one.")
+    ]
 
 
 def answers_right(scored: int, right: int | None, mean: float | None) -> str | None:

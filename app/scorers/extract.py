@@ -20,7 +20,7 @@ _Regex = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 class Extract(ScorerParams):
-    """What a pattern finds equals an accepted answer, once what does not count is out of both.
+    """The text that a pattern finds equals an accepted answer, without what is removed from both.
 
     lm-eval scores in the same way: a `regex` filter with its `group_select`, then `exact_match`
     with `regexes_to_ignore`, `ignore_case`, `ignore_punctuation` and `ignore_numbers`.

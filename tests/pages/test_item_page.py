@@ -78,7 +78,7 @@ async def test_recorded_answers_and_drift(
     by_name = dict(zip(map(str, recorded.matrix.examinees), marks, strict=True))
     assert all((by_name[name] == 1) == (told == "right") for name, told in table)
     assert "No test of this version has asked it." in text
-    assert "its curve expects" not in text
+    assert "by its curve" not in text
 
     # To a project that the bank is lent to, the answers behind it are the lender's.
     await client.patch(f"/v1/banks/{bank}", json={"shared": True}, headers={"If-Match": '"1"'})
@@ -93,7 +93,7 @@ async def test_recorded_answers_and_drift(
     p = 1 / (1 + math.exp(-parameters.a[2] * (_THETA - parameters.b[2])))
     se = math.sqrt(p * (1 - p) / 100)
     for share, said in (
-        (p, "It still is what its curve says."),
+        (p, "It still follows its curve."),
         (p + 4 * se, "It has become easier than it was: perhaps it leaked."),
         (p - 4 * se, "It has become harder than it was."),
     ):
@@ -106,7 +106,7 @@ async def test_recorded_answers_and_drift(
         text = _text((await browser.get(path)).text)
         assert said in text
         mean = round(100 * share)
-        assert f"the latest 100 of them that tell an ability its mean score is {mean}" in text
+        assert f"the latest 100 of them with a known ability its mean score is {mean}" in text
         assert f"± {196 * se:.1f} points" in text
         assert "Tests of similar ability mean abilitymean score" in text  # as the points show them
 

@@ -35,7 +35,7 @@ Admin = Annotated[Caller, caller("admin")]
 async def create_api_key(
     body: ApiKeyCreate, response: Response, opened: AllServices, who: Admin
 ) -> ApiKeyCreated:
-    """Make a key. This answer is the only place where its secret is shown."""
+    """Create a key. Only this answer shows its secret."""
     project_id = who.administered
     if body.project is not None:
         project_id = (await opened.projects.find(body.project)).id
@@ -56,16 +56,16 @@ async def create_api_key(
 
 @router.get("", responses=errors(NotFoundError))
 async def list_api_keys(page: Paging, opened: AllServices, who: Admin) -> ListRead[ApiKeyRead]:
-    """All keys, revoked ones included, the newest first; without secrets.
+    """List all keys, including revoked ones, the newest first; without secrets.
 
-    An admin of one project sees that project's.
+    An admin key of one project sees the keys of that project.
     """
     return list_of(await opened.api_keys.page(page, project_id=who.administered), ApiKeyRead.read)
 
 
 @router.get("/{key_id}/spend")
 async def get_api_key_spend(key_id: KeyId, opened: AllServices, who: Admin) -> UseRead:
-    """What a key uses of its limits. What the asking key uses tells the spend of its project."""
+    """Usage of the limits of a key. Your own key's is also in `/v1/projects/{project}/spend`."""
     key, today, stored = await opened.api_keys.spend(key_id, project_id=who.administered)
     return UseRead.of_limits(key.limits, today, stored)
 
@@ -74,9 +74,9 @@ async def get_api_key_spend(key_id: KeyId, opened: AllServices, who: Admin) -> U
 async def update_api_key(
     key_id: KeyId, body: ApiKeyUpdate, opened: AllServices, who: Admin
 ) -> ApiKeyRead:
-    """Change what a key may use of its project's.
+    """Change the limits of a key.
 
-    That of a revoked key holds for the tests that it left running.
+    The limits of a revoked key apply to the tests that it left running.
     """
     changed = await opened.api_keys.limit(key_id, body.to_changes(), project_id=who.administered)
     return ApiKeyRead.read(changed)

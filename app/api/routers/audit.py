@@ -36,7 +36,11 @@ async def _wanted(
     key_id: _Text = None,
     resource: Annotated[
         str | None,
-        Query(min_length=1, max_length=200, description="An id, or a path or a name in one."),
+        Query(
+            min_length=1,
+            max_length=200,
+            description="Id of a resource, or a path, or a name in a path.",
+        ),
     ] = None,
     action: _Text = None,
     since: _Moment = None,
@@ -57,7 +61,10 @@ Wanted = Annotated[AuditFilter, Depends(_wanted)]
 
 @router.get("", responses=errors(NotFoundError))
 async def list_audit(page: Paging, wanted: Wanted, opened: AllServices) -> ListRead[AuditRead]:
-    """Changes, the newest first: all of them for admins of all projects, else one's project's."""
+    """List changes, the newest first.
+
+    An admin key of one project sees the changes of that project.
+    """
     async with opened.database.reading() as uow:
         return list_of(await uow.audit.page(page, wanted), AuditRead.read)
 
@@ -68,7 +75,7 @@ async def list_audit(page: Paging, wanted: Wanted, opened: AllServices) -> ListR
     responses=file_responses(["application/x-ndjson"]),
 )
 async def export_audit(wanted: Wanted, opened: AllServices) -> StreamingResponse:
-    """The same as a file of JSON lines, all of it."""
+    """Export the audit trail, or a filtered part, as a file of JSON lines."""
 
     async def blocks() -> AsyncIterator[str]:
         # However many ask for it, one page is read at a time, and one for another key; nothing is

@@ -47,7 +47,7 @@ router = make_router("/banks", tag="banks")
 async def create_bank(
     body: BankCreate, response: Response, opened: AllServices, view: Seen
 ) -> BankRead:
-    """Make an empty bank."""
+    """Create an empty bank."""
     created = await opened.banks.create_bank(body.to_spec())
     response.headers["Location"] = f"/v1/banks/{created.bank.id}"
     response.headers["ETag"] = etag(created.bank.revision)
@@ -56,7 +56,7 @@ async def create_bank(
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_banks(page: Paging, opened: AllServices, view: Seen) -> ListRead[BankRead]:
-    """Banks, the newest first."""
+    """List banks, the newest first."""
     found = await opened.banks.list_banks(page)
     return list_of(
         found,
@@ -86,7 +86,7 @@ async def update_bank(
     opened: AllServices,
     view: Seen,
 ) -> BankRead:
-    """Change a bank's settings. Its versions stay as they are."""
+    """Change the settings of a bank. Its versions do not change."""
     changed = await opened.banks.update_bank(bank, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.bank.revision)
     return BankRead.of(changed, view)
@@ -113,9 +113,9 @@ async def delete_bank(
     openapi_extra=up_to(LARGE),
 )
 async def import_bundle(body: BundleCreate, response: Response, opened: AllServices) -> ImportRead:
-    """Make a bank of a bundle, or a version of the bank that has its name: all of it or nothing.
+    """Create a bank from a bundle, or a new version of the bank of its name: all or nothing.
 
-    A bundle that was changed since it was written is refused.
+    A bundle that was modified after it was written is refused.
     """
     sent = await asyncio.to_thread(body.bundle.to_domain, "bundle")
     report = await opened.bundles.import_file(sent, body.name)
@@ -138,12 +138,12 @@ async def make_from_results(
     view: Seen,
     who: Annotated[Caller, caller("banks:write")],
 ) -> FromResultsRead:
-    """Make a bank of recorded results: questions as they were asked, answers, calibration, version.
+    """Create a bank from recorded results: questions, answers, calibration and version.
 
-    Questions and answers are stored at once, all of them or none. The calibration runs in a worker,
-    which publishes it: poll it, or cancel it, at the place that `Location` names. From too few
-    models nothing is calibrated, and `stopped` says what is needed; what was read stays, and the
-    same call with more files goes on from there.
+    Questions and answers are stored at once, all or nothing. A worker then calibrates and
+    publishes; poll or cancel the calibration at `Location`. With too few models nothing is
+    calibrated, and `stopped` says what is needed. What was read is kept, so the same call with more
+    files continues from there.
     """
     wanted = await asyncio.to_thread(body.to_domain)
     begun = await opened.result_banks.begin(wanted)
@@ -165,11 +165,11 @@ async def make_from_results(
 async def import_into_bank(
     bank: BankRef, body: ImportCreate, request: Request, response: Response, opened: AllServices
 ) -> ImportRead:
-    """Import items, parameters or both, at once: all of it or nothing.
+    """Import items, parameters or both: all or nothing.
 
-    Parameters make a new version. A file above the server's body limit comes in through
-    `sextant banks import`, or in parts through `items:batch`. Large imports are worked on one after
-    the other; who hangs up before its turn has come leaves the line.
+    Parameters make a new version. For files above the server's body limit use `sextant banks
+    import`, or send the items in parts to `items:batch`. Large imports wait for each other; if the
+    client disconnects while it waits, nothing is imported.
     """
     items, parameters = body.items, body.parameters
     reading = opened.banks.files_read(
@@ -195,21 +195,28 @@ async def get_leaderboard(
     bank: BankRef,
     opened: AllServices,
     metric: Annotated[
-        MetricName, Query(description="What ranks: the score, or the ability.")
+        MetricName, Query(description="Metric of the ranks: the score, or the ability.")
     ] = "score",
     confidence: Annotated[float, Query(gt=0.5, lt=1)] = 0.95,
-    model: Annotated[Name | None, Query(description="Of this model alone.")] = None,
-    scaffold: Annotated[Name | None, Query(description="Of agents on this scaffold.")] = None,
+    model: Annotated[Name | None, Query(description="Only results of this model.")] = None,
+    scaffold: Annotated[
+        Name | None, Query(description="Only results of agents with this scaffold.")
+    ] = None,
     self_reported: Annotated[
-        bool | None, Query(description="Of clients alone, or of endpoints alone.")
+        bool | None,
+        Query(
+            description="True: only results reported by clients. False: only those of endpoints."
+        ),
     ] = None,
 ) -> LeaderboardRead:
-    """The newest precise session of each examinee, in tie groups with rank ranges.
+    """The present result of each examinee, in tie groups with possible ranks.
 
-    Examinees are endpoints, and those who answer by hand under a name (`self_reported`).
+    Examinees are endpoints, and named examinees who answer by hand (`self_reported`). The present
+    result is one of the examinee's last ten, with the settings of the newest: the newest one whose
+    score interval is at most 1.25 times as wide as the narrowest.
 
-    Thetas compare on one scale only: results on other scales than the latest version's are listed
-    apart. Endpoints in one group cannot be told apart at the confidence.
+    Thetas can only be compared on one scale: results on scales other than the latest version's are
+    listed separately. Endpoints in one group do not differ at the given confidence.
     """
     wanted = Wanted(model=model, scaffold=scaffold, self_reported=self_reported)
     return LeaderboardRead.of_bank(

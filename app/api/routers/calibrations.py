@@ -55,8 +55,8 @@ async def create_calibration(
 ) -> CalibrationRead:
     """Estimate item parameters from a response set.
 
-    Answers that cannot be calibrated are refused at once; the rest runs in a worker. Poll the
-    calibration: its `progress` moves every second or so.
+    Answers that cannot be calibrated are refused at once. Otherwise a worker calibrates; poll the
+    calibration, whose `progress` changes about every second.
     """
     publication = None if body.publish is None else body.publish.to_domain()
     created = await opened.calibrations.create(body.response_set, body.to_domain(), publication)
@@ -71,7 +71,7 @@ async def list_calibrations(
     status: Annotated[WorkStatus | None, Query()] = None,
     response_set_id: ResponseSetId | None = None,
 ) -> ListRead[CalibrationRead]:
-    """Calibrations, the newest first."""
+    """List calibrations, the newest first."""
     found = await opened.calibrations.list_page(
         page, status=status, response_set_id=response_set_id
     )
@@ -86,7 +86,7 @@ async def get_calibration(
     feed: Feed,
     wait: Wait = 0,
 ) -> CalibrationRead:
-    """Where a calibration stands, and what came out of it."""
+    """State and results of a calibration."""
     if wait:
         await wait_for_end(request, feed, "calibration", calibration_id, wait)
     return CalibrationRead.read(await opened.calibrations.get(calibration_id))
@@ -99,7 +99,7 @@ async def get_calibration(
     responses=errors(InvalidStateError),
 )
 async def delete_calibration(calibration_id: CalibrationId, opened: AllServices) -> None:
-    """Delete an ended calibration that no bank version was made of."""
+    """Delete an ended calibration that was never published."""
     async with opened.database.unit_of_work() as uow:
         await uow.calibrations.delete(calibration_id)
 
@@ -110,10 +110,10 @@ async def delete_calibration(calibration_id: CalibrationId, opened: AllServices)
 async def list_fitted_items(
     calibration_id: CalibrationId,
     opened: AllServices,
-    after: Annotated[AfterPosition, Query(description="Start behind this position.")] = -1,
+    after: Annotated[AfterPosition, Query(description="Start after this position.")] = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Positions[FittedItemRead]:
-    """Parameters, standard errors and fit of the items of a completed calibration."""
+    """List the items of a completed calibration, with parameters, standard errors and fit."""
     rows = await opened.calibrations.items(calibration_id, after=after, limit=limit + 1)
     data = [FittedItemRead.of(row) for row in rows[:limit]]
     return Positions(
@@ -134,9 +134,9 @@ async def calibration_events(
     opened: AllServices,
     feed: Feed,
     view: Seen,
-    after: Annotated[AfterEvent, Query(description="Start behind this event.")] = 0,
+    after: Annotated[AfterEvent, Query(description="Start after this event.")] = 0,
 ) -> Response | EventList:
-    """What happens in a calibration. `Last-Event-ID` or `after` resumes the stream."""
+    """Events of a calibration. `Last-Event-ID` or `after` resumes the stream."""
     await opened.calibrations.get(calibration_id)
     return await events_for(request, feed, "calibration", calibration_id, view, after=after)
 
@@ -149,10 +149,10 @@ async def calibration_events(
 async def list_abilities(
     calibration_id: CalibrationId,
     opened: AllServices,
-    after: Annotated[AfterPosition, Query(description="Start behind this position.")] = -1,
+    after: Annotated[AfterPosition, Query(description="Start after this position.")] = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Positions[ExamineeAbilityRead]:
-    """Whole-bank abilities of the examinees that a calibration with a report card was made from."""
+    """List the examinees of a calibration with a report card, with their whole-bank abilities."""
     rows = await opened.calibrations.abilities(calibration_id, after=after, limit=limit + 1)
     data = [ExamineeAbilityRead.read(row) for row in rows[:limit]]
     return Positions(
@@ -168,7 +168,7 @@ async def list_abilities(
     responses=errors(InvalidStateError),
 )
 async def cancel_calibration(calibration_id: CalibrationId, opened: AllServices) -> CalibrationRead:
-    """End a calibration; its worker drops what it has within seconds."""
+    """Cancel a calibration. Its worker stops within seconds and stores no result."""
     return CalibrationRead.read(await opened.calibrations.cancel(calibration_id))
 
 
@@ -185,10 +185,11 @@ async def publish_calibration(
     response: Response,
     opened: AllServices,
 ) -> VersionRead:
-    """Make a bank version of a completed calibration: all of it, or nothing.
+    """Create a bank version from a completed calibration: all or nothing.
 
-    As often as you like, and in as many banks: their versions are on one scale. Where the latest
-    version of the bank says the same already, that one is the answer, and no other is made.
+    A calibration can be published repeatedly and in several banks; their versions are on the same
+    scale. If the latest version of the bank is the same already, it is returned and no new one is
+    created.
     """
     version = await opened.calibrations.publish(calibration_id, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{version.bank_id}/versions/{version.number}"

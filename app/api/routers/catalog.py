@@ -20,7 +20,9 @@ router = make_router("", tag="catalog")
 
 EntryName = Annotated[
     str,
-    Path(pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$", examples=["gsm8k"], description="Of an entry."),
+    Path(
+        pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$", examples=["gsm8k"], description="Name of the entry."
+    ),
 ]
 InstallationId = Annotated[
     str, Path(pattern=r"^ins_[0-9a-z]{26}$", examples=["ins_01jd0000000000000000000000"])
@@ -29,7 +31,7 @@ InstallationId = Annotated[
 
 @router.get("/catalog", dependencies=[caller("read")])
 async def list_catalog(opened: AllServices) -> Listed[CatalogEntryRead]:
-    """The banks that can be installed by name: where they come from, and how they were asked."""
+    """List the banks that can be installed by name: their sources, and how they were asked."""
     return Listed(data=[CatalogEntryRead.of(offer) for offer in await opened.catalog.entries()])
 
 
@@ -45,11 +47,11 @@ async def get_catalog_entry(name: EntryName, opened: AllServices) -> CatalogEntr
     dependencies=[caller("banks:write"), IDEMPOTENT],
 )
 async def install(name: EntryName, response: Response, opened: AllServices) -> InstallationRead:
-    """Install a bank: fetch its files, check and join them, and make the bank in one step.
+    """Install a bank: fetch its files, check and join them, and create the bank.
 
-    It runs in a worker; poll the installation. Where a file comes from is said by the operator's
-    catalogue alone. What was fetched stays in the cache: after a failure the same call goes on from
-    there. An installation of this entry that is under way is given instead of another.
+    A worker does it; poll the installation. Only the operator's catalogue decides where files come
+    from. Fetched files stay in the cache, so the same call after a failure continues from there. If
+    an installation of this entry is in progress, it is returned instead of a new one.
     """
     started = await opened.catalog.start(name)
     response.headers["Location"] = f"/v1/installations/{started.id}"
@@ -62,7 +64,7 @@ async def list_installations(
     opened: AllServices,
     status: Annotated[WorkStatus | None, Query()] = None,
 ) -> ListRead[InstallationRead]:
-    """Installations, the newest first."""
+    """List installations, the newest first."""
     async with opened.database.reading() as uow:
         found = await uow.installations.list_page(page, status=status)
     return list_of(found, InstallationRead.of)
@@ -72,7 +74,7 @@ async def list_installations(
 async def get_installation(
     installation_id: InstallationId, opened: AllServices
 ) -> InstallationRead:
-    """Where an installation stands, and what came out of it."""
+    """State and result of an installation."""
     async with opened.database.reading() as uow:
         return InstallationRead.of(await uow.installations.get(installation_id))
 
@@ -85,6 +87,6 @@ async def get_installation(
 async def cancel_installation(
     installation_id: InstallationId, opened: AllServices
 ) -> InstallationRead:
-    """End an installation; its worker stops within seconds, and no bank is made."""
+    """Cancel an installation. Its worker stops within seconds, and no bank is created."""
     async with opened.database.unit_of_work() as uow:
         return InstallationRead.of(await uow.installations.cancel(installation_id))

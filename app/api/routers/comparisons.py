@@ -17,9 +17,9 @@ router = make_router("/comparisons", tag="comparisons")
 async def compare(body: ComparisonCreate, opened: AllServices) -> ComparisonRead:
     """Compare two ended sessions on one scale, or two examinees of a response set.
 
-    The mean difference on the items that both have answered, paired by item (items of one group
-    count as one), and for sessions the difference of theta. Each with its standard error, interval,
-    p-value, and how many items more would decide it. Nothing is stored.
+    The result is the mean difference on the items that both answered, paired by item (items of one
+    group count as one), and for sessions the difference of theta. Each has a standard error, an
+    interval, a p-value, and the number of further items that would decide it. Nothing is stored.
     """
     if body.session_ids is not None:
         first, second = body.session_ids

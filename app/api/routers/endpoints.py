@@ -73,7 +73,7 @@ async def list_endpoints(
     kind: Annotated[Kind | None, Query()] = None,
     name: Annotated[Name | None, Query()] = None,
 ) -> ListRead[EndpointRead]:
-    """Saved endpoints, the newest first."""
+    """List saved endpoints, the newest first."""
     found = await opened.endpoints.list(page, kind=kind, name=name)
     return list_of(found, EndpointRead.of)
 
@@ -90,7 +90,7 @@ async def get_endpoint(
 
 @router.get("/{endpoint_id}/spend", dependencies=[caller("read")])
 async def get_endpoint_spend(endpoint_id: EndpointId, opened: AllServices) -> SpendRead:
-    """What calls of an endpoint took of today's budgets."""
+    """Usage of today's budgets by the calls of an endpoint."""
     found, today = await opened.endpoints.spend(endpoint_id)
     return SpendRead.of(found.settings.limits, today)
 
@@ -110,12 +110,12 @@ async def update_endpoint(
     opened: AllServices,
     view: Seen,
 ) -> EndpointRead:
-    """Change an endpoint; only the key that made it may, or one with `admin`.
+    """Change an endpoint, with the key that created it or one with the scope `admin`.
 
-    Sessions under way take a new key, header, timeout, price or limit with their next call. They go
-    on with the model and settings they began with; another `base_url` or `kind` ends them.
+    Sessions in progress use a new key, header, timeout, price or limit from their next call on.
+    They keep the model and the settings that they began with; another `base_url` ends them.
 
-    One that marks answers of a withheld bank is changed, or deleted, with `banks:write` only.
+    Changing or deleting an endpoint that scores answers of a withheld bank needs `banks:write`.
     """
     change = body.to_change()
     name = change.settings.get("name")
@@ -138,7 +138,10 @@ async def delete_endpoint(
     view: Seen,
     erase: Erase = False,
 ) -> None:
-    """Delete an endpoint: by the key that made it, or `admin`. Sessions keep their results."""
+    """Delete an endpoint, with the key that created it or one with `admin`.
+
+    Sessions keep their results.
+    """
     await opened.scorer_guard.require_free(view, endpoint_id=endpoint_id)
     await opened.endpoints.delete(endpoint_id, expected_revision=revision, erases=erase)
 
@@ -161,5 +164,5 @@ async def delete_endpoint(
     ),
 )
 async def probe_endpoint(endpoint_id: EndpointId, opened: AllServices) -> ProbeReport:
-    """Call the endpoint and report what it can do and how fast; 424 if it gives no answer."""
+    """Call the endpoint, and report its capabilities and latency; 424 if it does not answer."""
     return await opened.endpoints.probe(endpoint_id)

@@ -39,12 +39,12 @@ GateId = Annotated[
 async def create_gate(
     body: GateCreate, response: Response, opened: AllServices, view: Seen
 ) -> GateRead:
-    """Hold a session against a threshold, or start a session for the purpose.
+    """Compare a session with a threshold or baseline, or start a session to compare.
 
-    `go` if the interval lies wholly beyond the threshold, `no_go` if wholly short of it, else
-    `inconclusive`; so is the gate of a session that failed. Against a baseline the interval is that
-    of the difference from it. Extend an inconclusive session and make
-    a new gate. `pending` while the session goes on.
+    The outcome is `go` if the interval lies wholly beyond the threshold, `no_go` if it lies wholly
+    on the other side, and otherwise `inconclusive`, as it is for a failed session. Against a
+    baseline, the interval is that of the difference. If the outcome is inconclusive, extend the
+    session and create a new gate. The gate is `pending` until its session has ended.
     """
     given = body.session.endpoint if body.session else None
     await opened.scorer_guard.require_free(view, given.name if given else None)
@@ -63,7 +63,7 @@ async def list_gates(
     session_id: Annotated[SessionName | None, Query()] = None,
     bank_id: BankId | None = None,
 ) -> ListRead[GateRead]:
-    """Gates, the newest first."""
+    """List gates, the newest first."""
     found = await opened.gates.list_page(page, session_id=session_id, bank_id=bank_id)
     return list_of(
         found, lambda gate: GateRead.of(gate, view), identify=lambda gate: gate.record.id
@@ -72,7 +72,7 @@ async def list_gates(
 
 @router.get("/gates/{gate_id}", dependencies=[caller("read")])
 async def get_gate(gate_id: GateId, opened: AllServices, view: Seen) -> GateRead:
-    """A gate, decided if its session has ended."""
+    """One gate. It is decided if its session has ended."""
     return GateRead.of(await opened.gates.get(gate_id), view)
 
 
@@ -89,9 +89,9 @@ BaselineName = Annotated[
 async def put_baseline(
     name: BaselineName, body: BaselineSet, opened: AllServices, view: Seen
 ) -> BaselineRead:
-    """Name the result of an ended session, or move the name to it.
+    """Name the result of an ended session, or move an existing name to it.
 
-    Only the key that made it, or one with the scope `admin`, may move it.
+    Only the key that created the name, or one with the scope `admin`, may move it.
     """
     made = await opened.baselines.put(name, body.session_id, is_admin=view.is_admin)
     return BaselineRead.of(made)
@@ -103,10 +103,12 @@ async def list_baselines(
     limit: Limit = 20,
     after: Annotated[
         str | None,
-        Query(max_length=200, description="Start behind this name: `last_id` of the page before."),
+        Query(
+            max_length=200, description="Start after this name: the `last_id` of the previous page."
+        ),
     ] = None,
 ) -> ListRead[BaselineRead]:
-    """Baselines, by name."""
+    """List baselines by name."""
     async with opened.database.reading() as uow:
         found = await uow.baselines.page(PageRequest(limit=limit, after=after))
     return list_of(found, BaselineRead.of, identify=lambda one: one.name)
@@ -114,7 +116,7 @@ async def list_baselines(
 
 @router.get("/baselines/{name}", dependencies=[caller("read")])
 async def get_baseline(name: BaselineName, opened: AllServices) -> BaselineRead:
-    """The result that a name stands for."""
+    """The result that has a name."""
     return BaselineRead.of(await opened.baselines.get(name))
 
 
@@ -125,5 +127,5 @@ async def get_baseline(name: BaselineName, opened: AllServices) -> BaselineRead:
     responses=errors(MissingScopeError),
 )
 async def delete_baseline(name: BaselineName, opened: AllServices, view: Seen) -> None:
-    """Forget a name. Gates that were made against it stay as they are."""
+    """Delete a name. Gates that used it do not change."""
     await opened.baselines.delete(name, is_admin=view.is_admin)

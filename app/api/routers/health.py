@@ -20,7 +20,7 @@ router = APIRouter(tags=["health"], generate_unique_id_function=lambda route: ro
 
 @router.get("/healthz")
 async def health() -> HealthRead:
-    """The process answers. Says nothing about the database: see `/readyz`."""
+    """The process answers requests. Does not check the database: see `/readyz`."""
     return HealthRead(status="ok", version=_VERSION)
 
 
@@ -41,7 +41,7 @@ async def readiness(opened: AllServices) -> ReadinessRead:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(opened: AllServices) -> Response:
-    """Figures of this process, and what is underway in all, in the text format of Prometheus."""
+    """Metrics of this process, and work in progress in all, in the text format of Prometheus."""
     try:
         found = await underway(opened.database)
     except DatabaseUnavailableError:

@@ -72,7 +72,7 @@ _NDJSON_BODY = {
 async def create_item(
     bank: BankRef, body: ItemCreate, response: Response, opened: AllServices
 ) -> ItemRead:
-    """Add one item. It can be changed until a version holds it."""
+    """Add one item. It can be changed until a version includes it."""
     created = await opened.items.add(bank, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{created.bank_id}/items/{created.id}"
     response.headers["ETag"] = etag(created.revision)
@@ -83,7 +83,7 @@ async def create_item(
 async def list_items(
     bank: BankRef, page: PagingInOrder, view: Seen, opened: AllServices
 ) -> ListRead[ItemRead]:
-    """Items of a bank, the oldest first."""
+    """List the items of a bank, the oldest first."""
     found = await opened.items.list_page(bank, page, reveal=view.is_whole)
     return list_of(found, ItemRead.of)
 
@@ -92,7 +92,10 @@ async def list_items(
 async def match_items(
     bank: BankRef, body: MatchCreate, view: Seen, opened: AllServices
 ) -> MatchRead:
-    """Which items of yours a bank has; of a withheld one by key alone."""
+    """Find which of the given items a bank has.
+
+    To match a withheld bank by content hash, a key needs `banks:write`.
+    """
     matched = await opened.items.match(bank, body.keys, body.content_hashes, reveal=view.is_whole)
     wanted = dict.fromkeys([*body.keys, *body.content_hashes])
     return MatchRead(matched=matched, missing=[one for one in wanted if one not in matched])
@@ -122,7 +125,7 @@ async def update_item(
     response: Response,
     opened: AllServices,
 ) -> ItemRead:
-    """Change an item that no version holds."""
+    """Change an item that is in no version."""
     changed = await opened.items.update(bank, item, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.revision)
     return ItemRead.of(changed)
@@ -137,7 +140,7 @@ async def update_item(
 async def delete_item(
     bank: BankRef, item: ItemRef, revision: ExpectedRevision, opened: AllServices
 ) -> None:
-    """Delete an item that no version holds."""
+    """Delete an item that is in no version."""
     await opened.items.delete(bank, item, revision)
 
 
@@ -156,10 +159,11 @@ async def preview_item(
     opened: AllServices,
     request: Request,
 ) -> PreviewRead:
-    """Put one item to an endpoint: the exact request, its answer, and how it is marked.
+    """Ask an endpoint one item: shows the exact request, the answer, and how it is scored.
 
-    Nothing is stored. The endpoint, and a scorer that calls out, are really called, and paid; who
-    hangs up ends it. Items of a withheld bank are for keys with the scope `banks:write` too.
+    Nothing is stored. The endpoint, and a scorer that makes calls, are really called and paid. If
+    the client disconnects, the preview ends. Items of a withheld bank also need the scope
+    `banks:write`.
     """
     found = opened.previews.preview(body.to_domain(bank, item), view)
     return PreviewRead.of(await while_connected(request, found))
@@ -176,7 +180,7 @@ async def preview_item(
     openapi_extra={**_NDJSON_BODY, **up_to(MEDIUM)},
 )
 async def add_items(bank: BankRef, request: Request, opened: AllServices) -> BatchRead:
-    """Add items line by line: each line succeeds or fails by itself."""
+    """Add items line by line; each line succeeds or fails on its own."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in _NDJSON:
         raise HTTPException(

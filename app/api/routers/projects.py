@@ -25,7 +25,10 @@ from app.records.projects import Limits, Retention
 router = make_router("/projects", tag="projects")
 
 ProjectRef = Annotated[
-    str, Path(min_length=1, max_length=200, description="Id or name.", examples=["default"])
+    str,
+    Path(
+        min_length=1, max_length=200, description="Id or name of the project.", examples=["default"]
+    ),
 ]
 
 
@@ -38,7 +41,7 @@ ProjectRef = Annotated[
 async def create_project(
     body: ProjectCreate, response: Response, opened: AllServices
 ) -> ProjectRead:
-    """Make a project. It holds nothing and has no keys."""
+    """Create a project, without any content or keys."""
     project = await opened.projects.create(
         body.name,
         description=body.description,
@@ -52,7 +55,7 @@ async def create_project(
 
 @router.get("", dependencies=[OVER_ALL], responses=errors(NotFoundError))
 async def list_projects(page: Paging, opened: AllServices) -> ListRead[ProjectRead]:
-    """All projects, the newest first."""
+    """List all projects, the newest first."""
     return list_of(await opened.projects.page(page), ProjectRead.of)
 
 
@@ -63,7 +66,10 @@ async def get_project(
     opened: AllServices,
     who: Annotated[Caller, caller("read")],
 ) -> ProjectRead:
-    """One project, by id or name: any for admins of all, else the key's own."""
+    """One project, by id or name.
+
+    A key of one project can only see its own.
+    """
     found = await opened.projects.find(project)
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
@@ -77,7 +83,10 @@ async def get_project_spend(
     opened: AllServices,
     who: Annotated[Caller, caller("read")],
 ) -> ProjectSpendRead:
-    """What a project and the key that asks use of today's budgets and the store; of others 404."""
+    """Usage of today's budgets and of storage, by a project and by the calling key.
+
+    A key of one project can only see its own; others answer 404.
+    """
     found, today, stored = await opened.projects.spend(project)
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
@@ -100,7 +109,7 @@ async def update_project(
     response: Response,
     opened: AllServices,
 ) -> ProjectRead:
-    """Change a project's name, limits or retention. `limits` and `retention` are set whole."""
+    """Change a project. `limits` and `retention` are replaced as a whole."""
     changed = await opened.projects.update(project, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.revision)
     return ProjectRead.of(changed)
@@ -115,5 +124,5 @@ async def update_project(
 async def delete_project(
     project: ProjectRef, revision: ExpectedRevision, opened: AllServices, erase: Erase = False
 ) -> None:
-    """Delete a project that holds nothing, with its keys. What was done in it stays on record."""
+    """Delete an empty project with its keys. Its audit trail is kept."""
     await opened.projects.delete(project, revision, erases=erase)

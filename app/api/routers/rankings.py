@@ -41,10 +41,10 @@ BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
 async def create_ranking(
     body: RankingCreate, response: Response, opened: AllServices, view: Seen
 ) -> RankingRead:
-    """Rank several endpoints with as few items as possible; those that are close come out tied.
+    """Rank several endpoints with as few items as possible; close ones are tied.
 
-    The answer comes at once; a worker asks all endpoints side by side. Poll, or read the events.
-    Named examinees are asked by the caller: fetch the ranking's `next-items`.
+    The call returns at once; a worker asks all endpoints in parallel. Poll the ranking, or read its
+    events. Named examinees are asked by the caller, who fetches the ranking's `next-items`.
     """
     given = (ranked.endpoint for ranked in body.endpoints or ())
     await opened.scorer_guard.require_free(view, *(endpoint.name for endpoint in given if endpoint))
@@ -61,7 +61,7 @@ async def list_rankings(
     status: Annotated[WorkStatus | None, Query()] = None,
     bank_id: BankId | None = None,
 ) -> ListRead[RankingRead]:
-    """Rankings, the newest first."""
+    """List rankings, the newest first."""
     found = await opened.rankings.list_page(page, status=status, bank_id=bank_id)
     return list_of(found, lambda record: RankingRead.of(record, view))
 
@@ -75,7 +75,7 @@ async def get_ranking(
     view: Seen,
     wait: Wait = 0,
 ) -> RankingRead:
-    """Where a ranking stands: order with tie groups and rank ranges, pairs, cost."""
+    """State and results of a ranking: order with tie groups and possible ranks, pairs, cost."""
     if wait:
         await wait_for_end(request, feed, "ranking", ranking_id, wait)
     return RankingRead.of(await opened.rankings.get(ranking_id), view)
@@ -88,7 +88,7 @@ async def get_ranking(
     responses=errors(InvalidStateError),
 )
 async def delete_ranking(ranking_id: RankingId, opened: AllServices) -> None:
-    """Remove an ended ranking with its endpoints' sessions and answers."""
+    """Delete an ended ranking with the sessions and answers of its members."""
     await opened.rankings.delete(ranking_id)
 
 
@@ -103,9 +103,9 @@ async def ranking_events(
     opened: AllServices,
     feed: Feed,
     view: Seen,
-    after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
+    after: Annotated[AfterStep, Query(description="Start after this event.")] = 0,
 ) -> Response | EventList:
-    """What happens in a ranking. `Last-Event-ID` or `after` resumes the stream."""
+    """Events of a ranking. `Last-Event-ID` or `after` resumes the stream."""
     await opened.rankings.get(ranking_id)
     return await events_for(request, feed, "ranking", ranking_id, view, after=after)
 
@@ -120,8 +120,8 @@ async def get_ranking_items(
 ) -> Listed[NextItemRead]:
     """The items that a ranking of named examinees waits for, at most `n`.
 
-    Where fewer are pending, others are chosen, each for the examinee it tells most about. Answer
-    them at `/v1/sessions/{session_id}/responses`: each answer brings what is asked instead.
+    If fewer are pending, more are chosen, each for the examinee it is most informative about. Send
+    answers to `/v1/sessions/{session_id}/responses`; each reply has the items that are asked next.
     """
     awaited = await opened.manual_sessions.ranking_items(ranking_id, body.n)
     return Listed(data=[NextItemRead.of(one, view) for one in awaited])
@@ -131,7 +131,7 @@ async def get_ranking_items(
     "/{ranking_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
 async def cancel_ranking(ranking_id: RankingId, opened: AllServices, view: Seen) -> RankingRead:
-    """End a ranking where it stands. The answers so far are kept."""
+    """Cancel a ranking. The answers so far are kept."""
     return RankingRead.of(await opened.rankings.cancel(ranking_id), view)
 
 
@@ -148,9 +148,9 @@ async def join_ranking(
     opened: AllServices,
     view: Seen,
 ) -> RankingRead:
-    """Add an endpoint, or a named examinee, to a completed ranking: only that one is asked.
+    """Add an endpoint or a named examinee to a completed ranking; only the new one is asked.
 
-    The others keep their answers; all pairs are judged anew.
+    The others keep their answers; all pairs are decided again.
     """
     await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
     budget = convert(RankingBudget, body.budget)

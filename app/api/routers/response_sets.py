@@ -57,7 +57,7 @@ SetRef = Annotated[
 async def create_response_set(
     body: ResponseSetCreate, response: Response, opened: AllServices
 ) -> ResponseSetRead:
-    """Make an empty response set."""
+    """Create an empty response set."""
     made = await opened.response_sets.create(
         body.name, description=body.description, metadata=body.metadata
     )
@@ -68,7 +68,7 @@ async def create_response_set(
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_response_sets(page: Paging, opened: AllServices) -> ListRead[ResponseSetRead]:
-    """Response sets, the newest first."""
+    """List response sets, the newest first."""
     async with opened.database.reading() as uow:
         found = await uow.response_sets.list_page(page)
     return list_of(found, ResponseSetRead.of)
@@ -93,7 +93,7 @@ async def get_response_set(
 async def delete_response_set(
     response_set: SetRef, revision: ExpectedRevision, opened: AllServices
 ) -> None:
-    """Delete a response set with all its answers, unless a calibration is made from it."""
+    """Delete a response set with all its answers; refused if a calibration was made from it."""
     await opened.response_sets.delete(response_set, revision)
 
 
@@ -110,9 +110,9 @@ async def delete_response_set(
 async def import_answers(
     response_set: SetRef, body: AnswerImportCreate, response: Response, opened: AllServices
 ) -> AnswerImportRead:
-    """Import recorded answers: all that can be used, with a report of what cannot.
+    """Import recorded answers: all usable ones, with a report of the others.
 
-    Files above the server's body limit come in through `sextant response-sets import`.
+    For files above the server's body limit use `sextant response-sets import`.
     """
     request = await asyncio.to_thread(body.to_domain)
     report = await opened.response_sets.import_into(response_set, request, dry_run=body.dry_run)
@@ -128,9 +128,9 @@ async def import_answers(
 async def collect_answers(
     response_set: SetRef, body: CollectionCreate, opened: AllServices
 ) -> CollectionRead:
-    """Take over the answers of all sessions of a bank that have ended, each session once.
+    """Collect the answers of all ended sessions on a bank, each session once.
 
-    Call it as often as you like: what was taken over before is not taken again.
+    It can be repeated: sessions that were collected before are left out.
     """
     wanted = convert(Collection, body)
     return CollectionRead.of(await opened.collector.collect(response_set, wanted))
@@ -149,14 +149,14 @@ async def get_matrix(
         MatrixFormat,
         Query(
             alias="format",
-            description="`csv` and `parquet`: one row an examinee; `long`: one row an answer; "
-            "`py-irt`, also called `jsonl`: as py-irt reads it.",
+            description="`csv` and `parquet`: one row per examinee; `long`: one row per answer; "
+            "`py-irt`, also called `jsonl`: the input format of py-irt.",
         ),
     ] = MatrixFormat.CSV,
 ) -> StreamingResponse:
-    """All scores as a file, nothing where there is none.
+    """Export all scores as a file; cells without a score are empty.
 
-    Repeated answers stand apart in `long`; elsewhere there is their mean.
+    Repeated answers have a row each in `long`; the other formats have their mean.
     """
     made = await export_answers(opened.response_sets, response_set, file_format)
     headers = {"Content-Disposition": attachment(made.name)}

@@ -22,7 +22,7 @@ ScorerName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_.-]{0,63}$", examples=[
 
 @router.get("", dependencies=[caller("read")])
 async def list_scorers() -> Listed[ScorerRead]:
-    """Every installed scorer with its parameters."""
+    """List all installed scorers with their parameters."""
     return Listed(data=[ScorerRead(**entry) for entry in scorers.describe()])
 
 
@@ -44,9 +44,10 @@ async def try_scorer(
     opened: AllServices,
     request: Request,
 ) -> MarkRead:
-    """Mark one answer, to see what the scorer makes of it. Nothing is stored.
+    """Score one answer, to try out a scorer. Nothing is stored.
 
-    A judge, or another scorer that calls out, is really called, and paid. Who hangs up ends it.
+    A judge, or another scorer that makes calls, is really called and paid. If the client
+    disconnects, the call ends.
     """
     _described(name)
     spec = ScorerSpec(name=name, params=body.params)

@@ -78,9 +78,9 @@ async def create_session(
     opened: AllServices,
     view: Seen,
 ) -> SessionRead:
-    """Start one adaptive test of a live endpoint, or a manual one that the caller answers.
+    """Start an adaptive test of an endpoint, or a manual one that the caller answers.
 
-    The answer comes at once; the test runs in a worker. Poll the session, or read its events.
+    The call returns at once; the test runs in a worker. Poll the session, or read its events.
     """
     if body.endpoint is not None:
         await opened.scorer_guard.require_free(view, body.endpoint.name)
@@ -101,20 +101,25 @@ async def list_sessions(
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
     examinee: Annotated[
-        Name | None, Query(description="Name of the endpoint, or of who answers by hand.")
+        Name | None, Query(description="Name of the endpoint or of the named examinee.")
     ] = None,
-    model: Annotated[Name | None, Query(description="That was asked, or that answered.")] = None,
-    since: Annotated[AwareDatetime | None, Query(description="Made then or later.")] = None,
-    before: Annotated[AwareDatetime | None, Query(description="Made earlier.")] = None,
+    model: Annotated[Name | None, Query(description="Name of the model.")] = None,
+    since: Annotated[
+        AwareDatetime | None, Query(description="Only sessions created at this time or later.")
+    ] = None,
+    before: Annotated[
+        AwareDatetime | None, Query(description="Only sessions created before this time.")
+    ] = None,
     pairs: Annotated[
         str | None,
         Query(
             alias="metadata.*",
-            description="With this pair; `metadata.commit=abc`, any number of them.",
+            description="Only sessions with this metadata pair, such as `metadata.commit=abc`; "
+            "may be repeated for other names.",
         ),
     ] = None,
 ) -> ListRead[SessionRead]:
-    """Sessions, the newest first."""
+    """List sessions, the newest first."""
     begins = "metadata."
     metadata = {
         name.removeprefix(begins): value
@@ -143,11 +148,12 @@ async def get_session(
     feed: Feed,
     seen: Seen,
     view: Annotated[
-        Literal["whole", "brief"], Query(description="`brief`: a few hundred characters.")
+        Literal["whole", "brief"],
+        Query(description="`whole`, or `brief` with a few hundred characters."),
     ] = "whole",
     wait: Wait = 0,
 ) -> SessionRead | SessionBrief:
-    """Where a session stands: theta with its SE, predicted score, usage, outcomes."""
+    """State and results of a session: theta with its SE, score, usage and outcomes."""
     if wait:
         await wait_for_end(request, feed, "session", session_id, wait)
     record = await opened.sessions.get(session_id)
@@ -161,7 +167,7 @@ async def get_session(
     responses=errors(InvalidStateError),
 )
 async def delete_session(session_id: SessionId, opened: AllServices) -> None:
-    """Remove an ended session with its answers and events."""
+    """Delete an ended session with its answers and events."""
     await opened.sessions.delete(session_id)
 
 
@@ -170,12 +176,12 @@ async def list_responses(
     session_id: SessionId,
     opened: AllServices,
     view: Seen,
-    after: Annotated[AfterStep, Query(description="Start behind this step.")] = 0,
+    after: Annotated[AfterStep, Query(description="Start after this step.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ResponseList:
-    """Items asked, in order of asking, with answer, outcome, score and cost.
+    """List the items of a session in order of asking, with answer, outcome, score and cost.
 
-    A page of long answers ends early: go on while `has_more`.
+    A page with long answers has fewer entries than `limit`: continue while `has_more` is true.
     """
     page = await opened.sessions.responses_page(session_id, after_step=after, limit=limit)
     data = [ResponseRead.of(row, view) for row in page.items]
@@ -186,7 +192,7 @@ async def list_responses(
 
 @router.get("/{session_id}/trajectory", dependencies=[caller("read")])
 async def get_trajectory(session_id: SessionId, opened: AllServices) -> Trajectory:
-    """Theta and SE after each answer, in the order in which answers came."""
+    """Theta and SE after each answer, in order of arrival."""
     return Trajectory.of(await opened.sessions.responses(session_id))
 
 
@@ -207,14 +213,15 @@ async def export_ended_session(
         SessionFormat,
         Query(
             alias="format",
-            description="`eee`: Every Eval Ever's object of a test; `eee-items`: its line an item.",
+            description="`eee`: the object of one evaluation in the format Every Eval Ever; "
+            "`eee-items`: its lines, one per item.",
         ),
     ] = SessionFormat.EEE,
 ) -> Response:
-    """An ended session in a form that other tools read.
+    """Export an ended session for other tools.
 
-    Items that ended without a score are counted in the object and have no line. Questions and
-    answers of a withheld bank are left out for keys without `banks:write`.
+    Items without a score are counted in the object and have no line. For keys without
+    `banks:write`, questions and answers of a withheld bank are left out.
     """
     made = await export_session(
         opened.sessions, opened.versions, session_id, file_format, reveal=view.is_whole
@@ -229,7 +236,7 @@ async def export_ended_session(
     response_model=SessionReportRead,
     responses={
         200: {
-            "description": "The report, as JSON or as a page of its own.",
+            "description": "The report, as JSON or as an HTML page.",
             "content": {"text/html": {"schema": {"type": "string"}}},
         },
     },
@@ -242,13 +249,17 @@ async def get_session_report(
     view: Seen,
     file_format: Annotated[
         PageFormat | None,
-        Query(alias="format", description="By default what `Accept` prefers, else JSON."),
+        Query(
+            alias="format",
+            description="Format of the report. Default: what `Accept` prefers, else JSON.",
+        ),
     ] = None,
 ) -> SessionReportRead | Response:
-    """What a session found out, in plain words, for people: figures, or an HTML page.
+    """Report on a session in plain words, as figures or as an HTML page.
 
-    Of a session in any state; the page needs nothing else: no script, no font, no image from
-    outside. Questions and answers of a withheld bank are left out for keys without `banks:write`.
+    The session may be in any state. The page is self-contained: no scripts, fonts or images from
+    elsewhere. For keys without `banks:write`, questions and answers of a withheld bank are left
+    out.
     """
     report = await opened.session_reports.report(session_id, reveal=view.is_whole)
     if (file_format or preferred(request, "json", "html")) == "html":
@@ -268,9 +279,9 @@ async def session_events(
     opened: AllServices,
     feed: Feed,
     view: Seen,
-    after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
+    after: Annotated[AfterStep, Query(description="Start after this event.")] = 0,
 ) -> Response | EventList:
-    """What happens in a session. `Last-Event-ID` or `after` resumes the stream."""
+    """Events of a session. `Last-Event-ID` or `after` resumes the stream."""
     await opened.sessions.get(session_id)
     return await events_for(request, feed, "session", session_id, view, after=after)
 
@@ -279,7 +290,7 @@ async def session_events(
     "/{session_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
 async def cancel_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
-    """End a session where it stands. Its answers so far are kept."""
+    """Cancel a session. Its answers so far are kept."""
     return SessionRead.of(await opened.sessions.cancel(session_id), view)
 
 
@@ -287,7 +298,7 @@ async def cancel_session(session_id: SessionId, opened: AllServices, view: Seen)
     "/{session_id}:pause", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
 async def pause_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
-    """Stop asking until resumed; calls in flight are dropped and asked again later."""
+    """Pause a session. Calls in flight are dropped; their items are asked again later."""
     return SessionRead.of(await opened.sessions.pause(session_id), view)
 
 
@@ -295,7 +306,7 @@ async def pause_session(session_id: SessionId, opened: AllServices, view: Seen) 
     "/{session_id}:resume", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
 async def resume_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
-    """Go on with a paused session."""
+    """Resume a paused session."""
     return SessionRead.of(await opened.sessions.resume(session_id), view)
 
 
@@ -312,10 +323,10 @@ async def extend_session(
     opened: AllServices,
     view: Seen,
 ) -> SessionRead:
-    """Go on where an ended session stopped, with a tighter target or a larger budget.
+    """Continue an ended session with a tighter target or a larger budget.
 
-    Makes a new session that starts with the old answers; only items that ended in an error may
-    be asked again.
+    This creates a new session that starts with the old answers. Only items that ended in an error
+    may be asked again.
     """
     created = await opened.derived_sessions.extend(session_id, body.plan(), body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
@@ -335,7 +346,7 @@ async def replay_session(
     opened: AllServices,
     view: Seen,
 ) -> SessionRead:
-    """Estimate again from an ended session's answers, by another estimator or bank version."""
+    """Estimate again from the answers of an ended session, by another estimator or bank version."""
     created = await opened.derived_sessions.replay(
         session_id,
         body.changes(),
@@ -359,11 +370,12 @@ async def rescore_session(
     opened: AllServices,
     view: Seen,
 ) -> SessionRead:
-    """Mark an ended session's stored answers again, with another scorer. Asks no model.
+    """Score the stored answers of an ended session again, with another scorer.
 
-    Makes a linked session, filled by a worker; the old one stays as it is. Theta is estimated anew
-    in the order in which the answers came. A judge is called, within its own budget. Naming a
-    scorer for answers to a withheld bank needs `banks:write`: it is told what counts as right.
+    The tested model is not called. This creates a linked session, which a worker fills; the old one
+    does not change. Theta is estimated again, in the order in which the answers arrived. A judge is
+    called, within its own budget. To name a scorer for answers to a withheld bank a key needs
+    `banks:write`, because a scorer gets the right answers.
     """
     scorer = None if body.scorer is None else body.scorer.to_domain()
     view.require_own_scorer(await opened.sessions.get(session_id), named=scorer is not None)
@@ -378,7 +390,7 @@ async def rescore_session(
 async def list_changes(
     session_id: SessionId, opened: AllServices, view: Seen
 ) -> Listed[ChangeRead]:
-    """What marking again has changed, answer by answer; of a session made by `:rescore`."""
+    """What a `:rescore` changed, answer by answer."""
     changes = await opened.derived_sessions.changes(session_id)
     return Listed(data=[ChangeRead.of(change, view) for change in changes])
 
@@ -389,7 +401,7 @@ async def list_changes(
 async def get_next_item(session_id: SessionId, opened: AllServices, view: Seen) -> NextItemRead:
     """The item that a manual session waits for.
 
-    Of a withheld bank a key without `banks:write` is told the item's key alone.
+    For keys without `banks:write`, an item of a withheld bank is only its key.
     """
     return NextItemRead.of(await opened.manual_sessions.next_item(session_id), view)
 
@@ -402,10 +414,10 @@ async def get_next_item(session_id: SessionId, opened: AllServices, view: Seen) 
 async def get_next_items(
     session_id: SessionId, body: NextItemsInput, opened: AllServices, view: Seen
 ) -> Listed[NextItemRead]:
-    """The items that a manual session waits for, as many as may be in flight at once.
+    """The items that a manual session waits for: up to its `concurrency`.
 
-    Those that were awaited longer than `answer_within` are closed as `error` first. A client that
-    begins anew finds here what it had not answered; answers may come in any order.
+    Items that have been pending for longer than `answer_within` are first closed as `error`. A
+    client that restarts finds its unanswered items here. Answers may arrive in any order.
     """
     awaited = await opened.manual_sessions.next_items(session_id, body.n)
     return Listed(data=[NextItemRead.of(one, view) for one in awaited])
@@ -419,7 +431,7 @@ async def get_next_items(
 async def release_item(
     session_id: SessionId, body: ReleaseInput, opened: AllServices, view: Seen
 ) -> NextItemRead:
-    """Give an awaited item back: it gets another token, and whoever had the old one is late."""
+    """Give a pending item back. It gets a new token; answers with the old one are refused."""
     released = await opened.manual_sessions.release(session_id, body.step_token)
     return NextItemRead.of(released, view)
 
@@ -434,7 +446,7 @@ async def release_item(
 async def answer_item(
     session_id: SessionId, body: ManualResponse, opened: AllServices, view: Seen
 ) -> AnsweredRead:
-    """Answer an item that a manual session waits for; the session chooses what is asked next."""
+    """Answer a pending item of a manual session; the session then chooses what to ask next."""
     outcome = None if body.outcome is None else Outcome(body.outcome)
     answer = convert(ManualAnswer, body, outcome=outcome)
     return AnsweredRead.after(await opened.manual_sessions.answer(session_id, answer), view)

@@ -14,11 +14,11 @@ router = make_router("/simulations", tag="simulations")
 
 @router.post("", dependencies=[caller("read")], responses=errors(NotFoundError, InvalidStateError))
 async def simulate(body: SimulationCreate, opened: AllServices, request: Request) -> SimulationRead:
-    """Items, cost and time to expect of a design on a bank version, from simulated tests.
+    """Forecast items, cost and time of a design on a bank version, by simulated tests.
 
-    The answer comes within seconds, the first one of a design with `exposure` within a minute or
-    two; nothing is stored. A design and a number of examinees that would take longer are refused.
-    Who hangs up ends it.
+    The answer takes seconds; the first one for a design with `exposure` takes a minute or two.
+    Nothing is stored. A design and a number of examinees that would take longer are refused. If the
+    client disconnects, the simulation ends.
     """
     made = await while_connected(request, opened.simulations.simulate(body.to_domain()))
     return SimulationRead.of(made)

@@ -50,7 +50,7 @@ router = make_router("/banks", tag="banks")
 async def create_version(
     bank: BankRef, body: VersionCreate, request: Request, response: Response, opened: AllServices
 ) -> VersionRead:
-    """Make a version from parameters of the bank's items."""
+    """Create a version from parameters of the bank's items."""
     n_rows = None if body.parameters is None else len(body.parameters)
     async with entered_while_connected(request, opened.banks.turn(n_rows)):
         made = await opened.banks.create_version(bank, await asyncio.to_thread(body.to_domain))
@@ -61,7 +61,7 @@ async def create_version(
 
 @router.get("/{bank}/versions", dependencies=[caller("read")])
 async def list_versions(bank: BankRef, page: Paging, opened: AllServices) -> ListRead[VersionRead]:
-    """Versions of a bank, the newest first."""
+    """List the versions of a bank, the newest first."""
     found = await opened.versions.list_page(bank, page)
     return list_of(found, VersionRead.read)
 
@@ -92,7 +92,7 @@ async def list_version_items(
     opened: AllServices,
     status: Annotated[ItemStatus | None, Query()] = None,
 ) -> ListRead[VersionItemRead]:
-    """Parameters, state and findings of a version's items, by position."""
+    """List the items of a version by position, with parameters, state and lint findings."""
     found = await opened.versions.items(bank, version, page, status=status)
     return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
@@ -101,7 +101,7 @@ async def list_version_items(
 async def list_findings(
     bank: BankRef, version: VersionRef, page: PagingInOrder, opened: AllServices
 ) -> ListRead[VersionItemRead]:
-    """The items of a version that lint has something to say about, by position."""
+    """List the items of a version with lint findings, by position."""
     found = await opened.versions.items(bank, version, page, flagged=True)
     return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
@@ -116,13 +116,13 @@ async def get_information(
         Query(pattern=THETA_RANGE, description="`start:stop:step`, both ends included."),
     ] = "-3:3:0.1",
 ) -> InformationRead:
-    """Information of the active items over theta, and the SE if all of them were asked."""
+    """Information of the active items over theta, and the SE if all of them are asked."""
     return InformationRead.read(await opened.versions.information(bank, version, theta_grid(theta)))
 
 
 @router.get("/{bank}/versions/{version}/exposure", dependencies=[caller("read")])
 async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> ItemExposure:
-    """How often tests of this project asked each item, and how much of two tests is the same."""
+    """How often tests of this project asked each item, and the overlap between tests."""
     found = await opened.versions.get(bank, version)
     return await opened.item_uses.exposure(await opened.versions.load(found.id))
 
@@ -149,17 +149,17 @@ async def export_version(
             alias="format",
             description=(
                 "`mirt`: CSV `X,a1,d,g,u` with intercepts; `csv`: `item,a,b,c,d(,k)`, with "
-                "`intercept` for `b` where an item has `a = 0`; `py-irt`: "
+                "`intercept` instead of `b` if any item has `a = 0`; `py-irt`: "
                 "`best_parameters.json`; `parquet`; `jsonl`: items with content and parameters. "
-                "Several abilities have a slope for each: `a1,a2,...`, or "
+                "With several abilities there is one slope for each: `a1,a2,...`, or "
                 "`general,dimension_1,...`."
             ),
         ),
     ] = BankFormat.MIRT,
 ) -> Response:
-    """A version as a file that imports read back.
+    """Export a version as a file that can be imported again.
 
-    Content of a withheld bank is left out for keys without `banks:write`.
+    For keys without `banks:write`, content of a withheld bank is left out.
     """
     made = await opened.bank_exports.export(bank, version, file_format, reveal=view.is_whole)
     tag = etag(f"{made.version.id}-{file_format}{'-withheld' if made.withheld else ''}")
@@ -175,7 +175,7 @@ async def export_version(
     response_model=VersionReportRead,
     responses={
         200: {
-            "description": "The report, as JSON or as a page of its own.",
+            "description": "The report, as JSON or as an HTML page.",
             "content": {"text/html": {"schema": {"type": "string"}}},
         },
     },
@@ -188,12 +188,15 @@ async def get_report(
     opened: AllServices,
     file_format: Annotated[
         PageFormat | None,
-        Query(alias="format", description="By default what `Accept` prefers, else JSON."),
+        Query(
+            alias="format",
+            description="Format of the report. Default: what `Accept` prefers, else JSON.",
+        ),
     ] = None,
 ) -> VersionReportRead | Response:
-    """What a version can do and what is wrong with it, for people: figures, or an HTML page.
+    """Report on the precision and the faults of a version, as figures or as an HTML page.
 
-    The page needs nothing else: no script, no font, no image from outside.
+    The page is self-contained: no scripts, fonts or images from elsewhere.
     """
     report = await opened.version_reports.report(bank, version)
     if (file_format or preferred(request, "json", "html")) == "html":
@@ -217,16 +220,19 @@ async def get_drift(
         Query(
             min_length=1,
             max_length=200,
-            description="Id or name; of answers that came in after the version was made.",
+            description="Id or name of a response set with answers from after the version was "
+            "made.",
         ),
     ],
-    limit: Annotated[int, Query(ge=1, le=100_000, description="Items to list.")] = 100,
+    limit: Annotated[
+        int, Query(ge=1, le=100_000, description="Maximum number of items to list.")
+    ] = 100,
 ) -> Response:
-    """Which items are no longer what they were, judged by new answers: drift, and possible leaks.
+    """Find items whose curves have changed, by new answers: drift and possible leaks.
 
-    Each item's curve is compared with what the new answers ask for, given the abilities that all
-    other items show. If every item had leaked alike, the examinees would merely look abler: a
-    signal needs items that did not leak.
+    Each item's curve is compared with the curve by the new answers, given the abilities by all
+    other items. If all items had leaked equally, the examinees would merely look better: a leak can
+    be found only if other items did not leak.
     """
     look = await opened.drift.look(bank, version, response_set)
     return StreamingResponse(drift_json(look, limit=limit), media_type="application/json")
@@ -239,10 +245,10 @@ async def get_drift(
     responses={**file_responses(["application/x-ndjson"]), **errors(InvalidStateError)},
 )
 async def export_bundle(bank: BankRef, version: VersionRef, opened: AllServices) -> Response:
-    """A version with all that belongs to it as one file: `POST /v1/banks:import` reads it back.
+    """Export a version as one file, for `POST /v1/banks:import`.
 
-    Questions, parameters, knowledge, report card, prompt, licence, and a hash over all of it. Of a
-    withheld bank there is none, whoever asks.
+    The bundle has questions, parameters, knowledge, report card, prompt, licence, and a hash of
+    everything. A withheld bank cannot be exported as a bundle, with any key.
     """
     made = await opened.bundles.export(bank, version)
     headers = {"Content-Disposition": attachment(made.name)}
@@ -259,12 +265,12 @@ async def get_join(
         Query(
             min_length=1,
             max_length=200,
-            description="Id or name; of answers from outside the calibration. By default those of "
-            "the version's live sessions.",
+            description="Id or name of a response set with answers from outside the calibration. "
+            "Default: answers of the version's live sessions.",
         ),
     ] = None,
 ) -> JoinRead:
-    """Whether the parameters belong to the questions they stand beside, judged by answers."""
+    """Check whether the parameters belong to their questions, by answers."""
     return JoinRead.of(await opened.joins.look(bank, version, response_set))
 
 
@@ -272,10 +278,10 @@ async def get_join(
 async def get_recalibration(
     bank: BankRef, version: VersionRef, opened: AllServices
 ) -> RecalibrationRead:
-    """Whether live answers are enough for a provisional version to be calibrated again.
+    """Whether live answers are enough to calibrate a provisional version again.
 
-    That is done by `POST /v1/response-sets/{set}:collect` and `POST /v1/calibrations` with the
-    version as `prior_version_id`; nothing is calibrated by itself.
+    To do so, call `POST /v1/response-sets/{set}:collect`, then `POST /v1/calibrations` with the
+    version as `prior_version_id`. Nothing is calibrated automatically.
     """
     return RecalibrationRead.of(await opened.recalibration_advice.look(bank, version))
 
@@ -289,7 +295,7 @@ async def get_recalibration(
 async def validate_version(
     bank: BankRef, version: VersionRef, body: ValidationCreate, opened: AllServices
 ) -> ValidationRead:
-    """What lint says, and who would be quarantined, under other overrides; nothing is written."""
+    """Lint findings and quarantined items under other overrides. Nothing is stored."""
     found = await opened.versions.validate(bank, version, allow=body.allow, keep=body.keep)
     return await asyncio.to_thread(ValidationRead.of, found)
 
@@ -314,10 +320,11 @@ async def compose_form(
     response: Response,
     opened: AllServices,
 ) -> FormRead | Response:
-    """The best fixed form of a version that predicts scores; nothing is stored.
+    """Build the best fixed form of a version that predicts scores. Nothing is stored.
 
-    For who cannot test adaptively: ask its items of anybody, and the predicted score is the
-    constant plus the weighted sum of their scores. In CSV the row without an item is the constant.
+    For users who cannot test adaptively: ask any model the items of the form. Its predicted score
+    is the constant plus the weighted sum of the item scores. In CSV, the row without an item is the
+    constant.
     """
     made = await opened.forms.compose(bank, version, body.to_spec())
     if preferred(request, "json", "csv") == "csv":

@@ -31,10 +31,10 @@ ADMIN = [caller("admin")]
     responses=errors(InvalidStateError, BlockedAddressError, SecretsError),
 )
 async def create_webhook(body: WebhookCreate, opened: AllServices) -> WebhookRead:
-    """Have a URL told what ends in the project: signed, in the form of Standard Webhooks.
+    """Send the project's events to a URL, signed as in Standard Webhooks.
 
-    The first event is `webhook.created`. What is not answered with 2xx within 15 s is sent again
-    over a day, with the same `webhook-id`.
+    The first event is `webhook.created`. An event that is not answered with 2xx within 15 s is sent
+    again over a day, with the same `webhook-id`.
     """
     secret = body.secret.get_secret_value()
     return WebhookRead.read(await opened.webhooks.create(body.url, secret, body.events))
@@ -42,14 +42,14 @@ async def create_webhook(body: WebhookCreate, opened: AllServices) -> WebhookRea
 
 @router.get("", dependencies=ADMIN, responses=errors(NotFoundError))
 async def list_webhooks(page: Paging, opened: AllServices) -> ListRead[WebhookRead]:
-    """Webhooks of the project, the newest first."""
+    """List the webhooks of the project, the newest first."""
     async with opened.database.reading() as uow:
         return list_of(await uow.webhooks.page(page), WebhookRead.read)
 
 
 @router.delete("/{webhook_id}", status_code=204, dependencies=ADMIN)
 async def delete_webhook(webhook_id: WebhookId, opened: AllServices) -> None:
-    """Delete a webhook with its deliveries, also those that wait."""
+    """Delete a webhook with its deliveries, including pending ones."""
     async with opened.database.unit_of_work() as uow:
         await uow.webhooks.delete(webhook_id)
 
@@ -58,7 +58,7 @@ async def delete_webhook(webhook_id: WebhookId, opened: AllServices) -> None:
 async def list_deliveries(
     webhook_id: WebhookId, page: Paging, opened: AllServices
 ) -> ListRead[DeliveryRead]:
-    """What was, or is to be, delivered, the newest first; kept for 30 days."""
+    """List deliveries, past and pending, the newest first. They are kept for 30 days."""
     async with opened.database.reading() as uow:
         return list_of(await uow.webhooks.deliveries(webhook_id, page), DeliveryRead.read)
 
@@ -71,6 +71,6 @@ async def list_deliveries(
 async def send_delivery(
     webhook_id: WebhookId, delivery_id: DeliveryId, opened: AllServices
 ) -> DeliveryRead:
-    """Have a delivery sent once more at once, under the same id, whatever became of it."""
+    """Send a delivery once more now, with the same id, whatever its status."""
     async with opened.database.unit_of_work() as uow:
         return DeliveryRead.read(await uow.webhooks.queue_again(webhook_id, delivery_id))

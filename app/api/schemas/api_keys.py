@@ -23,27 +23,30 @@ class ApiKeyCreate(Input):
     scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=4)]
     project: Name | None = Field(
         default=None,
-        description="Id or name of the project whose data it reaches. Absent: that of the key that "
-        "asks; with the scope `admin`, asked for by a key of all projects: all of them.",
+        description="Id or name of the project whose data the key can access. Default: the project "
+        "of the calling key. If a key of all projects creates a key with the scope `admin`, the "
+        "default is all projects.",
     )
     limits: UsageLimits = Field(
         default_factory=UsageLimits,
-        description="At most those of its project; none with the scope `admin`.",
+        description="Limits of the key, within those of its project; none with the scope `admin`.",
     )
     # Lax, since a JSON string is all that a date can come in.
     expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
-        default=None, description="RFC 3339 time with offset; absent: the key does not expire."
+        default=None, description="RFC 3339 time with offset. Without it, the key does not expire."
     )
 
 
 class ApiKeyUpdate(Input):
-    """What shall be different."""
+    """Fields to change."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"limits": {"usd_per_day": 5}}]})
 
     limits: Annotated[
         UsageLimits,
-        Field(description="A limit that is left out stays as it is, null takes it away."),
+        Field(
+            description="Limits to change. One that is left out keeps its value; null removes it."
+        ),
     ] = ABSENT
 
     def to_changes(self) -> dict[str, Any]:
@@ -58,24 +61,26 @@ class ApiKeyRead(Output):
 
     id: str
     object: Literal["api_key"] = "api_key"
-    project_id: str | None = Field(description="Whose data it reaches; null: any project's.")
+    project_id: str | None = Field(
+        description="Project that the key can access; null: all projects."
+    )
     name: str
     prefix: str = Field(description="First characters of the secret.")
     scopes: Annotated[list[str], BeforeValidator(sorted)]
     limits: Annotated[dict[str, int | float | None], BeforeValidator(shallow)] = Field(
-        description="What it may use of its project's."
+        description="Limits of the key, within those of its project."
     )
-    created_by: str | None = Field(description="Id of the key that made it.")
+    created_by: str | None = Field(description="Id of the key that created it.")
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None = Field(
-        description="By a call or in a browser, to the minute; null: never."
+        description="Time of the last call or browser visit, to the minute; null: never used."
     )
 
 
 class ApiKeyCreated(ApiKeyRead):
-    """A new key with its secret, which is shown this once."""
+    """A new key with its secret, which is shown only once."""
 
     secret: str
 
@@ -95,8 +100,8 @@ class AuditRead(Output):
     key_id: str | None = Field(
         description="The API key; `local` without authentication, null for the command line."
     )
-    action: str = Field(description="`operationId` of this document, or the command.")
-    path: str = Field(description="Of the request.")
-    resources: list[str] = Field(description="Ids of what was made, changed or deleted.")
+    action: str = Field(description="`operationId` in this document, or the command.")
+    path: str = Field(description="Path of the request.")
+    resources: list[str] = Field(description="Ids of what was created, changed or deleted.")
     request_id: str | None
     address: str = Field(description="Where the request came from.")

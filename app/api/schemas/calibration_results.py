@@ -25,7 +25,7 @@ AfterPosition = Annotated[Int32, Field(ge=-1)]
 
 
 class DependentPairRead(Output):
-    """Two items that share more than ability."""
+    """Two items that have more in common than ability."""
 
     first: str
     second: str
@@ -33,7 +33,7 @@ class DependentPairRead(Output):
 
 
 class LocalDependenceRead(Output):
-    """Q3: correlations between items once ability is taken out."""
+    """Local dependence, by Q3: correlations of items after ability is removed."""
 
     mean: float
     n_flagged: int
@@ -41,15 +41,15 @@ class LocalDependenceRead(Output):
 
 
 class DroppedRead(Output):
-    """An item or examinee that took no part."""
+    """An item or examinee that was left out."""
 
     name: str
     reason: str
-    value: float | None = Field(description="What was compared with the threshold.")
+    value: float | None = Field(description="Value that was compared with the threshold.")
 
 
 class DroppedList(Output):
-    """All of one kind that took no part, or no part in measuring."""
+    """Items or examinees that were left out, or that do not measure ability."""
 
     n: int
     reasons: dict[str, int]
@@ -63,20 +63,20 @@ class DroppedList(Output):
 
 
 class KeptRead(Output):
-    """What took part."""
+    """Numbers of items and examinees in the calibration."""
 
     items: int
     examinees: int
 
 
 class ComparedModelRead(LikelihoodRead):
-    """One family beside others, by maximum likelihood on the same answers."""
+    """One response model of a comparison, by maximum likelihood on the same answers."""
 
     model: str
 
 
 class LinkedRead(LinkRead):
-    """The same, with the anchors."""
+    """A link to the scale of an older version, with its anchors."""
 
     anchors: First[str] = Field(description=f"The first {MAX_LISTED}.")
 
@@ -87,7 +87,7 @@ class LinkedRead(LinkRead):
 
 
 class CardTaskRead(Output):
-    """How the predicted score of one tag did, asked or not."""
+    """Errors of the predicted score of one tag."""
 
     n_examinees: int
     mae: float
@@ -95,10 +95,10 @@ class CardTaskRead(Output):
 
 
 class TestsRead(Output):
-    """How simulated tests by one design did.
+    """Errors of simulated tests by one design.
 
-    Coverage is the share of 95 % intervals that held what the examinee's whole record gives;
-    `..._raw` that of the model's own intervals.
+    Coverage is the share of 95 % intervals that contain the value from the examinee's whole record;
+    `..._raw` is for intervals from the model alone.
     """
 
     items_mean: float
@@ -111,11 +111,11 @@ class TestsRead(Output):
     accuracy_mae: float
     accuracy_coverage95: float
     accuracy_coverage95_raw: float
-    design: str = Field(description="`default`, or `v_optimal`: a test for the score.")
+    design: str = Field(description="`default`, or `v_optimal`, a test of the score.")
 
 
 class CardRowRead(TestsRead):
-    """The same of examinees that the bank had not seen, with what it took."""
+    """Errors and cost of simulated tests of held-out examinees, by one design."""
 
     se_target: float | None
     n_examinees: int
@@ -125,38 +125,46 @@ class CardRowRead(TestsRead):
     theta_mae_se: float | None = Field(None, description="Standard error of `theta_mae`.")
     accuracy_mae_se: float | None = Field(None, description="Standard error of `accuracy_mae`.")
     overlap_jaccard: float | None = Field(
-        None, description="Of the items of any of two tests, the share that both asked, on average."
+        None,
+        description="Mean over pairs of tests: items that both asked, as a share of the items "
+        "that either asked.",
     )
-    spearman: float | None = Field(None, description="Of theta and the real score.")
-    kendall: float | None = Field(None, description="Of theta and the real score.")
+    spearman: float | None = Field(
+        None, description="Rank correlation of theta and the true score."
+    )
+    kendall: float | None = Field(None, description="Rank correlation of theta and the true score.")
     moved_ranks: float | None = Field(
         None,
-        description="Share of examinees whose ranks by theta and by the real score are more than "
-        "ten apart.",
+        description="Share of examinees whose ranks by theta and by true score differ by over ten.",
     )
     theta_ies: float | None = Field(
         None,
-        description="Theta MAE over that of 100 random items, times the items over 100: lower is "
-        "better, 1 no better than random items. Null for a bank of no more than 100 items.",
+        description="Theta MAE divided by that of 100 random items, times the number of items "
+        "divided by 100. Lower is better; 1 is no better than random items. Null for banks of at "
+        "most 100 items.",
     )
-    accuracy_ies: float | None = Field(None, description="The same of the score.")
+    accuracy_ies: float | None = Field(None, description="The same for the score.")
     tasks: dict[str, CardTaskRead] = Field(
-        default_factory=dict, description="Of several abilities: score of each tag."
+        default_factory=dict, description="With several abilities: errors of the score of each tag."
     )
 
 
 class ShiftRead(Output):
-    """Tests of examinees unlike those learned from; nothing was learned from the tested."""
+    """Tests of examinees unlike the calibration sample, to which they do not belong."""
 
     hold_out: Literal["strongest_fifth", "strongest_from_weakest", "families"] = Field(
-        description="Who was tested: the strongest fifth; the strongest 30 %, with only the "
-        "weakest half known; the largest families, each in turn with only the others known."
+        description="Examinees that were tested. `strongest_fifth`: the strongest fifth, on a "
+        "bank calibrated from the others. `strongest_from_weakest`: the strongest 30 %, on a bank "
+        "calibrated from the weakest half. `families`: each of the largest families, on a bank "
+        "calibrated from the others."
     )
-    n_learned: int = Field(description="Examinees learned from; of families the fewest.")
-    n_examinees: int = Field(description="Examinees tested.")
+    n_learned: int = Field(
+        description="Number of examinees in the calibration sample; for `families` the smallest."
+    )
+    n_examinees: int = Field(description="Number of examinees tested.")
     families: list[str]
-    rows: list[TestsRead] = Field(description="By design; empty where `reason` says why.")
-    reason: str | None = Field(description="Why this cannot be told of this response set.")
+    rows: list[TestsRead] = Field(description="Results by design; if empty, `reason` says why.")
+    reason: str | None = Field(description="Why this is unknown for the response set.")
 
 
 class ReportCardRead(Output):
@@ -167,13 +175,13 @@ class ReportCardRead(Output):
     reference: str
     rows: list[CardRowRead]
     shifts: list[ShiftRead] = Field(
-        default_factory=list, description="Of examinees unlike those learned from."
+        default_factory=list, description="Tests of examinees unlike the calibration sample."
     )
     seconds: float
 
 
 class CalibrationResult(LikelihoodRead):
-    """What came out; the items are at `/items`."""
+    """Results of a calibration. The items are at `/items`."""
 
     response_set_revision: int
     kept: KeptRead
@@ -182,50 +190,53 @@ class CalibrationResult(LikelihoodRead):
     score_only_items: DroppedList = Field(
         default_factory=lambda: DroppedList.model_validate([]),
         validation_alias="score_only",
-        description="Items that say too little of ability to pass the filters, and stay in the "
-        "bank for scores: `filters.keep_for_score`.",
+        description="Items that say too little about ability to pass the filters, but stay in the "
+        "bank for scores (`filters.keep_for_score`).",
     )
     scored_answers: int
     iterations: int
     guessing_sd: float | None = Field(
-        default=None, description="Spread of the prior on logit c, learned; null where none."
+        default=None,
+        description="Estimated standard deviation of the prior on logit c; null if there is none.",
     )
     fit: FitRead
     local_dependence: LocalDependenceRead | None = Field(
-        description="Null where scores are continuous, and where there are several abilities."
+        description="Null for continuous scores, and with several abilities."
     )
     dispersion: float | None = Field(
         default=None,
-        description="Of continuous scores: k about which those of the items lie.",
+        description="For continuous scores: typical dispersion k of the items.",
     )
     dimensionality: JsonObject | None = Field(
-        default=None, description="Of the models nested and mirt: dimensions, method, errors."
+        default=None,
+        description="For the models nested and mirt: number of dimensions, method, errors.",
     )
     warnings: list[str]
     comparison: list[ComparedModelRead] = Field(
-        default_factory=list, description="The families asked for, the lowest BIC first."
+        default_factory=list, description="Requested response models, the lowest BIC first."
     )
     link: LinkedRead | None = None
     drift: DriftFigures | None = Field(
-        default=None, description="Of the old items, where it was looked for."
+        default=None, description="Drift of the old items, if it was checked."
     )
     report_card: ReportCardRead | None = None
     knowledge: Knowledge = Field(
-        default_factory=dict, description="Goes with the bank version into every test on it."
+        default_factory=dict,
+        description="Knowledge that is stored with the bank version and used by every test on it.",
     )
     seconds: float
 
 
 class FittedItemRead(Output):
-    """One item: `P(theta) = c + (d - c) / (1 + exp(-(a theta + intercept)))`, and its errors.
+    """One item, `P(theta) = c + (d - c) / (1 + exp(-(a theta + intercept)))`, with errors.
 
-    A standard error is null where the parameter is not estimated or ended at its bound.
+    A standard error is null if the parameter was not estimated, or ended at its bound.
     """
 
     position: int
     key: str
     a: float
-    b: float | None = Field(description="-intercept / a; null where a is 0.")
+    b: float | None = Field(description="Difficulty, -intercept / a; null if a is 0.")
     intercept: float
     c: float
     d: float
@@ -236,22 +247,25 @@ class FittedItemRead(Output):
     se_d: float | None
     k: float | None = Field(default=None, description="Dispersion of continuous scores.")
     se_k: float | None = None
-    s_x2: float | None = Field(description="Fit of the item; null where it cannot be computed.")
+    s_x2: float | None = Field(description="Item fit (S-X2); null if it cannot be computed.")
     s_x2_df: int | None
     s_x2_p: float | None
-    s_x2_rmsea: float | None = Field(description="From 0.08 on, with p < 0.001, a `misfit`.")
+    s_x2_rmsea: float | None = Field(
+        description="RMSEA of the item fit. From 0.08 on, with p < 0.001, the item is a `misfit`."
+    )
     drift_old_b: float | None = Field(
-        default=None, description="Difficulty in the older version; null where drift is not known."
+        default=None, description="Difficulty in the older version; null if drift was not checked."
     )
     drift_new_b: float | None = Field(
-        default=None, description="Difficulty that the new answers ask for, on the same scale."
+        default=None, description="Difficulty by the new answers, on the same scale."
     )
     drift_z: float | None = Field(
-        default=None, description="As a standard normal deviate; above 0: easier than it was."
+        default=None,
+        description="Drift as a standard normal deviate; above 0 the item became easier.",
     )
     drift_p: float | None = None
     drift_distance: float | None = Field(
-        default=None, description="Of the two curves, as a probability."
+        default=None, description="Distance of the two curves, as a probability."
     )
     drifted: bool | None = None
 
@@ -269,17 +283,17 @@ class FittedItemRead(Output):
 
 
 class ExamineeAbilityRead(Output):
-    """What one examinee's whole record says on the calibrated bank."""
+    """Ability of one examinee from the whole record on the calibrated bank."""
 
     position: int
     examinee: str
     theta: float = Field(description="Weighted likelihood estimate.")
     se: Known
-    score: float = Field(description="Mean over the answers given.")
+    score: float = Field(description="Mean score of the given answers.")
 
 
 class Positions(Listed[T], Generic[T]):
     """One page of a calibration's items or examinees."""
 
-    last_position: int = Field(description="Ask next with `?after=<last_position>`.")
+    last_position: int = Field(description="The next page is at `?after=<last_position>`.")
     has_more: bool

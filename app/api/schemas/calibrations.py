@@ -33,9 +33,9 @@ from app.services.calibrations.publication import Publication
 _Model = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
     Field(
-        description="Response model: a family for right and wrong answers, of which the 4PL "
-        "needs thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or "
-        "`mirt` for several abilities, with or without a general one."
+        description="Response model. `1pl` to `4pl`: for right and wrong answers; the 4PL needs "
+        "thousands of examinees. `continuous`: for scores anywhere in [0, 1]. `nested` and "
+        "`mirt`: for several abilities, with and without a general one."
     ),
 ]
 Model = TypeAliasType("Model", _Model)
@@ -51,9 +51,9 @@ _Share = Annotated[float, Field(ge=0, le=1)] | None
 
 
 class FilterCreate(Input):
-    """Thresholds below or above which items and examinees take no part; null switches one off.
+    """Thresholds that exclude items and examinees from the calibration; null switches one off.
 
-    Items that all examinees get right, or all wrong, have no parameters and never take part.
+    Items that all examinees answer alike are always excluded.
     """
 
     least_sd: Annotated[float, Field(ge=0, le=0.5)] | None = 0.01
@@ -61,79 +61,81 @@ class FilterCreate(Input):
     least_mean: _Share = None
     least_point_biserial: Annotated[float, Field(ge=-1, le=1)] | None = Field(
         default=0.1,
-        description="Items whose score correlates less with the mean of the others are dropped.",
+        description="Exclude items whose score correlates less with the mean of the others.",
     )
     point_biserial_confidence: Annotated[float, Field(ge=0.5, le=0.999)] | None = Field(
         default=None,
-        description="How sure it must be, one-sided, that a correlation is below "
-        "`least_point_biserial`: among few examinees many a good item's is, by chance. Null takes "
-        "the estimate for the truth, the rule that ATLAS published; of continuous scores 0.95.",
+        description="One-sided confidence with which a correlation must be below "
+        "`least_point_biserial`. With few examinees, many good items are below it by chance. Null "
+        "means 0.95 for continuous scores; for right and wrong answers it takes the estimate "
+        "itself, the published rule of ATLAS.",
     )
     least_percentile: Annotated[float, Field(ge=0, le=100)] | None = Field(
-        default=0.1, description="Examinees below this percentile of all examinees are dropped."
+        default=0.1,
+        description="Exclude examinees whose share of right answers is below this percentile "
+        "of all examinees.",
     )
     keep_for_score: bool = Field(
         default=True,
-        description="Items that a threshold would drop, or that all answered alike, stay in the "
-        "bank. They take no part in the calibration and get flat curves, at their share of right "
-        "answers: no answer to them moves theta, tests of ability do not choose them, tests for "
-        "the score may ask them, and scores are of them too. The models nested, mirt and "
-        "continuous calibrate them with the others, and a check for drift drops them. False drops "
-        "them, which is the published procedure.",
+        description="True keeps excluded items in the bank, for scores only. Their curves are "
+        "flat, at the item's share of right answers: they never move theta, tests of ability do "
+        "not choose them, tests of the score may ask them, and the score includes them. (The "
+        "models nested, mirt and continuous calibrate them like the others; a check for drift "
+        "drops them.) False drops them, the published procedure.",
     )
 
 
 class LinkCreate(Input):
-    """The bank version on whose scale a calibration lands, through the items of both."""
+    """Link to the scale of a bank version, through the items of both (anchors)."""
 
     bank_version_id: Reference
     method: Literal["stocking_lord", "mean_sigma", "fixed_anchor"] = Field(
         default="stocking_lord",
-        description="`stocking_lord` brings the curves of the anchors together, `mean_sigma` their "
-        "difficulties; `fixed_anchor` keeps the anchors' parameters and estimates the other items "
-        "and the population beside them.",
+        description="`stocking_lord` matches the curves of the anchors, `mean_sigma` their "
+        "difficulties. `fixed_anchor` keeps the anchors' parameters, and estimates the other "
+        "items and the population.",
     )
     anchors: list[Key] = Field(
         default_factory=list,
         max_length=MAX_ANCHORS,
-        description="Keys of the items that carry it; empty: all active items that both have.",
+        description="Keys of the anchors. Empty: all active items that both have.",
     )
     check_drift: bool = Field(
         default=False,
-        description="With `fixed_anchor`: items whose new answers leave their old curve carry "
-        "nothing, are calibrated anew and quarantined. All other old items keep their parameters; "
-        "filters apply to new items alone, and those with fewer than "
+        description="With `fixed_anchor`: anchors whose curves have drifted under the new answers "
+        "are not used as anchors; they are calibrated again and quarantined. All other old items "
+        "keep their parameters. Filters apply to new items only, and new items with fewer than "
         f"{LEAST_ANSWERS} answers stay in pretest.",
     )
 
 
 class PublicationCreate(Input):
-    """The bank version that is made of a calibration."""
+    """The bank version to make from a calibration."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"bank": "arc", "notes": "November 2026, 3,467 models."}]}
     )
 
     bank: Reference = Field(
-        description="Id or name; a bank of a new name is made, of items without text."
+        description="Id or name of the bank. A new name creates a bank, with items without text."
     )
     notes: LongText = ""
     allow: AllowedCodes = Field(default_factory=list)
     keep: KeptKeys = Field(default_factory=list)
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
-        description="How answers that could not be read counted; null: as the response set says.",
+        description="How unparseable answers counted. Default: as stored in the response set.",
     )
     asked: AskedModel = Field(
         default_factory=AskedModel,
-        description="How the answers were obtained; what is null is as the response set says.",
+        description="How the answers were obtained; null fields are taken from the response set.",
     )
     allow_unconverged: bool = Field(
-        default=False, description="Publish it even though it did not converge."
+        default=False, description="Publish even if the calibration did not converge."
     )
     carry_over: bool = Field(
         default=False,
-        description="Items that only the version it is linked to has keep their parameters.",
+        description="Also take over items and parameters that only the linked version has.",
     )
 
     def to_domain(self) -> Publication:
@@ -142,7 +144,7 @@ class PublicationCreate(Input):
 
 
 class CalibrationCreate(Input):
-    """What is calibrated, and how."""
+    """The response set to calibrate, and the settings."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -152,71 +154,74 @@ class CalibrationCreate(Input):
         }
     )
 
-    response_set: Reference = Field(description="Id or name.")
+    response_set: Reference = Field(description="Id or name of the response set.")
     model: Model = "2pl"
     dimensions: Annotated[int, Field(ge=1, le=50)] | None = Field(
         default=None,
-        description="Of the models nested and mirt; null: what parallel analysis finds.",
+        description="Number of abilities: for mirt all, for nested those besides the general one. "
+        "Default: by parallel analysis.",
     )
     priors: bool = Field(
         default=True,
-        description="Weak priors on slopes and asymptotes, the spread of guessing learned from the "
-        "answers; without them maximum likelihood.",
+        description="Use weak priors on slopes and asymptotes; the spread of guessing is "
+        "estimated from the answers. False: maximum likelihood.",
     )
     negative_slopes: bool | None = Field(
         default=None,
-        description="Items may fall with ability; null: if some do, which no filter has removed.",
+        description="Whether the probability of a right answer may fall with ability. Default: "
+        "only if some item that passed the filters does.",
     )
     estimate_density: bool = Field(
-        default=False, description="Estimate the distribution of ability instead of N(0, 1)."
+        default=False,
+        description="Estimate the distribution of ability instead of assuming N(0, 1).",
     )
-    allow_few: bool = Field(
-        default=False, description="Calibrate a 4PL even from fewer than 500 models."
-    )
+    allow_few: bool = Field(default=False, description="Allow a 4PL from fewer than 500 examinees.")
     max_cycles: Annotated[int, Field(ge=1, le=100_000)] = 2000
     compare: list[Model] = Field(
         default_factory=list,
         max_length=4,
-        description="Families that are calibrated as well, by maximum likelihood, and compared.",
+        description="Response models to compare, calibrated by maximum likelihood.",
         examples=[["1pl", "2pl", "3pl"]],
     )
     partition_size: Annotated[int, Field(ge=100, le=100_000)] | None = Field(
         default=None,
-        description="Calibrate parts of so many items, which all workers share, and join them; "
-        "null: the whole bank at once, which is more exact.",
+        description="Calibrate parts of this many items, shared by all workers, and join them. "
+        "Default: the whole bank at once, which is more precise.",
     )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
-        default=0, description="Deals the items to the parts."
+        default=0,
+        description="Random seed, such as for the parts and the folds of the report card.",
     )
     moments: bool = Field(
         default=False,
-        description="Continuous scores by the published closed forms, for comparison: difficulties "
-        "from mean scores, ranges from the lowest and highest score, one dispersion.",
+        description="Calibrate continuous scores by the published closed forms, for comparison: "
+        "difficulties from mean scores, ranges from the lowest and highest score, one dispersion.",
     )
     report_card: bool = Field(
         default=True,
-        description="Test examinees on banks calibrated without them: how well short tests do, and "
-        "how wide their intervals must be to hold. Takes several times as long as without it.",
+        description="Cross-validate: test held-out examinees on banks calibrated without them. "
+        "This shows the precision of short tests, and how wide intervals must be. It takes "
+        "several times as long.",
     )
     families: Annotated[dict[Name, Name], Field(max_length=MAX_FAMILIES)] | None = Field(
         default=None,
-        description="Family of each examinee by name: the report card holds families out. Null: "
-        "what stands before the first / of a name.",
+        description="Family of each examinee, by name, for the report card, which holds out whole "
+        "families. Default: the text before the first / of the name.",
     )
     filters: FilterCreate = Field(default_factory=FilterCreate)
     publish: PublicationCreate | None = Field(
         default=None,
-        description="Make this version as soon as it is completed, as `:publish` does; null: "
-        "nothing is published.",
+        description="Publish this version as soon as the calibration is completed, as `:publish` "
+        "does. Default: publish nothing.",
     )
     link: LinkCreate | None = Field(
-        default=None, description="Onto the scale of this version; null: onto a new scale."
+        default=None, description="Link to the scale of a version. Default: a new scale."
     )
     prior_version_id: Reference | None = Field(
         default=None,
-        description="Start from what a version of provisional parameters believes of its items, "
-        "however few the answers: its `recalibration` says when to do so. It decides "
-        "the model; nothing is filtered, and there is no report card.",
+        description="Start from the provisional parameters of this version, however few the "
+        "answers; its `recalibration` says when. The version decides the model; there are no "
+        "filters and no report card.",
     )
 
     def to_domain(self) -> CalibrationPlan:
@@ -243,18 +248,18 @@ CalibrationPhase = TypeAliasType(
 
 
 class CalibrationProgressRead(Output):
-    """How far a calibration is; null where its phase has no such figure."""
+    """Progress of a calibration; fields that its phase does not have are null."""
 
     phase: CalibrationPhase | None = None
     n_parts: int | None = Field(
-        default=None, description="Parts that are calibrated each for itself."
+        default=None, description="Number of parts that are calibrated separately."
     )
     parts_done: int | None = None
     cycle: int | None = None
     log_posterior: float | None = None
-    gain: float | None = Field(default=None, description="Of the last cycle.")
+    gain: float | None = Field(default=None, description="Gain of the last cycle.")
     distance: float | None = Field(
-        default=None, description="Standard errors that are left; the goal is 0.05."
+        default=None, description="Distance from the optimum, in standard errors; the goal is 0.05."
     )
     seconds: float | None = None
 
@@ -271,12 +276,12 @@ class CalibrationRead(WorkRead):
     result: CalibrationResult | None
     failure: Failure | None
     bank_id: str | None
-    bank_version_id: str | None = Field(description="What it was published as, last.")
+    bank_version_id: str | None = Field(description="Version that it was last published as.")
     publishes: str | None = Field(
         default=None,
         validation_alias=AliasPath("publication", "bank"),
-        description="Bank of which a version is made as soon as it is completed.",
+        description="Bank that gets a version as soon as the calibration is completed.",
     )
     publication_failure: Failure | None = Field(
-        default=None, description="Why no version was made: put it right and `:publish`."
+        default=None, description="Why no version was made. Repair the cause and call `:publish`."
     )

@@ -15,7 +15,7 @@ from app.services.catalog.service import Offer
 
 
 class SourceRead(Output):
-    """One place of a file: a URL, or a path in a dataset of the hub."""
+    """One source of a file: a URL, or a path in a dataset of the Hugging Face Hub."""
 
     name: str
     origin: str
@@ -29,7 +29,7 @@ class SourceRead(Output):
 
 
 class CalibratedByRead(Output):
-    """How the answers were got that the parameters were estimated from."""
+    """How the answers behind the parameters were obtained."""
 
     mode: Mode
     shots: int
@@ -49,20 +49,26 @@ class CatalogEntryRead(Output):
     licence: str
     parameters_licence: str | None = None
     homepage: str | None
-    rows: int = Field(description="Of the split that its questions are from; tasks of agents.")
-    split: str | None = Field(description="Null of a benchmark of agents.")
-    items: int = Field(description="With published parameters, or tasks that are calibrated here.")
+    rows: int = Field(
+        description="Number of rows of the split that the questions come from; for a benchmark of "
+        "agents, number of tasks."
+    )
+    split: str | None = Field(description="Null for a benchmark of agents.")
+    items: int = Field(
+        description="Number of items with published parameters; for a benchmark of agents, of "
+        "tasks to calibrate."
+    )
     agents: int | None = Field(
-        description="At least so many agents' results are calibrated here; null where parameters "
-        "were published."
+        description="Minimum number of agents whose results the installation calibrates; null if "
+        "the parameters are published."
     )
-    few_shot: int = Field(description="Worked examples before each question.")
+    few_shot: int = Field(description="Number of worked examples before each question.")
     asked: CalibratedByRead | None = Field(
-        default=None, description="Null of a benchmark of agents."
+        default=None, description="Null for a benchmark of agents."
     )
-    own: bool = Field(description="From the operator's own folder.")
+    own: bool = Field(description="Whether the entry is from the operator's own folder.")
     files: dict[str, list[SourceRead]] = Field(
-        description="By group; the same content in each of the places."
+        description="Sources of each group of files; all sources of a group have the same content."
     )
     bank_id: str | None = Field(description="Bank of this name, if there is one.")
 
@@ -87,26 +93,26 @@ class CatalogEntryRead(Output):
 
 
 class InstallationProgressRead(Output):
-    """How far an installation is; null where its phase has no such figure."""
+    """Progress of an installation; fields that its phase does not have are null."""
 
     phase: Literal["fetching", "joining", "calibrating", "testing", "writing"] | None = None
     file: str | None = None
-    bytes: int | None = Field(default=None, description="Of the file, so far.")
+    bytes: int | None = Field(default=None, description="Bytes of the file so far.")
     of_bytes: int | None = None
 
 
 class FewShotRead(Output):
-    """Where the worked examples come from: never from items of the bank."""
+    """Origin of the worked examples, which are never items of the bank."""
 
     number: int
     wanted: int
     origin: Literal["training_file", "rows_without_parameters", "none"]
-    rows: list[int] = Field(description="Of that file, from 0.")
-    why: str | None = Field(description="The training file is missing.")
+    rows: list[int] = Field(description="Row numbers of the examples in their file, from 0.")
+    why: str | None = Field(description="Why the training file of the examples is missing.")
 
 
 class JoinCheckRead(Output):
-    """What answers say of the join of questions and parameters; see `.../versions/{v}/join`."""
+    """Check of the parameters against answers; see `.../versions/{v}/join`."""
 
     verdict: Verdict
     explanation: str
@@ -115,7 +121,7 @@ class JoinCheckRead(Output):
 
 
 class InstalledFileRead(Output):
-    """A file as it was used."""
+    """A file that was used."""
 
     name: str
     origin: str
@@ -124,32 +130,38 @@ class InstalledFileRead(Output):
 
 
 class InstallationResult(Output):
-    """What became of an installation."""
+    """Result of an installation."""
 
     bank_id: str
     bank_version_id: str
     bank_version: int
     parameters_hash: str
-    items: dict[str, int] = Field(description="By state: active, quarantined, pretest.")
-    findings: dict[str, int] = Field(description="Lint findings by code.")
-    calibration_id: str | None = Field(default=None, description="Of a benchmark of agents.")
+    items: dict[str, int] = Field(description="Items by state: active, quarantined, pretest.")
+    findings: dict[str, int] = Field(description="Number of lint findings by code.")
+    calibration_id: str | None = Field(
+        default=None, description="For a benchmark of agents: the calibration of its results."
+    )
     rows: int
-    agents: int | None = Field(default=None, description="Whose results were calibrated here.")
+    agents: int | None = Field(
+        default=None, description="Number of agents whose results were calibrated."
+    )
     split: str | None = None
     order: Literal["shuffled", "rows"] | None = Field(
-        default=None, description="Of the rows that parameters follow."
+        default=None, description="Order of the rows that the parameters follow."
     )
     licence: str
     parameters_licence: str | None = None
     few_shot: FewShotRead | None = Field(
-        default=None, description="Null of a benchmark of agents, as split and order are."
+        default=None, description="Null for a benchmark of agents, as are `split` and `order`."
     )
     files: dict[str, InstalledFileRead]
     join_check: JoinCheckRead | None = Field(
-        default=None, description="By the answers that came along, if any did."
+        default=None, description="Check of the join by published answers, if there are any."
     )
-    n_left_out: int = Field(default=0, description="Rows with parameters that are no items.")
-    was_there: bool = Field(description="The bank was installed already.")
+    n_left_out: int = Field(
+        default=0, description="Number of rows with parameters that did not become items."
+    )
+    was_there: bool = Field(description="Whether the bank was installed already.")
 
     @classmethod
     def of(cls, result: dict[str, Any]) -> Self:

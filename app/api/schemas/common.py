@@ -99,11 +99,14 @@ class Input(BaseModel):
 
 
 class OnBank(Input):
-    """What is on one version of a bank."""
+    """Base of what uses one version of a bank."""
 
-    bank_version_id: Name | None = Field(default=None, description="A certain version.")
+    bank_version_id: Name | None = Field(
+        default=None, description="Id of the bank version; or give `bank`."
+    )
     bank: Name | None = Field(
-        default=None, description="Or the newest version of a bank, by its id or name."
+        default=None,
+        description="Id or name of a bank, for its newest version; or give `bank_version_id`.",
     )
 
     _one_bank = exactly_one("bank", "bank_version_id")
@@ -121,13 +124,13 @@ class Output(BaseModel):
 
 
 #: What `created_by` is, wherever it stands.
-MADE_BY = "Id of the API key that made it, which may be gone; null: the command line."
+MADE_BY = "Id of the API key that created it, which may be deleted by now; null: the command line."
 
 
 class OwnedRead(Output):
     """Base of what belongs to a project."""
 
-    project_id: str = Field(description="Whose it is.")
+    project_id: str = Field(description="Project that it belongs to.")
     created_by: str | None = Field(description=MADE_BY)
 
 
@@ -140,9 +143,11 @@ class WorkRead(OwnedRead):
 
 
 class FieldError(Output):
-    """One fault in one place of the request."""
+    """One error at one place of the request."""
 
-    pointer: str = Field(description="JSON pointer into the body, or `/query/...`, `/path/...`.")
+    pointer: str = Field(
+        description="JSON pointer into the body, or `/query/...` or `/path/...` for a parameter."
+    )
     detail: str
 
 
@@ -154,7 +159,7 @@ class FailureRead(Output):
 
 
 class Failure(FailureRead):
-    """Why nothing came out."""
+    """Why there is no result."""
 
     # Kept failures may lack `errors`; the answer never does.
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
@@ -210,7 +215,7 @@ class ListRead(Listed[T], Generic[T]):
 
 
 class HealthRead(Output):
-    """The process answers."""
+    """The process answers requests."""
 
     status: Literal["ok"]
     version: str
@@ -223,8 +228,8 @@ class ReadinessRead(Output):
     database: Literal["ok"]
     migrations: str = Field(description="Revision of the database's tables.")
     secrets: Literal["ok", "unreadable"] = Field(
-        description="Whether stored endpoint keys can be decrypted with the present secret key. "
-        "While they cannot, all that needs none goes on."
+        description="Whether the present secret key can decrypt the stored endpoint keys. If not, "
+        "only calls that need such a key fail."
     )
 
 
@@ -241,13 +246,16 @@ VersionRef = Annotated[
     str,
     Path(
         pattern=VERSION,
-        description="Number, id, or `latest`.",
+        description="Number or id of the version, or `latest`.",
         examples=["latest"],
     ),
 ]
 Erase = Annotated[
     bool,
-    Query(description="For good, now, with all that was stored of it, or 409 with what uses it."),
+    Query(
+        description="Delete permanently and at once, with everything stored about it. Answers 409, "
+        "and says what uses it, if anything still does."
+    ),
 ]
 
 
@@ -256,11 +264,12 @@ _PIECE: Final = 1 << 18
 
 
 class SentContent(Input):
-    """A file: as text, or in base64 where it is none."""
+    """A file, as text or in base64."""
 
     content: Text | None = None
     content_base64: str | None = Field(
-        default=None, description="For files that are no text, such as Parquet, `.eval` and gzip."
+        default=None,
+        description="Content in base64, for files such as Parquet, `.eval` and gzip.",
     )
 
     @model_validator(mode="after")

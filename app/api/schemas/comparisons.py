@@ -15,7 +15,7 @@ ExamineeName = Annotated[Text, Field(min_length=1, max_length=500)]
 
 
 class ComparisonCreate(Input):
-    """Who is compared: two ended sessions, or two examinees of a response set."""
+    """Two ended sessions, or two examinees of a response set."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -32,9 +32,11 @@ class ComparisonCreate(Input):
     )
 
     session_ids: Annotated[list[SessionName], Field(min_length=2, max_length=2)] | None = None
-    response_set: Name | None = Field(default=None, description="Id or name.")
+    response_set: Name | None = Field(default=None, description="Id or name of the response set.")
     examinees: Annotated[list[ExamineeName], Field(min_length=2, max_length=2)] | None = None
-    confidence: Confidence = Field(default=0.95, description="Of intervals and verdicts.")
+    confidence: Confidence = Field(
+        default=0.95, description="Confidence of intervals and verdicts."
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -47,20 +49,26 @@ class ComparisonCreate(Input):
 
 
 class DifferenceRead(Output):
-    """First minus second."""
+    """A difference: first minus second."""
 
     delta: float
-    se: float | None = Field(description="Null where the items show no spread to tell it from.")
-    interval: Interval | None = Field(description="At the asked confidence.")
+    se: float | None = Field(
+        description="Standard error of `delta`; null if the items show no spread to estimate it."
+    )
+    interval: Interval | None = Field(description="Interval of `delta` at the given confidence.")
     p_value: float
     test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "z"]
     power: float | None = Field(
-        description="Chance that as many items again would find a difference of this size."
+        description="Probability that as many new items would detect a difference of this size."
     )
     items_to_decide: int | None = Field(
-        description="Further items, for each, that find it with a chance of 0.8. Null: none would."
+        description="Number of further items for each side that detect it with probability 0.8; 0 "
+        "if it is detected already. Null if no number is enough, or the bank has too few items "
+        "left."
     )
-    verdict: Literal["above", "below", "undecided"] = Field(description="Of the first.")
+    verdict: Literal["above", "below", "undecided"] = Field(
+        description="Whether the first is above or below the second, by the p-value."
+    )
 
     @classmethod
     def of(cls, found: Difference, confidence: float) -> "DifferenceRead":
@@ -70,33 +78,34 @@ class DifferenceRead(Output):
 
 
 class ComparisonRead(Output):
-    """First against second: by the score, on common items and in ability."""
+    """First compared with second: by score, on the common items, and by ability."""
 
     object: Literal["comparison"] = "comparison"
-    metric: Literal["score"] = Field(
-        default="score", description="What decides where nothing else is said."
-    )
+    metric: Literal["score"] = Field(default="score", description="Metric that decides by default.")
     first: Compared
     second: Compared
     confidence: float
-    scale: str | None = Field(description="Of the thetas; null for a response set.")
-    n_common: int = Field(description="Items that both have a score on.")
+    scale: str | None = Field(description="Scale of the thetas; null for a response set.")
+    n_common: int = Field(description="Number of items on which both have a score.")
     score: DifferenceRead | None = Field(
-        description="Of the scores of the whole bank; of a response set, on the common items. "
-        "Null: one is not known, the sessions are about other questions, or the items too few."
+        description="Difference of the scores on the whole bank; for a response set, on the "
+        "common items. Null if a score is unknown, the sessions are about different questions, or "
+        "there are too few items."
     )
     common: DifferenceRead | None = Field(
-        description="Mean difference on the common items. Null: they are too few."
+        description="Mean difference on the common items; null if there are too few."
     )
-    theta: DifferenceRead | None = Field(description="Null for a response set.")
+    theta: DifferenceRead | None = Field(
+        description="Difference of abilities; null for a response set."
+    )
     reason: str | None = Field(
         default=None,
-        description="Why two sessions are not compared: too few of one's answers are scored.",
+        description="Why two sessions cannot be compared: one has too few scored answers.",
     )
     caution: str | None = Field(
         default=None,
-        description="In which ways the two sessions were not asked alike, and whether it was never "
-        "tried how far tests on the bank are off. Null: there is nothing to say.",
+        description="How the two sessions were asked differently, and whether the bank was not "
+        "cross-validated. Null if neither.",
     )
 
     @classmethod

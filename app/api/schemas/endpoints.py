@@ -29,7 +29,7 @@ Kind = Annotated[
     Field(
         pattern=r"^[a-z][a-z0-9_]{0,63}$",
         description=(
-            "How to talk to it: `openai_chat`, `openai_completions`, `hf_tgi`, `hf_endpoint`, "
+            "API of the endpoint: `openai_chat`, `openai_completions`, `hf_tgi`, `hf_endpoint`, "
             "`scripted`, `callback` (scores answers, see the `callback` scorer), or the name of an "
             "installed adapter."
         ),
@@ -39,34 +39,37 @@ BaseUrl = Annotated[
     Text,
     Field(
         max_length=2048,
-        description="Absolute http or https URL, usually ending in `/v1`. Stored and shown as it "
-        "is: a query (`?api-version=...`) may not hold a key.",
+        description="Absolute http or https URL, usually ending in `/v1`. It is stored and shown "
+        "in plain text: a query such as `?api-version=...` may not contain a key.",
     ),
 ]
-ModelName = Annotated[Text, Field(max_length=500, description="Sent with each call.")]
+ModelName = Annotated[Text, Field(max_length=500, description="Model name, sent with each call.")]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=8192)]
 HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 Headers = Annotated[
     dict[HeaderName, Secret],
-    Field(max_length=32, description="Sent with each call. Only the names are ever shown."),
+    Field(
+        max_length=32, description="Headers sent with each call. Only their names are ever shown."
+    ),
 ]
 TimeoutS = Annotated[
-    float, Field(gt=0, le=3600, description="Seconds for one attempt, to the last byte.")
+    float,
+    Field(gt=0, le=3600, description="Seconds that one attempt may take, until the last byte."),
 ]
 Options = Annotated[
     dict[Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,64}$")], JsonValue],
     Field(
         max_length=32,
-        description="Settings of one kind only: `theta`, `seed`, `latency_ms` and `skills` of "
-        "`scripted`; `extra_body` (an object, whose fields go into the body of each call; of "
-        "`hf_tgi` into its `parameters`) and `extra_headers` of those that are called. Stored and "
-        "shown in the clear: what looks like a secret is refused.",
+        description="Settings of some kinds. `scripted`: `theta`, `seed`, `latency_ms` and "
+        "`skills`. Kinds that are called: `extra_headers`, and `extra_body`, an object whose "
+        "fields are added to the body of each call (`hf_tgi`: to its `parameters`). They are "
+        "stored and shown in plain text: what looks like a secret is refused.",
     ),
 ]
 
 
 class Sampling(Input):
-    """Sampling settings of every call; `null` leaves the endpoint's own default."""
+    """Sampling settings of every call; `null` leaves the endpoint's default."""
 
     temperature: Annotated[float, Field(ge=0, le=10)] | None = _DEFAULT.sampling.temperature
     top_p: Annotated[float, Field(gt=0, le=1)] | None = _DEFAULT.sampling.top_p
@@ -83,19 +86,22 @@ class Sampling(Input):
 
 
 class ReasoningTags(Input):
-    """What opens and closes a thought inside the answer's text; it is split off and kept."""
+    """Tags around reasoning in the text of an answer. The reasoning is split off and stored."""
 
     open: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "<think>"
     close: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "</think>"
 
 
 class LimitsModel(Input):
-    """How hard the endpoint may be driven, over all sessions and workers; `null` is no limit."""
+    """Limits on the calls of the endpoint, over all sessions and workers; `null` is no limit."""
 
-    rpm: Annotated[float, Field(gt=0, le=1e9, description="Requests a minute.")] | None = None
+    rpm: Annotated[float, Field(gt=0, le=1e9, description="Requests per minute.")] | None = None
     tpm: (
         Annotated[
-            float, Field(gt=0, le=1e12, description="Tokens a minute: prompt plus `max_tokens`.")
+            float,
+            Field(
+                gt=0, le=1e12, description="Tokens per minute, counted as prompt plus `max_tokens`."
+            ),
         ]
         | None
     ) = None
@@ -108,7 +114,7 @@ class LimitsModel(Input):
 
 
 class PriceModel(Input):
-    """US dollars per million tokens; `null` where not known."""
+    """Price in US dollars per million tokens; `null` if unknown."""
 
     input_per_1m: Annotated[float, Field(ge=0, le=1e9)] | None = None
     output_per_1m: Annotated[float, Field(ge=0, le=1e9)] | None = None
@@ -116,27 +122,33 @@ class PriceModel(Input):
 
 
 class RetryModel(Input):
-    """How long to go on asking for one answer after failures that may pass."""
+    """Retries for one answer after failures that may be temporary."""
 
     max_attempts: Annotated[int, Field(ge=1, le=100)] = _DEFAULT.retry.max_attempts
     base_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        default=_DEFAULT.retry.base_s, description="First wait is drawn from 0 to this; it doubles."
+        default=_DEFAULT.retry.base_s,
+        description="The first wait is random, from 0 to this many seconds; each later range "
+        "is twice as long.",
     )
     cap_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        default=_DEFAULT.retry.cap_s, description="Longest range a wait is drawn from."
+        default=_DEFAULT.retry.cap_s, description="Longest range of a wait, seconds."
     )
     max_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
-        default=_DEFAULT.retry.max_wait_s, description="Sum of all waits for one answer."
+        default=_DEFAULT.retry.max_wait_s,
+        description="Limit on the sum of all waits for one answer, seconds.",
     )
     cold_start_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
-        default=_DEFAULT.retry.cold_start_wait_s, description="Sum of all waits for a cold start."
+        default=_DEFAULT.retry.cold_start_wait_s,
+        description="Limit on the sum of all waits for a cold start, seconds.",
     )
 
 
 class EndpointCreate(Input):
     """A language model that can be called."""
 
-    name: Name | None = Field(default=None, description="How you call it; unique.")
+    name: Name | None = Field(
+        default=None, description="Name of the endpoint, unique in the project."
+    )
     kind: Kind
     base_url: BaseUrl = _DEFAULT.base_url
     model: ModelName = _DEFAULT.model
@@ -169,12 +181,12 @@ class EndpointCreate(Input):
 
 
 class ChosenEndpoint(Input):
-    """Who is asked: exactly one of the two."""
+    """The endpoint to ask: exactly one of the two."""
 
-    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
+    endpoint_id: Name | None = Field(default=None, description="Id of a saved endpoint.")
     endpoint: EndpointCreate | None = Field(
         default=None,
-        description="Or an endpoint in place, stored with the ranking; of a preview it is not.",
+        description="An endpoint that is not saved yet; a ranking stores it, a preview does not.",
     )
 
     _one_of_both = exactly_one("endpoint", "endpoint_id")
@@ -206,10 +218,10 @@ class NamedEndpointCreate(EndpointCreate):
 
 
 class EndpointUpdate(Input):
-    """What shall be different. A field that is left out stays as it is.
+    """Fields to change. A field that is left out keeps its value.
 
-    `api_key: null` removes the key. When `base_url` names another host, `api_key` and `headers`
-    have to be given again.
+    `api_key: null` removes the key. If `base_url` names another host, `api_key` and `headers` must
+    be given again.
     """
 
     name: Name = ABSENT
@@ -247,7 +259,7 @@ class EndpointUpdate(Input):
 
 
 class EndpointRead(OwnedRead):
-    """A stored endpoint; secrets are not part of it."""
+    """A stored endpoint, without its secrets."""
 
     id: str
     object: Literal["endpoint"] = "endpoint"

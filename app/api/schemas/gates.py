@@ -22,7 +22,7 @@ Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
 class GateCreate(Input):
-    """What is held against which threshold: a session that there is, or one to be started."""
+    """A session, existing or to be started, and the threshold or baseline that decides."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -53,30 +53,38 @@ class GateCreate(Input):
     session_id: SessionName | None = None
     session: SessionCreate | None = Field(
         default=None,
-        description="Started for the gate; with the metric `theta` it stops once that is decided.",
+        description="Session to start for the gate. With the metric `theta` it stops as soon as "
+        "the gate is decided.",
     )
-    metric: MetricName = Field(default="score", description="`theta` is the ability, in logits.")
+    metric: MetricName = Field(
+        default="score",
+        description="Metric to compare: `score`, or `theta`, the ability in logits.",
+    )
     tag: Name | None = Field(
         default=None,
-        description="With `score` and a version of several abilities: of whose items it is; null: "
-        "of the whole bank.",
+        description="With `score` and a version of several abilities: tag whose items the score "
+        "is about; null for the whole bank.",
     )
     threshold: float | None = Field(
-        default=None, description="A share from 0 to 1 of the score, or logits of theta, to ±50."
+        default=None,
+        description="Threshold: for the score from 0 to 1, for theta in logits, from -50 to 50.",
     )
     baseline: Name | None = Field(
         default=None,
-        description="In place of a threshold: name of a baseline, or id of an ended session. A "
-        "session that is started for the gate is asked as that one was.",
+        description="Instead of a threshold: name of a baseline, or id of an ended session. A "
+        "session that is started for the gate is asked in the same way.",
     )
     tolerance: Annotated[float, Field(ge=0, le=50)] | None = Field(
         default=None,
-        description="With a baseline: how much worse is not worse yet. Of a score 0.02 is 2 "
-        "points; of theta in logits.",
+        description="With a baseline: how much worse still passes. For a score, 0.02 is 2 points; "
+        "for theta, in logits.",
     )
-    direction: Direction = Field(default="above", description="Where a go lies.")
+    direction: Direction = Field(
+        default="above", description="Side of the threshold that means `go`."
+    )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95, description="Of the interval that must lie wholly on one side."
+        default=0.95,
+        description="Confidence of the interval that must lie wholly on one side of the threshold.",
     )
 
     _one_session = exactly_one("session_id", "session")
@@ -100,25 +108,25 @@ class GateCreate(Input):
 
 
 class BaselineSet(Input):
-    """Which result a name stands for."""
+    """The session whose result gets the name."""
 
     session_id: SessionName
 
 
 class BaselineRead(OwnedRead):
-    """The result of a session under a name. It outlasts the session."""
+    """The result of a session, stored under a name. It remains if the session is deleted."""
 
     object: Literal["baseline"] = "baseline"
     name: str
-    session_id: str = Field(description="Whose result it is; the session may be gone.")
-    examinee: str = Field(description="Who was asked.")
+    session_id: str = Field(description="Session of the result; it may be deleted by now.")
+    examinee: str = Field(description="Endpoint or examinee that was tested.")
     bank: str
     bank_version_id: str
     score: float | None
-    score_interval: Interval | None = Field(description="Its 95 % interval.")
+    score_interval: Interval | None = Field(description="95 % interval.")
     theta: float | None
-    theta_interval: Interval | None = Field(description="Its 95 % interval.")
-    n_items: int = Field(description="Scored answers.")
+    theta_interval: Interval | None = Field(description="95 % interval.")
+    n_items: int = Field(description="Number of scored answers.")
     set_at: datetime
 
     @classmethod
@@ -142,7 +150,7 @@ class BaselineRead(OwnedRead):
 
 
 class GateRead(OwnedRead):
-    """A gate; decided once its session has ended."""
+    """A gate. It is decided when its session has ended."""
 
     id: str
     object: Literal["gate"] = "gate"
@@ -154,21 +162,27 @@ class GateRead(OwnedRead):
     metric: MetricName
     tag: str | None
     threshold: float = Field(
-        description="With a baseline: of the difference, the tolerance with its sign."
+        description="Threshold. With a baseline: for the difference, the tolerance with its sign."
     )
-    baseline: str | None = Field(description="Name or session's id of what it is held against.")
+    baseline: str | None = Field(
+        description="Name of the baseline, or id of its session; null with a threshold."
+    )
     direction: Direction
     confidence: float
-    value: float | None = Field(description="The metric; with a baseline, its difference from it.")
+    value: float | None = Field(
+        description="Value of the metric; with a baseline, its difference from the baseline."
+    )
     interval: Interval | None = Field(description="Interval of the value at the gate's confidence.")
-    margin: float | None = Field(description="How far the value is beyond the threshold.")
+    margin: float | None = Field(
+        description="Distance of the value beyond the threshold, in the direction of `go`."
+    )
     p_beyond: float | None = Field(
-        description="Probability that the true value is beyond it, by the intervals that decide: "
-        "go from 0.5 + confidence / 2 on, no go from 0.5 - confidence / 2 down. Null where nothing "
-        "is known, or what is known is a guess."
+        description="Probability that the true value is beyond the threshold, from the intervals "
+        "that decide: `go` at 0.5 + confidence / 2 or more, `no_go` at 0.5 - confidence / 2 or "
+        "less. Null without a result, or if the result is a guess."
     )
     extrapolation: ExtrapolationFigures | None = Field(
-        description="Where the examinee stands among the reference models."
+        description="Position of the examinee among the reference models."
     )
     created_at: datetime
 

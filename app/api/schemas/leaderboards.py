@@ -15,37 +15,39 @@ from app.services.sessions.figures import effort_of
 
 
 class LeaderboardEntry(Output):
-    """The newest precise result of one endpoint, or of one who answers by hand under a name."""
+    """The present result of one endpoint, or of one named examinee who answers by hand."""
 
-    rank_lo: int = Field(description="Best rank that is left open; 1 is best.")
-    rank_hi: int = Field(description="Worst rank that is left open.")
+    rank_lo: int = Field(description="Best rank that is still possible; 1 is best.")
+    rank_hi: int = Field(description="Worst rank that is still possible.")
     group: int = Field(
-        description="Tie group: models in one group are statistically tied; `rank_lo` and "
-        "`rank_hi` say which ranks each may have."
+        description="Number of the tie group. Models in one group are statistically tied; "
+        "`rank_lo` and `rank_hi` are the possible ranks of each."
     )
     endpoint: SessionEndpoint
-    examinee: Examinee | None = Field(description="Who answered by hand; null: an endpoint.")
-    self_reported: bool = Field(description="A client said what was answered.")
+    examinee: Examinee | None = Field(
+        description="Named examinee who answered by hand; null for an endpoint."
+    )
+    self_reported: bool = Field(description="Whether a client reported the answers.")
     session_id: str
     bank_version: int
     provisional: bool
-    theta: float | None = Field(description="Null where the answers have no finite estimate.")
+    theta: float | None = Field(description="Null if the answers have no finite estimate.")
     se: float | None
     interval: Interval | None = Field(description="95 % interval of theta.")
-    score: ScoreFigures | None = Field(
-        description="Score on the bank's questions that have parameters."
-    )
+    score: ScoreFigures | None = Field(description="Score on the questions that have parameters.")
     extrapolation: ExtrapolationFigures | None = Field(
-        description="Where it stands among the reference models."
+        description="Position among the reference models."
     )
     items: int
     stop_reason: str | None
     precision_reached: bool | None
     tokens: int
     usd: float | None
-    usd_per_item: float | None = Field(description="What a question cost.")
-    latency_ms: LatencyFigures | None = Field(description="How long its answers took.")
-    judge_usd: float | None = Field(description="Of judges and other scorers that call out.")
+    usd_per_item: float | None = Field(description="Cost per question, US dollars.")
+    latency_ms: LatencyFigures | None = Field(description="Latency of the answers.")
+    judge_usd: float | None = Field(
+        description="Cost of judges and of other scorers that make calls, US dollars."
+    )
     finished_at: datetime | None
 
     @classmethod
@@ -75,7 +77,7 @@ class LeaderboardEntry(Output):
 
 
 class UnrankedEntry(Output):
-    """An endpoint whose last sessions have no result, and so no rank."""
+    """An endpoint whose last sessions have no result, and therefore no rank."""
 
     endpoint: SessionEndpoint
     session_id: str
@@ -100,8 +102,8 @@ class BoardRead(Output):
     )
     caution: str | None = Field(
         default=None,
-        description="In which ways these sessions were not asked alike, whether many of their "
-        "answers have no score, and of which questions the scores say nothing.",
+        description="How these sessions were asked differently, whether many of their answers "
+        "have no score, and which questions the scores exclude.",
     )
 
     @classmethod
@@ -116,15 +118,15 @@ class BoardRead(Output):
 
 
 class LeaderboardRead(BoardRead):
-    """Results on the scale of the bank's latest version; those on others apart."""
+    """Results on the scale of the bank's latest version, and separately those on other scales."""
 
     object: Literal["leaderboard"] = "leaderboard"
     bank_id: str
     bank: str
-    metric: MetricName = Field(description="What ranks.")
-    confidence: float = Field(description="With which neighbours of different groups differ.")
+    metric: MetricName = Field(description="Metric of the ranks.")
+    confidence: float = Field(description="Confidence with which neighbouring groups differ.")
     other_scales: list[BoardRead] = Field(
-        description="Results on older scales: their thetas do not compare with the others."
+        description="Results on older scales. Their thetas cannot be compared with the others."
     )
 
     @classmethod

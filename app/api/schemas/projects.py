@@ -15,8 +15,8 @@ UsdPerDay = Annotated[
     Field(
         gt=0,
         le=1e9,
-        description="US dollars that calls may take in a day (UTC), over all sessions, rankings, "
-        "judges, embeddings, probes and previews. What does not fit waits.",
+        description="US dollars that calls may cost in a day (UTC), over all sessions, rankings, "
+        "judges, embeddings, probes and previews. Calls beyond the budget wait.",
     ),
 ]
 TokensPerDay = Annotated[
@@ -24,19 +24,19 @@ TokensPerDay = Annotated[
     Field(
         ge=1,
         le=10**15,
-        description="Tokens that calls may take in a day (UTC), prompts and answers together.",
+        description="Tokens that calls may use in a day (UTC), prompts and answers together.",
     ),
     WHOLE,
 ]
 
 
 class BudgetRead(Output):
-    """One budget of today; it is counted where one is set."""
+    """One of today's budgets. Spending is counted only where a budget is set."""
 
     limit: float | None
     spent: float
-    reserved: float = Field(description="What calls under way may still take.")
-    left: float | None = Field(description="Of the limit; null without one.")
+    reserved: float = Field(description="Reserved for calls in flight: the most they may use.")
+    left: float | None = Field(description="Remainder of the limit; null without a limit.")
 
     @classmethod
     def of(cls, limit: float | None, spent: float, reserved: float) -> Self:
@@ -46,10 +46,10 @@ class BudgetRead(Output):
 
 
 class SpendRead(Output):
-    """What calls take of today's budgets."""
+    """Usage of today's budgets by calls."""
 
     object: Literal["spend"] = "spend"
-    day: date = Field(description="In UTC.")
+    day: date = Field(description="The day, in UTC.")
     usd: BudgetRead
     tokens: BudgetRead
 
@@ -64,11 +64,11 @@ class SpendRead(Output):
 
 
 class UseRead(SpendRead):
-    """What a project, or a key of it, uses of today's budgets and of the store."""
+    """Usage of today's budgets and of storage, by a project or by one of its keys."""
 
     stored_bytes: BudgetRead = Field(
-        description="Items, imported answers, baselines and ended sessions, as they are "
-        "stored; of a key what it made, by any key."
+        description="Bytes of items, imported answers, baselines and ended sessions, as stored. "
+        "For a key: of what it created."
     )
 
     @classmethod
@@ -79,12 +79,11 @@ class UseRead(SpendRead):
 
 
 class ProjectSpendRead(UseRead):
-    """What a project uses, and of that the key that asks."""
+    """Usage of a project, and the part of the calling key."""
 
     key: UseRead | None = Field(
         default=None,
-        description="What the key that asks uses, of limits of its own; null of a key of all "
-        "projects.",
+        description="Usage of the calling key and its limits; null for a key of all projects.",
     )
 
 
@@ -97,43 +96,48 @@ _Description = Annotated[Text, StringConstraints(max_length=2000)]
 
 
 class UsageLimits(Input):
-    """What a project, or a key of it, may use; null: as much as there is."""
+    """Limits of a project, or of one of its keys. A limit of null is no limit."""
 
     requests_per_s: Rate | None = Field(
         default=None,
-        description="Requests a second at one process, over ten seconds; else 429. One key has "
-        "three quarters of the project's while others of it ask.",
+        description="Requests per second at one process, averaged over ten seconds; more are "
+        "answered with 429. While other keys of the project send requests, one key may use three "
+        "quarters of it.",
     )
     open_sessions: Count | None = Field(
         default=None,
-        description="Sessions that have not ended, members of rankings included; else 429. One key "
-        "of several has three quarters of what the others leave of the project's.",
+        description="Sessions that have not ended, including members of rankings; more are refused "
+        "with 429. If the project has several keys, one key may have three quarters of what the "
+        "other keys leave.",
     )
     event_streams: Count | None = Field(
         default=None,
-        description="Event streams open at one process, pages included; else 429. One key of "
-        "several has three quarters of what the others leave of the project's.",
+        description="Open event streams at one process, including those of pages; more are refused "
+        "with 429. If the project has several keys, one key may have three quarters of what the "
+        "other keys leave.",
     )
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
     stored_bytes: StoredBytes | None = Field(
         default=None,
-        description="Bytes that items, imported answers and ended sessions may take, as they are "
-        "stored; of a key those in what it made, by any key. Then no session or import is "
-        "begun.",
+        description="Bytes that items, imported answers and ended sessions may take, as stored; "
+        "for a key, of what it created. Above it no session or import can begin.",
     )
 
 
 class ProjectRetention(Input):
-    """For how many days something stays; null: until it is deleted."""
+    """Days after which data is deleted; null keeps it until somebody deletes it."""
 
     sessions_days: _Days | None = Field(
-        default=None, description="Ended sessions and rankings, with all that belongs to them."
+        default=None,
+        description="Ended sessions and rankings, with everything that belongs to them.",
     )
     texts_days: _Days | None = Field(
-        default=None, description="What endpoints wrote; scores and figures stay."
+        default=None, description="Texts that endpoints wrote; scores and figures are kept."
     )
-    events_days: _Days | None = Field(default=None, description="Events of what has ended.")
+    events_days: _Days | None = Field(
+        default=None, description="Events of ended sessions, rankings and calibrations."
+    )
     audit_days: _Days | None = Field(default=None, description="Entries of the audit trail.")
 
 
@@ -149,7 +153,7 @@ class ProjectCreate(Input):
 
 
 class ProjectUpdate(Input):
-    """What shall be different. A field that is left out stays as it is."""
+    """Fields to change. A field that is left out keeps its value."""
 
     name: Name = ABSENT
     description: _Description = ABSENT

@@ -49,17 +49,18 @@ _SEVERAL: Any = Field(min_length=1, max_length=MAX_ENDPOINTS)
 
 
 class RankingBudgetInput(Input):
-    """Caps over all endpoints together; calls in flight are still paid."""
+    """Limits for all endpoints together. Calls in flight are still paid."""
 
     items: Count | None = Field(
-        default=None, description="By default half of `max_items` for each endpoint."
+        default=None,
+        description="Maximum number of items. Default: half of `max_items` per endpoint.",
     )
     usd: Positive | None = None
     tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
 
 
 class RankingCreate(OnBank):
-    """Several endpoints or named examinees on one bank, and when their order is known."""
+    """Endpoints or named examinees to rank on one bank, and the rules of the ranking."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -85,48 +86,56 @@ class RankingCreate(OnBank):
     )
 
     endpoints: Annotated[list[ChosenEndpoint], _SEVERAL] | None = Field(
-        default=None, description="At least two, each once."
+        default=None, description="Endpoints to rank: at least two, each only once."
     )
     examinees: Annotated[list[ExamineeInput], _SEVERAL] | None = Field(
-        default=None, description="Or who is ranked by hand: their client asks for `next-items`."
+        default=None,
+        description="Named examinees to rank by hand, instead of endpoints. Their client "
+        "fetches `next-items`.",
     )
     preset: RankingPreset | None = Field(
         default=None,
         strict=False,
-        description="A published ranking: what is absent comes from it.",
+        description="A published ranking; it sets the fields that are left out.",
     )
     metric: Metric = Field(
         default=Metric.SCORE,
         strict=False,
-        description="By the score, or by ability (`theta`), which takes fewer questions.",
+        description="Rank by the score, or by ability (`theta`), which takes fewer questions.",
     )
     decision: RankingDecision = Field(
         default=_RULES.decision,
         strict=False,
-        description="A pair is decided at a few looks planned beforehand, or after any answer as "
-        "if it were looked at once (`one_look`), which tells equals apart several times as often.",
+        description="`planned_looks`: a pair is decided at a few looks planned in advance. "
+        "`one_look`: after any answer, as if it were the only look. It then separates equal "
+        "models several times as often.",
     )
     allocation: Literal["variance_per_cost"] = Field(
         default="variance_per_cost",
-        description="Which model is asked next: the one with most variance to lose for the price.",
+        description="The next model to ask is the one whose variance falls most for the price.",
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=_RULES.confidence, description="With which a pair is decided."
+        default=_RULES.confidence, description="Confidence with which a pair is decided."
     )
     correction: Literal["none", "holm"] = Field(
-        default="none", description="`holm`: the confidence holds for all pairs together."
+        default="none",
+        description="`holm`: the confidence is for all pairs together. `none`: for each pair.",
     )
     min_items: Count = Field(
-        default=_RULES.min_items, description="Warm-up: scored answers of each endpoint."
+        default=_RULES.min_items,
+        description="Scored answers of each endpoint before any pair is decided.",
     )
-    max_items: Count = Field(default=_RULES.max_items, description="Most items of one endpoint.")
+    max_items: Count = Field(
+        default=_RULES.max_items, description="Maximum number of items for one endpoint."
+    )
     tie_width: Annotated[float, Field(ge=0, le=50)] = Field(
         default=_RULES.tie_width,
         description="Difference that does not matter: a share of the score, or logits.",
     )
     futility: Annotated[float, Field(ge=0, lt=0.5)] = Field(
         default=_RULES.futility,
-        description="Give a pair up that all items left would decide with a smaller probability.",
+        description="Give up a pair that all remaining items would decide with at most this "
+        "probability.",
     )
     shared_items: bool = Field(
         default=_RULES.shared_items, description="Prefer items that a rival has answered."
@@ -136,20 +145,26 @@ class RankingCreate(OnBank):
     selection: SelectionInput | None = None
     prediction: PredictionInput | None = None
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=CONCURRENCY, description="Items in flight at once, of each endpoint."
+        default=CONCURRENCY, description="Items in flight at once, for each endpoint."
     )
     failures: FailuresInput | None = None
     answer_within: Patience | None = Field(
-        default=None, description="By hand: as of a manual session, for each pending item."
+        default=None,
+        description="When ranked by hand: seconds until a pending item is closed as `error`, "
+        "as in a manual session.",
     )
     idle_timeout: Patience | None = Field(
-        default=None, description="By hand: as of a manual session, for the whole ranking."
+        default=None,
+        description="When ranked by hand: seconds of silence until the whole ranking ends, as "
+        "for a manual session.",
     )
     prompt: PromptChange = Field(
         default_factory=PromptChange,
-        description="What all of them are asked otherwise than the bank says.",
+        description="Prompt settings for all endpoints that differ from the bank's.",
     )
-    seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
+    seed: Seed | None = Field(
+        default=None, description="Random seed. By default one is drawn; it is shown in the result."
+    )
     metadata: Metadata = Field(default_factory=dict)
 
     _one_of_both = exactly_one("endpoints", "examinees")
@@ -198,7 +213,7 @@ class RankingCreate(OnBank):
 
 
 class RankingJoin(ChosenEndpoint):
-    """One more endpoint, or named examinee, for a completed ranking of such."""
+    """One more endpoint, or named examinee, for a completed ranking."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"endpoint_id": "end_01jd0000000000000000000002"}]}
@@ -206,10 +221,10 @@ class RankingJoin(ChosenEndpoint):
 
     budget: RankingBudgetInput = Field(
         default_factory=RankingBudgetInput,
-        description="What it may cost; `items` is `max_items` by default.",
+        description="Limits for the new member. `items` is `max_items` by default.",
     )
     examinee: ExamineeInput | None = Field(
-        default=None, description="Of a ranking by hand: who joins."
+        default=None, description="For a ranking by hand: the examinee who joins."
     )
 
     _one_of_both = exactly_one("endpoint", "endpoint_id", "examinee")
@@ -220,16 +235,16 @@ class RankingJoin(ChosenEndpoint):
 
 
 class RankingRead(WorkRead):
-    """One ranking: where it stands."""
+    """One ranking: its state and its results so far."""
 
     id: str
     object: Literal["ranking"] = "ranking"
-    metric: Metric = Field(description="What decides: the score, or the ability.")
+    metric: Metric = Field(description="Metric that ranks: the score, or the ability.")
     status: WorkStatus
-    self_reported: bool = Field(description="A client says what was answered: by hand.")
+    self_reported: bool = Field(description="Whether a client reports the answers.")
     bank: BankAsked
     order: list[RankedFigures] = Field(
-        description="By falling score or theta, as `metric` says; empty before the first step."
+        description="Members by descending score or theta; empty before the first step."
     )
     ties: list[list[str]] = Field(description="Ids of endpoints that are statistically tied.")
     pairs: list[RankedPair]
@@ -238,13 +253,13 @@ class RankingRead(WorkRead):
     usage: CallsFigures
     rules: Annotated[JsonObject, ShownAs(RankingRules)]
     budget: Annotated[JsonObject, ShownAs(RankingBudgetInput)]
-    asking: DesignRead = Field(description="How each endpoint is asked.")
+    asking: DesignRead = Field(description="Design of the test of each endpoint.")
     seed: int
     stop_reason: StopReason | None
     stop_detail: str | None
     failure: FailureRead | None
-    waiting_until: datetime | None = Field(description="When a waiting ranking looks again.")
-    waiting_reason: str | None = Field(description="Why nothing happens just now.")
+    waiting_until: datetime | None = Field(description="Time when a waiting ranking continues.")
+    waiting_reason: str | None = Field(description="Why the ranking is waiting.")
     metadata: dict[str, str]
 
     @classmethod

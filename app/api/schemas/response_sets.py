@@ -32,7 +32,7 @@ from app.validation import NAME_IN_URL
 SetName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200, pattern=NAME_IN_URL),
-    Field(description="Unique; stands in URLs, so without `/` and `:`."),
+    Field(description="Unique name. It is part of URLs, so it contains no `/` or `:`."),
 ]
 AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
@@ -58,7 +58,7 @@ OutcomeCounts = Annotated[Outcomes, BeforeValidator(_of_all)]
 
 
 class ResponseSetRead(OwnedRead):
-    """A stored response set: examinees, items, and which of them met."""
+    """A stored response set: examinees, items and their answers."""
 
     id: str
     object: Literal["response_set"] = "response_set"
@@ -67,14 +67,13 @@ class ResponseSetRead(OwnedRead):
     metadata: dict[str, str]
     n_examinees: int
     n_items: int
-    n_answers: int = Field(description="With a score.")
-    density: float | None = Field(description="Share of the answers that could be there.")
+    n_answers: int = Field(description="Number of answers with a score.")
+    density: float | None = Field(description="Answers as a share of examinees times items.")
     outcomes: OutcomeCounts
     unparsed_policy: str | None = Field(
-        description="How answers that could not be read counted, `wrong` or `missing`; null: not "
-        "known, or not alike."
+        description="How unparseable answers counted: `wrong`, `missing`; null: unknown or mixed."
     )
-    imports: list[JsonObject] = Field(description="Where the answers come from.")
+    imports: list[JsonObject] = Field(description="Origin of the answers: one entry per import.")
     revision: int
     created_at: datetime
     updated_at: datetime
@@ -95,14 +94,14 @@ class ResponseSetRead(OwnedRead):
 
 
 class TakenAnswers(Output):
-    """What came into a response set."""
+    """What was added to a response set."""
 
     response_set: ResponseSetRead
     accepted: int
     new_examinees: int
     new_items: int
     outcomes: OutcomeCounts = Field(
-        description="By how much each became more; below 0 where scored answers took their places."
+        description="Change of the numbers of answers; negative if scored ones replaced others."
     )
 
     @classmethod
@@ -113,14 +112,14 @@ class TakenAnswers(Output):
 
 
 class AnswerFile(SentContent):
-    """A file inside a JSON body: as text, or in base64 where it is none."""
+    """A file inside a JSON body, as text or in base64."""
 
     name: Annotated[
         str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
     ] = Field(
         description=(
-            "How faults name the file. Its folder and name may say what was asked and who answered,"
-            " as in `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."
+            "Name of the file, for error messages. Folder and name may tell the task and the "
+            "model, as in `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."
         )
     )
 
@@ -134,17 +133,18 @@ class AnswerFile(SentContent):
 
 
 class WhichAnswers(Input):
-    """What is taken of files of recorded answers."""
+    """What to read from files of recorded answers."""
 
-    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
+    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to read.")
     metrics: AnswerChoices = Field(
-        default_factory=list, description="The first of these that a row has is its score."
+        default_factory=list,
+        description="Metrics to read as the score; of several, the first that a row has.",
     )
     scorers: AnswerChoices = Field(
-        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
+        default_factory=list, description="inspect scorers to read, as `scorer` or `scorer.key`."
     )
     examinee: AnswerChoice | None = Field(
-        default=None, description="Who answered, for files of one examinee."
+        default=None, description="Name of the examinee, for files of one examinee."
     )
 
     def choices(self, **said: Any) -> Choices:
@@ -161,7 +161,7 @@ class WhichAnswers(Input):
 class AnswerImportCreate(WhichAnswers):
     """Files of recorded answers.
 
-    Those that only name the model of others (`results_*.json`, `run_spec.json`) come along in the
+    Files that only name the model of other files (`results_*.json`, `run_spec.json`) belong in the
     same list.
     """
 
@@ -180,23 +180,23 @@ class AnswerImportCreate(WhichAnswers):
 
     files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
     format: Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"] | None = Field(
-        default=None, description="Of the files; by default each one's content tells."
+        default=None, description="Format of the files. By default it is detected from each file."
     )
     no_answer: Literal["wrong", "refused"] = Field(
-        default="wrong", description="What inspect's N counts as; inspect itself scores it 0."
+        default="wrong",
+        description="How inspect's N (no answer) counts; inspect itself scores it 0.",
     )
     score_range: Annotated[list[float], Field(min_length=2, max_length=2)] = Field(
         default_factory=lambda: [0.0, 1.0],
-        description="Worst and best score of the files, the best may be the lower one; they become "
-        "0 and 1.",
+        description="Worst and best score (the best may be lower); they become 0 and 1.",
     )
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
-        description="How the file counts unparseable answers; null: as "
-        "the format is known for (lm-eval, inspect and HELM: `wrong`). Versions calibrated from "
-        "the set ask alike.",
+        description="How the files count unparseable answers. Default: as the format usually does "
+        "(lm-eval, inspect and HELM: `wrong`). Sessions on versions calibrated from the set do "
+        "the same.",
     )
-    dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
+    dry_run: bool = Field(default=False, description="Report what would happen, and write nothing.")
 
     def to_domain(self) -> AnswerImport:
         """The same for the service.
@@ -216,36 +216,38 @@ class AnswerImportCreate(WhichAnswers):
 
 
 class CollectionCreate(Input):
-    """Sessions whose answers are to be taken over."""
+    """The sessions whose answers to collect."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"bank": "demo"}]})
 
-    bank: Name = Field(description="Bank that they are on, by id or name.")
+    bank: Name = Field(description="Id or name of the bank of the sessions.")
     version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = Field(
-        default=None, description="Number or id of a version; by default all versions."
+        default=None, description="Number or id of a version. Default: all versions."
     )
     # Lax, since a JSON string is all that a date can come in.
     since: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
-        default=None, description="Only sessions that ended at this moment or later."
+        default=None, description="Only sessions that ended at this time or later."
     )
     simulated: bool = Field(
-        default=False, description="Take those of simulated examinees (kind `scripted`), too."
+        default=False, description="Also collect sessions of simulated examinees (kind `scripted`)."
     )
 
 
 class CollectionRead(TakenAnswers):
-    """What was taken over from sessions."""
+    """What was collected from sessions."""
 
     object: Literal["response_collection"] = "response_collection"
-    sessions: int = Field(description="Taken over now; each is an examinee of its own.")
+    sessions: int = Field(
+        description="Sessions collected now; each becomes an examinee of its own."
+    )
     left_out: dict[str, int] = Field(
         description=(
-            "Sessions by reason: `taken_before`, `not_ended`, `replay` (repeats another's "
-            "answers), `simulated`."
+            "Number of sessions left out, by reason: `taken_before`, `not_ended`, `replay` (it "
+            "repeats the answers of another session), `simulated`."
         )
     )
-    accepted: int = Field(description="Answers that came into the set.")
-    pretest_answers: int = Field(description="Answers to items that were in pretest.")
+    accepted: int = Field(description="Number of answers added to the set.")
+    pretest_answers: int = Field(description="Number of answers to items in pretest.")
 
 
 class FileReadRead(Output):
@@ -262,7 +264,7 @@ class AnswerImportRead(TakenAnswers):
     object: Literal["response_import"] = "response_import"
     dry_run: bool
     files: First[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
-    passed_over: First[str] = Field(description="Files that hold no answers.")
+    passed_over: First[str] = Field(description="Files without answers.")
     rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
     skipped: list[SkippedRows]
     without_scores: First[str] = Field(

@@ -12,7 +12,7 @@ from app.services.marking.answer_scorer import Marked as MarkedAnswer
 
 
 class ScorerRange(Output):
-    """Of the marks, or of what a scorer measures to make them. Null: no bound."""
+    """Range of the scores, or of the measure behind them. Null: no bound."""
 
     min: float | None
     max: float | None
@@ -25,10 +25,10 @@ class ScorerRead(Output):
     name: str
     object: Literal["scorer"] = "scorer"
     description: str
-    params: JsonObject = Field(description="JSON schema of its parameters.")
-    scale: ScorerRange = Field(description="Of the scores.")
-    measure: ScorerRange = Field(description="Of what the scorer measures to make them.")
-    version: str = Field(description="Differs when the same answer may be scored differently.")
+    params: JsonObject = Field(description="JSON Schema of the scorer's parameters.")
+    scale: ScorerRange = Field(description="Range of the scores.")
+    measure: ScorerRange = Field(description="Range of the measure behind the scores.")
+    version: str = Field(description="Changes if the same answer may get another score.")
 
 
 def _as_list(value: object) -> object:
@@ -49,8 +49,7 @@ class MarkedItem(Input):
     target: Annotated[
         _Several, BeforeValidator(_as_list, json_schema_input_type=_Accepted | _Several)
     ] = Field(
-        description="Accepted answer, or several; for multiple choice the full text of each right "
-        "option."
+        description="Accepted answer or answers; for multiple choice, the text of right options."
     )
 
     def to_domain(self) -> ItemContent:
@@ -63,7 +62,7 @@ class MarkedItem(Input):
 
 
 class ScorerTest(Input):
-    """An item and an answer to be marked."""
+    """An item and an answer to score."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -80,10 +79,11 @@ class ScorerTest(Input):
     item: MarkedItem
     answer: Annotated[Text, Field(max_length=1_000_000)]
     finish: Literal["stop", "length", "content_filter", "unknown"] = Field(
-        default="stop", description="Why the examinee stopped writing."
+        default="stop", description="Why the answer ended."
     )
     params: JsonObject = Field(
-        default_factory=dict, description="Parameters of the scorer; see its schema."
+        default_factory=dict,
+        description="Parameters of the scorer, by the JSON Schema in its `params`.",
     )
 
     def to_answer(self) -> Answer:
@@ -92,30 +92,30 @@ class ScorerTest(Input):
 
 
 class Marked(Output):
-    """How an answer was marked."""
+    """How an answer was scored."""
 
     score: float | None
     extracted: str | None
     extractor: str | None
     reason: str | None
-    error_code: str | None = Field(description="Names a failure of the scorer, or of the call.")
+    error_code: str | None = Field(description="Code of a failure of the scorer or of the call.")
     marking: JsonObject | None = Field(
-        description="Of scorers that call out: judgements, the judge's version, what it cost."
+        description="For scorers that make calls: judgements, version of the judge, cost."
     )
 
 
 class Obtained(Marked):
-    """What came back, and how it was marked."""
+    """The answer and how it was scored."""
 
     method: JsonObject | None = Field(
         description=(
-            "How the answer was obtained; null: written and read once. `loglikelihood`: the "
-            "logarithm of each option's probability, the tokens it is summed over, its length."
+            "How the answer was obtained; null if it was written and read once. `loglikelihood`: "
+            "log-likelihood, number of tokens and length of each option."
         )
     )
     answer: str | None = Field(validation_alias="answer_text")
     raw: str | None = Field(
-        validation_alias="raw_text", description="The whole text where it differs from `answer`."
+        validation_alias="raw_text", description="The whole text, if it differs from `answer`."
     )
     reasoning: str | None
     finish_reason: str | None
@@ -127,7 +127,10 @@ class Obtained(Marked):
 
 
 class MarkRead(Marked):
-    """What became of an answer. Only `scored` counts in an estimate."""
+    """The outcome of an answer.
+
+    Estimates use `scored` answers, and `unparsed` ones that count as wrong.
+    """
 
     outcome: Outcome
 

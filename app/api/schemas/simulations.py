@@ -21,7 +21,7 @@ _Tokens = Annotated[float, Field(ge=0, le=1e7)]
 
 
 class SimulationCreate(DesignInput, OnBank):
-    """A design on a bank version, and what is known of the calls."""
+    """A design on a bank version, and what is known about cost and speed of the calls."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -41,23 +41,26 @@ class SimulationCreate(DesignInput, OnBank):
     n_examinees: Annotated[int, Field(ge=1, le=MAX_EXAMINEES)] = 100
     population: Literal["reference", "prior"] | None = Field(
         default=None,
-        description="Which examinees: `reference` like those that the version was calibrated with, "
-        "`prior` from the design's prior; null: the first where the version knows it.",
+        description="Simulated examinees: `reference` resembles the reference models, `prior` is "
+        "the design's prior. Default: `reference` if the version knows its reference models.",
     )
     thetas: Annotated[list[Theta], Field(min_length=1, max_length=MAX_EXAMINEES)] | None = Field(
-        default=None, description="These examinees instead."
+        default=None, description="Abilities of the simulated examinees, instead of a population."
     )
     endpoint_id: Name | None = Field(
-        default=None, description="A saved endpoint, for its price and limits. It is not called."
+        default=None,
+        description="Id of a saved endpoint, for its price and limits. It is not called.",
     )
-    price: PriceModel | None = Field(default=None, description="Instead of the endpoint's.")
+    price: PriceModel | None = Field(default=None, description="Price, instead of the endpoint's.")
     latency_ms: Annotated[float, Field(ge=0, le=1e7)] | None = Field(
-        default=None, description="Of a call, as the endpoint's probe tells it."
+        default=None, description="Latency of a call, as in the report of the endpoint's probe."
     )
     tokens_in: _Tokens | None = Field(
-        default=None, description="Prompt tokens of an item, where the bank does not know them."
+        default=None, description="Prompt tokens per item, if the bank does not know them."
     )
-    tokens_out: _Tokens | None = Field(default=None, description="The same of an answer.")
+    tokens_out: _Tokens | None = Field(
+        default=None, description="Tokens per answer, if the bank does not know them."
+    )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
     @model_validator(mode="after")
@@ -77,37 +80,39 @@ class SimulationCreate(DesignInput, OnBank):
 
 
 class SimulationRead(Output):
-    """What tests by the design will take. Nothing is stored, and nobody was called."""
+    """Forecast of tests by a design. Nothing is stored, and nothing is called."""
 
     object: Literal["simulation"] = "simulation"
     bank_version_id: str
     design: DesignRead
-    stops_when: str = Field(description="What ends such a test, in words.")
+    stops_when: str = Field(description="When such a test ends, in words.")
     population: Literal["reference", "prior", "given"]
     n_examinees: int
     caution: str | None = Field(
-        description="How many of them are beyond the reference models, where "
-        "the bank's curves are extrapolated; null where nobody is, or where that is not known."
+        description="How many of the examinees are beyond the reference models, where the curves "
+        "are extrapolated. Null if none is, or if that is unknown."
     )
-    summary: list[str] = Field(description="What it takes, and whether it pays, in words.")
+    summary: list[str] = Field(description="What a test takes and saves, in words.")
     items: Range
-    margin: Range = Field(description="Half of the width of the score's 95 % interval.")
+    margin: Range = Field(description="Half width of the score's 95 % interval.")
     se: Range
-    interval: Range = Field(description="Width of the 95 % interval of theta as reported.")
-    theta_rmse: float = Field(description="Against the true theta, if the model is true.")
+    interval: Range = Field(description="Width of the reported 95 % interval of theta.")
+    theta_rmse: float = Field(description="Root mean squared error of theta, if the model is true.")
     reached: float | None = Field(
-        description="Share of tests that are as exact as `se` or `score_margin` asks; null without."
+        description="Share of tests that are as precise as `se` or `score_margin` asks; null if "
+        "neither is set."
     )
     stop_reasons: dict[str, float]
-    tokens: Range | None = Field(description="Null where not known, as the next two.")
+    tokens: Range | None = Field(
+        description="Tokens of a whole test; null if unknown, as are `usd` and `seconds`."
+    )
     usd: Range | None
     seconds: Range | None
     for_3_points: Effort = Field(
-        description="What ±3 points take on this bank, were intervals to narrow as those of "
-        "random samples do."
+        description="Effort for ±3 points, if intervals narrow as those of random samples do."
     )
-    for_all: Effort = Field(description="What all questions take that may be asked.")
-    regions: list[Region] = Field(description="By true ability, the lowest first.")
+    for_all: Effort = Field(description="Effort for all questions that may be asked.")
+    regions: list[Region] = Field(description="Results by true ability, the lowest first.")
 
     @classmethod
     def of(cls, simulation: Simulation) -> Self:

@@ -30,15 +30,15 @@ ALL_EVENTS: Final = list[WebhookEvent](get_args(WebhookEvent.__value__))
 
 
 class WebhookCreate(Input):
-    """Where to tell what has ended, and the secret that signs."""
+    """A URL that receives events, and the secret that signs them."""
 
     url: Annotated[
         Text,
         Field(
             max_length=2048,
             examples=["https://ci.example.com/sextant"],
-            description="Absolute https or http URL. Stored and shown as it is; redirects are not "
-            "followed.",
+            description="Absolute https or http URL. It is stored and shown in plain text; "
+            "redirects are not followed.",
         ),
     ]
     secret: Annotated[
@@ -47,17 +47,17 @@ class WebhookCreate(Input):
             min_length=1,
             max_length=200,
             examples=["whsec_bm90LWEtc2VjcmV0LWp1c3QtYW4tZXhhbXBsZQ=="],
-            description="`whsec_` and 24 to 64 random bytes in base64, as Standard Webhooks has it:"
-            " `echo whsec_$(openssl rand -base64 32)`. Stored encrypted, never shown.",
+            description="`whsec_` and 24 to 64 random bytes in base64, as in Standard Webhooks: "
+            "`echo whsec_$(openssl rand -base64 32)`. It is stored encrypted and never shown.",
         ),
     ]
     events: Annotated[list[WebhookEvent], Field(min_length=1, max_length=len(ALL_EVENTS))] = Field(
-        default=ALL_EVENTS, description="What is sent; all of it where this is left out."
+        default=ALL_EVENTS, description="Types of events to send. Default: all."
     )
 
 
 class WebhookRead(OwnedRead):
-    """A webhook; its secret is not part of it."""
+    """A webhook, without its secret."""
 
     id: str
     object: Literal["webhook"] = "webhook"
@@ -65,25 +65,26 @@ class WebhookRead(OwnedRead):
     events: list[WebhookEvent]
     created_at: datetime
     disabled_at: datetime | None = Field(
-        description="When its receiver answered 410: nothing is sent any more."
+        description="Time when the receiver answered 410. Nothing is sent since then."
     )
 
 
 class DeliveryRead(Output):
     """One event for one webhook, sent as `{type, timestamp, data}`."""
 
-    id: str = Field(description="Header `webhook-id`: the same in all attempts.")
+    id: str = Field(description="Value of the header `webhook-id`, the same in all attempts.")
     object: Literal["webhook_delivery"] = "webhook_delivery"
     webhook_id: str
     type: str
-    data: JsonObject = Field(description="What is sent; the outcome of a gate is added when it is.")
+    data: JsonObject = Field(
+        description="The data that is sent. The outcome of a gate is added when it is sent."
+    )
     status: Status = Field(
-        description="`given_up`: after nine attempts over a day, or because the webhook was "
-        "disabled."
+        description="`given_up`: nine attempts over a day failed, or the webhook was disabled."
     )
     attempts: int
-    status_code: int | None = Field(description="What the receiver answered last.")
-    error: str | None = Field(description="Why the last attempt was none.")
+    status_code: int | None = Field(description="HTTP status of the receiver's last answer.")
+    error: str | None = Field(description="Why the last attempt failed.")
     created_at: datetime
-    due_at: datetime | None = Field(description="When it is tried next.")
+    due_at: datetime | None = Field(description="Time of the next attempt.")
     delivered_at: datetime | None

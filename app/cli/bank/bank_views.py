@@ -155,7 +155,7 @@ class _Whole(Model):
 
 @on_server()
 def lint(name: Name) -> None:
-    """List what is wrong with the items of a bank's latest version."""
+    """List the lint findings of a bank's latest version."""
     path = f"{_path(name)}/versions/latest"
 
     async def read(client: AsyncSextant) -> tuple[JsonObject, list[JsonObject], JsonObject]:
@@ -195,12 +195,12 @@ def export(
         bool,
         typer.Option(
             "--bundle",
-            help="All of it as one file: questions, parameters, what reference models taught, "
-            "licence, and a hash over it.",
+            help="Export everything as one file: questions, parameters, knowledge about the "
+            "reference models, licence, and a hash of it all.",
         ),
     ] = False,
 ) -> None:
-    """Write a version of a bank into a file that imports read back."""
+    """Export a version of a bank to a file that can be imported again."""
     what = "bundle" if bundle else f"export?format={file_format}"
 
     async def read(client: AsyncSextant) -> tuple[int, bytes]:
@@ -219,7 +219,7 @@ def export(
 @on_server()
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     erase: EraseOption = False,
 ) -> None:
     """Delete a bank and free its name. Tests on its versions keep their results."""

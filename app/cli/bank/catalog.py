@@ -73,20 +73,20 @@ def _entries_here() -> list[_Entry]:
 
 @on_server()
 def install(
-    name: Annotated[str, typer.Argument(help="Of the entry; see `sextant banks catalog`.")],
+    name: Annotated[str, typer.Argument(help="Name of the entry; see `sextant banks catalog`.")],
     folder: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="FOLDER",
-            help="Take the files from here, under the names that their sources give them, instead "
-            "of downloading them.",
+            help="Read the files from this folder, under the names of their sources, instead of "
+            "downloading them.",
         ),
     ] = None,
 ) -> None:
-    """Install a bank of the catalogue: questions with published parameters, or tasks of agents.
+    """Install a bank from the catalogue: questions with published parameters, or tasks of agents.
 
-    On a server its worker does it, with the files that it fetches itself.
+    A server does it in its worker, with files that it downloads itself.
     """
     named = chosen().target
     if named is None:

@@ -39,20 +39,21 @@ _OPTIONS = {
 }
 
 
-@on_server(json="Write what came out as JSON; - for stdout.")
+@on_server(json="Write the result as JSON; - for stdout.")
 def from_results(
-    name: Annotated[str, typer.Argument(help="Name of the bank, and of the set of its answers.")],
+    name: Annotated[str, typer.Argument(help="Name of the bank and of the response set.")],
     paths: Annotated[
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Samples of lm-eval (`--log_samples`), details of a leaderboard, logs of inspect, "
-            "output items of OpenAI Evals, of many models: files, folders, patterns.",
+            help="Files, folders or patterns with results of several models: samples of lm-eval "
+            "(`--log_samples`), details of a leaderboard, logs of inspect, output items of OpenAI "
+            "Evals.",
         ),
     ],
     tasks: Annotated[
         list[str] | None,
-        typer.Option("--task", help="Task to take, `*` as in a shell; repeatable."),
+        typer.Option("--task", help="Task to read; `*` is a wildcard; may be repeated."),
     ] = None,
     filters: options.FiltersOption = None,
     metrics: options.MetricsOption = None,
@@ -61,50 +62,53 @@ def from_results(
     prompts_of: Annotated[
         str | None,
         typer.Option(
-            help="Model whose prompts are taken; by default of each question the words that most "
-            "were asked in."
+            help="Model whose prompts become the questions; by default the most frequent wording "
+            "of each question."
         ),
     ] = None,
     target_after: Annotated[
         str | None,
         typer.Option(
-            help="The right answer follows this mark in the recorded one; by default #### where "
-            "all have it."
+            help="The right answer is the text after this mark in the recorded one; by default "
+            "#### if all have it."
         ),
     ] = None,
     default_scorer: Annotated[
         str | None,
         typer.Option(
-            help="Scores live answers; by default the one that reproduces the recorded scores."
+            help="Scorer of live answers; by default one that reproduces the recorded scores."
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="Response model that is calibrated.")] = "2pl",
+    model: Annotated[str, typer.Option(help="Response model to calibrate.")] = "2pl",
     report_card: Annotated[
-        bool, typer.Option(help="Test models on banks calibrated without them.")
+        bool,
+        typer.Option(help="Cross-validate: test held-out models on banks calibrated without them."),
     ] = True,
     publish: Annotated[
-        bool, typer.Option(help="Calibrate and make a version; else only read what there is.")
+        bool, typer.Option(help="Calibrate and make a version; otherwise only read the results.")
     ] = True,
     questions_only: Annotated[
         bool,
         typer.Option(
             "--questions-only",
-            help="Keep the questions and no answers, as those of lm-eval's `--model dummy`.",
+            help="Keep only the questions, for example from lm-eval's `--model dummy`.",
         ),
     ] = False,
     least_models: Annotated[
-        int | None, typer.Option(min=3, help="From so many models on it is calibrated; 3.")
+        int | None,
+        typer.Option(min=3, help="Minimum number of models for a calibration; 3 by default."),
     ] = None,
-    licence: Annotated[str | None, typer.Option(help="Of the questions.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Licence of the questions.")] = None,
     withheld: Annotated[
-        bool, typer.Option("--withheld", help="Show the questions to few; see docs/withheld.md.")
+        bool,
+        typer.Option("--withheld", help="Hide the questions from most keys; see docs/withheld.md."),
     ] = False,
 ) -> None:
-    """Make a bank of recorded results: questions as they were asked, answers, calibration, version.
+    """Create a bank from recorded results: questions, answers, calibration and version.
 
-    What it had to settle is told with the option that settles it otherwise. The same command with
-    more results goes on from what is there and makes the next version. Exit code 1: there is no
-    version, and why.
+    Choices that the files leave open are printed, each with the option that
+    changes it. The same command with more results continues from there and makes
+    the next version. Exit code 1: there is no version; the output says why.
     """
     require_writable(chosen().json)
     body = given(

@@ -32,9 +32,7 @@ _OPTIONS = {
 Bank = Annotated[str, typer.Argument(help="Name or id of the bank.")]
 Responses = Annotated[
     str,
-    typer.Option(
-        help="Response set of the new answers, by name or id; see `response-sets collect`."
-    ),
+    typer.Option(help="Name or id of the set of the new answers; see `response-sets collect`."),
 ]
 
 
@@ -81,9 +79,11 @@ class _Version(Version):
 def drift(
     name: Bank,
     responses: Responses,
-    version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Number of the version; by default the latest.")
+    ] = None,
 ) -> None:
-    """Say which items are no longer what they were, by answers that came in since."""
+    """Find items whose difficulty or slope has changed, by new answers."""
     path = _of_version(name, version, "drift", response_set=responses, limit=_MOST)
     look = request("GET", path)
     if not also_json(look):
@@ -110,15 +110,17 @@ def check_join(
     responses: Annotated[
         str | None,
         typer.Option(
-            help="Response set, by name or id, of answers from outside the calibration; by default "
-            "those of the version's live sessions."
+            help="Name or id of a response set with answers from outside the calibration; by "
+            "default the answers of the version's live sessions."
         ),
     ] = None,
-    version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Number of the version; by default the latest.")
+    ] = None,
 ) -> None:
-    """Say whether a bank's parameters belong to its questions, by answers to them.
+    """Check whether a bank's parameters belong to its questions, by answers.
 
-    Exit code 1: they do not, or not to all of them.
+    Exit code 1: they do not, or not to all questions.
     """
     query = {} if responses is None else {"response_set": responses}
     found = request("GET", _of_version(name, version, "join", **query))
@@ -139,30 +141,30 @@ def recalibrate(
     responses: Annotated[
         str | None,
         typer.Option(
-            help="Response set of the new answers, by name or id; by default those of all sessions "
-            "on the bank, which are collected first."
+            help="Name or id of the response set of the new answers; by default the answers of "
+            "all sessions on the bank, which are collected first."
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Response model of new items; by default that of the version."),
+        typer.Option(help="Response model of new items; by default the version's."),
     ] = None,
     keep: KeepOption = None,
     allow: AllowOption = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="How unparseable answers counted; by default as the response set says, "
-            "else as before."
+            help="How unparseable answers counted; by default as in the set, else as before."
         ),
     ] = None,
     notes: NotesOption = "",
 ) -> None:
     """Make the next version from new answers, on the scale of the latest one.
 
-    Items in pretest get parameters, the others keep theirs; items that drifted are calibrated anew
-    and quarantined. Provisional parameters are revised, all of them, from what was guessed and all
-    answers. Without a server it runs a worker for as long as it takes.
+    Items in pretest get parameters; the others keep theirs. Items that drifted
+    are calibrated again and quarantined. If the parameters are provisional, all
+    of them are revised, from the guesses and all answers. Without a server, the
+    command runs a worker as long as needed.
     """
     publication = given(
         bank=name,

@@ -14,12 +14,13 @@ from app.storage.secrets import SecretBox
 
 @fail_clearly
 def command(
-    file: Annotated[Path, typer.Argument(help="Where to write it; nothing may be there.")],
+    file: Annotated[Path, typer.Argument(help="File to write; it must not exist yet.")],
 ) -> None:
-    """Write all that the database holds to a file, while servers and workers go on.
+    """Write everything in the database to a file, while servers and workers run.
 
-    It holds what was stored at one moment. Endpoint keys in it are encrypted: keep
-    SEXTANT_SECRET_KEY, or the file secret.key of the data directory, elsewhere.
+    The backup is of one moment. Endpoint keys in it are encrypted: keep
+    SEXTANT_SECRET_KEY, or the file secret.key of the data directory, in another
+    place.
     """
     with database_url(Settings()) as url:
         manifest, size = backups.back_up(url, file)
@@ -31,18 +32,20 @@ def command(
 
 @fail_clearly
 def restore(
-    file: Annotated[Path, typer.Argument(help="What `sextant backup` wrote.")],
+    file: Annotated[Path, typer.Argument(help="File that `sextant backup` wrote.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="All that the database holds goes.")
+        bool, typer.Option("--replace", help="Delete everything that is in the database now.")
     ] = False,
     lost_key: Annotated[
         bool,
-        typer.Option("--lost-key", help="Go on though the backup's secrets cannot be read."),
+        typer.Option(
+            "--lost-key", help="Continue even if the secrets in the backup cannot be decrypted."
+        ),
     ] = False,
 ) -> None:
-    """Put a backup into an empty database, whole or not at all; sessions then go on.
+    """Restore a backup into an empty database, all or nothing; sessions then continue.
 
-    Nobody else may use the database. An older backup is migrated.
+    Nothing else may use the database. A backup of an older version is migrated.
     """
     settings = Settings()
     with database_url(settings) as url:

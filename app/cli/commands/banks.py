@@ -36,16 +36,18 @@ app = typer.Typer(no_args_is_help=True)
 
 @on_server(app, "import")
 def import_bank(
-    name: Annotated[str, typer.Argument(help="Name of the bank; it is made if there is none.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the bank, which is created if there is none.")
+    ],
     items: Annotated[
         Path | None,
-        file_option(help="Items, JSONL or CSV."),
+        file_option(help="File of items, JSONL or CSV."),
     ] = None,
     parameters: Annotated[
         Path | None,
         file_option(
-            help="Parameters: mirt's CSV (a1,d,g,u), item,a,b,c,d, Parquet, or py-irt's JSON. "
-            "They make a new version."
+            help="File of parameters: mirt's CSV (a1,d,g,u), item,a,b,c,d, Parquet, or py-irt's "
+            "JSON. They make a new version."
         ),
     ] = None,
     response_model: Annotated[
@@ -53,24 +55,24 @@ def import_bank(
         typer.Option(help=f"{_MODELS}; by default the smallest that fits."),
     ] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="Scores the items that name none; of a new bank only.")
+        str | None, typer.Option(help="Scorer of items that do not name one; only for a new bank.")
     ] = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="How unparseable answers counted when the parameters were made "
-            "(lm-eval: wrong); sessions count them alike."
+            help="How unparseable answers counted when the parameters were estimated (lm-eval: "
+            "wrong); sessions do the same."
         ),
     ] = None,
     scale: Annotated[
-        str | None, typer.Option(help="Theta scale that the parameters are linked to, if to any.")
+        str | None, typer.Option(help="Theta scale that the parameters are linked to, if any.")
     ] = None,
     allow: AllowOption = None,
     keep: KeepOption = None,
     from_version: Annotated[
         str | None,
         typer.Option(
-            help="Number of a version, or latest, whose parameters go over to the next one; new "
+            help="Version whose parameters the new one takes over: its number, or latest. New "
             "items go to pretest."
         ),
     ] = None,
@@ -78,14 +80,14 @@ def import_bank(
         bool,
         typer.Option(
             "--provisional",
-            help="Own questions, no models yet: guess parameters, so that they can be asked at "
-            "once. Standard errors include how uncertain the guesses are.",
+            help="For own questions without any answers yet: guess parameters, so that they can "
+            "be asked at once. Standard errors include the uncertainty of the guesses.",
         ),
     ] = False,
     difficulty: Annotated[
         Literal["given", "tags", "position", "none"] | None,
         typer.Option(
-            help="Where --provisional guesses difficulties from: given (the items' field "
+            help="Source of the difficulties that --provisional guesses: given (the items' field "
             "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none."
         ),
     ] = None,
@@ -94,20 +96,20 @@ def import_bank(
         typer.Option(
             "--map",
             metavar="ITEM=FILE,...",
-            help="Fields of a JSONL, CSV or Parquet file of another form, such as "
+            help="Fields of a JSONL, CSV or Parquet file in another form, such as "
             "prompt=question,target=answer,choices=choices.text.",
         ),
     ] = None,
     target_after: Annotated[
         str | None,
-        typer.Option(help="With --map: the target is what follows this mark, such as '####'."),
+        typer.Option(help="With --map: the target is the text after this mark, such as '####'."),
     ] = None,
     bundle: Annotated[
-        Path | None, file_option(help="A bank as one file, which `export --bundle` wrote.")
+        Path | None, file_option(help="A bank as one file, written by `banks export --bundle`.")
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Import items, parameters or both, or a whole bank: all of it or nothing."""
+    """Import items, parameters or both, or a whole bank: all or nothing."""
     mapping = None
     if fields is not None or target_after is not None:
         if fields is None or items is None:

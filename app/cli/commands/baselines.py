@@ -35,7 +35,7 @@ def set_baseline(
     name: _Name,
     session: Annotated[str, typer.Argument(help="Id of an ended session.")],
 ) -> None:
-    """Name the result of a session, or move the name to it."""
+    """Name the result of a session, or move an existing name to it."""
     if "/" in name or ":" in name:
         raise InvalidInputError(f"NAME: expected a name without / and :, got {name!r}.")
     path, options = path_of("baselines", name), {"/session_id": "SESSION"}
@@ -83,5 +83,5 @@ def list_baselines() -> None:
 
 @on_server(app, "delete")
 def delete_baseline(name: _Name) -> None:
-    """Forget a name; gates that were made against it stay as they are."""
+    """Delete a name; gates that used it do not change."""
     asked(lambda client: client.remove(path_of("baselines", name)))

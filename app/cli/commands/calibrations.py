@@ -51,11 +51,13 @@ _OPTIONS = {
 @on_server(app, json=SAME, runs=True)
 def start(
     responses: Annotated[
-        str, typer.Argument(help="Response set, by name or id; see `sextant response-sets`.")
+        str, typer.Argument(help="Name or id of the response set; see `sextant response-sets`.")
     ],
     model: Annotated[
         str | None,
-        typer.Option(help="1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."),
+        typer.Option(
+            help="Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."
+        ),
     ] = None,
     dimensions: options.DimensionsOption = None,
     partition_size: options.PartitionSizeOption = None,
@@ -68,29 +70,30 @@ def start(
     report_card: Annotated[
         bool,
         typer.Option(
-            help="Test examinees on banks calibrated without them; takes several times as long."
+            help="Cross-validate: test held-out examinees on banks calibrated without them; takes "
+            "several times as long."
         ),
     ] = True,
     link_to: Annotated[
         str | None,
         typer.Option(
             metavar="BANK",
-            help="Name or id of the bank, or id of the version, on whose scale the items are to "
-            "land.",
+            help="Link to the scale of this bank (name or id) or version (id).",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Deals the items to parts.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Random seed, such as for the parts and the folds of the report card."),
+    ] = None,
     bank: Annotated[
         str | None,
-        typer.Option(
-            help="Publish it as the next version of this bank; a new name makes a new bank."
-        ),
+        typer.Option(help="Publish as the next version of this bank; a new name creates a bank."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option(help="Watch it until it ends, which Ctrl-C brings about.")
+        bool, typer.Option(help="Watch the calibration until it ends; Ctrl-C cancels it.")
     ] = True,
 ) -> None:
-    """Calibrate recorded answers that are stored; without a server, with a worker of our own."""
+    """Calibrate a response set; without a server, the command runs a worker itself."""
     require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
     narrowed = given(
         keep_for_score=None if keep_for_score else False,
@@ -131,7 +134,7 @@ def start(
 def publish(
     calibration: Id,
     bank: Annotated[
-        str, typer.Option(help="Bank that gets the version; a new name makes a new bank.")
+        str, typer.Option(help="Bank that gets the version; a new name creates a bank.")
     ],
     notes: options.NotesOption = "",
     keep: options.KeepOption = None,
@@ -141,13 +144,16 @@ def publish(
         typer.Option(help="How unparseable answers counted; by default as the response set says."),
     ] = None,
     allow_unconverged: Annotated[
-        bool, typer.Option("--allow-unconverged", help="Even though it did not converge.")
+        bool,
+        typer.Option(
+            "--allow-unconverged", help="Publish even if the calibration did not converge."
+        ),
     ] = False,
     carry_over: Annotated[
         bool,
         typer.Option(
             "--carry-over",
-            help="Items that only the version it is linked to has keep their parameters.",
+            help="Also take over items and parameters that only the linked version has.",
         ),
     ] = False,
 ) -> None:
@@ -169,7 +175,7 @@ def publish(
 
 @on_server(app, "list", json=SAME)
 def list_calibrations(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="List at most this many.")] = 20,
 ) -> None:
     """List calibrations, the newest first."""
     tell_list(
@@ -189,7 +195,7 @@ def list_calibrations(
 
 @on_server(app, json=SAME)
 def show(calibration: Id) -> None:
-    """Show where a calibration stands, or what came out of it."""
+    """Show the state of a calibration, or its results."""
     found = request("GET", _path(calibration))
     if also_json(found):
         _show(found)
@@ -197,7 +203,7 @@ def show(calibration: Id) -> None:
 
 @on_server(app, json=SAME)
 def watch(calibration: Id) -> None:
-    """Watch a calibration until it ends; leaving it with Ctrl-C does not end it."""
+    """Watch a calibration until it ends; Ctrl-C does not end it."""
 
     async def look() -> JsonObject:
         async with connected() as client:
@@ -208,14 +214,14 @@ def watch(calibration: Id) -> None:
 
 @on_server(app)
 def cancel(calibration: Id) -> None:
-    """End a calibration; its worker stops within seconds."""
+    """Cancel a calibration; its worker stops within seconds."""
     found = request("POST", f"{_path(calibration)}:cancel")
     out.say(f"{found['id']} is {found['status']}.")
 
 
 @on_server(app)
 def delete(calibration: Id) -> None:
-    """Delete an ended calibration that no bank version was made of."""
+    """Delete an ended calibration that was never published."""
     asked(lambda client: client.remove(_path(calibration)))
     out.say(f"Deleted {calibration}.")
 

@@ -30,13 +30,13 @@ _OPTIONS = {
 
 @on_server(json=SAME)
 def command(
-    first: Annotated[str, typer.Argument(help="Id of an ended session, or a model's name.")],
-    second: Annotated[str, typer.Argument(help="The other one.")],
+    first: Annotated[str, typer.Argument(help="Id of an ended session, or name of a model.")],
+    second: Annotated[str, typer.Argument(help="Id or name of the other one.")],
     responses: Annotated[
         str | None,
-        typer.Option(help="Response set that holds both models; else they are sessions."),
+        typer.Option(help="Response set of both models; by default both are sessions."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of intervals and verdicts.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of intervals and verdicts.")] = 0.95,
 ) -> None:
     """Compare two ended sessions, or two models of a response set."""
     both = [first, second]

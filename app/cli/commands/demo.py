@@ -32,13 +32,15 @@ _THINKS_S = 0.15
 @fail_clearly
 def command(
     theta: Annotated[float, typer.Option(help="True ability of the scripted model, logits.")] = 0.8,
-    seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 3,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the model's answers and the test's choices.")
+    ] = 3,
     quiet: QuietOption = False,
     json: Annotated[
         str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
     ] = None,
 ) -> None:
-    """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
+    """Run one adaptive test of a scripted model, with real API, worker and Postgres."""
     # At a terminal, people should see the intervals narrow; a pipe should finish soon.
     latency_s = _THINKS_S if err.is_terminal and not quiet else 0.0
 

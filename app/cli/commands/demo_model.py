@@ -17,7 +17,7 @@ class Command(TyperCommand):
 
 
 def command(context: typer.Context) -> None:
-    """Serve a simulated model until told to stop."""
+    """Serve a simulated model until stopped."""
     from app.demo.model_server import main
 
     raise typer.Exit(main(context.args))

@@ -36,21 +36,23 @@ class _Endpoint(Model):
 
 @on_server(app, json=SAME)
 def save(
-    name: Annotated[str, typer.Argument(help="Under which it is saved.")],
+    name: Annotated[str, typer.Argument(help="Name to save the endpoint under.")],
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
-    model: Annotated[str, typer.Option(help="Model name that the endpoint knows.")],
+    model: Annotated[str, typer.Option(help="Model name, as the endpoint knows it.")],
     kind: examinees.KindOption = "openai_chat",
     api_key: examinees.EndpointKeyOption = None,
     price_input: examinees.PriceInputOption = None,
     price_output: examinees.PriceOutputOption = None,
     usd_per_day: UsdPerDayOption = None,
     tokens_per_day: TokensPerDayOption = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of tokens of an answer.")
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     stop: examinees.Stop = None,
     extra_body: examinees.ExtraBody = None,
 ) -> None:
-    """Save an endpoint under a name; its key is kept encrypted and never shown."""
+    """Save an endpoint under a name; its key is stored encrypted and never shown."""
     body = given(
         name=name,
         kind=kind,
@@ -109,7 +111,7 @@ def show(name: Name) -> None:
 
 @on_server(app, json=SAME)
 def probe(name: Name) -> None:
-    """Call a saved endpoint once and say what it can do, and how fast."""
+    """Call a saved endpoint, and show its capabilities and latency."""
 
     async def look(client: AsyncSextant) -> JsonObject:
         endpoint = await saved_endpoint(client, name)

@@ -87,37 +87,37 @@ class Command(TyperCommand):
 def command(
     threshold: Annotated[
         float | None,
-        typer.Option(help="Held against the score (a share, 0 to 1) or theta (logits)."),
+        typer.Option(help="Threshold for the score (a share, 0 to 1) or theta (logits)."),
     ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
-            help="In its place: a result by its name (`sextant baselines`) or its session's id."
+            help="Instead of a threshold: a result by name (`sextant baselines`) or session id."
         ),
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="How much worse than the baseline may pass: points, or logits of theta."),
+        typer.Option(help="How much worse than --baseline passes: points, or logits of theta."),
     ] = None,
     metric: Annotated[
         Literal["score", "theta"],
-        typer.Option(help="The score (0 to 1), or the ability."),
+        typer.Option(help="Metric to compare: the score, or the ability (theta)."),
     ] = "score",
     tag: Annotated[
         str | None,
         typer.Option(
-            help="Of whose questions the score is, where the bank measures several abilities; by "
-            "default of the whole bank."
+            help="Tag whose questions the score is about, if the bank measures several abilities; "
+            "by default the whole bank."
         ),
     ] = None,
     direction: Annotated[
-        Literal["above", "below"], typer.Option(help="Where a go lies.")
+        Literal["above", "below"], typer.Option(help="Side of the threshold that means go.")
     ] = "above",
     confidence: Annotated[
-        float, typer.Option(help="Of the interval that must lie wholly on one side.")
+        float, typer.Option(help="Confidence of the interval that must lie wholly on one side.")
     ] = 0.95,
     session: Annotated[
-        str | None, typer.Option(help="Id of a session; else one is started.")
+        str | None, typer.Option(help="Id of a session; by default a new one is started.")
     ] = None,
     endpoint: Annotated[
         str | None,
@@ -125,9 +125,9 @@ def command(
             help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Model name that the endpoint knows.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name, as the endpoint knows it.")] = None,
     bank: Annotated[
-        str | None, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")
+        str | None, typer.Option(help="Bank of the questions; `demo` comes with Sextant.")
     ] = None,
     kind: examinees.KindOption = "openai_chat",
     api_key: examinees.EndpointKeyOption = None,
@@ -136,22 +136,22 @@ def command(
     se_target: Annotated[
         float | None, typer.Option(help="Stop at this standard error of the ability, logits.")
     ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Most questions to ask.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Ask at most this many questions.")] = None,
     concurrency: options.ConcurrencyOption = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     policy: Annotated[
         Path | None,
-        typer.Option(help="YAML file of rules, in place of all that is said of one gate."),
+        typer.Option(help="YAML file of rules, instead of the options of a single gate."),
     ] = None,
     extend_to: Annotated[
         int | None,
-        typer.Option(help="While it is open, go on up to so many questions.", min=1),
+        typer.Option(help="While inconclusive, continue up to this many questions.", min=1),
     ] = None,
     commit: Annotated[
         str | None,
         typer.Option(
-            help="Commit that is tested; a policy tests each once.",
+            help="Commit under test; with --policy, each commit is tested once.",
             envvar=["GITHUB_SHA", "CI_COMMIT_SHA"],
         ),
     ] = None,
@@ -168,11 +168,13 @@ def command(
         str | None, typer.Option("--markdown", help="Write a comment in Markdown; - for stdout.")
     ] = None,
 ) -> None:
-    """Decide by one session whether a model may go out: exit code 0 go, 1 no go, 2 inconclusive.
+    """Decide by one session whether a model may be released.
 
-    Holds --session against --threshold or --baseline, or asks --endpoint on --bank first; with
-    --policy every rule of a file. A session without a result gives exit code 1, wrong options and
-    servers that are away 64.
+    Compares --session with --threshold or --baseline, or asks --endpoint on
+    --bank first. With --policy, checks every rule of a file.
+
+    Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the session has no
+    result, and 64 for wrong options and unreachable servers.
     """
     for target_file in (json, junit_file, markdown_file):
         require_writable(target_file)

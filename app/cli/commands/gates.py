@@ -13,7 +13,9 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @on_server(app, "list", json=SAME)
-def list_gates(limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20) -> None:
+def list_gates(
+    limit: Annotated[int, typer.Option(min=1, help="List at most this many.")] = 20,
+) -> None:
     """List gates, the newest first."""
     tell_list(
         Gate,
@@ -30,7 +32,7 @@ def list_gates(limit: Annotated[int, typer.Option(min=1, help="At most so many."
 
 @on_server(app, json=SAME)
 def show(gate: Annotated[str, typer.Argument(help="Id of a gate.")]) -> None:
-    """Show a gate: what was held against what, and what came out."""
+    """Show a gate: what was compared, and the outcome."""
     found = request("GET", path_of("gates", gate))
     if also_json(found):
         made = Gate.model_validate(found)

@@ -48,26 +48,29 @@ class _Key(Limited):
 
 @on_server(app, limits=True)
 def create(
-    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    name: Annotated[str, typer.Argument(help="Name of the key, such as its purpose.")],
     scope: Annotated[
         list[Scope] | None,
-        typer.Option(help="What it may do; give it once for each scope. All but admin if absent."),
+        typer.Option(help="Scope of the key; may be repeated. By default all scopes but admin."),
     ] = None,
     project: Annotated[
         str | None,
         typer.Option(
-            help="Id or name of the project whose data it reaches. Absent: all of them with the "
-            "scope admin, else the default one."
+            help="Id or name of the project whose data the key can access. By default all "
+            "projects with the scope admin, else the default project."
         ),
     ] = None,
     expires: Annotated[
         datetime | None,
-        typer.Option(help="When it ends, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
+        typer.Option(
+            help="Time when the key expires, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
+        ),
     ] = None,
 ) -> None:
     """Create a key. Its secret is printed once, alone on stdout.
 
-    Limits are of what its project may use: absent or 0, as much as that leaves it.
+    The limits of a key are within those of its project. Without a limit, or with
+    0, the key may use whatever the project leaves.
     """
     body = given(
         name=name,
@@ -86,7 +89,7 @@ def create(
 
 @on_server(app, "list", json=SAME)
 def list_keys() -> None:
-    """List all keys, revoked and expired ones too."""
+    """List all keys, including revoked and expired ones."""
     tell_list(
         _Key,
         listed("/v1/api-keys?order=asc"),
@@ -109,9 +112,11 @@ def list_keys() -> None:
 def limit(
     key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
 ) -> None:
-    """Set what a key may use of its project's, 0 for as much as that leaves it. Prints all limits.
+    """Set limits of a key, and print all its limits.
 
-    Other limits stay. Those of a revoked key hold for what it left running.
+    0 removes a limit: the key may then use whatever its project leaves. Limits
+    that are not given do not change. The limits of a revoked key apply to the
+    work that it left running.
     """
     changed = request("PATCH", path_of("api-keys", key_id), {"limits": chosen().limits}, _OPTIONS)
     show_limits(changed)
@@ -119,7 +124,7 @@ def limit(
 
 @on_server(app)
 def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]) -> None:
-    """Revoke a key: it is refused from now on."""
+    """Revoke a key; it is refused from now on."""
     request("DELETE", path_of("api-keys", key_id))
     err.say(f"Revoked {key_id}.")
 
@@ -127,10 +132,11 @@ def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]
 @app.command("rotate-secret")
 @fail_clearly
 def rotate_secret() -> None:
-    """Encrypt all stored secrets anew, while servers run.
+    """Encrypt all stored secrets with a new key, while servers run.
 
-    With SEXTANT_SECRET_KEY=NEW,OLD everything is encrypted with NEW. Without it the key file in
-    the data directory gets a new key first. What no key opens is listed and left as it is.
+    With SEXTANT_SECRET_KEY=NEW,OLD, everything is encrypted with NEW. Without it,
+    the key file in the data directory gets a new key first. Secrets that no key
+    can decrypt are listed and left as they are.
     """
     # Imported late: commands that only talk to a server need not wait for these modules.
     from app.cli.terminal.runtime import on_database

@@ -18,13 +18,14 @@ from sextant_client.models import EndpointOf, Model
 def command(
     bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
     metric: Annotated[
-        Literal["score", "theta"], typer.Option(help="What ranks: the score, or the ability.")
+        Literal["score", "theta"],
+        typer.Option(help="Metric of the ranks: the score, or the ability."),
     ] = "score",
     confidence: Annotated[
-        float, typer.Option(help="With which neighbours of different groups differ.")
+        float, typer.Option(help="Confidence with which neighbours in different groups differ.")
     ] = 0.95,
 ) -> None:
-    """Show the newest precise result of each examinee on a bank, best first; ties stay ties."""
+    """Show the present result of each examinee on a bank, best first, with ties."""
     path = f"{path_of('banks', bank, 'leaderboard')}?metric={metric}&confidence={confidence}"
     found = request("GET", path, options={"/query/confidence": "--confidence"})
     if not also_json(found):

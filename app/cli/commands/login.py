@@ -24,14 +24,15 @@ def command(
         str | None,
         typer.Option(
             envvar="SEXTANT_API_KEY",
-            help="API key; better typed when asked, or piped in, or set by the variable.",
+            help="API key; better typed at the prompt, piped in, or set as environment variable.",
         ),
     ] = None,
 ) -> None:
-    """Remember a server and the key for it: from now on commands speak to it.
+    """Save a server and the key for it; later commands use them.
 
-    The key is kept in a file that you alone can read, is never shown, and goes to no other server.
-    `sextant logout` forgets both; `--server local` means the database of this machine.
+    The key is stored in a file that only you can read. It is never shown, and
+    sent to no other server. `sextant logout` removes both; `--server local` means
+    the database of this machine.
     """
     url = address(server, given_as="SERVER")
     parts = urlsplit(url)
@@ -55,7 +56,7 @@ def command(
 
 @fail_clearly
 def logout() -> None:
-    """Forget the server and the key of `sextant login`."""
+    """Log out: remove the server and the key that `sextant login` saved."""
     out.print("Logged out." if forget_login() else "There was no login.")
 
 

@@ -25,11 +25,11 @@ _PAGES = {
 def command(
     what: Annotated[
         str | None,
-        typer.Argument(help="Id of a session, an endpoint, a bank ...; by default the first page."),
+        typer.Argument(help="Id of a session, an endpoint, a bank ...; by default the start page."),
     ] = None,
     server: AskServerOption = None,
 ) -> None:
-    """Open a page of the server in a browser; without one, or in a pipe, print its address."""
+    """Open a page of the server in a browser; if there is none, or in a pipe, print its address."""
     from app.settings import Settings
 
     page = ""

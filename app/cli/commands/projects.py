@@ -17,10 +17,10 @@ app = typer.Typer(no_args_is_help=True)
 
 @on_server(app)
 def create(
-    name: Annotated[str, typer.Argument(help="What it is called.")],
-    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of the project.")],
+    description: Annotated[str, typer.Option(help="Purpose of the project.")] = "",
 ) -> None:
-    """Create a project. Its id is printed alone on stdout."""
+    """Create a project. Only its id is printed to stdout."""
     body = {"name": name, "description": description}
     made = request("POST", "/v1/projects", body, _OPTIONS)
     err.say(f"Created project {made['name']!r}.")
@@ -29,9 +29,12 @@ def create(
 
 @on_server(app, limits=True)
 def limit(
-    project: Annotated[str, typer.Argument(help="Its id or name.")],
+    project: Annotated[str, typer.Argument(help="Id or name of the project.")],
 ) -> None:
-    """Set what a project may use, 0 for as much as there is; other limits stay. Prints them all."""
+    """Set limits of a project, and print all its limits.
+
+    0 removes a limit. Limits that are not given do not change.
+    """
     path = path_of("projects", project)
 
     async def set_limits(client: AsyncSextant) -> JsonObject:
@@ -53,9 +56,11 @@ def list_projects() -> None:
 
 @on_server(app)
 def delete(
-    project: Annotated[str, typer.Argument(help="Its id or name.")],
-    erase: Annotated[bool, typer.Option("--erase", help="With all that it holds.")] = False,
+    project: Annotated[str, typer.Argument(help="Id or name of the project.")],
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Also delete everything in the project.")
+    ] = False,
 ) -> None:
-    """Delete a project that holds nothing, with its keys; or one with all that it holds."""
+    """Delete an empty project with its keys, or with --erase a project with everything in it."""
     asked(lambda client: client.remove(path_of("projects", project), erase=erase))
     err.say(f"Deleted project {project!r}.")

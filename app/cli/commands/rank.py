@@ -30,54 +30,60 @@ def command(
         list[str],
         typer.Option(
             metavar="URL MODEL",
-            help="Base URL and model name, as 'URL MODEL' in one argument, or a saved endpoint by "
-            "name or id; once for each that is ranked.",
+            help="Base URL and model name in one argument, 'URL MODEL', or name or id of a saved "
+            "endpoint; once for each endpoint to rank.",
         ),
     ],
-    bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
+    bank: Annotated[str, typer.Option(help="Bank of the questions; `demo` comes with Sextant.")],
     kind: KindOption = "openai_chat",
     api_key: Annotated[
         str | None,
         typer.Option(
-            envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoints; better set by the variable."
+            envvar="SEXTANT_ENDPOINT_KEY",
+            help="API key of the endpoints; better set as environment variable.",
         ),
     ] = None,
     preset: options.RankingPresetOption = None,
     metric: Annotated[
         Literal["score", "theta"] | None,
         typer.Option(
-            help="Rank by the score, as usual, or by ability, which takes fewer questions."
+            help="Rank by the score (default) or by ability, which takes fewer questions."
         ),
     ] = None,
     confidence: Annotated[
-        float | None, typer.Option(help="With which a pair is decided; 0.95 by default.")
+        float | None, typer.Option(help="Confidence with which a pair is decided; 0.95 by default.")
     ] = None,
     holm: options.HolmOption = False,
-    min_items: Annotated[int | None, typer.Option(help="Warm-up: items of each.")] = None,
-    max_items: Annotated[int | None, typer.Option(help="Most items of one endpoint.")] = None,
+    min_items: Annotated[
+        int | None, typer.Option(help="Scored answers of each endpoint before any decision.")
+    ] = None,
+    max_items: Annotated[int | None, typer.Option(help="Most questions for one endpoint.")] = None,
     tie_width: Annotated[
         float | None,
         typer.Option(help="Difference that does not matter: a share of the score, or logits."),
     ] = None,
-    budget_items: Annotated[int | None, typer.Option(help="Most items of all.")] = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Stop at so many US dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
+    budget_items: Annotated[
+        int | None, typer.Option(help="Most questions for all endpoints together.")
+    ] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
     selector: Annotated[
-        str | None, typer.Option(help="Criterion that chooses items, such as random.")
+        str | None, typer.Option(help="Criterion for choosing questions, such as random.")
     ] = None,
     prediction: options.PredictionOption = None,
     shots: Shots = None,
     system: System = None,
     mode: ModeOption = None,
     concurrency: Annotated[
-        int | None, typer.Option(help="Asked at once, of each endpoint; 4 by default.")
+        int | None, typer.Option(help="Asked at once, for each endpoint; 4 by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Rank several endpoints, as surely as asked for and with as few items as possible.
+    """Rank several endpoints with as few questions as possible, at the given confidence.
 
-    Prices differ between endpoints: save them (`sextant endpoints save`) and give their names.
+    Prices differ between endpoints: save the endpoints (`sextant endpoints save`)
+    and give their names.
     """
     require_writable(chosen().json)
     body: dict[str, Json] = {

@@ -109,18 +109,20 @@ class _Imported(_Added):
 
 @on_server(app, "import")
 def import_answers(
-    name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the set, which is created if there is none.")
+    ],
     more: Annotated[
-        list[Path] | None, typer.Argument(help="Further files and folders.", show_default=False)
+        list[Path] | None, typer.Argument(help="More files and folders.", show_default=False)
     ] = None,
     source: Annotated[
         list[Path] | None,
-        typer.Option("--from", help="File or folder; may be given repeatedly."),
+        typer.Option("--from", help="File or folder; may be repeated."),
     ] = None,
     file_format: Annotated[
         str | None,
         typer.Option(
-            "--format", help=f"{', '.join(ResponseFormat)}; by default each file's content tells."
+            "--format", help=f"{', '.join(ResponseFormat)}; by default detected from each file."
         ),
     ] = None,
     filters: options.FiltersOption = None,
@@ -128,18 +130,20 @@ def import_answers(
     scorers: options.ScorersOption = None,
     examinee: options.ExamineeOption = None,
     no_answer: Annotated[
-        Literal["wrong", "refused"], typer.Option(help="What inspect's N counts as.")
+        Literal["wrong", "refused"], typer.Option(help="How inspect's N (no answer) counts.")
     ] = "wrong",
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="How unparseable answers were counted in the file; by default "
-            "as the format is known for. Banks calibrated from the set ask alike."
+            help="How unparseable answers counted in the files; by default as usual for the "
+            "format. Sessions on banks calibrated from the set do the same."
         ),
     ] = None,
     score_range: Annotated[
         tuple[float, float],
-        typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
+        typer.Option(
+            metavar="WORST BEST", help="Worst and best score in the files; they become 0 and 1."
+        ),
     ] = (0.0, 1.0),
     dry_run: options.DryRunOption = False,
 ) -> None:
@@ -178,20 +182,22 @@ def import_answers(
 
 @on_server(app)
 def collect(
-    name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
-    bank: Annotated[str, typer.Option(help="Bank whose sessions are taken over, by name or id.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the set, which is created if there is none.")
+    ],
+    bank: Annotated[str, typer.Option(help="Name or id of the bank of the sessions.")],
     version: Annotated[
         str | None, typer.Option(help="Number of a version; by default all versions.")
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(help="Only sessions that ended then or later, UTC."),
+        typer.Option(help="Only sessions that ended at this time (UTC) or later."),
     ] = None,
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="Take those of simulated examinees, too.")
+        bool, typer.Option("--simulated", help="Also collect sessions of simulated examinees.")
     ] = False,
 ) -> None:
-    """Take over the answers of all ended sessions on a bank, each session once."""
+    """Collect the answers of all ended sessions on a bank, each session once."""
     body = given(
         bank=bank,
         version=version,
@@ -261,12 +267,12 @@ def export(
         Literal["csv", "parquet", "long", "py-irt", "jsonl"],
         typer.Option(
             "--format",
-            help="csv and parquet: a row an examinee; long: a row an answer; py-irt: JSON lines.",
+            help="csv, parquet: one row per examinee; long: one per answer; py-irt: JSON lines.",
         ),
     ] = "csv",
     target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
 ) -> None:
-    """Write all scores of a response set into a file."""
+    """Export all scores of a response set to a file."""
     path = f"{_path(name)}/matrix?format={file_format}"
     write_file(target, asked(lambda client: client.download(path)))
     if target != "-":
@@ -276,9 +282,9 @@ def export(
 @on_server(app)
 def delete(
     name: Annotated[str, typer.Argument(help="Name or id of the set.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete a response set with all its answers, unless a calibration is made from it."""
+    """Delete a response set with all its answers; refused if a calibration was made from it."""
     confirm(f"Delete the response set {name!r} with all its answers?", yes=yes)
     asked(lambda client: client.remove(_path(name)))
     out.say(f"Deleted {name}.")

@@ -83,48 +83,49 @@ def command(
         str,
         typer.Option(help="URL of the model's API, such as .../v1, or a saved endpoint."),
     ],
-    bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
-    model: Annotated[str | None, typer.Option(help="Model's name; needed with a URL.")] = None,
+    bank: Annotated[str, typer.Option(help="Bank of the questions; `demo` comes with Sextant.")],
+    model: Annotated[str | None, typer.Option(help="Model name; required with a URL.")] = None,
     kind: examinees.KindOption = "openai_chat",
     api_key: examinees.EndpointKeyOption = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="What is measured, score or ability; or atlas, a published design."),
+        typer.Option(help="What to measure: score or ability; or atlas, a published design."),
     ] = None,
     selector: Annotated[
-        str | None, typer.Option(help="Criterion that chooses questions, such as random.")
+        str | None, typer.Option(help="Criterion for choosing questions, such as random.")
     ] = None,
     prediction: options.PredictionOption = None,
     margin: options.MarginOption = None,
     se_target: Annotated[
         float | None,
         typer.Option(
-            help="Stop at this standard error of the ability, logits; asks for that in place of "
-            "the score."
+            help="Stop at this standard error of the ability, logits, instead of by the score."
         ),
     ] = None,
     min_items: Annotated[
         int | None,
-        typer.Option(help="Asks at least so many questions; by default 20."),
+        typer.Option(help="Ask at least this many questions; by default 20."),
     ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Most questions to ask.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Ask at most this many questions.")] = None,
     pretest: Annotated[
         int | None,
-        typer.Option(help="Questions without parameters to ask besides, unscored."),
+        typer.Option(
+            help="Number of questions without parameters to ask as well; they do not count."
+        ),
     ] = None,
     concurrency: options.ConcurrencyOption = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Stop at so many US dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
-    budget_seconds: Annotated[float | None, typer.Option(help="Stop at so many seconds.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
+    budget_seconds: Annotated[float | None, typer.Option(help="Time limit, seconds.")] = None,
     price_input: examinees.PriceInputOption = None,
     price_output: examinees.PriceOutputOption = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of tokens of an answer.")
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
-        typer.Option(
-            help="What unparseable answers count as; by default as when the bank was calibrated."
-        ),
+        typer.Option(help="How unparseable answers count; by default as in the calibration."),
     ] = None,
     shots: examinees.Shots = None,
     system: examinees.System = None,
@@ -132,18 +133,18 @@ def command(
     stop: examinees.Stop = None,
     extra_body: examinees.ExtraBody = None,
     repeats: Annotated[
-        int | None, typer.Option(help="Ask each question so many times; the mean is its score.")
+        int | None, typer.Option(help="Ask each question this many times; the mean is its score.")
     ] = None,
     cache: Annotated[
-        bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")
+        bool, typer.Option("--cache", help="Keep answers, and use kept answers instead of calls.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Measure one endpoint from the shell, with live progress.
+    """Measure one endpoint, with live progress.
 
-    Brings a server of its own, unless --server or `sextant login` names one.
-    The endpoint's key is taken from SEXTANT_ENDPOINT_KEY.
+    Starts a server of its own, unless --server or `sextant login` names one.
+    The endpoint's key is read from SEXTANT_ENDPOINT_KEY.
     """
     require_writable(chosen().json)
     asked_model = given(

@@ -30,19 +30,23 @@ def key_command(settings: Settings) -> str:
 @fail_clearly
 def command(
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; SEXTANT_HOST, else 127.0.0.1.")
+        str | None,
+        typer.Option(help="Address to listen on; by default SEXTANT_HOST, else 127.0.0.1."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="TCP port, 0 for a free one; SEXTANT_PORT, else 8000."),
+        typer.Option(
+            min=0, max=65535, help="TCP port, 0 for a free one; by default SEXTANT_PORT, else 8000."
+        ),
     ] = None,
     worker: Annotated[
-        bool, typer.Option(help="Run sessions in this process too; others may run them as well.")
+        bool, typer.Option(help="Also run a worker in this process; other workers may run as well.")
     ] = True,
 ) -> None:
     """Serve the API and a worker in one process.
 
-    Uses DATABASE_URL, or starts an embedded Postgres. Stop it with Ctrl-C; nothing is lost.
+    Uses DATABASE_URL, or starts an embedded Postgres. Stop it with Ctrl-C;
+    nothing is lost.
     """
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = Settings(**given)

@@ -62,9 +62,11 @@ class _ListedSession(Scored):
 
 @on_server(app, "list", json=SAME)
 def list_sessions(
-    status: Annotated[SessionState | None, typer.Option(help="Only those in this state.")] = None,
-    bank: Annotated[str | None, typer.Option(help="Only those on this bank.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    status: Annotated[
+        SessionState | None, typer.Option(help="Only sessions in this state.")
+    ] = None,
+    bank: Annotated[str | None, typer.Option(help="Only sessions on this bank.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="List at most this many.")] = 20,
 ) -> None:
     """List sessions, the newest first."""
 
@@ -94,7 +96,7 @@ def list_sessions(
 
 @on_server(app, json=SAME)
 def show(session: SessionId) -> None:
-    """Show where a session stands, or what came out of it."""
+    """Show the state of a session, or its results."""
     found = request("GET", _path(session))
     if also_json(found):
         told = Session.model_validate(found)
@@ -123,24 +125,24 @@ class _Answer(Model):
 @on_server(app, json=SAME)
 def answers(
     session: Annotated[str, typer.Argument(help="Id of a session.")],
-    wrong: Annotated[bool, typer.Option("--wrong", help="Only those scored wrong.")] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only answers scored as wrong.")] = False,
     unparsed: Annotated[
-        bool, typer.Option("--unparsed", help="Only those that could not be read, or were cut off.")
+        bool, typer.Option("--unparsed", help="Only answers that were unparseable or cut off.")
     ] = False,
     surprising: Annotated[
         bool,
         typer.Option(
             "--surprising",
-            help="Only misses where a hit was expected, and hits where a miss was.",
+            help="Only wrong answers where a right one was expected, and the reverse.",
         ),
     ] = False,
     search: Annotated[
-        str | None, typer.Option(help="Only those whose question, answer or id holds this.")
+        str | None, typer.Option(help="Only those with this text in question, answer or id.")
     ] = None,
 ) -> None:
-    """Show the questions of a session with what was answered, in order of asking.
+    """Show the questions and answers of a session, in order of asking.
 
-    Several options together: those to which all of them apply.
+    With several options, only questions to which all of them apply.
 
     sextant sessions answers ses_01jd... --wrong
     """
@@ -188,9 +190,9 @@ def _lines(one: _Answer) -> Iterator[str]:
 @on_server(app, "watch", json=SAME)
 def follow(
     session: SessionId,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only the result.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
-    """Watch a session until it ends; leaving it with Ctrl-C does not end it."""
+    """Watch a session until it ends; Ctrl-C does not end it."""
 
     async def look() -> JsonObject:
         async with connected() as client:
@@ -215,7 +217,7 @@ class _Cancelled(Model):
 
 @on_server(app)
 def cancel(session: SessionId) -> None:
-    """End a session where it stands; its answers so far are kept."""
+    """Cancel a session; its answers so far are kept."""
     found = _Cancelled.model_validate(request("POST", f"{_path(session)}:cancel"))
     stands = (
         f"theta {number(found.theta)}, 95 % interval {interval(found.interval)}"
@@ -236,13 +238,16 @@ def delete(session: SessionId) -> None:
 def rescore(
     session: EndedId,
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer's name; absent: each question's present scorer.")
+        str | None,
+        typer.Option(help="Name of the scorer; by default the present scorer of each question."),
     ] = None,
-    params: Annotated[str | None, typer.Option(help="Its parameters as a JSON object.")] = None,
+    params: Annotated[
+        str | None, typer.Option(help="Parameters of the scorer, as a JSON object.")
+    ] = None,
 ) -> None:
     """Score a session's stored answers again; no model is asked.
 
-    Makes a new session and shows what has changed; the old one stays as it is.
+    Creates a new session and shows what changed; the old session does not change.
     """
     if params is not None and scorer is None:
         raise InvalidInputError("--params belong to a scorer: name it by --scorer.")
@@ -267,12 +272,14 @@ def extend(
     session: EndedId,
     margin: FurtherMarginOption = None,
     max_items: Annotated[
-        int | None, typer.Option(help="Most questions to ask, with those asked before.")
+        int | None,
+        typer.Option(help="Ask at most this many questions, including those asked before."),
     ] = None,
 ) -> None:
-    """Go on with an ended session until another end. It makes a new one; the old one stays.
+    """Continue an ended session with another goal or limit.
 
-    A goal that it missed still ends the new one, unless --margin says another.
+    Creates a new session; the old one does not change. A goal that the old one
+    missed still ends the new one, unless --margin gives another.
     """
     told = given(score_margin=share_of(margin), max_items=max_items)
     if not told:
@@ -308,7 +315,7 @@ def write_report(
     session: Annotated[str, typer.Argument(help="Id of a session, in any state.")],
     out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "session.html",
 ) -> None:
-    """Write a session's result as a page that anybody can read, one HTML file."""
+    """Write a session's result as a report in plain words, one HTML file."""
     path = path_of("sessions", session, "report")
 
     async def read(client: AsyncSextant) -> tuple[bytes, JsonObject]:

@@ -17,8 +17,9 @@ _NICENESS = 19
 def command() -> None:
     """Run one more worker on the same database.
 
-    Workers share the sessions among themselves; one that dies is replaced by the others. Set
-    DATABASE_URL to the database of `sextant serve`, and the same SEXTANT_SECRET_KEY.
+    Workers share the sessions. If one dies, the others take over its sessions.
+    Set DATABASE_URL to the database of `sextant serve`, and the same
+    SEXTANT_SECRET_KEY.
     """
     settings = Settings()
     configure_logging(settings)

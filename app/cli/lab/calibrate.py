@@ -55,8 +55,8 @@ def command(
         Path,
         typer.Option(
             dir_okay=False,
-            help="Bank file to write: X,a1,d,g,u as mirt, of continuous scores item,a,b,c,d,k; "
-            ".csv or .csv.gz.",
+            help="Bank file to write: X,a1,d,g,u as in mirt, or item,a,b,c,d,k for continuous "
+            "scores; .csv or .csv.gz.",
         ),
     ],
     model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
@@ -68,18 +68,20 @@ def command(
     allow_few: options.AllowFewOption = False,
     negative_slopes: options.NegativeSlopesOption = None,
     compare: Annotated[
-        str, typer.Option(help="Families to calibrate as well and to compare: 1pl,2pl,3pl.")
+        str,
+        typer.Option(help="Response models to calibrate in addition, for comparison: 1pl,2pl,3pl."),
     ] = "",
     link_to: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="Bank file on whose scale the items are to land."
+            exists=True, dir_okay=False, help="Bank file to whose scale the items are linked."
         ),
     ] = None,
     link_method: Annotated[
         str | None,
         typer.Option(
-            help=f"How: {', '.join(LinkMethod)}; by default {LinkMethod.STOCKING_LORD.value}."
+            help=f"Method of --link-to: {', '.join(LinkMethod)}; by default "
+            f"{LinkMethod.STOCKING_LORD.value}."
         ),
     ] = None,
     scale: inputs.ScaleOption = None,
@@ -87,7 +89,8 @@ def command(
     moments: Annotated[
         bool,
         typer.Option(
-            "--moments", help="Continuous scores by the published closed forms, for comparison."
+            "--moments",
+            help="Calibrate continuous scores by the published closed forms, for comparison.",
         ),
     ] = False,
     dimensions: options.DimensionsOption = None,
@@ -95,7 +98,8 @@ def command(
         bool,
         typer.Option(
             "--report-card",
-            help="Test examinees on banks calibrated without them; takes several times as long.",
+            help="Cross-validate: test held-out examinees on banks calibrated without them; takes "
+            "several times as long.",
         ),
     ] = False,
     families: Annotated[
@@ -103,11 +107,14 @@ def command(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="CSV examinee,family: the report card holds families out; by default a family is "
-            "what stands before the first / of a name.",
+            help="CSV examinee,family: the report card holds out whole families; by default the "
+            "family is the part of a name before the first /.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Deals the items to parts.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(help="Random seed, such as for the parts and the folds of the report card."),
+    ] = 0,
     json: inputs.JsonOption = None,
 ) -> None:
     """Estimate item parameters from a response file."""

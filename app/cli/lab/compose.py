@@ -44,22 +44,24 @@ class _Made(NamedTuple):
     errors: Mapping[int, float]
 
 
-@on_server(json="Write one JSON object there; - is stdout.")
+@on_server(json="Write one JSON object to this file; - is stdout.")
 def command(
-    items: Annotated[int, typer.Option("--items", metavar="N", help="Items of the form.")],
+    items: Annotated[
+        int, typer.Option("--items", metavar="N", help="Number of items of the form.")
+    ],
     train: Annotated[
         Path | None,
-        file_option(
-            "--train", help="Scores of examinees on the whole benchmark, 20 of them at least."
-        ),
+        file_option("--train", help="Scores of at least 20 examinees on the whole benchmark."),
     ] = None,
     version: Annotated[
         str | None,
-        typer.Option(help="A stored version with several abilities instead: BANK, or BANK/NUMBER."),
+        typer.Option(
+            help="Instead of --train: a stored version with several abilities, BANK or BANK/NUMBER."
+        ),
     ] = None,
     target: TargetOption = WHOLE_BANK,
     ask: Annotated[
-        str | None, typer.Option(metavar="TAG,...", help="Take items of these tags only.")
+        str | None, typer.Option(metavar="TAG,...", help="Use only items of these tags.")
     ] = None,
     tags: Annotated[Path | None, file_option(help="CSV item,tag.")] = None,
     item_costs: ItemCostsOption = None,
@@ -67,25 +69,25 @@ def command(
         Path | None,
         typer.Option(
             dir_okay=False,
-            help="CSV to write: item,weight; its first row, without an item, is the constant.",
+            help="CSV file to write: item,weight; the first row, without an item, is the constant.",
         ),
     ] = None,
     lm_eval: Annotated[
         Path | None,
         typer.Option(
             exists=True,
-            help="Samples of a run of lm-eval, which number its documents: beside --out the form "
-            "is written as settings of `lm_eval run --config`, too, as .yaml.",
+            help="Samples of a run of lm-eval, which tell the numbers of its documents: the form "
+            "is then also written as settings for `lm_eval run --config`, beside --out as .yaml.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     scale: inputs.ScaleOption = None,
     lower_is_better: inputs.LowerIsBetterOption = False,
 ) -> None:
-    """Build the fixed form of N items that predicts the score best.
+    """Build the fixed form of N items that best predicts the score.
 
-    The predicted score of a new examinee is the constant plus the sum of weight times score over
-    the items of the form.
+    The predicted score of a new examinee is the constant plus the weighted sum of
+    its scores on the items of the form.
     """
     if lm_eval is not None and (out is None or out.suffix == ".yaml"):
         raise InvalidInputError("--lm-eval: give --out, a CSV, beside which the .yaml is written.")

@@ -35,23 +35,26 @@ def command(
         EstimatorName, typer.Option(help="How theta is estimated.")
     ] = EstimatorName.EAP,
     se: Annotated[
-        SeKind | None, typer.Option(help="Another standard error than the estimator's own.")
+        SeKind | None, typer.Option(help="Kind of standard error; by default the estimator's own.")
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(help="Nodes of a fixed grid; by default the grid adapts.")
+        int | None,
+        typer.Option(help="Number of nodes of a fixed grid; by default the grid adapts."),
     ] = None,
     range_: Annotated[
         tuple[float, float] | None,
         typer.Option("--range", metavar="LO HI", help="Range of the fixed grid, logits."),
     ] = None,
-    rule: Annotated[Rule, typer.Option(help="Weights of the fixed grid's ends.")] = Rule.TRAPEZOID,
+    rule: Annotated[
+        Rule, typer.Option(help="Quadrature rule of the fixed grid: the weight of its end nodes.")
+    ] = Rule.TRAPEZOID,
     prior_mean: Annotated[float, typer.Option(help="Mean of the normal prior.")] = 0.0,
-    prior_sd: Annotated[float, typer.Option(help="Its standard deviation.")] = 1.0,
+    prior_sd: Annotated[float, typer.Option(help="Standard deviation of the normal prior.")] = 1.0,
     prediction: Annotated[
         Literal["p-irt", "p-irt-c"],
         typer.Option(
-            help="How the score is predicted: by the model, or by the published rule that takes "
-            "a1 <= 0 as c."
+            help="How the score is predicted: by the model (p-irt), or by the published rule that "
+            "uses c for items with a1 <= 0 (p-irt-c)."
         ),
     ] = "p-irt",
     scale: inputs.ScaleOption = None,

@@ -39,12 +39,12 @@ ResponsesOption = Annotated[
     Path,
     file_option(
         "--responses",
-        help="Scores: one row an examinee and one column an item, or examinee,item,score;"
-        " .csv, .csv.gz or .parquet.",
+        help="Scores: one row per examinee and one column per item, or examinee,item,score; .csv, "
+        ".csv.gz or .parquet.",
     ),
 ]
 JsonOption = Annotated[
-    str | None, typer.Option("--json", help="Write one JSON object there; - is stdout.")
+    str | None, typer.Option("--json", help="Write one JSON object to this file; - is stdout.")
 ]
 
 ScaleOption = Annotated[
@@ -52,7 +52,7 @@ ScaleOption = Annotated[
     typer.Option(
         "--scale",
         metavar="LO HI",
-        help="Lowest and highest score that there is, such as 1 10 of a judge; by default 0 1.",
+        help="Lowest and highest possible score, such as 1 10 of a judge; by default 0 1.",
     ),
 ]
 LowerIsBetterOption = Annotated[

@@ -40,27 +40,33 @@ def command(
     responses: inputs.ResponsesOption,
     train: Annotated[
         Path,
-        file_option(help="Scores of other models, which the items are calibrated from."),
+        file_option(help="Scores of other models, to calibrate the items from."),
     ],
     preset: RankingPresetOption = None,
-    confidence: Annotated[float, typer.Option(help="With which a pair is decided.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Confidence with which a pair is decided.")
+    ] = 0.95,
     holm: HolmOption = False,
     budget_items: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Most items of all models; half of --max-items a model."),
+        typer.Option(
+            metavar="N",
+            help="Maximum number of items for all models together; by default half of --max-items "
+            "per model.",
+        ),
     ] = None,
     budget_usd: Annotated[
-        float | None, typer.Option(help="Stop when so many US dollars are spent, by --costs.")
+        float | None, typer.Option(help="Stop at this cost by --costs, US dollars.")
     ] = None,
-    min_items: Annotated[int, typer.Option(help="Warm-up: items of each model.")] = 10,
-    max_items: Annotated[int, typer.Option(help="Most items of one model.")] = 100,
+    min_items: Annotated[int, typer.Option(help="Answers of each model before any decision.")] = 10,
+    max_items: Annotated[int, typer.Option(help="Maximum number of items for one model.")] = 100,
     tie_width: Annotated[
         float, typer.Option(help="Difference in logits that does not matter.")
     ] = 0.0,
     costs: Annotated[
         Path | None,
         file_option(
-            help="CSV with a first column of models and a column cost...: cost of an item of each."
+            help="CSV of models (first column) and a column cost...: cost of an item for each."
         ),
     ] = None,
     scale: Annotated[
@@ -68,17 +74,18 @@ def command(
         typer.Option(metavar="LO HI", help="Range of the scores; by default that of --train."),
     ] = None,
     selector: Annotated[
-        str | None, typer.Option(help="Criterion, such as maximum-information or random.")
+        str | None,
+        typer.Option(help="Criterion for choosing items, such as maximum-information or random."),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Items kept in flight, of all models.")
+        int, typer.Option(metavar="K", min=1, help="Items in flight, of all models together.")
     ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     json: inputs.JsonOption = None,
 ) -> None:
     """Rank models by their recorded answers, with as few items as possible.
 
-    A score that is missing is an item that cannot be asked of that model.
+    An item without a score of a model cannot be asked of that model.
     """
     if budget_usd is not None and costs is None:
         raise InvalidInputError("--budget-usd needs --costs, what an item of each model costs.")

@@ -18,22 +18,22 @@ from sextant_client import AsyncSextant
 def command(
     bank: Annotated[
         Path | None,
-        file_option(help="Bank file, of `sextant calibrate`."),
+        file_option(help="Bank file, from `sextant calibrate`."),
     ] = None,
     calibration: Annotated[
         Path | None,
-        file_option(help="What `sextant calibrate --json` wrote: adds fit, items and intervals."),
+        file_option(help="Output of `sextant calibrate --json`; adds fit, items and intervals."),
     ] = None,
     version: Annotated[
         str | None,
-        typer.Option(help="A stored version instead of a file: BANK, or BANK/NUMBER."),
+        typer.Option(help="Instead of a file: a stored version, BANK or BANK/NUMBER."),
     ] = None,
     title: Annotated[
-        str | None, typer.Option(help="Name of the bank; by default that of the file.")
+        str | None, typer.Option(help="Title of the report; by default the name of the file.")
     ] = None,
     out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "report.html",
 ) -> None:
-    """Write a report of a bank that anybody can read, as one HTML file."""
+    """Write a report on a bank in plain words, as one HTML file."""
     if version is not None:
         if bank is not None or calibration is not None or title is not None:
             raise InvalidInputError("--version names all there is: leave --bank and the rest out.")

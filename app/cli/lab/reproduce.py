@@ -24,7 +24,9 @@ _MOST_POINTS = 400
 
 @fail_clearly
 def command(
-    paper: Annotated[Literal["atlas", "continuous", "wild"], typer.Argument(help="The study.")],
+    paper: Annotated[
+        Literal["atlas", "continuous", "wild"], typer.Argument(help="Name of the study.")
+    ],
     data: Annotated[
         Path,
         typer.Option(
@@ -32,14 +34,14 @@ def command(
         ),
     ],
     output: Annotated[
-        str | None, typer.Option(help="Write one HTML page there; - is stdout.")
+        str | None, typer.Option(help="Write one HTML page to this file; - is stdout.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     json: JsonOption = None,
 ) -> None:
-    """Run a published study's protocol on data at hand: its tables, and ours beside them.
+    """Run the protocol of a published study on your data; shows its tables and yours side by side.
 
-    A table that the folder has no data for says what it needs.
+    For a table without data in the folder, it says which data is needed.
     """
     screen = console.err if "-" in (json, output) else console.out
     exhibits: list[Exhibit] = []

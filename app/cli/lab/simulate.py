@@ -58,24 +58,25 @@ def command(
     responses: Annotated[
         Path | None,
         file_option(
-            help="Recorded scores of the examinees to test, as for the other commands; without "
-            "them: a forecast for simulated models."
+            help="Recorded scores of the examinees to test, as for the other commands; by default "
+            "a forecast with simulated models."
         ),
     ] = None,
     bank: inputs.OptionalBankOption = None,
     train: Annotated[
         Path | None,
-        file_option(help="Scores of other examinees: intervals and scores learn from them."),
+        file_option(help="Scores of other examinees, to learn intervals and predictions from."),
     ] = None,
     preset: Annotated[
         Preset | None,
         typer.Option(
-            help="Design to start from; by default ability where a target or the selector is about "
+            help="Design to start from; by default ability if a target or the selector is about "
             "theta, else score."
         ),
     ] = None,
     selector: Annotated[
-        str | None, typer.Option(help="Criterion, such as mutual-information or random.")
+        str | None,
+        typer.Option(help="Criterion for choosing items, such as mutual-information or random."),
     ] = None,
     randomesque: Annotated[
         int | None, typer.Option(metavar="K", help="Choose at random among the K best items.")
@@ -85,58 +86,63 @@ def command(
     ] = None,
     margin: options.MarginOption = None,
     min_items: Annotated[
-        int | None, typer.Option(help="Fewest items before a target counts.")
+        int | None, typer.Option(help="Minimum number of items before a target can end the test.")
     ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Most items.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Maximum number of items.")] = None,
     concurrency: options.ConcurrencyOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     reference: Annotated[
         str,
         typer.Option(
-            help="What theta is compared with: wle (whole-bank estimate) or a CSV file with a "
-            "first column of examinees and a column theta..."
+            help="Reference for theta: wle (whole-bank estimate), or a CSV file with examinees in "
+            "the first column and a column theta..."
         ),
     ] = "wle",
     scale: inputs.ScaleOption = None,
     lower_is_better: inputs.LowerIsBetterOption = False,
     dimensions: Annotated[
         int | None,
-        typer.Option(metavar="K", help="Abilities beside the general one (v-optimal and its kin)."),
+        typer.Option(
+            metavar="K",
+            help="Abilities besides the general one, for v-optimal and related selectors.",
+        ),
     ] = None,
     target: options.TargetOption = WHOLE_BANK,
     ask: Annotated[
-        str | None, typer.Option(metavar="TAG,...", help="Ask items of these tags only.")
+        str | None, typer.Option(metavar="TAG,...", help="Ask only items of these tags.")
     ] = None,
     tags: Annotated[
         Path | None,
         file_option(
-            help="CSV item,tag; without it what stands before / : | # . _ - in an id is a tag."
+            help="CSV item,tag; by default the tag is what precedes / : | # . _ or - in an id."
         ),
     ] = None,
     item_costs: options.ItemCostsOption = None,
     prediction: Annotated[
         PredictionMethod | None,
         typer.Option(
-            help="How scores are predicted: by the curves that --train taught and by sampled "
-            "questions (combined), as though the curves did not hold (design), by a linear model "
-            "of scores (score-model; v-optimal and its kin), or by the items' parameters alone "
-            "(p-irt)."
+            help="How scores are predicted: combined (from curves learned from --train and from "
+            "sampled questions), design (from sampled questions, as if the curves did not fit), "
+            "score-model (a linear model of scores, for v-optimal and related selectors), or "
+            "p-irt (from the items' parameters alone)."
         ),
     ] = None,
     beside: Annotated[
         bool,
-        typer.Option("--baselines", help="Hold simpler ways to tell the score beside it."),
+        typer.Option("--baselines", help="Also show simpler ways to estimate the score."),
     ] = False,
     fixed: Annotated[
         Path | None,
-        file_option(help="Item ids, one a line: a published short form as one more baseline."),
+        file_option(help="File of item ids, one per line: a short form as another baseline."),
     ] = None,
-    examinees: Annotated[int, typer.Option(min=1, help="Forecast: models to simulate.")] = 100,
+    examinees: Annotated[
+        int, typer.Option(min=1, help="Forecast: number of models to simulate.")
+    ] = 100,
     tokens_in: Annotated[
-        float | None, typer.Option(min=0, help="Forecast: prompt tokens of an item.")
+        float | None, typer.Option(min=0, help="Forecast: prompt tokens per item.")
     ] = None,
     tokens_out: Annotated[
-        float | None, typer.Option(min=0, help="Forecast: tokens of an answer.")
+        float | None, typer.Option(min=0, help="Forecast: tokens per answer.")
     ] = None,
     price_in: Annotated[
         float | None, typer.Option(min=0, help="Forecast: US dollars per million prompt tokens.")
@@ -145,16 +151,17 @@ def command(
         float | None, typer.Option(min=0, help="Forecast: US dollars per million answer tokens.")
     ] = None,
     latency: Annotated[
-        float | None, typer.Option(min=0, help="Forecast: seconds that a call takes.")
+        float | None, typer.Option(min=0, help="Forecast: seconds per call.")
     ] = None,
     json: inputs.JsonOption = None,
 ) -> None:
-    """Try a test design on recorded answers, or forecast what it will take.
+    """Simulate a test design on recorded answers, or forecast its cost.
 
-    Each examinee is tested on its own recorded answers; an item without an answer is never asked.
-    Without --responses simulated examinees answer by the bank's model: items, cost and time.
-    The selectors v-optimal, v-optimal-loadings, d-optimal, a-optimal and trace learn several
-    abilities from --train, and need no bank.
+    Each examinee is tested on its own recorded answers; an item without an answer
+    is never asked. Without --responses, simulated examinees answer by the bank's
+    model, which forecasts items, cost and time. The selectors v-optimal,
+    v-optimal-loadings, d-optimal, a-optimal and trace estimate several abilities
+    from --train, and need no bank.
     """
     design = Design.from_dict(
         {

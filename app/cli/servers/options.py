@@ -24,16 +24,16 @@ AskServerOption = Annotated[
     str | None,
     typer.Option(
         envvar="SEXTANT_SERVER",
-        help="Ask this Sextant server; by default that of `sextant login`, else the database of "
-        "this machine, which is also called `local`.",
+        help="Sextant server to use; by default that of `sextant login`, else `local`: the "
+        "database of this machine.",
     ),
 ]
 ServerOption = Annotated[
     str | None,
     typer.Option(
         envvar="SEXTANT_SERVER",
-        help="Use this Sextant server; by default that of `sextant login`, else one of our own, "
-        "which is also called `local`.",
+        help="Sextant server to use; by default that of `sextant login`, else `local`: a server "
+        "of its own for this command.",
     ),
 ]
 ServerKeyOption = Annotated[
@@ -43,12 +43,12 @@ _ProjectOption = Annotated[
     str | None,
     typer.Option(
         envvar="SEXTANT_PROJECT",
-        help="Id or name of the project to work in, for keys of all projects and the database of "
-        "this machine; by default the key's own, else the default one.",
+        help="Id or name of the project, for keys of all projects and for the database of this "
+        "machine; by default the project of the key, else the default one.",
     ),
 ]
 #: Default help of `--json`.
-SAME = "Write the same as JSON; - for stdout."
+SAME = "Write the result as JSON; - for stdout."
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,15 @@ from sextant_client import AsyncSextant
 EndpointKeyOption = Annotated[
     str | None,
     typer.Option(
-        envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
+        envvar="SEXTANT_ENDPOINT_KEY",
+        help="API key of the endpoint; better set as environment variable.",
     ),
 ]
 KindOption = Annotated[
-    str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
+    str,
+    typer.Option(
+        help="API of the endpoint: openai_chat, openai_completions, hf_endpoint or hf_tgi."
+    ),
 ]
 PriceInputOption = Annotated[
     float | None, typer.Option(help="US dollars per million prompt tokens.")
@@ -29,7 +33,8 @@ PriceOutputOption = Annotated[
     float | None, typer.Option(help="US dollars per million completion tokens.")
 ]
 Shots = Annotated[
-    int | None, typer.Option("--shots", help="The first so many of the bank's examples.")
+    int | None,
+    typer.Option("--shots", help="Number of the bank's examples to use, from the first."),
 ]
 System = Annotated[
     str | None, typer.Option("--system", help="System prompt instead of the bank's; '' for none.")
@@ -38,17 +43,18 @@ ModeOption = Annotated[
     Literal["generate", "loglikelihood"] | None,
     typer.Option(
         "--mode",
-        help="How multiple choice is asked; by default as the bank says, where the endpoint can.",
+        help="How multiple choice is asked; by default as the bank says, if the endpoint can.",
     ),
 ]
 Stop = Annotated[
     list[str] | None,
-    typer.Option("--stop", help="Where answers end; may be given repeatedly. \\n is a line break."),
+    typer.Option("--stop", help="Stop sequence; may be repeated. \\n is a line break."),
 ]
 ExtraBody = Annotated[
     str | None,
     typer.Option(
-        "--extra-body", help="JSON object whose fields go into the body of each call; no secrets."
+        "--extra-body",
+        help="JSON object whose fields are added to the body of each call; no secrets.",
     ),
 ]
 

@@ -16,32 +16,34 @@ file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
 
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Lint code that does not quarantine an item, such as misfit; may be given repeatedly."
-    ),
+    typer.Option(help="Lint code, such as misfit, that does not quarantine; may be repeated."),
 ]
 ConcurrencyOption = Annotated[
-    int | None, typer.Option(metavar="K", help="Asked at once; 4 unless the preset is atlas.")
+    int | None,
+    typer.Option(metavar="K", help="Asked at once; 4 by default, 1 for atlas."),
 ]
 #: A smaller number of points is surely meant as a share: no test is so precise.
 _LEAST_POINTS = 0.1
 _points = partial(typer.Option, min=0.01, max=50.0, metavar="POINTS")
-_MARGIN = "Stop when the score is known to so many points either way"
+_MARGIN = "Stop when the score is known to ± this many points"
 MarginOption = Annotated[float | None, _points(help=f"{_MARGIN}; 4 by default.")]
 FurtherMarginOption = Annotated[float | None, _points(help=f"{_MARGIN}.")]
 DimensionsOption = Annotated[
     int | None,
-    typer.Option(help="Of the models mirt and nested; by default what parallel analysis finds."),
+    typer.Option(
+        help="Number of abilities for mirt, or besides the general one for nested; by default "
+        "found by parallel analysis."
+    ),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
+    bool, typer.Option("--dry-run", help="Report what would happen, and write nothing.")
 ]
 EraseOption = Annotated[
     bool,
-    typer.Option("--erase", help="For good, with all texts; refused while tests use it."),
+    typer.Option("--erase", help="Delete permanently, with all texts; refused while tests use it."),
 ]
 ExamineeOption = Annotated[
-    str | None, typer.Option(help="Who answered, for files of one examinee.")
+    str | None, typer.Option(help="Name of the examinee, for files of one examinee.")
 ]
 FilterConfidenceOption = Annotated[
     float | None,
@@ -49,84 +51,97 @@ FilterConfidenceOption = Annotated[
         "--filter-confidence",
         min=0.5,
         max=0.999,
-        help="How sure it must be that an item goes badly with the rest; by default its estimate "
-        "is taken for the truth. 0.95 for few models.",
+        help="Confidence with which an item must correlate too little with the rest to be "
+        "filtered out; use 0.95 with few models. By default the estimate itself counts "
+        "(continuous scores: 0.95).",
     ),
 ]
 FilteringOption = Annotated[
     bool,
-    typer.Option("--filters/--no-filters", help="Leave out items and examinees that say little."),
+    typer.Option(
+        "--filters/--no-filters",
+        help="Filter out items and examinees that say little about ability.",
+    ),
 ]
 FiltersOption = Annotated[
-    list[str] | None, typer.Option("--filter", help="lm-eval filter to take.")
+    list[str] | None, typer.Option("--filter", help="lm-eval filter to read; may be repeated.")
 ]
 HolmOption = Annotated[
-    bool, typer.Option("--holm", help="Confidence for all pairs together, not for each.")
+    bool,
+    typer.Option("--holm", help="Confidence for all pairs together, instead of for each pair."),
 ]
 RankingPresetOption = Annotated[
     Literal["continuous-paper"] | None,
-    typer.Option("--preset", help="A published ranking, as it is printed."),
+    typer.Option("--preset", help="Use a published ranking procedure."),
 ]
 ItemCostsOption = Annotated[
     Path | None,
-    file_option(help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost."),
+    file_option(help="CSV item,cost or item,tokens_in,tokens_out: choose items by gain per cost."),
 ]
 KeepForScoreOption = Annotated[
     bool,
     typer.Option(
         "--keep-for-score/--drop",
-        help="Count items in scores that say too little of ability, or drop them.",
+        help="Keep filtered items in the bank for scores, or drop them.",
     ),
 ]
 KeepOption = Annotated[
     list[str] | None,
-    typer.Option(help="Key of an item not to quarantine; may be given repeatedly."),
+    typer.Option(help="Key of an item not to quarantine; may be repeated."),
 ]
 MetricsOption = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="Metric to take; of several, the first that a row has."),
+    typer.Option(
+        "--metric",
+        help="Metric to read as the score; may be repeated: the first that a row has counts.",
+    ),
 ]
 NegativeSlopesOption = Annotated[
     bool | None,
     typer.Option(
         "--negative-slopes/--positive-slopes",
-        help="Let items fall with ability; by default if some do, which no filter has removed.",
+        help="Whether right answers may become rarer with ability; by default if some item that "
+        "passed the filters does.",
     ),
 ]
-NotesOption = Annotated[str, typer.Option(help="Kept with the version.")]
+NotesOption = Annotated[str, typer.Option(help="Notes to store with the version.")]
 PartitionSizeOption = Annotated[
     int | None,
-    typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
+    typer.Option(help="Calibrate parts of this many items (at least 100) and link them."),
 ]
 PredictionOption = Annotated[
     Literal["combined", "design", "score-model", "p-irt"] | None,
     typer.Option(
         "--prediction",
-        help="How the score is predicted; by default combined: by the curves of the reference "
-        "models and by sampled questions.",
+        help="How the score is predicted; by default combined: from the curves of the reference "
+        "models and from sampled questions.",
     ),
 ]
 AllowFewOption = Annotated[
-    bool, typer.Option("--allow-few", help="A 4pl even from fewer than 500 models.")
+    bool, typer.Option("--allow-few", help="Allow a 4pl from fewer than 500 models.")
 ]
 PriorsOption = Annotated[
-    bool, typer.Option(help="Weak priors, their spread learned; without: maximum likelihood.")
+    bool,
+    typer.Option(
+        help="Use weak priors, with the spread of guessing estimated; otherwise maximum likelihood."
+    ),
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
 ScorersOption = Annotated[
     list[str] | None,
-    typer.Option("--scorer", help="inspect scorer to take, SCORER or SCORER.KEY."),
+    typer.Option("--scorer", help="inspect scorer to read, SCORER or SCORER.KEY; may be repeated."),
 ]
 TargetOption = Annotated[
-    str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
+    str,
+    typer.Option(metavar="TAG", help="Score to predict: all, or a tag for the score on its items."),
 ]
 TokensPerDayOption = Annotated[
-    int | None, typer.Option(help="Tokens that its calls may take in a day (UTC).")
+    int | None, typer.Option(help="Tokens that calls may use in a day (UTC).")
 ]
 UsdPerDayOption = Annotated[
-    float | None, typer.Option(help="US dollars that its calls may take in a day (UTC).")
+    float | None, typer.Option(help="US dollars that calls may cost in a day (UTC).")
 ]
 
 
@@ -134,10 +149,14 @@ UsdPerDayOption = Annotated[
 LIMITS: Mapping[str, object] = {
     "usd_per_day": UsdPerDayOption,
     "tokens_per_day": TokensPerDayOption,
-    "stored_bytes": Annotated[int | None, typer.Option(help="Bytes that it may store.")],
-    "requests_per_s": Annotated[float | None, typer.Option(help="Requests a second.")],
-    "open_sessions": Annotated[int | None, typer.Option(help="Sessions that have not ended.")],
-    "event_streams": Annotated[int | None, typer.Option(help="Event streams at a process.")],
+    "stored_bytes": Annotated[int | None, typer.Option(help="Bytes that may be stored.")],
+    "requests_per_s": Annotated[float | None, typer.Option(help="Requests per second.")],
+    "open_sessions": Annotated[
+        int | None, typer.Option(help="Number of sessions that have not ended.")
+    ],
+    "event_streams": Annotated[
+        int | None, typer.Option(help="Number of open event streams at one process.")
+    ],
 }
 
 

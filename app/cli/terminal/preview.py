@@ -38,10 +38,12 @@ def preview(
             help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
         ),
     ],
-    model: Annotated[str | None, typer.Option(help="Model's name; needed with a URL.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name; required with a URL.")] = None,
     kind: KindOption = "openai_chat",
     api_key: EndpointKeyOption = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of tokens of an answer.")
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     shots: Shots = None,
     system: System = None,
@@ -52,9 +54,10 @@ def preview(
         bool, typer.Option("--no-call", help="Show the request and send nothing.")
     ] = False,
 ) -> None:
-    """Put one item to an endpoint: the exact request, its answer, and how it is scored.
+    """Ask an endpoint one item: show the exact request, the answer, and how it is scored.
 
-    Nothing is stored; without --no-call the endpoint is really called, once or for each option.
+    Nothing is stored. Without --no-call the endpoint is really called, once or
+    once per option.
     """
     require_writable(chosen().json)
     asked_model = given(

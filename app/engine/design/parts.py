@@ -167,15 +167,15 @@ class EstimatorDesign(Part):
     se: FromJson[SeKind] | None = None
     nodes: Annotated[int, Field(ge=2, le=20_001)] | None = Field(
         default=None,
-        description="Fixed grid of so many nodes, at most 0.5 apart; absent: a grid that refines "
-        "itself.",
+        description="Number of nodes of a fixed grid; they may be at most 0.5 apart. Default: a "
+        "grid that adapts to the posterior.",
     )
     range: Annotated[FromJson[tuple[float, float]], AfterValidator(_ascending)] | None = None
     rule: FromJson[Rule] | None = None
     information: FromJson[InformationForm] = Field(
         default=InformationForm.MODEL,
-        description="`model`: that of the response model. `printed`: a^2 P (1 - P), as ATLAS "
-        "prints it for the 3PL.",
+        description="`model`: information of the response model. `printed`: a^2 P (1 - P), as "
+        "ATLAS prints it for the 3PL.",
     )
 
     def build(self) -> GridEstimator:
@@ -209,7 +209,7 @@ class EstimatorDesign(Part):
 
 
 class CutScore(Part):
-    """A decision to be made: is theta above or below?
+    """A decision to be made: is theta above or below the cut score?
 
     Attributes:
         theta: The cut score, logits.
@@ -219,7 +219,7 @@ class CutScore(Part):
             logits; for the SPRT only.
     """
 
-    theta: Annotated[float, Field(ge=-1e9, le=1e9, description="the cut score in logits")]
+    theta: Annotated[float, Field(ge=-1e9, le=1e9, description="Cut score in logits.")]
     method: FromJson[DecisionMethod] = DecisionMethod.CI
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     indifference: Positive = 0.2
@@ -265,12 +265,13 @@ _Rules = Annotated[
 
 
 class StoppingDesign(Part):
-    """When a test ends: as soon as anything given here holds."""
+    """When a test ends: as soon as any of the given rules holds."""
 
     se: Positive | None = None
     min_items: WholeNumber | None = Field(
         default=None,
-        description="Asks at least so many questions, whatever the goal; limits never wait.",
+        description="Minimum number of questions before a goal can end the test. Limits "
+        "(`max_items`, budgets) end it anyway.",
     )
     max_items: Count | None = None
     theta_change: Positive | None = None
@@ -278,9 +279,11 @@ class StoppingDesign(Part):
     cut_score: CutScore | None = None
     score_margin: Annotated[float, Field(gt=0, le=0.5)] | None = Field(
         default=None,
-        description="Half of the width of the score's 95 % interval: 0.03 is ±3 points.",
+        description="Half width of the score's 95 % interval to reach: 0.03 is ±3 points.",
     )
-    any_of: _Rules = Field(default=(), description="Rules, in lists at most two deep.")
+    any_of: _Rules = Field(
+        default=(), description="Nested rules, any of which ends the test; at most two levels deep."
+    )
     all_of: _Rules = ()
 
     @model_validator(mode="after")
@@ -390,10 +393,11 @@ class PredictionDesign(Part):
 
     method: FromJson[PredictionMethod] | None = Field(
         default=None,
-        description="`combined`, the default: by the curves of the reference models and by sampled "
-        "questions, weighed by how well either predicted the answers. `design`: as though the "
-        "curves did not hold, all questions sampled. `score-model`: linear, from the answers to "
-        "all items of the reference models (nested and mirt). `p-irt`: observed answers and, by "
-        "the abilities, the expected score of the rest. `p-irt-c`: at the point theta, with c for "
-        "an item whose slope is not above 0, as published.",
+        description="`combined` (default): from the curves of the reference models and from "
+        "randomly sampled questions, weighted by how well each predicted the answers. `design`: "
+        "from randomly sampled questions alone, as if the curves did not fit. `score-model`: a "
+        "linear model of the score, for versions of several abilities (nested, mirt). `p-irt`: "
+        "the observed answers, and the expected score on the other items given the ability. "
+        "`p-irt-c`: as published, at the point estimate of theta, with c for items whose slope is "
+        "not above 0.",
     )

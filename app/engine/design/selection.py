@@ -56,7 +56,7 @@ from app.errors import FieldProblem, InvalidInputError, UnknownNameError
 
 
 class CriterionName(StrEnum):
-    """Criteria of an item's worth."""
+    """Criteria for choosing items."""
 
     MAXIMUM_INFORMATION = "maximum_information"
     POSTERIOR_WEIGHTED = "posterior_weighted"
@@ -125,15 +125,15 @@ _CRITERIA: Mapping[CriterionName, Criterion] = {
 
 
 class ContentDesign(Part):
-    """Shares of items by tag that the test is to reach."""
+    """Content balancing: shares of items by tag."""
 
-    targets: Shares = Field(description="target shares by tag")
+    targets: Shares = Field(description="Wanted share of the test's items by tag.")
 
 
 class ExposureDesign(Part):
-    """Limits how often an item is used over many tests (Sympson and Hetter)."""
+    """Limit on how often an item is used over many tests (Sympson and Hetter)."""
 
-    max_rate: Share = Field(description="the largest share of tests that may ask one item")
+    max_rate: Share = Field(description="Largest share of tests that may ask one item.")
 
 
 class SelectionDesign(Part):
@@ -156,25 +156,27 @@ class SelectionDesign(Part):
     """
 
     criterion: FromJson[CriterionName] = CriterionName.MAXIMUM_INFORMATION
-    top_k: Count = Field(default=1, description="Draw among the best so many.")
+    top_k: Count = Field(
+        default=1, description="Choose at random among this many of the best items."
+    )
     random_start: WholeNumber = 0
     nearest_start: bool = Field(
         default=False,
-        description="Ask first what is nearest in difficulty to theta before any answer.",
+        description="Ask first the item whose difficulty is nearest to the initial theta.",
     )
     strata: Count = 4
     cost_weight: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0,
-        description="0: worth alone; 1: worth per expected cost, in money where the endpoint has a "
-        "price, else in tokens, of which those of the prompt count half. Needs the expected tokens "
-        "of every item.",
+        description="0: ignore cost. 1: choose by worth per expected cost: US dollars if the "
+        "endpoint has a price, else tokens, where prompt tokens count half. Needs the expected "
+        "tokens of every item.",
     )
     quarantine: bool = True
     content: ContentDesign | None = None
     exposure: ExposureDesign | None = None
     target: Shares | None = Field(
         default=None,
-        description="What v_optimal is to predict: shares by tag, `all` for the whole bank.",
+        description="Score that `v_optimal` predicts: shares by tag, or `all` for the whole bank.",
     )
 
     @model_validator(mode="after")

@@ -40,7 +40,7 @@ _MAX_CELLS = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinCheck:
-    """Evidence of answers about a join.
+    """Evidence of answers about a join, the assignment of parameters to items.
 
     Attributes:
         verdict: `holds`: the answers follow these parameters better than parameters permuted among

@@ -20,14 +20,14 @@ class Metric(StrEnum):
 
 
 class RankingDecision(StrEnum):
-    """Rule that decides a pair; `app.engine.ranking.ranking` describes both."""
+    """Rule that decides a pair; see the field `decision` of a ranking."""
 
     PLANNED_LOOKS = "planned_looks"
     ONE_LOOK = "one_look"
 
 
 class RankingPreset(StrEnum):
-    """Rankings as they were published."""
+    """Published ranking procedures."""
 
     CONTINUOUS_PAPER = "continuous-paper"
 

@@ -16,7 +16,7 @@ _RIGHT = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Something that the files left open, and how it was settled.
+    """Something that the files left open, and the choice that was made.
 
     Attributes:
         what: Subject of the choice: `filter`, `metric`, `prompt`, ...

@@ -1,4 +1,4 @@
-"""What the page of a test says: frozen values, and the same as JSON."""
+"""Content of the report on a test: frozen values, and the same as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,21 +16,21 @@ from app.reports.reference_strip import Reference, StripPosition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionIdentity:
-    """Which test the page is about.
+    """The test of the report.
 
     Attributes:
         examinee: Who was tested, in a few words.
-        uncertainty: How uncertain the items' parameters were, in words; None where they are none.
-        n_items: Items that tests may ask.
-        n_never_asked: Quarantined ones; the score of the whole bank counts them all the same.
-        n_uncalibrated: Questions of the bank without parameters; no score counts them.
-        n_calibrated_on: Models that the bank was calibrated on; None where nobody knows.
-        relation: What it is of `parent_id`: `extend`, `replay` or `rescore`.
-        design: As stored with the session.
-        stops_when: What ends the test by that design, in words.
-        unparsed_policy: What answers that nobody can read count as, `wrong` or `missing`.
-        unparsed_when_calibrated: As what they counted when the bank was calibrated; None where
-            nobody knows.
+        uncertainty: How uncertain the item parameters were, in words; None if they are not
+            uncertain.
+        n_items: Number of items that tests may ask.
+        n_never_asked: Number of quarantined items; the score of the whole bank includes them.
+        n_uncalibrated: Number of questions without parameters; the score excludes them.
+        n_calibrated_on: Number of reference models; None if unknown.
+        relation: How the session was made from `parent_id`: `extend`, `replay` or `rescore`.
+        design: Design of the test, as stored with the session.
+        stops_when: When the test ends by its design, in words.
+        unparsed_policy: How unparseable answers count, `wrong` or `missing`.
+        unparsed_when_calibrated: How they counted when the bank was calibrated; None if unknown.
     """
 
     id: str
@@ -72,7 +72,7 @@ class SessionIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Share of the models that the bank was calibrated on which are thought to be worse."""
+    """Estimated share of the reference models with a lower score."""
 
     value: float
     interval: Interval
@@ -80,15 +80,16 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The score, predicted with its 95 % interval, or known.
+    """The score, either predicted with a 95 % interval, or known.
 
     Attributes:
-        interval: None where every question was asked.
-        exactness: What the interval is worth in random questions, in words; None where unknown.
+        interval: 95 % interval; None if every question was asked.
+        exactness: Number of random questions with an equally narrow interval, in words; None if
+            unknown.
         equivalent_random_items: The same as a number.
-        of: Shares by tag that it is a score of; empty for the whole bank.
-        checked: The interval was made to hold on models that nothing was learned from.
-        below: None where the calibrated models are not known, or nobody can tell.
+        of: Tags that the score is about, with their weights; empty for the whole bank.
+        checked: Whether the interval is corrected by the errors of tests of held-out models.
+        below: Share of the reference models with a lower score; None if unknown.
     """
 
     value: float
@@ -103,12 +104,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """One ability, in units of the models that the bank was calibrated on.
+    """One ability, in standard deviations of the reference models.
 
     Attributes:
-        above: Share of those models that are thought to have less of it.
-        tasks: Tags whose scores rise most with it; empty where none stands out.
-        against: Tags whose scores fall with it.
+        above: Estimated share of the reference models that have less of this ability.
+        tasks: Tags whose scores rise most with the ability; empty if none stands out.
+        against: Tags whose scores fall with the ability.
     """
 
     name: str
@@ -122,17 +123,17 @@ class Ability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """The items that share a tag.
+    """Result on the items of one tag.
 
     Attributes:
-        n_items: How many there are.
-        n_asked: How many of them were asked and marked.
-        observed: Mean score on those; None without any.
-        value: Predicted score on all of them; None where the bank measures one ability.
-        interval: Its 95 % interval.
-        typical: What is expected of a model that is as good overall: on all items where they are
-            predicted, else on those that were asked.
-        standing: `stronger` or `weaker` than that, beyond chance; None where it is neither.
+        n_items: Number of items with the tag.
+        n_asked: Number of them with a scored answer.
+        observed: Mean score of these answers; None without any.
+        value: Predicted score on all items of the tag; None if the bank measures one ability.
+        interval: 95 % interval of `value`.
+        typical: Expected score of a model that is equally good overall: on all items if `value` is
+            given, otherwise on the items that were asked.
+        standing: `stronger` or `weaker` than `typical`, beyond chance; None if neither.
     """
 
     tag: str
@@ -147,7 +148,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePoint:
-    """What was known after so many marked answers: ability, and predicted score."""
+    """Ability and predicted score after a number of scored answers."""
 
     answers: int
     theta: float
@@ -161,13 +162,13 @@ class AskedItem:
     """One item of the test.
 
     Attributes:
-        question: How it begins; None where it may not be shown or there is none.
-        outcome: None while the answer is awaited.
-        expected: Mean score of models of this ability; None in pretest.
-        target: What counts as right, while the answer is known; None as for `question`.
-        answer: How the answer begins, or what was read from it.
-        reason: Why it has no score.
-        theta: Ability as estimated after it.
+        question: Beginning of the question; None if it may not be shown or there is none.
+        outcome: None while the answer is pending.
+        expected: Expected score of models of this ability; None in pretest.
+        target: Right answer, once the answer has come; None as for `question`.
+        answer: Beginning of the answer, or what the scorer read from it.
+        reason: Why there is no score.
+        theta: Ability estimated after this item.
     """
 
     step: int
@@ -195,20 +196,19 @@ class Caution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReport:
-    """All that the page shows.
+    """Everything that the report shows.
 
     Attributes:
-        score: None where nothing was predicted, or nothing marked.
-        estimate: theta, se, interval, method as the session has them.
-        abilities: Empty where the bank measures one.
-        tasks: The largest first; `n_tasks` counts all.
+        score: None if nothing was predicted or scored.
+        estimate: theta, se, interval and method, as in the session.
+        abilities: Empty if the bank measures one ability.
+        tasks: Results by tag, the largest first; `n_tasks` counts all.
         figures: The session's progress, usage, outcomes, pretest, person_fit and rescore.
-        items: The first of them; `n_asked` counts all.
-        join: What all answers to the version so far say of its parameters; None where nobody
-            looked.
-        headline: None before there is a score.
-        reference: The models that the bank was calibrated on.
-        standing: Among them; None where nobody can tell.
+        items: The first items; `n_asked` counts all.
+        join: Check of the parameters against all answers to the version; None if not made.
+        headline: None until there is a score.
+        reference: The reference models.
+        standing: Position among them; None if unknown.
     """
 
     identity: SessionIdentity

@@ -12,17 +12,17 @@ from app.items import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which bank the report is about.
+    """The bank of the report.
 
     Attributes:
         scale: Name of the theta scale.
         provisional: The parameters are a guess.
-        uncertainty: How uncertain the items are, and what would change that, in words; None where
-            they are no guesses.
-        n_items: All items, those in pretest included.
-        n_active: Those that tests ask.
-        n_quarantined: Those that lint keeps out of tests.
-        n_pretest: Those without parameters.
+        uncertainty: How uncertain the item parameters are and what would change that, in words;
+            None if they are calibrated.
+        n_items: Number of items, including those in pretest.
+        n_active: Number of items that tests may ask.
+        n_quarantined: Number of items that lint keeps out of tests.
+        n_pretest: Number of items without parameters.
     """
 
     bank: str
@@ -42,13 +42,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """The active items over theta, all of one length.
+    """Curves of the active items over theta; all arrays have the same length.
 
     Attributes:
-        information: Of all of them together.
-        se: Standard error that is left once all are answered, over a N(0, 1) prior.
-        se_of_best: The same after so many items, the best at that theta.
-        expected_score: Mean share of right answers.
+        information: Information of all items together.
+        se: Standard error of theta if all items are answered, with a N(0, 1) prior.
+        se_of_best: Standard error by the number of items, if these are the best at that theta.
+        expected_score: Mean expected score of the items.
     """
 
     theta: tuple[float, ...]
@@ -60,12 +60,12 @@ class Curves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """What a test of some length leaves open, at a few thetas.
+    """Precision of a test of one length, at a few thetas.
 
     Attributes:
-        n_items: Length.
-        half_width: Half of the 95 % interval at each of `PRECISION_THETAS`; where a correction is
-            known, of the interval for what all items would tell.
+        n_items: Number of items of the test.
+        half_width: Half width of the 95 % interval at each of `PRECISION_THETAS`, corrected if the
+            version has a correction.
     """
 
     n_items: int
@@ -74,7 +74,7 @@ class Precision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemCurve:
-    """One item as an example; `chosen` says of what."""
+    """One item as an example; `chosen` says why it was chosen."""
 
     key: str
     chosen: str
@@ -87,7 +87,7 @@ class ItemCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlaggedItem:
-    """An item with findings, each a code and one sentence."""
+    """An item with findings: each is a code and a sentence."""
 
     key: str
     status: str
@@ -110,16 +110,17 @@ class FittedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationFacts:
-    """Where the parameters come from, as `sextant calibrate` and calibrations tell it.
+    """The calibration behind the parameters, as `sextant calibrate` and calibrations report it.
 
     Attributes:
-        dropped_items: Reason to number of items that took no part.
-        score_only_items: The same of items that say too little of ability, and count in scores.
+        dropped_items: Number of items that were left out, by reason.
+        score_only_items: Number of items that say too little about ability but count in scores, by
+            reason.
         fit: M2, RMSEA, SRMSR and the verdict; see `app.calibration.fit.goodness`.
-        dependent_pairs: First, second, Q3 of the item pairs that share most beyond ability.
-        worst_items: Those whose answers follow their curve least.
-        item_verdicts: Word to number of items, of those that could be judged.
-        comparison: Other families calibrated on the same answers.
+        dependent_pairs: Pairs of items with the most in common beyond ability: first, second, Q3.
+        worst_items: Items whose answers follow their curve least.
+        item_verdicts: Number of items by verdict, of those that could be judged.
+        comparison: Other response models calibrated on the same answers.
     """
 
     model: str
@@ -148,11 +149,11 @@ class SimulatedTest:
     """Tests of held-out examinees on their own recorded answers, by one design.
 
     Attributes:
-        design: Its name.
-        se_target: The standard error that it stops at, if at one.
-        figures: Such as `items_mean`, `theta_mae` and `coverage95`, by name; of those of the
-            intervals, `..._raw` is what the model alone gives.
-        tasks: Of several abilities: `mae` and `coverage95` of the predicted score of each tag.
+        design: Name of the design.
+        se_target: Standard error at which the design stops, if it has such a goal.
+        figures: Figures by name, such as `items_mean`, `theta_mae` and `coverage95`; `..._raw` is
+            for intervals from the model alone.
+        tasks: With several abilities: `mae` and `coverage95` of the predicted score, by tag.
     """
 
     design: str
@@ -163,15 +164,15 @@ class SimulatedTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftedTests:
-    """The same of examinees unlike those learned from; see `app.calibration.fit.shifts`.
+    """Simulated tests of examinees unlike the calibration sample; see `app.calibration.fit.shifts`.
 
     Attributes:
-        hold_out: Who was held out.
-        n_learned: Examinees learned from.
-        n_examinees: Examinees tested.
-        families: Those held out in turn.
-        rows: By design.
-        reason: Why there are none.
+        hold_out: Which examinees were held out.
+        n_learned: Number of examinees in the calibration sample.
+        n_examinees: Number of examinees tested.
+        families: Families that were held out in turn.
+        rows: Results by design.
+        reason: Why there are no results.
     """
 
     hold_out: str
@@ -184,7 +185,7 @@ class ShiftedTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedTests:
-    """The same by several designs, and of examinees unlike those learned from."""
+    """Simulated tests by several designs, and of examinees unlike the calibration sample."""
 
     n_examinees: int
     rows: tuple[SimulatedTest, ...]
@@ -193,18 +194,17 @@ class SimulatedTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionReport:
-    """All that the page shows.
+    """Everything that the report shows.
 
     Attributes:
-        difficulties: Counts of active items in the bins whose edges are `bin_edges`; what lies
-            beyond the edges is in the outermost bins.
-        abilities: Examinees in the same bins, from their quantiles, where they are known.
-        flags: Code to number of items.
-        flagged: The first of them, those kept out of tests before the others.
-        simulated: None where it was not computed.
-        correction: What makes the intervals hold, as stored with the version; None without.
-        join: Whether the parameters belong to the questions, by answers of live sessions; None
-            where nobody looked.
+        difficulties: Number of active items in the bins of `bin_edges`. The outermost bins include
+            everything beyond.
+        abilities: Share of the reference models in the same bins; None if unknown.
+        flags: Number of items with each lint code.
+        flagged: The first items with findings; those kept out of tests come first.
+        simulated: None if not computed.
+        correction: Correction of intervals, as stored with the version; None without one.
+        join: Check of the parameters against answers of live sessions; None if not made.
     """
 
     identity: Identity

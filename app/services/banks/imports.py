@@ -103,7 +103,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What became of the rows of one file."""
+    """Result for the rows of one file."""
 
     rows_read: int = 0
     accepted: int = 0
@@ -130,7 +130,7 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A parameter row whose name is not the item's key, but is what R makes of it."""
+    """A parameter row whose name is the item's key as R rewrites names."""
 
     parameter: str
     item: str

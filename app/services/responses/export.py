@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1 << 18
 
 
 class MatrixFormat(StrEnum):
-    """Kinds of files that hold the scores of a response set."""
+    """File formats of the scores of a response set."""
 
     CSV = "csv"
     LONG = "long"

@@ -22,25 +22,24 @@ from app.storage.database import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One side."""
+    """One side of a comparison."""
 
-    id: Annotated[str, Field(description="Of the session, or name of the examinee.")]
+    id: Annotated[str, Field(description="Id of the session, or name of the examinee.")]
     label: str
     score: Annotated[
         float | None,
-        Field(description="Of the whole bank; of a response set, on the common items."),
+        Field(description="Score on the whole bank; for a response set, on the common items."),
     ]
     common: Annotated[float | None, Field(description="Mean score on the common items.")]
     theta: float | None
     extrapolation: Annotated[
         ExtrapolationFigures | None,
-        Field(
-            description="Where a session's examinee stands among the reference models; null: "
-            "unknown."
-        ),
+        Field(description="Position among the reference models; null if unknown."),
     ] = None
-    usd_per_item: Annotated[float | None, Field(description="What a question of a session cost.")]
-    latency_ms: Annotated[LatencyFigures | None, Field(description="How long its answers took.")]
+    usd_per_item: Annotated[
+        float | None, Field(description="Cost per question of a session, US dollars.")
+    ]
+    latency_ms: Annotated[LatencyFigures | None, Field(description="Latency of the answers.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,7 +149,7 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
 
 
 class SessionFormat(StrEnum):
-    """Kinds of files: Every Eval Ever's object of a test, and its lines of items."""
+    """Export formats of a session: the object of Every Eval Ever, and its lines of items."""
 
     EEE = "eee"
     EEE_ITEMS = "eee-items"

@@ -1,4 +1,4 @@
-"""Sextant for Inspect: a task's score from the few samples that Sextant chooses."""
+"""Sextant for Inspect: the score of a task from a few samples that Sextant chooses."""
 
 from sextant_client import Examinee
 from sextant_inspect.adaptive import adaptive

@@ -1,4 +1,4 @@
-"""From a task to the same task with Sextant choosing its samples."""
+"""Make Sextant choose the samples of a task."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,19 +30,20 @@ def adaptive(
     connect: Callable[[], AsyncSextant] = AsyncSextant,
     **design: Json,
 ) -> Task:
-    """Let Sextant choose which samples of a task are run; `task` itself is changed and returned.
+    """Let Sextant choose which samples of a task are run. Changes `task` and returns it.
 
     Args:
-        task: Any with a scorer whose samples are in the bank, by content or by id.
-        bank: Name or id.
-        scorer: Whose score counts, `scorer` or `scorer.key`; by default the first.
-        examinee: Who answers; by default the model.
-        early_stopping: Let all samples wait for their turn, as where Inspect is before 0.3.250.
-        connect: Makes a client; by default SEXTANT_SERVER and SEXTANT_API_KEY say of what.
+        task: A task with a scorer, whose samples are in the bank, by content or by id.
+        bank: Name or id of the bank.
+        scorer: Scorer whose score counts, as `scorer` or `scorer.key`; by default the first.
+        examinee: The examinee who answers; by default the model.
+        early_stopping: Start all samples and let each wait for its turn, as is necessary with
+            Inspect before 0.3.250.
+        connect: Creates the client; by default from SEXTANT_SERVER and SEXTANT_API_KEY.
         design: Fields of the session, such as `stopping`, `budget`, `concurrency` and `seed`.
 
     Raises:
-        ValueError: The task has no such scorer, or two samples of one id.
+        ValueError: The task has no such scorer, or two samples with the same id.
     """
     names: list[str] = []
     for one in task.scorer or ():

@@ -1,4 +1,4 @@
-"""From a sample that has run to the answer that Sextant is told."""
+"""Convert a sample that has run to an answer for Sextant."""
 
 import math
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _LONGEST_TEXT, _LONGEST_EXPLANATION = 1_000_000, 10_000
 
 
 def answer_of(sample: EvalSample, scorer: str, *, is_agent: bool) -> Answer:
-    """What became of a sample, with all that it took, by `scorer` or `scorer.key`.
+    """The answer of a sample, with its usage, by `scorer` or `scorer.key`.
 
-    An error is no wrong answer, and neither is one that was cut off or filtered. An agent's limits
-    are part of it: its score counts where one of them ended the sample, as it counts in Inspect.
+    Errors, and answers that were cut off or filtered, do not count as wrong. The limits of an agent
+    are part of it: if one of them ended the sample, its score counts, as in Inspect.
 
     Raises:
-        ValueError: The score is none from 0 to 1.
+        ValueError: The score is not from 0 to 1.
     """
     stopped: str | None = sample.output.stop_reason if sample.output.choices else None
     if sample.limit is not None:
@@ -52,7 +52,7 @@ def answer_of(sample: EvalSample, scorer: str, *, is_agent: bool) -> Answer:
 
 
 def scored(sample: int | str, scores: Mapping[str, Score], scorer: str) -> Answer:
-    """The same of a sample of which no more than its scores is known."""
+    """The answer of a sample of which only the scores are known."""
     name, _, key = scorer.partition(".")
     score = scores.get(name, _UNSCORED)
     value: object = score.value
@@ -78,6 +78,6 @@ def scored(sample: int | str, scores: Mapping[str, Score], scorer: str) -> Answe
 
 
 def _text(value: str | None, most: int = _LONGEST_EXPLANATION) -> str | None:
-    """A text that JSON and the database take."""
+    """The text without characters that JSON or the database refuse."""
     whole = (value or "")[:most].replace("\x00", "")
     return whole.encode(errors="replace").decode() or None

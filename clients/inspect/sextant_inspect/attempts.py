@@ -1,4 +1,4 @@
-"""One attempt at an Inspect task, and the session of Sextant that it goes through."""
+"""One attempt at an Inspect task, and its session."""
 
 import asyncio
 from collections import defaultdict
@@ -24,7 +24,7 @@ _MOST_IN_FLIGHT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be found out: the arguments of `adaptive`."""
+    """Settings of the measurement: the arguments of `adaptive`."""
 
     bank: str
     samples: Samples
@@ -34,7 +34,7 @@ class Plan:
     connect: Callable[[], AsyncSextant]
 
     async def session(self, client: AsyncSextant, spec: EvalSpec) -> Session:
-        """The session of a task, which an earlier attempt at it may have begun."""
+        """The session of a task, which an earlier attempt may have begun."""
         named = {_TASK_ID: spec.task_id}
         for begun in await client.list_sessions(metadata=named):
             is_of_bank = self.bank in {begun.bank.id, begun.bank.name}
@@ -51,10 +51,10 @@ class Plan:
 
 
 class Attempt:
-    """An attempt at a task, which goes on with the session of those before it.
+    """An attempt at a task. It continues the session of earlier attempts.
 
     Attributes:
-        session: As it was last told.
+        session: The session, as in the last reply.
     """
 
     def __init__(
@@ -74,10 +74,11 @@ class Attempt:
 
     @classmethod
     async def begin(cls, plan: Plan, spec: EvalSpec) -> "Attempt":
-        """Begin the session of a task, or find it; `spec` then names it in its metadata.
+        """Begin the session of a task, or find it. `spec` then names it in its metadata.
 
         Raises:
-            ValueError: Inspect is to run certain samples, or the bank asks what the task does not.
+            ValueError: Inspect should run only certain samples, or the task lacks items of the
+                bank.
             SextantError: The server refused, or cannot be reached.
         """
         config = spec.config
@@ -102,7 +103,7 @@ class Attempt:
         return cls(plan, client, session, sample_of)
 
     async def answered(self) -> list[str]:
-        """Samples that were answered before; one that failed stays with that."""
+        """Samples that were answered before; failed ones are not run again."""
         steps = await self._client.list_responses(self.session.id)
         return [self._sample(s.item_id) for s in steps if s.outcome not in {None, "error"}]
 
@@ -111,32 +112,32 @@ class Attempt:
         return [] if self.session.ended else await self._advanced(self._loop.awaited())
 
     async def ran(self, sample: EvalSample) -> list[str]:
-        """Tell what became of a sample; which are to be begun because of it."""
+        """Send the result of a sample; returns the samples to begin next."""
         who = self._plan.examinee
         is_agent = who is not None and who.kind == "agent"
         return await self.tell(sample.id, answer_of(sample, self._plan.scorer, is_agent=is_agent))
 
     async def tell(self, sample: int | str, answer: Answer) -> list[str]:
-        """Tell an answer; one that was told before, by an earlier attempt, changes nothing."""
+        """Send an answer; nothing changes if an earlier attempt sent it already."""
         item = self._awaited.pop(str(sample), None)
         return [] if item is None else await self._advanced(self._loop.tell(item, answer))
 
     async def comes(self, sample: int | str) -> bool:
-        """Wait until the session asks for a sample, or for no more: whether it has."""
+        """Wait until the session asks for a sample, or ends; returns whether it asks."""
         if not self._is_over:
             await self._waiting[str(sample)].wait()
         return str(sample) in self._begun
 
     def fail(self, fault: Exception) -> None:
-        """Begin no more samples; `end` raises the fault."""
+        """Begin no more samples; `end` raises the error."""
         self._fault = self._fault or fault
         self._call()
 
     async def end(self) -> None:
-        """Close the connection, and make sure that the session has come to a result.
+        """Close the connection, and check that the session has a result.
 
         Raises:
-            RuntimeError: It has not.
+            RuntimeError: It has none.
         """
         await self._client.aclose()
         if self._fault is not None:
@@ -149,7 +150,7 @@ class Attempt:
             raise RuntimeError(f"Session {session.id} of Sextant is {session.status}: {why}")
 
     def figures(self) -> dict[str, float]:
-        """What is known by now."""
+        """The results so far."""
         score, ability = self.session.score, self.session.estimate
         told: dict[str, float | None] = {}
         if score is not None:
@@ -184,7 +185,7 @@ class Attempt:
 
 
 async def _require_all(client: AsyncSextant, plan: Plan, sample_of: Mapping[str, str]) -> None:
-    """Refuse a task that has too few of what its bank asks, before anything is asked."""
+    """Refuse a task that lacks items of its bank, before anything is asked."""
     bank = await client.request("GET", f"/v1/banks/{quote(plan.bank, safe='')}")
     version = bank["latest_version"]
     asked = version["lint"]["items"]["active"]

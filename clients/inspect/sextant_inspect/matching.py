@@ -1,4 +1,4 @@
-"""Which sample of a task is which item of a bank."""
+"""Match the samples of a task with the items of a bank."""
 
 import hashlib
 import json
@@ -16,17 +16,17 @@ _PART = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of a task by id, and which ids are mere numbers: the data set gave none."""
+    """Samples of a task by id, and which ids are only numbers, as the data set has none."""
 
     by_id: Mapping[str, Sample]
     numbered: frozenset[str]
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> "Samples":
-        """Those of a data set; whichever has no id gets its number, as Inspect would give it.
+        """Samples of a data set. A sample without an id gets its number, as in Inspect.
 
         Raises:
-            ValueError: Two have one id.
+            ValueError: Two samples have the same id.
         """
         by_id, numbered = {}, set()
         for number, sample in enumerate(samples, start=1):
@@ -41,12 +41,12 @@ class Samples:
         return cls(by_id, frozenset(numbered))
 
     async def by_item(self, client: AsyncSextant, bank: str, task: str) -> dict[str, str]:
-        """Id of the sample that each item of a bank is, by the item's key.
+        """Id of the sample that matches each item of a bank, by the item's key.
 
-        A sample is the item of the same content. By its name, that is `id`, or `task/id` in banks
-        made of Inspect's logs, it is known where the bank shows no content: one that does may ask
-        something else under the same id. A number is no name: one tool counts from 1, another
-        from 0.
+        A sample matches the item with the same content. Its name, which is `id`, or `task/id` in
+        banks made from Inspect's logs, decides only if the bank shows no content: otherwise the
+        same id may be of another question. A number is not a name, because some tools count from 1
+        and others from 0.
         """
         whole = await client.request("GET", f"/v1/banks/{quote(bank, safe='')}")
         is_shown = whole["visibility"] == "open" and whole["latest_version"]["has_content"]
@@ -90,7 +90,7 @@ async def _matched(
 
 
 def _hashes(sample: Sample) -> Iterator[str]:
-    """Of an item with the sample's question as a prompt, and as a conversation."""
+    """Content hashes of an item with the sample's question as a prompt, and as a conversation."""
     choices = sample.choices or []
     target = [sample.target] if isinstance(sample.target, str) else list(sample.target)
     if choices:

@@ -1,4 +1,4 @@
-"""What the parts of this package know of the task that Inspect runs."""
+"""State of the running Inspect task, shared within this package."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -14,7 +14,7 @@ from sextant_inspect.attempts import Attempt
 
 @dataclass(slots=True)
 class Running:
-    """A task as it runs, beside others; an attempt once Sextant was asked."""
+    """A running task, one of several; it has an attempt once Sextant was asked."""
 
     spec: EvalSpec
     attempt: Attempt | None = None
@@ -26,7 +26,7 @@ running: ContextVar[Running] = ContextVar("running")
 
 
 def attempt() -> Attempt:
-    """That of the task that runs, once it has begun."""
+    """The attempt of the running task, once it has begun."""
     begun = running.get().attempt
     assert begun is not None  # noqa: S101  (Inspect starts a task before its samples)
     return begun
@@ -47,7 +47,7 @@ class _Sextant(Hooks):
 
 @metric(name="sextant")
 def figures() -> Metric:
-    """Score and ability as Sextant tells them; nothing where a log is scored again."""
+    """Score and ability from Sextant; empty if a log is scored again."""
 
     def told(scores: list[SampleScore]) -> Value:  # noqa: ARG001  (a metric takes them)
         task = running.get(None)

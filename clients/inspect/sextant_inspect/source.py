@@ -11,7 +11,7 @@ from sextant_inspect.running import attempt, running
 
 
 class SextantSource(SampleSource):
-    """Samples as a session asks them, as many at once as it has in flight."""
+    """Samples in the order in which a session asks for them, with its number in flight."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -40,7 +40,7 @@ class SextantSource(SampleSource):
         return self._copies(await attempt().tell(str(sample.id), answer))
 
     def _copies(self, samples: list[str]) -> list[Sample]:
-        """Each names its session, which so stands in the log of a run that is killed, too."""
+        """Copies that name their session, so that the log of a killed run has it, too."""
         copies = [self._plan.samples.by_id[sample].model_copy(deep=True) for sample in samples]
         for copy in copies:
             copy.metadata = {**(copy.metadata or {}), "sextant_session": attempt().session.id}

@@ -1,4 +1,4 @@
-"""Every sample waits until Sextant asks for it: Inspect before 0.3.250, or who wants it so."""
+"""Every sample waits until Sextant asks for it: for Inspect before 0.3.250, or on request."""
 
 from inspect_ai.dataset import Sample
 from inspect_ai.log import EvalSample, EvalSpec
@@ -15,7 +15,7 @@ _CANCELLED = ("CancelledError(", "Cancelled(")
 
 
 class SextantStopping:
-    """Samples run when a session asks for them, and are stopped early once it has ended."""
+    """Runs samples when a session asks for them, and stops the others once it has ended."""
 
     # Arguments are those of Inspect's protocol, whatever their names and whether used or not.
 
@@ -28,7 +28,7 @@ class SextantStopping:
         samples: list[Sample],
         epochs: int,  # noqa: ARG002
     ) -> str:
-        """Begin the session of a task, or go on with it."""
+        """Begin the session of a task, or continue it."""
         if (task.config.max_samples or 0) < len(samples):
             raise ValueError(
                 f"Each sample waits for its turn: expected --max-samples {len(samples)} at least, "
@@ -41,7 +41,7 @@ class SextantStopping:
         return "sextant"
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:  # noqa: A002
-        """Wait for a sample's turn; stop it if that does not come."""
+        """Wait for a sample's turn; stop the sample if the turn does not come."""
         if await attempt().comes(id):
             return None
         return EarlyStop(id=id, epoch=epoch, reason="Sextant did not ask for it.")
@@ -52,12 +52,12 @@ class SextantStopping:
         epoch: int,  # noqa: ARG002
         scores: dict[str, SampleScore],
     ) -> None:
-        """Tell a sample that an earlier attempt ran and was killed before it told it."""
+        """Send the result of a sample that an earlier attempt ran without sending it."""
         known = {name: sample.score for name, sample in scores.items()}
         await attempt().tell(id, scored(id, known, self._plan.scorer))
 
     async def complete_task(self) -> dict[str, JsonValue]:
-        """What was found out.
+        """Return the results.
 
         Raises:
             RuntimeError: The session has failed, or was cancelled.
@@ -67,7 +67,7 @@ class SextantStopping:
 
 
 async def _tell(sample: EvalSample) -> None:
-    """Tell a sample. What a hook raises Inspect only logs: it is kept until the task ends."""
+    """Send a sample's result. Inspect only logs errors in hooks: keep them until the task ends."""
     try:
         if sample.error is not None and sample.error.message.startswith(_CANCELLED):
             # It says nothing of who answers, and is awaited still.

@@ -1,4 +1,4 @@
-"""Ask and tell as a loop: which items are to be begun, whoever runs them side by side."""
+"""Ask and tell as a loop: which items to begin next, for any kind of concurrency."""
 
 from collections.abc import Generator, Iterable
 from typing import Any
@@ -14,10 +14,10 @@ Begun = Generator[Step, Any, list[Item]]
 
 
 class Loop:
-    """One client's part in a test by hand.
+    """One client's part in a manual test.
 
     Attributes:
-        session: As it was last told.
+        session: The session, as in the last reply.
     """
 
     def __init__(self, session_id: str) -> None:
@@ -26,7 +26,7 @@ class Loop:
         self.session: Session | None = None
 
     def awaited(self) -> Begun:
-        """What the test waits for and is not yet begun here."""
+        """Items that the test waits for and that were not begun here."""
         self.session = yield from get_session(self._id)
         if self.session.mode != "manual":
             raise ValueError(f"{self._id} is no test by hand: its endpoint answers it.")
@@ -35,9 +35,9 @@ class Loop:
         return self._new((yield from get_next_items(self._id)))
 
     def tell(self, item: Item, answer: Answer) -> Begun:
-        """Tell an answer; what is to be begun because of it.
+        """Send an answer; returns the items to begin next.
 
-        An answer that came too late changes nothing.
+        An answer that comes too late changes nothing.
         """
         try:
             answered = yield from answer_item(item.session_id, item.step_token, answer)

@@ -27,10 +27,10 @@ _TIMEOUT_S = 60.0
 
 
 class operation(Generic[P, T]):  # noqa: N801 (stands where a function would)
-    """A method of both clients, made of what it asks of the API.
+    """A method of both clients, made from its flow of requests.
 
     Attributes:
-        flow: Makes the requests.
+        flow: Creates the requests.
     """
 
     def __init__(self, flow: Callable[P, Flow[T]]) -> None:
@@ -58,18 +58,18 @@ class operation(Generic[P, T]):  # noqa: N801 (stands where a function would)
 
 
 class Client(Generic[H]):
-    """What both clients have.
+    """Base of both clients.
 
     Args:
-        url: Of the server; by default the variable SEXTANT_SERVER.
-        api_key: By default SEXTANT_API_KEY; empty for none.
-        project: To work in, where the key may work in several; by default SEXTANT_PROJECT.
-        retries: How often a request is sent again when no answer comes or the server asks for
-            patience, after pauses that grow from a quarter of a second. Nothing counts twice.
-        http: A client of your own, for a proxy, certificates or other time limits.
+        url: Address of the server; by default the variable SEXTANT_SERVER.
+        api_key: API key; by default SEXTANT_API_KEY. Empty for none.
+        project: Project to work in, for keys of all projects; by default SEXTANT_PROJECT.
+        retries: How often a request is sent again if no answer comes or the server is busy, after
+            pauses that grow from a quarter of a second. Nothing counts twice.
+        http: Your own HTTP client, for a proxy, certificates or other timeouts.
 
     Raises:
-        ValueError: No address of a server, or what no header takes.
+        ValueError: The address is missing or not valid, or key or project cannot be a header.
     """
 
     _kind: type[H]
@@ -137,11 +137,11 @@ class Sextant(Client[httpx2.Client]):
         self.close()
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._http.close()
 
     def run(self, flow: Flow[T]) -> T:
-        """Carry a flow of requests out."""
+        """Send the requests of a flow, and return its result."""
         steps = self.server.attempts(flow)
         try:
             step = next(steps)
@@ -161,13 +161,13 @@ class Sextant(Client[httpx2.Client]):
             return error
 
     def events(self, resource_id: str, *, after: int = 0) -> Iterator[Event]:
-        """What happens in a session, a ranking or a calibration, as it happens, until it ends.
+        """Events of a session, a ranking or a calibration as they happen, until it ends.
 
-        A lost connection is opened anew, and goes on behind the last event.
+        After a lost connection it reconnects and continues after the last event.
 
         Args:
-            resource_id: Of what.
-            after: Number of the event to start behind.
+            resource_id: Id of the session, ranking or calibration.
+            after: Number of the event to start after.
         """
         feed = Feed(self.server, resource_id, after)
         while True:
@@ -188,14 +188,14 @@ class Sextant(Client[httpx2.Client]):
         return self._http.send(self.server.build(self._http, request), stream=True)
 
     def answer_all(self, session_id: str, solve: Callable[[Item], Answer]) -> Session:
-        """Answer a test by hand until it ends, as many items side by side as it lets in flight.
+        """Answer a manual test until it ends, with as many items at once as it allows.
 
-        Where `solve` fails, no further item is begun; those under way are finished and told, and
-        the failure is raised. Call it again to go on.
+        If `solve` fails, no further item is begun. Items in progress are finished and sent; then
+        the error is raised. Call it again to continue.
 
         Args:
-            session_id: The test; also one that another program has begun.
-            solve: From an item to its answer; called in threads.
+            session_id: Id of the test, which another program may have begun.
+            solve: Returns the answer to an item; called in threads.
         """
         loop, failure = Loop(session_id), None
         with ThreadPoolExecutor(_MOST_IN_FLIGHT) as pool:
@@ -215,7 +215,7 @@ class Sextant(Client[httpx2.Client]):
 
 
 class AsyncSextant(Client[httpx2.AsyncClient]):
-    """The same with asyncio: methods are awaited. Arguments are those of `Client`."""
+    """A client with asyncio: the same methods, awaited. Arguments are those of `Client`."""
 
     _kind = httpx2.AsyncClient
 
@@ -226,11 +226,11 @@ class AsyncSextant(Client[httpx2.AsyncClient]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def run(self, flow: Flow[T]) -> T:
-        """Carry a flow of requests out."""
+        """Send the requests of a flow, and return its result."""
         steps = self.server.attempts(flow)
         try:
             step = next(steps)
@@ -250,7 +250,7 @@ class AsyncSextant(Client[httpx2.AsyncClient]):
             return error
 
     async def events(self, resource_id: str, *, after: int = 0) -> AsyncIterator[Event]:
-        """What happens in a session, a ranking or a calibration, as `Sextant.events` tells it."""
+        """Events of a session, a ranking or a calibration, like `Sextant.events`."""
         feed = Feed(self.server, resource_id, after)
         while True:
             try:
@@ -273,7 +273,7 @@ class AsyncSextant(Client[httpx2.AsyncClient]):
     async def answer_all(
         self, session_id: str, solve: Callable[[Item], Awaitable[Answer]]
     ) -> Session:
-        """Answer a test by hand until it ends, as `Sextant.answer_all` does, in tasks."""
+        """Answer a manual test until it ends, like `Sextant.answer_all`, in tasks."""
 
         async def solved(item: Item) -> Answer:
             return await solve(item)

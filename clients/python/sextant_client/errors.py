@@ -1,8 +1,7 @@
-"""What can go wrong.
+"""Errors of the client.
 
 SextantError
-    ProblemError       the server refused; program against `code`
-    UnreachableError   no answer came
+    ProblemError       the server refused; program against `code` UnreachableError   no answer came
     NotSextantError    an answer came, and not as a Sextant server answers
 """
 
@@ -10,19 +9,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class SextantError(Exception):
-    """Root of everything that a client raises by itself."""
+    """Base of all errors that a client raises itself."""
 
 
 class UnreachableError(SextantError):
-    """No answer came, however often it was tried."""
+    """No answer came, in any of the attempts."""
 
 
 class NotSextantError(SextantError):
-    """What answered is no Sextant server, or one whose answers have another shape."""
+    """The answer is not from a Sextant server, or from one with another format."""
 
 
 class FieldProblem(BaseModel):
-    """One fault in one place of the request: a JSON pointer, and what was expected there."""
+    """One error in the request: a JSON pointer, and what was expected there."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,7 +30,7 @@ class FieldProblem(BaseModel):
 
 
 class Problem(BaseModel):
-    """What RFC 9457 calls a problem, as the server tells it."""
+    """Problem details of RFC 9457, as the server sends them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -44,15 +43,15 @@ class Problem(BaseModel):
 
 
 class ProblemError(SextantError):
-    """The server refused.
+    """The server refused the request.
 
     Attributes:
-        code: Stable, such as `not_found` or `stale_step`: what to program against.
-        status: Of HTTP.
-        detail: One sentence for people.
-        fields: Faults of the input by place.
+        code: Stable code to program against, such as `not_found` or `stale_step`.
+        status: HTTP status.
+        detail: Description in one sentence.
+        fields: Errors of the input, by place.
         instance: Path of the request.
-        request_id: Under which the server's log tells more.
+        request_id: Id of the request in the server's log.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -64,7 +63,7 @@ class ProblemError(SextantError):
 
 
 def problem_of(content: bytes) -> ProblemError | None:
-    """The problem that an answer tells of; None where it tells of none."""
+    """The problem in an answer; None if there is none."""
     try:
         return ProblemError(Problem.model_validate_json(content))
     except ValidationError:

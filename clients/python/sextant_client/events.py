@@ -1,4 +1,4 @@
-"""Where a reader of events is, whichever client reads."""
+"""Position of a reader of events, for both clients."""
 
 import json
 from typing import Any, Final
@@ -15,15 +15,15 @@ _QUIET_S: Final = 1.0
 
 
 class Feed:
-    """The events of one resource, which goes on behind the last one after a lost connection.
+    """Events of one resource; after a lost connection it continues after the last one.
 
     Args:
-        server: That has them.
-        resource_id: Of a session, a ranking or a calibration.
-        after: Number of the event to start behind.
+        server: Server of the events.
+        resource_id: Id of a session, a ranking or a calibration.
+        after: Number of the event to start after.
 
     Raises:
-        ValueError: Not such an id.
+        ValueError: It is not such an id.
     """
 
     def __init__(self, server: Server, resource_id: str, after: int) -> None:
@@ -38,20 +38,20 @@ class Feed:
         self._failures, self._heard = 0, False
 
     def request(self) -> Request[Any]:
-        """The next stream."""
+        """Request for the next stream."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self._seen)}
         return Request("GET", self._path, lambda answer: answer, headers=headers)
 
     def take(self, sent: httpx2.ServerSentEvent) -> Event:
-        """One event of it."""
+        """Take one event of the stream."""
         self._seen, self._failures, self._heard = int(sent.id), 0, True
         return Event(seq=self._seen, type=sent.event, data=json.loads(sent.data))
 
     def pause_after(self, outcome: httpx2.Response | httpx2.HTTPError) -> float:
-        """Seconds until the next stream is asked for: after one that told nothing, a while.
+        """Seconds to wait before the next stream; longer after one without events.
 
         Raises:
-            SextantError: There will be none.
+            SextantError: There will be no further stream.
         """
         heard, self._heard = self._heard, False
         if isinstance(outcome, httpx2.Response) and outcome.is_success:

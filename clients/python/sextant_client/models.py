@@ -1,6 +1,6 @@
-"""What the API takes and tells, as far as most programs read it.
+"""Requests and replies of the API, with the fields that most programs need.
 
-Fields that a server tells beside these are ignored; `request` of a client has all of them.
+Other fields are ignored; `request` of a client returns all fields.
 """
 
 from datetime import datetime
@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Model(BaseModel):
-    """Base of all: a value."""
+    """Base of all models: a frozen value."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Interval(Model):
-    """Where the true value lies, with the confidence `level`; an open end is None."""
+    """Interval for a true value, at confidence `level`; an open end is None."""
 
     lo: float | None
     hi: float | None
@@ -24,9 +24,10 @@ class Interval(Model):
 
 
 class Examinee(Model):
-    """Who answers by hand; sessions of one name are one examinee's. An agent is model and scaffold.
+    """A named examinee of manual tests. Sessions with the same name belong to the same one.
 
-    `kind` is `model`, `agent` or `person`; the name belongs to the API key that first used it.
+    `kind` is `model`, `agent` or `person`; an agent is a model and a scaffold. The name belongs to
+    the API key that first used it.
     """
 
     name: str
@@ -37,10 +38,11 @@ class Examinee(Model):
 
 
 class Answer(Model):
-    """One answer: exactly one of `response`, `score` and `outcome`, and what it took.
+    """One answer: exactly one of `response`, `score` and `outcome`, and its cost.
 
-    The server marks a `response`; a `score` is from 0 to 1; an `outcome` says why there is none,
-    and is no wrong answer. `text` is what was answered, beside a score or an outcome.
+    The server scores a `response`. A `score` is from 0 to 1. An `outcome` says why there is no
+    score; it does not count as wrong, except `unparsed` if the policy of the session says so.
+    `text` is the text of the answer, in addition to a score or an outcome.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -60,7 +62,7 @@ class Answer(Model):
 
 
 class ItemContent(Model):
-    """An item as the examinee is to see it; its key alone where the bank is withheld."""
+    """An item as the examinee should see it; only its key if the bank is withheld."""
 
     id: str
     prompt: str | None
@@ -69,9 +71,9 @@ class ItemContent(Model):
 
 
 class Item(Model):
-    """An item whose answer is awaited; `step_token` names the step that is answered.
+    """An item whose answer is pending; `step_token` names the step that is answered.
 
-    In a ranking by hand, `session_id` says where to answer it, and `examinee` who does.
+    In a manual ranking, `session_id` is where to answer it, and `examinee` who answers.
     """
 
     session_id: str
@@ -91,7 +93,7 @@ class Estimate(Model):
 
 
 class Score(Model):
-    """The mean over all questions of the bank, predicted with its 95 % interval, or known."""
+    """The mean over all questions of the bank, either predicted with a 95 % interval, or known."""
 
     value: float
     interval: Interval | None
@@ -107,7 +109,7 @@ class Trust(Model):
 
 
 class Headline(Model):
-    """The few figures of a result that people pass on; what is not known is None."""
+    """The most important figures of a result; unknown ones are None."""
 
     examinee: str
     bank: str
@@ -123,7 +125,7 @@ class Headline(Model):
 
 
 class Progress(Model):
-    """Items that are closed, marked and awaited, and how many it may be in all."""
+    """Numbers of items: closed, scored, in flight, and expected in all."""
 
     items: int
     scored: int
@@ -132,7 +134,7 @@ class Progress(Model):
 
 
 class Usage(Model):
-    """What it took; `usd` is None where a price or a token count is unknown."""
+    """Cost so far; `usd` is None if a price or a token count is unknown."""
 
     calls: int
     tokens_in: int
@@ -166,7 +168,7 @@ class EndpointOf(Model):
 
 
 class Work(Model):
-    """What goes on until it has ended: a session, a ranking, a calibration."""
+    """Work that runs until it ends: a session, a ranking, a calibration."""
 
     id: str
     status: str
@@ -176,12 +178,12 @@ class Work(Model):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether it has ended and will not change any more."""
         return self.status in ("completed", "failed", "cancelled")
 
 
 class Session(Work):
-    """One adaptive test: where it stands and what is known so far."""
+    """One adaptive test: its state and its results so far."""
 
     mode: str
     bank: BankOf
@@ -204,18 +206,18 @@ class Session(Work):
 
     @property
     def awaits_answers(self) -> bool:
-        """Whether it is a test by hand that asks for more."""
+        """Whether it is a manual test that waits for answers."""
         return self.status == "awaiting_response"
 
 
 class Answered(Session):
-    """A session after an answer; items asked before `next_items` are awaited still."""
+    """A session after an answer. Items asked before `next_items` are still pending."""
 
     next_items: list[Item]
 
 
 class Response(Model):
-    """One item of a session; `outcome` is None while its answer is awaited."""
+    """One item of a session; `outcome` is None while its answer is pending."""
 
     step: int
     item_id: str
@@ -231,7 +233,7 @@ class Response(Model):
 
 
 class Event(Model):
-    """One thing that happened; `seq` says where to go on."""
+    """One event; `seq` is its number, from which to continue."""
 
     seq: int
     type: str
@@ -257,7 +259,7 @@ class Ranked(Model):
 
 
 class Ranking(Work):
-    """Several endpoints on one budget, best first; `ties` has ids of endpoints."""
+    """A ranking of several endpoints, best first; `ties` has ids of tied endpoints."""
 
     metric: str
     self_reported: bool
@@ -273,7 +275,7 @@ class Ranking(Work):
 
 
 class Calibration(Work):
-    """From recorded answers to item parameters."""
+    """A calibration: estimates item parameters from recorded answers."""
 
     response_set_id: str
     bank_id: str | None
@@ -282,7 +284,7 @@ class Calibration(Work):
 
 
 class Gate(Model):
-    """A session held against a threshold: `outcome` is `go`, `no_go` or `inconclusive`."""
+    """A session compared with a threshold: `outcome` is `go`, `no_go` or `inconclusive`."""
 
     id: str
     status: str
@@ -323,14 +325,14 @@ class Bank(Model):
 
 
 class Match(Model):
-    """Which items a bank has: keys by what was asked for, and what none has."""
+    """Which items a bank has: keys by what was requested, and what is missing."""
 
     matched: dict[str, list[str]]
     missing: list[str]
 
 
 class Entry(Model):
-    """The newest precise result of one endpoint, or of one who answers by hand under a name."""
+    """The present result of one endpoint, or of one named examinee."""
 
     rank_lo: int
     rank_hi: int
@@ -357,7 +359,7 @@ class Leaderboard(Model):
 
 
 class Difference(Model):
-    """First minus second, with its interval at the asked confidence."""
+    """A difference, first minus second, with its interval at the requested confidence."""
 
     delta: float
     se: float | None
@@ -368,7 +370,7 @@ class Difference(Model):
 
 
 class Comparison(Model):
-    """First against second: by the score, on common items and in ability."""
+    """First compared with second: by score, on common items and by ability."""
 
     confidence: float
     n_common: int

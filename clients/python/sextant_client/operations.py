@@ -1,7 +1,7 @@
-"""Operations of the API, each as the request or the flow of requests that it is.
+"""Operations of the API, each as a request or a flow of requests.
 
-Their names are the API's. Clients have them as methods of the same names and arguments. What is
-given beside the named arguments is sent as it is: any field, or filter of a list, that the API has.
+Names are those of the API. Clients have methods with the same names and arguments. Further keyword
+arguments are sent unchanged: any field, or filter of a list, that the API has.
 """
 
 import math
@@ -49,7 +49,7 @@ def _path(*parts: str, action: str = "") -> str:
 
 
 def _given(**values: Json) -> dict[str, Json]:
-    """Only what was given: the server's defaults hold for the rest."""
+    """Only the values that were given; the server's defaults apply to the rest."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -76,19 +76,19 @@ def request(
     json: Json = None,
     params: Mapping[str, Param] | None = None,
 ) -> Request[dict[str, Any]]:
-    """Call any operation, such as `/v1/projects`; returns its JSON, empty where there is none."""
+    """Call any operation, such as `/v1/projects`; returns its JSON, empty if there is none."""
     return Request(method, path, _object, params=params or {}, json=json)
 
 
 def download(path: str, *, params: Mapping[str, Param] | None = None) -> Request[bytes]:
-    """GET what is no JSON: a page, a file."""
+    """GET a reply that is not JSON: a page or a file."""
     return Request("GET", path, lambda answer: answer.content, params=params or {})
 
 
 def list_all(
     path: str, *, limit: int | None = None, params: Mapping[str, Param] | None = None
 ) -> Steps[list[dict[str, Any]]]:
-    """All entries of any list, or the first `limit` of them, page by page."""
+    """All entries of a list, or the first `limit` of them, page by page."""
     found: list[dict[str, Any]] = []
     after: str | None = None
     while limit is None or len(found) < limit:
@@ -105,11 +105,11 @@ def list_all(
 def change(
     path: str, changed: Callable[[dict[str, Any]], Mapping[str, Json]]
 ) -> Steps[dict[str, Any]]:
-    """PATCH what is as it was read: if another changes it meanwhile, that is a problem.
+    """PATCH a resource; refused if another client changes it in the meantime.
 
     Args:
-        path: Of the resource.
-        changed: From what there is to what shall be different.
+        path: Path of the resource.
+        changed: Returns the fields to change, from the present resource.
     """
     found = yield from Request("GET", path, lambda answer: answer)
     new = changed(_object(found))
@@ -118,7 +118,7 @@ def change(
 
 
 def remove(path: str, *, erase: bool = False) -> Steps[None]:
-    """DELETE what is as it was read; with `erase` for good, or not at all."""
+    """DELETE a resource, if it has not changed; with `erase` permanently, or not at all."""
     found = yield from Request("GET", path, lambda answer: answer)
     tag = found.headers.get("etag")
     headers = {} if tag is None else {"If-Match": tag}
@@ -153,7 +153,7 @@ def _items(path: str, n: int) -> Request[list[Item]]:
 
 
 def _cancelled(kind: type[W], path: str) -> Steps[W]:
-    """Cancelling what is cancelled changes nothing, so that it may be repeated."""
+    """A cancel request, which can be repeated: to cancel twice changes nothing."""
     try:
         return (yield from Request("POST", f"{path}:cancel", _as(kind)))
     except ProblemError as problem:
@@ -166,12 +166,13 @@ def _cancelled(kind: type[W], path: str) -> Steps[W]:
 def create_session(
     bank: str | None = None, *, examinee: Examinee | None = None, **fields: Json
 ) -> Request[Session]:
-    """Start one adaptive test: of an endpoint, or by hand (`mode="manual"`).
+    """Start an adaptive test of an endpoint, or a manual one (`mode="manual"`).
 
     Args:
-        bank: The newest version of this bank, by id or name.
-        examinee: Who answers by hand.
-        fields: Of the API: `endpoint_id`, `stopping`, `budget`, `concurrency`, `seed`, ...
+        bank: Id or name of the bank, whose newest version is used.
+        examinee: Named examinee of a manual test.
+        fields: Other fields of the API: `endpoint_id`, `stopping`, `budget`, `concurrency`, `seed`,
+            ...
     """
     who = None if examinee is None else examinee.model_dump()
     body = _given(bank=bank, examinee=who, **fields)
@@ -179,7 +180,7 @@ def create_session(
 
 
 def get_session(session_id: str) -> Request[Session]:
-    """Where a session stands."""
+    """State and results of a session."""
     return Request("GET", _path("sessions", session_id), _as(Session))
 
 
@@ -195,7 +196,7 @@ def list_sessions(
 
 
 def list_responses(session_id: str) -> Steps[list[Response]]:
-    """All items of a session in order of asking, with what became of them."""
+    """All items of a session in order of asking, with their outcomes."""
     path, found = _path("sessions", session_id, "responses"), list[Response]()
     page: dict[str, Any] = {"has_more": True, "last_step": 0}
     while page["has_more"]:
@@ -206,34 +207,34 @@ def list_responses(session_id: str) -> Steps[list[Response]]:
 
 
 def wait_for_session(session_id: str, timeout: float | None = None) -> Steps[Session]:
-    """A session once it has ended; raises `TimeoutError` after so many seconds."""
+    """Wait for a session to end and return it; raises `TimeoutError` after so many seconds."""
     return _ended(get_session(session_id), timeout)
 
 
 def extend_session(session_id: str, **fields: Json) -> Request[Session]:
-    """Go on where an ended session stopped, in a new one; `stopping`, `budget`, ..."""
+    """Continue an ended session in a new one; `stopping`, `budget`, ..."""
     path = _path("sessions", session_id, action=":extend")
     return Request("POST", path, _as(Session), json=fields)
 
 
 def cancel_session(session_id: str) -> Steps[Session]:
-    """End a session where it stands; its answers so far are kept."""
+    """Cancel a session; its answers so far are kept."""
     return _cancelled(Session, _path("sessions", session_id))
 
 
 def get_next_items(session_id: str, n: int = 64) -> Request[list[Item]]:
-    """The items that a test by hand waits for, at most `n` of them, whoever asked for them."""
+    """Items that a manual test waits for, at most `n`, also those that another client fetched."""
     return _items(_path("sessions", session_id, "next-items"), n)
 
 
 def answer_item(session_id: str, step_token: str, answer: Answer) -> Request[Answered]:
-    """Tell the answer to an item; the reply has the items that are asked next."""
+    """Send the answer to an item; the reply has the items that are asked next."""
     body = {"step_token": step_token, **answer.model_dump(exclude_defaults=True)}
     return Request("POST", _path("sessions", session_id, "responses"), _as(Answered), json=body)
 
 
 def release_item(session_id: str, step_token: str) -> Request[Item]:
-    """Give an item back: it is awaited under another token."""
+    """Give an item back: it is then pending under a new token."""
     path = _path("sessions", session_id, action=":release")
     return Request("POST", path, _as(Item), json={"step_token": step_token})
 
@@ -247,7 +248,7 @@ def create_ranking(
 ) -> Request[Ranking]:
     """Rank endpoints, each `{"endpoint_id": ...}` or `{"endpoint": {...}}`, on one budget.
 
-    Or rank examinees by hand: `get_ranking_items` has what each of them is asked.
+    Or rank named examinees by hand: `get_ranking_items` returns the items to ask them.
     """
     named = None if examinees is None else [one.model_dump() for one in examinees]
     body = _given(bank=bank, endpoints=endpoints, examinees=named, **fields)
@@ -255,12 +256,12 @@ def create_ranking(
 
 
 def get_ranking_items(ranking_id: str, n: int = 64) -> Request[list[Item]]:
-    """The items that a ranking by hand waits for, at most `n`: answer each in its session."""
+    """Items that a manual ranking waits for, at most `n`; answer each in its session."""
     return _items(_path("rankings", ranking_id, "next-items"), n)
 
 
 def get_ranking(ranking_id: str) -> Request[Ranking]:
-    """Where a ranking stands."""
+    """State and results of a ranking."""
     return Request("GET", _path("rankings", ranking_id), _as(Ranking))
 
 
@@ -270,23 +271,23 @@ def list_rankings(*, limit: int | None = None, **filters: Param) -> Steps[list[R
 
 
 def wait_for_ranking(ranking_id: str, timeout: float | None = None) -> Steps[Ranking]:
-    """A ranking once it has ended; raises `TimeoutError` after so many seconds."""
+    """Wait for a ranking to end and return it; raises `TimeoutError` after so many seconds."""
     return _ended(get_ranking(ranking_id), timeout)
 
 
 def cancel_ranking(ranking_id: str) -> Steps[Ranking]:
-    """End a ranking where it stands."""
+    """Cancel a ranking."""
     return _cancelled(Ranking, _path("rankings", ranking_id))
 
 
 def create_gate(threshold: float | None = None, **fields: Json) -> Request[Gate]:
-    """Hold a session against a threshold: `session_id`, or `session` to start one, ..."""
+    """Compare a session with a threshold: `session_id`, or `session` to start one, ..."""
     body = _given(threshold=threshold, **fields)
     return Request("POST", _path("gates"), _as(Gate), json=body)
 
 
 def get_gate(gate_id: str) -> Request[Gate]:
-    """A gate, decided if its session has ended."""
+    """One gate. It is decided if its session has ended."""
     return Request("GET", _path("gates", gate_id), _as(Gate))
 
 
@@ -320,20 +321,20 @@ def get_bank(bank: str) -> Request[Bank]:
 def match_items(
     bank: str, *, keys: Sequence[str] = (), content_hashes: Sequence[str] = ()
 ) -> Request[Match]:
-    """Which items of yours a bank has, by key or by the hash of what they ask."""
+    """Find which items a bank has, by key or by content hash."""
     body = {"keys": keys, "content_hashes": content_hashes}
     path = _path("banks", bank, "items", action=":match")
     return Request("POST", path, _as(Match), json=body)
 
 
 def create_calibration(response_set: str, **fields: Json) -> Request[Calibration]:
-    """Calibrate recorded answers; `publish={"bank": ...}` makes a bank version of them."""
+    """Calibrate recorded answers; `publish={"bank": ...}` makes a bank version from them."""
     body = _given(response_set=response_set, **fields)
     return Request("POST", _path("calibrations"), _as(Calibration), json=body)
 
 
 def get_calibration(calibration_id: str) -> Request[Calibration]:
-    """Where a calibration stands."""
+    """State and results of a calibration."""
     return Request("GET", _path("calibrations", calibration_id), _as(Calibration))
 
 
@@ -343,10 +344,10 @@ def list_calibrations(*, limit: int | None = None, **filters: Param) -> Steps[li
 
 
 def wait_for_calibration(calibration_id: str, timeout: float | None = None) -> Steps[Calibration]:
-    """A calibration once it has ended; raises `TimeoutError` after so many seconds."""
+    """Wait for a calibration to end and return it; raises `TimeoutError` after so many seconds."""
     return _ended(get_calibration(calibration_id), timeout)
 
 
 def cancel_calibration(calibration_id: str) -> Steps[Calibration]:
-    """End a calibration."""
+    """Cancel a calibration."""
     return _cancelled(Calibration, _path("calibrations", calibration_id))

@@ -1,7 +1,7 @@
-"""Requests as values, and what is done where one fails: nothing here waits or sends.
+"""Requests as values, and the retries of failed ones; nothing here waits or sends.
 
-An operation is a `Flow`: it yields requests and pauses, is sent what came of them, and returns its
-result. `client.py` carries flows out, synchronously or with asyncio.
+An operation is a `Flow`: it yields requests and pauses, receives their outcomes, and returns its
+result. `client.py` runs flows, synchronously or with asyncio.
 """
 
 import math
@@ -45,17 +45,16 @@ _LONGEST_PAUSE_S: Final = 60.0
 class Request(Generic[T]):
     """One call of the API, and how its answer is read.
 
-    A POST carries an Idempotency-Key, so that it may be sent again: what it creates is created
-    once.
+    A POST has an Idempotency-Key, so that it can be sent again and still creates only once.
 
     Attributes:
-        method: Of HTTP.
-        path: Behind the server's address, with `/v1`.
-        read: From the answer, which went well, to the result.
-        params: Of the query; those that are None are left out.
-        json: The body.
-        headers: Beside those of every request.
-        key: Its Idempotency-Key; new for each intent.
+        method: HTTP method.
+        path: Path after the server's address, with `/v1`.
+        read: Reads the result from a successful answer.
+        params: Query parameters; those that are None are left out.
+        json: Body of the request.
+        headers: Headers in addition to those of every request.
+        key: Idempotency-Key, new for each operation.
     """
 
     method: str
@@ -67,7 +66,7 @@ class Request(Generic[T]):
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __iter__(self) -> Generator["Step", Any, T]:
-        """As a flow: it sends itself and returns what was read."""
+        """The request as a flow, which returns what `read` reads."""
         return self.read((yield self))
 
 
@@ -90,12 +89,12 @@ class Flow(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Who is called, and how patiently.
+    """The server that is called, and the number of retries.
 
     Attributes:
-        url: Its address, without `/v1`.
-        headers: Of each request.
-        retries: Further attempts where one may help.
+        url: Address of the server, without `/v1`.
+        headers: Headers of each request.
+        retries: Number of further attempts after failures that may be temporary.
     """
 
     url: str
@@ -104,10 +103,10 @@ class Server:
 
     @classmethod
     def named(cls, url: str | None, api_key: str | None, project: str | None, retries: int) -> Self:
-        """The server of the arguments, or else of the environment.
+        """The server by the arguments, or else by the environment.
 
         Raises:
-            ValueError: There is none, its address is none of HTTP, or key or project is no header.
+            ValueError: The address is missing or not HTTP, or key or project cannot be a header.
         """
         url = os.environ.get("SEXTANT_SERVER") if url is None else url
         api_key = os.environ.get("SEXTANT_API_KEY") if api_key is None else api_key
@@ -128,10 +127,10 @@ class Server:
     def build(
         self, http: httpx2.Client | httpx2.AsyncClient, request: Request[Any]
     ) -> httpx2.Request:
-        """A request as it goes over the wire.
+        """The request as it is sent.
 
         Raises:
-            ProblemError: A number of its body is none of JSON's.
+            ProblemError: The body has a number that JSON does not allow.
         """
         _require_finite(request.json, "")
         keyed = {"Idempotency-Key": request.key} if request.method == "POST" else {}
@@ -144,10 +143,10 @@ class Server:
         )
 
     def attempts(self, flow: Flow[T]) -> Generator[Step, Any, T]:
-        """The same flow, with failed requests sent again: yields each attempt, wants its outcome.
+        """The same flow with retries: yields each attempt, and receives its outcome.
 
         Raises:
-            SextantError: What the flow does not handle.
+            SextantError: An error that the flow does not handle.
         """
         steps = iter(flow)
         try:
@@ -186,9 +185,9 @@ class Server:
         """Seconds until a failed request is sent again.
 
         Raises:
-            UnreachableError: It will not be, and there was no answer.
-            ProblemError: It will not be, and this was the answer.
-            NotSextantError: It will not be, and the answer is no problem of Sextant's.
+            UnreachableError: It is not sent again, and there was no answer.
+            ProblemError: It is not sent again, and this was the answer.
+            NotSextantError: It is not sent again, and the answer is not a problem from Sextant.
         """
         patient = attempt < self.retries
         # Up to twice as long, so that clients that were refused together do not return together.
@@ -220,7 +219,7 @@ def _is_address(url: str) -> bool:
 
 
 def no_sextant(answer: httpx2.Response) -> NotSextantError:
-    """What an answer is that no Sextant server gives."""
+    """Error for an answer that does not come from a Sextant server."""
     where = answer.request.url.copy_with(query=None)
     return NotSextantError(
         f"{where} answered {answer.request.method} with {answer.status_code}, and not as a Sextant "
@@ -229,7 +228,7 @@ def no_sextant(answer: httpx2.Response) -> NotSextantError:
 
 
 def _require_finite(value: Json, pointer: str) -> None:
-    """JSON has neither nan nor inf: refused as the server would, were it told."""
+    """Refuse NaN and infinity, which JSON does not have, as the server would."""
     if isinstance(value, float) and not math.isfinite(value):
         fault = FieldProblem(pointer=pointer, detail=f"expected a finite number, got {value}")
         detail = f"{pointer}: {fault.detail}."

@@ -49,13 +49,13 @@ from app.validation import NAME_IN_URL
 BankName = Annotated[
     Text,
     StringConstraints(max_length=200, pattern=NAME_IN_URL),
-    Field(description="Unique; stands in URLs, so without `/` and `:`."),
+    Field(description="Unique name. It is part of URLs, so it contains no `/` or `:`."),
 ]
 _Visibility = Annotated[
     Literal["open", "withheld"],
     Field(
-        description="`withheld`: content, targets, prompt, scorers and answers are shown to "
-        "`banks:write` keys only."
+        description="`withheld`: only keys with `banks:write` can see content, targets, prompt, "
+        "scorers and answers."
     ),
 ]
 Visibility = TypeAliasType("Visibility", _Visibility)
@@ -67,8 +67,8 @@ PretestCount = Annotated[
         ge=0,
         le=MAX_PER_SESSION,
         description=(
-            "Items without parameters that each session is given, unscored, unless it says "
-            "otherwise: their answers serve the next calibration."
+            "Number of pretest items in each session by default. They have no parameters and do "
+            "not count; their answers serve the next calibration."
         ),
     ),
 ]
@@ -95,20 +95,22 @@ class Turn(Input):
 
 
 class LayoutModel(Input):
-    """How turns become one text, for endpoints without chat."""
+    """How turns are joined to one text, for endpoints without chat."""
 
-    question: LongText = Field(default=LAYOUT.question, description="Before what is asked.")
+    question: LongText = Field(default=LAYOUT.question, description="Text before a question.")
     answer: LongText = Field(
-        default=LAYOUT.answer, description="Between what is asked and what is answered."
+        default=LAYOUT.answer, description="Text between a question and its answer."
     )
-    gap: LongText = Field(default=LAYOUT.gap, description="Before an answer, or an option.")
-    separator: LongText = Field(default=LAYOUT.separator, description="Between examples.")
+    gap: LongText = Field(
+        default=LAYOUT.gap, description="Text right before an answer or an option."
+    )
+    separator: LongText = Field(default=LAYOUT.separator, description="Text between examples.")
 
 
 class PromptModel(Input):
-    """How items are put to a language model."""
+    """How a language model is asked the items."""
 
-    system: LongText = Field(default="", description="System prompt; empty for none.")
+    system: LongText = Field(default="", description="System prompt; an empty text for none.")
     prefix: Annotated[list[Turn], Field(max_length=100)] = Field(
         default_factory=list, description="Few-shot turns before each item."
     )
@@ -116,27 +118,29 @@ class PromptModel(Input):
     free_instruction: LongText = FREE_INSTRUCTION
     mode: Mode = Field(
         default="generate",
-        description="`loglikelihood`: the options of an item are compared by how likely the "
-        "endpoint finds them. Endpoints that cannot tell are asked for the letter, and the result "
-        "says so.",
+        description="`loglikelihood`: the likelihoods of an item's options are compared. "
+        "Endpoints that cannot report likelihoods are asked for the letter of the option, and the "
+        "result says so.",
     )
     normalise: Normalise = Field(
         default="bytes",
-        description="Log-likelihoods are divided by the options' lengths in UTF-8 or in "
-        "characters, or not.",
+        description="Whether log-likelihoods are divided by the option's length, in UTF-8 bytes "
+        "or in characters.",
     )
     blank: LongText = Field(
         default="",
-        description="A mark in the question that each option stands in for; the likelihood of what "
-        "follows it is compared. Empty: that of the options.",
+        description="A mark in the question. Each option replaces it, and the likelihoods of the "
+        "text after it are compared. Empty: compare the likelihoods of the options themselves.",
     )
     stop: Annotated[
         list[Annotated[Text, StringConstraints(min_length=1, max_length=200)]],
         Field(max_length=16),
-    ] = Field(default_factory=list, description="Where answers end, beside the endpoint's own.")
+    ] = Field(
+        default_factory=list, description="Stop sequences, in addition to the endpoint's own."
+    )
     layout: LayoutModel = Field(default_factory=LayoutModel)
     item_shots: Annotated[int, Field(ge=0, le=MAX_ITEM_SHOTS)] = Field(
-        default=0, description="Examples that each item has in its own text."
+        default=0, description="Number of examples in the text of each item."
     )
 
 
@@ -164,11 +168,12 @@ class BankCreate(Input):
     visibility: Visibility = "open"
     shared: bool = Field(
         default=False,
-        description="Whether other projects may look at it and measure on it; open banks alone.",
+        description="Whether other projects may see the bank and measure on it; for open banks.",
     )
     default_scorer: ScorerModel = Field(
         default_factory=lambda: ScorerModel(name=BY_KIND),
-        description="Of items that name none; `by_kind`: `choice` with choices, `exact` without.",
+        description="Scorer of items that do not name one. `by_kind`: `choice` for items with "
+        "choices, `exact` for others.",
     )
     prompt: PromptModel = Field(default_factory=PromptModel)
     unparsed_policy: UnparsedPolicy = "missing"
@@ -181,7 +186,7 @@ class BankCreate(Input):
 
 
 class BankUpdate(Input):
-    """What shall be different. A field that is left out stays as it is."""
+    """Fields to change. A field that is left out keeps its value."""
 
     name: BankName = ABSENT
     description: LongText = ABSENT
@@ -221,9 +226,9 @@ class BankRead(OwnedRead):
     visibility: str
     shared: bool
     default_scorer: ScorerModel | None = Field(
-        description="Null where the bank is withheld and the key may not write banks."
+        description="Null if the bank is withheld and the key has no `banks:write`."
     )
-    prompt: PromptModel | None = Field(description="Null like `default_scorer`.")
+    prompt: PromptModel | None = Field(description="Null in the same case as `default_scorer`.")
     unparsed_policy: str
     pretest_items: int
     metadata: dict[str, str]
@@ -258,10 +263,11 @@ FieldMapModel = Annotated[
 
 
 class UploadedFile(SentContent):
-    """A file inside a JSON body: as text, or in base64 where it is none."""
+    """A file inside a JSON body, as text or in base64."""
 
     name: Annotated[Text, StringConstraints(min_length=1, max_length=200)] | None = Field(
-        default=None, description="How faults name the file; its suffix tells the format."
+        default=None,
+        description="Name of the file, for error messages; its suffix tells the format.",
     )
 
     def to_domain(self, field: str) -> SentFile:
@@ -276,12 +282,12 @@ class UploadedFile(SentContent):
 class ImportCreate(VersionSettings):
     """An item file, a parameter file, or both.
 
-    Items: JSONL or CSV. Parameters: mirt's CSV (`a1,d,g,u`) or `item,a,b,c,d`; they may also stand
-    beside the items as `a`, `b`, `c`, `d`. Parameters make a new version. With `provisional` and
-    without parameters they are guessed for all items of the bank, which can be asked at once.
+    Items are JSONL or CSV. Parameters are mirt's CSV (`a1,d,g,u`) or `item,a,b,c,d`; they may also
+    be fields `a`, `b`, `c`, `d` of the items. Parameters make a new version. With `provisional` and
+    without parameters, the parameters of all items of the bank are guessed, so that all can be
+    asked at once.
 
-    Items of JSONL, CSV or Parquet files that were made for something else come in by a `map` of
-    their fields.
+    JSONL, CSV or Parquet files in other forms can be read as items with a `map` of their fields.
     """
 
     model_config = ConfigDict(
@@ -303,21 +309,22 @@ class ImportCreate(VersionSettings):
     parameters: UploadedFile | None = None
     map: FieldMapModel | None = Field(
         default=None,
-        description="Field of an item to the field of the file that it is made of, where the items "
-        "are no item file; dots lead into objects: `choices.text`.",
+        description="Name of each item field, and of the field in the file that it is read from, "
+        "for files that are not item files. Dots lead into objects: `choices.text`.",
         examples=[{"prompt": "question", "target": "answer"}],
     )
     target_after: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = Field(
         default=None,
-        description="With `map`: the target is what follows this mark, its last one, in its field.",
+        description="With `map`: the target is the text after the last occurrence of this mark in "
+        "its field.",
     )
     from_version: VersionName | None = None
     difficulty: Difficulty | None = Field(
         default=None,
-        description="Of a provisional import: where guesses of difficulty come from. By default "
-        "the items' field `difficulty` where one has it, else tags where one tells a level.",
+        description="For a provisional import: source of the guessed difficulties. Default: the "
+        "items' field `difficulty` if any item has it, else tags if any tells a level.",
     )
-    dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
+    dry_run: bool = Field(default=False, description="Report what would happen, and write nothing.")
 
     @model_validator(mode="after")
     def _has_a_file(self) -> Self:
@@ -349,22 +356,22 @@ class ImportCreate(VersionSettings):
 
 
 class BundleCreate(Input):
-    """A bank as one file, which `GET .../bundle` gave."""
+    """A bank as one file, as `GET .../bundle` returns it."""
 
     bundle: UploadedFile
     name: BankName | None = Field(
         default=None,
-        description="Of the bank, made if there is none; by default the name in the bundle.",
+        description="Name of the bank, created if there is none. Default: that in the bundle.",
     )
 
 
 class ImportRead(Output):
-    """What an import did, or with `dry_run` would do."""
+    """What an import did, or would do with `dry_run`."""
 
     object: Literal["import"] = "import"
     dry_run: bool
     bank_id: str = Field(validation_alias=AliasPath("bank", "id"))
-    version: VersionRead | None = Field(description="Null without parameters.")
+    version: VersionRead | None = Field(description="The new version; null without parameters.")
     items: Tally
     parameters: Tally
     renamed: First[Renamed]

@@ -21,32 +21,34 @@ _AT_ONCE = 500
 
 
 class DriftItemRead(Output):
-    """One item: what it was in the version, and what the new answers make of it."""
+    """One item: its curve in the version, and its curve by the new answers."""
 
     key: str
-    answers: int = Field(description="New ones.")
+    answers: int = Field(description="Number of new answers.")
     old_b: float = Field(description="Difficulty in the version.")
     new_b: float | None = Field(
-        description="Difficulty that the new answers ask for, on the version's scale; null with "
-        "too few answers to tell, like all that follows."
+        description="Difficulty by the new answers, on the version's scale. With too few answers "
+        "it is null, as are the following fields."
     )
     se: float | None = Field(description="Standard error of `new_b`.")
     z: float | None = Field(
-        description="How clearly the item is easier than it was (below 0: harder): `p_value` as a "
-        "standard normal deviate. Beyond 3 it is hardly an accident."
+        description="`p_value` as a standard normal deviate: above 0 if the item became easier, "
+        "below 0 if harder. Beyond 3 chance is very unlikely."
     )
     p_value: float | None = Field(
-        description="How probable answers that leave the old curve as clearly are while it holds."
+        description="Probability of at least such a deviation if the old curve still holds."
     )
-    distance: float | None = Field(description="Of the two curves, as a probability.")
-    easier: float | None = Field(description="By how much more often it is answered right.")
-    drifted: bool = Field(description="p_value below 0.001 and distance 0.1 or more.")
-    possibly_leaked: bool = Field(description="Drifted, and easier than it was.")
+    distance: float | None = Field(description="Distance of the two curves, as a probability.")
+    easier: float | None = Field(
+        description="Change of the mean probability of a right answer; above 0: easier."
+    )
+    drifted: bool = Field(description="Whether `p_value` < 0.001 and `distance` >= 0.1.")
+    possibly_leaked: bool = Field(description="Whether the item drifted and became easier.")
     explanation: str | None
 
 
 class DriftRead(Output):
-    """Which items of a version are no longer what they were when it was published."""
+    """Items of a version whose curves have changed since it was published."""
 
     object: Literal["drift"] = "drift"
     version_id: str
@@ -55,8 +57,8 @@ class DriftRead(Output):
     response_set_revision: int
     verdict: str
     figures: DriftFigures
-    n_items: int = Field(description="Active items with new answers.")
-    data: list[DriftItemRead] = Field(description="Drifted items first; as many as asked for.")
+    n_items: int = Field(description="Number of active items with new answers.")
+    data: list[DriftItemRead] = Field(description="At most `limit` items, drifted ones first.")
 
     @classmethod
     def of(cls, look: DriftLook, data: Sequence[DriftItemRead] = ()) -> Self:
@@ -118,15 +120,16 @@ def _item(look: DriftLook, j: int) -> DriftItemRead:
 
 
 class RecalibrationRead(Output):
-    """What live answers would tell of a version's items."""
+    """Whether live answers are enough to calibrate a provisional version again."""
 
     object: Literal["recalibration"] = "recalibration"
     version_id: str
-    provisional: Provisional | None = Field(description="Null: its parameters are no guesses.")
+    provisional: Provisional | None = Field(description="Null if the parameters are calibrated.")
     n_examinees: int = Field(
-        description="Who has answered by now: one address, model, settings and prompt each."
+        description="Number of examinees so far; each is one combination of address, model, "
+        "settings and prompt."
     )
-    wanted: int | None = Field(description="After how many to recalibrate.")
+    wanted: int | None = Field(description="Number of examinees after which to recalibrate.")
     due: bool
     explanation: str
 

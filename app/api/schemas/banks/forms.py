@@ -23,23 +23,23 @@ def _all_numbers(value: Any) -> Any:
 
 
 class FormCreate(Input):
-    """What the form is to be."""
+    """The form to build."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"items": 20, "target": {"maths": 0.5, "law": 0.5}}]}
     )
 
-    items: Count = Field(description="Length of the form.")
+    items: Count = Field(description="Number of items of the form.")
     target: (
         Annotated[dict[Name, Share], Field(min_length=1), BeforeValidator(_all_numbers)] | None
     ) = Field(
         default=None,
-        description="Score to predict: shares by tag, `all` for the whole bank, the default.",
+        description="Score to predict: shares by tag. Default: `all`, the whole bank.",
     )
     ask: list[Name] = Field(
         default_factory=list,
         max_length=100,
-        description="Tags whose items the form may have; empty: all.",
+        description="Only items with these tags. Empty: all items.",
     )
     costs: (
         Literal["expected_tokens"]
@@ -51,8 +51,8 @@ class FormCreate(Input):
         | None
     ) = Field(
         default=None,
-        description="Choose by gain per cost: `expected_tokens` of the items, of which those of "
-        "the prompt count half, or a cost for each item by its key.",
+        description="Choose items by gain per cost. The cost is the `expected_tokens` of the "
+        "items, where prompt tokens count half, or a given cost for each item key.",
     )
 
     def to_spec(self) -> FormSpec:
@@ -80,16 +80,18 @@ class FormRead(Output):
     object: Literal["form"] = "form"
     bank_version_id: str
     parameters_hash: str
-    target: dict[str, float] | None = Field(description="Null: the whole bank.")
-    items: list[FormItemRead] = Field(description="Those that tell most first.")
+    target: dict[str, float] | None = Field(
+        description="Score that the form predicts, as shares by tag; null for the whole bank."
+    )
+    items: list[FormItemRead] = Field(description="Items, the most informative first.")
     constant: float
     half_width95: float = Field(
-        description="Half of the score's 95 % interval, as wide as records left out needed."
+        description="Half width of the score's 95 % interval, as wide as held-out examinees need."
     )
     expected_error: float = Field(
-        description="Mean absolute error of the score, where errors are normal."
+        description="Expected absolute error of the score, if errors are normal."
     )
-    cost: float | None = Field(description="Of the whole form; null where no costs were given.")
+    cost: float | None = Field(description="Cost of the whole form; null if no costs were given.")
 
     @classmethod
     def of(cls, made: VersionForm) -> Self:

@@ -32,14 +32,14 @@ ResultFiles = Annotated[
         min_length=1,
         max_length=1000,
         fail_fast=True,
-        description="Samples of lm-eval with their `results_*.json`, logs of inspect, output "
-        "items of OpenAI Evals; also gzip.",
+        description="Samples of lm-eval with their `results_*.json`, logs of inspect, or output "
+        "items of OpenAI Evals. They may be gzipped.",
     ),
 ]
 
 
 class FromResultsCreate(WhichAnswers):
-    """Recorded results that become a bank: questions, answers, calibration and version."""
+    """Recorded results to make a bank from: questions, answers, calibration and version."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -62,36 +62,37 @@ class FromResultsCreate(WhichAnswers):
     name: BankName
     files: ResultFiles
     tasks: AnswerChoices = Field(
-        default_factory=list, description="Tasks to take, `*` as in a shell."
+        default_factory=list, description="Tasks to read; `*` is a wildcard."
     )
     prompts_of: AnswerChoice | None = Field(
         default=None,
-        description="Model whose prompts are taken; null: of each question the words that most "
-        "were asked in.",
+        description="Model whose prompts become the questions. Default: for each question the "
+        "most frequent wording.",
     )
     target_after: Annotated[Text, Field(min_length=1, max_length=100)] | None = Field(
         default=None,
-        description="The right answer is what follows this mark in the recorded one; null: `####` "
-        "where all have it.",
+        description="The right answer is the text after this mark in the recorded answer. "
+        "Default: `####`, if all recorded answers have it.",
     )
     default_scorer: ScorerModel | None = Field(
         default=None,
-        description="Scores live answers; null: the one that reproduces the recorded scores.",
+        description="Scorer of live answers. Default: one that reproduces the recorded scores.",
     )
     unparsed_policy: UnparsedPolicy | None = None
     model: Model = "2pl"
     report_card: bool = Field(
-        default=True, description="Test models on banks calibrated without them."
+        default=True,
+        description="Cross-validate: test held-out models on banks calibrated without them.",
     )
     publish: bool = Field(
-        default=True, description="Calibrate, and make a version; else the results are only read."
+        default=True, description="Calibrate and make a version. False: only read the results."
     )
     questions_only: bool = Field(
         default=False,
-        description="Keep the questions and no answers, as of a model that stood in to write them.",
+        description="Keep only the questions, for example if a dummy model wrote the answers.",
     )
     least_models: Annotated[int, Field(ge=3, le=10_000)] = Field(
-        default=LEAST_MODELS, description="From so many models a calibration is begun."
+        default=LEAST_MODELS, description="Minimum number of models for a calibration."
     )
     licence: ShortText | None = None
     visibility: Visibility = "open"
@@ -123,25 +124,31 @@ class FromResultsCreate(WhichAnswers):
 
 
 class AgreementRead(Output):
-    """How a scorer marks recorded answers, those marked right and those marked wrong apart."""
+    """Agreement of a scorer with recorded scores, separately for right and wrong answers."""
 
-    right: float | None = Field(description="Share of the right ones that it scores as right.")
+    right: float | None = Field(
+        description="Share of the recorded right answers that it scores as right."
+    )
     n_right: int
-    wrong: float | None = Field(description="Share of the wrong ones that it scores as wrong.")
+    wrong: float | None = Field(
+        description="Share of the recorded wrong answers that it scores as wrong."
+    )
     n_wrong: int
     words: str
 
 
 class MarkingRead(Output):
-    """The scorer of live answers, and how it marks the recorded ones."""
+    """The scorer of live answers, and its agreement with the recorded scores."""
 
     scorer: str
     params: JsonObject
     agreement: AgreementRead | None = Field(
-        description="On a random sample of them; null where options are compared."
+        description="Agreement on a random sample of recorded answers; null if likelihoods of "
+        "options are compared."
     )
     n_differing: int = Field(
-        description="Of these, answers that it scores otherwise; their recorded scores calibrate."
+        description="Number of sampled answers that it scores differently. The calibration uses "
+        "their recorded scores."
     )
     differing: First[str] = Field(description=f"Their items, the first {MAX_LISTED}.")
 
@@ -151,13 +158,15 @@ class FromResultsRead(Output):
 
     object: Literal["bank_from_results"] = "bank_from_results"
     bank: BankRead
-    questions: int = Field(description="Items that came into the bank.")
-    known_questions: int = Field(description="Items that it had already.")
+    questions: int = Field(description="Number of items added to the bank.")
+    known_questions: int = Field(description="Number of items that the bank had already.")
     response_set: ResponseSetRead | None = Field(description="Null with `questions_only`.")
     files: First[FileReadRead]
-    n_files: int = Field(description="Files that hold answers.")
+    n_files: int = Field(description="Number of files with answers.")
     models: int
-    incomplete_models: int = Field(description="Models that have not answered every question.")
+    incomplete_models: int = Field(
+        description="Number of models without answers to some questions."
+    )
     asked: Annotated[JsonObject, ShownAs(AskedModel)] = Field(
         description="How the answers were obtained."
     )
@@ -166,9 +175,11 @@ class FromResultsRead(Output):
     left_out: list[Skipped]
     skipped: list[SkippedRows]
     calibration: CalibrationRead | None = Field(
-        description="Poll it: when it is completed, `bank_version_id` is what can be asked."
+        description="Calibration to poll; once completed, sessions can use its `bank_version_id`."
     )
-    stopped: str | None = Field(description="Why nothing is calibrated, and what is needed.")
+    stopped: str | None = Field(
+        description="Why nothing is calibrated, and what is needed; null if a calibration began."
+    )
 
     @classmethod
     def of(cls, begun: BankBegun, view: View) -> Self:

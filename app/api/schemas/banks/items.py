@@ -25,15 +25,16 @@ Target = Annotated[
     Answer | list[Answer],
     Field(
         description=(
-            "Right answer, or several. With choices: an option's text, else a letter from A, else "
-            "an index from 0; a JSON number is always an index."
+            "Right answer, or several. With choices: the text of an option, else its letter from "
+            "A, else its index from 0; a JSON number is always an index."
         )
     ),
 ]
 Tag = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Group = Annotated[
-    Key, Field(description="Items that belong together, such as questions on one text.")
+    Key,
+    Field(description="Group of items that belong together, such as questions on one text."),
 ]
 Count = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
@@ -46,7 +47,7 @@ class MessageModel(Input):
 
 
 class TokensModel(Input):
-    """Tokens that asking the item is thought to take."""
+    """Expected tokens of asking the item."""
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
 
@@ -55,7 +56,7 @@ class TokensModel(Input):
 
 
 class ItemCreate(Input):
-    """A new item; `prompt` or `messages`, not both."""
+    """A new item, with either `prompt` or `messages`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -91,7 +92,7 @@ class ItemCreate(Input):
 
 
 class ItemUpdate(Input):
-    """What shall be different. A field that is left out stays, `null` takes it away."""
+    """Fields to change. A field that is left out keeps its value; `null` removes it."""
 
     key: Key = ABSENT
     prompt: Content | None = ABSENT
@@ -109,23 +110,23 @@ class ItemUpdate(Input):
 
 
 class ItemRead(Output):
-    """A stored item. In a withheld bank its content is shown to `banks:write` keys only."""
+    """A stored item. Only keys with `banks:write` see the content of an item in a withheld bank."""
 
     id: str
     object: Literal["item"] = "item"
     bank_id: str
     key: str
-    withheld: bool = Field(description="Content, target, scorer and hash are left out here.")
+    withheld: bool = Field(description="Whether content, target, scorer and hash are hidden.")
     prompt: str | None
     messages: list[MessageModel]
     choices: list[str]
-    target: list[str] = Field(description="The full text of each right option or answer.")
+    target: list[str] = Field(description="Full text of each right option or answer.")
     tags: list[str]
     group: str | None
     scorer: ScorerModel | None
     expected_tokens: TokensModel
     content_hash: str | None = Field(
-        description="SHA-256 of question, options and targets; null where they are withheld."
+        description="SHA-256 of question, options and targets; null if they are hidden."
     )
     revision: int
     created_by: str | None = Field(description=MADE_BY)
@@ -153,7 +154,7 @@ Hashes = Annotated[list[Annotated[str, Field(pattern=CONTENT_HASH)]], Field(max_
 
 
 class MatchCreate(Input):
-    """Items that a client has, by key or by content hash."""
+    """Items to look for in the bank, by key or by content hash."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["demo-000"]}]})
 
@@ -166,17 +167,17 @@ class MatchCreate(Input):
 
 
 class MatchRead(Output):
-    """Which of them the bank has."""
+    """Which of the items the bank has."""
 
     object: Literal["item_match"] = "item_match"
     matched: dict[str, list[str]] = Field(
-        description="Key or hash that was asked for, to the keys of the items that have it."
+        description="For each key or hash that was found: keys of the bank's items that have it."
     )
-    missing: list[str] = Field(description="Keys and hashes that no item has.")
+    missing: list[str] = Field(description="Keys and hashes that no item of the bank has.")
 
 
 class LineRead(Output):
-    """What became of one line."""
+    """Result for one line."""
 
     line: int = Field(validation_alias="row")
     status: Literal["created", "unchanged", "failed"]
@@ -186,7 +187,7 @@ class LineRead(Output):
 
 
 class BatchRead(Output):
-    """What became of each line of a batch."""
+    """Result for each line of a batch."""
 
     object: Literal["list"] = "list"
     data: list[LineRead]

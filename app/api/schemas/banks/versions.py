@@ -66,7 +66,7 @@ Number = Annotated[float, Field(ge=-MAX_PARAMETER, le=MAX_PARAMETER)]
 ItemStatus = TypeAliasType("ItemStatus", Literal["active", "quarantined", "pretest"])
 _ResponseModel = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
-    Field(description="By default the smallest that holds the parameters."),
+    Field(description="Response model. Default: the smallest that fits the parameters."),
 ]
 ResponseModel = TypeAliasType("ResponseModel", _ResponseModel)
 AllowedCodes = Annotated[
@@ -74,24 +74,21 @@ AllowedCodes = Annotated[
     Field(max_length=100, description="Lint codes that do not quarantine an item."),
 ]
 KeptKeys = Annotated[
-    list[Key], Field(max_length=10_000, description="Items that are never quarantined, by key.")
+    list[Key], Field(max_length=10_000, description="Keys of items that are never quarantined.")
 ]
 ScaleName = Annotated[
     ShortText,
     Field(
         description=(
-            "Name of the theta scale. Give it only if these parameters are linked to that scale; "
-            "by default the version names one of its own."
+            "Name of the theta scale. Give it only if the parameters are linked to that scale; by "
+            "default each version has a scale of its own."
         )
     ),
 ]
 
 _UnparsedPolicy = Annotated[
     Literal["missing", "wrong"],
-    Field(
-        description="What an answer that no extractor can read counts as. `missing` leaves it "
-        "out of the estimate."
-    ),
+    Field(description="How unparseable answers count. `missing` excludes them from estimates."),
 ]
 UnparsedPolicy = TypeAliasType("UnparsedPolicy", _UnparsedPolicy)
 
@@ -101,43 +98,47 @@ VersionName = Annotated[
     StringConstraints(pattern=VERSION),
     Field(
         description=(
-            "Number, id or `latest` of a version whose parameters, scale and findings go over to "
-            "the new one; items that the bank has got since go to pretest."
+            "Number, id or `latest` of a version whose parameters, scale and findings the new "
+            "version takes over. Items added to the bank since then go to pretest."
         )
     ),
 ]
 
 
 class FitRead(Output):
-    """How well a response model fits as a whole."""
+    """Overall fit of a response model."""
 
     m2: float | None
     df: int | None
     p_value: float | None
     rmsea: float | None
-    rmsea_lo: float | None = Field(description="Ends of the 90 % interval.")
+    rmsea_lo: float | None = Field(
+        description="Lower end of the 90 % interval of `rmsea`; `rmsea_hi` is the upper end."
+    )
     rmsea_hi: float | None
-    m2_items: int | None = Field(description="Items that M2 is computed from.")
+    m2_items: int | None = Field(description="Number of items that M2 is computed from.")
     m2_examinees: int | None
-    m2_missing: str | None = Field(description="Why there is no M2.")
+    m2_missing: str | None = Field(description="Why there is no M2; null if there is one.")
     srmsr: float | None
     srmsr_items: int
     variance_r2: float | None = Field(
         default=None,
-        description="Of continuous scores: R2 of observed against predicted variance.",
+        description="For continuous scores: R2 of observed against predicted variances.",
     )
     verdict: str = Field(
-        description="RMSEA in a word, SRMSR without it, `variance_r2` of continuous scores: good, "
-        "acceptable, marginal, poor; `too few to tell` where the interval reaches further than "
-        "into the next word, or fewer than 100 examinees look better than poor; unknown."
+        description="Fit in a word: good, acceptable, marginal, poor, unknown, or `too few to "
+        "tell`. It is the worse word of RMSEA and of SRMSR beyond chance, or of SRMSR alone if "
+        "there is no M2; for continuous scores it is by `variance_r2`. `too few to tell`: the "
+        "interval reaches beyond the neighbouring words, or fewer than 100 examinees look better "
+        "than poor."
     )
 
 
 class LinkRead(Output):
-    """How a calibration came onto the scale of a version that was there before.
+    """How a calibration was linked to the scale of an older version.
 
-    `theta = slope * theta_own + intercept` leads from a scale on which the calibrated examinees
-    have mean 0 and sd 1.
+    `theta = slope * theta_own + intercept`. On the scale of `theta_own`, the examinees of the
+    calibration have mean 0 and sd 1.
     """
 
     method: str
@@ -149,29 +150,31 @@ class LinkRead(Output):
 
 
 class DriftFigures(Output):
-    """Whether the items of an older version are what they were, under new answers."""
+    """Drift of the items of an older version, by new answers."""
 
-    judged: int = Field(description="Items with enough new answers to tell.")
+    judged: int = Field(description="Number of items with enough new answers to judge.")
     too_few_answers: int
     drifted: int
-    easier: int = Field(description="Of the drifted ones. Leaked items become easier.")
+    easier: int = Field(
+        description="Number of drifted items that became easier, as leaked ones do."
+    )
     harder: int
-    mean: float = Field(description="Ability of those who answered, on the version's scale.")
+    mean: float = Field(description="Mean ability of the new examinees, on the old scale.")
     sd: float
 
 
 class LikelihoodRead(Output):
-    """How likely the answers are by the fitted parameters."""
+    """Likelihood of the answers under the fitted parameters."""
 
     converged: bool
     log_likelihood: float
     n_parameters: int
-    aic: float = Field(description="Akaike's criterion; lower is better.")
-    bic: float = Field(description="Schwarz's criterion; lower is better.")
+    aic: float = Field(description="Akaike information criterion; lower is better.")
+    bic: float = Field(description="Bayesian information criterion; lower is better.")
 
 
 class VersionCalibration(LikelihoodRead):
-    """Where a version's parameters come from; the items' standard errors are with it."""
+    """The calibration behind a version's parameters, where the items' standard errors are."""
 
     id: str
     response_set_id: str
@@ -179,10 +182,12 @@ class VersionCalibration(LikelihoodRead):
     scored_answers: int
     fit: FitRead
     drift: DriftFigures | None = Field(
-        default=None, description="Of the items of the version it was linked to; null: not checked."
+        default=None,
+        description="Drift of the items of the version that it was linked to; null if not checked.",
     )
     link: LinkRead | None = Field(
-        default=None, description="To the version whose scale this one shares; null: a new scale."
+        default=None,
+        description="Link to the version whose scale this one shares; null for a new scale.",
     )
 
 
@@ -200,16 +205,16 @@ class VersionRead(Output):
     notes: str
     lint: LintSummary
     n_items: int
-    n_calibrated: int = Field(description="Items with parameters; the others are in pretest.")
-    has_content: bool = Field(description="Every calibrated item can be put to an endpoint.")
+    n_calibrated: int = Field(description="Number of items with parameters; others are in pretest.")
+    has_content: bool = Field(description="Whether an endpoint can be asked every calibrated item.")
     calibration: VersionCalibration | None = Field(
-        description="The calibration that it was published from; null where it was imported."
+        description="Calibration that the version is from; null if the parameters were imported."
     )
     knowledge: Knowledge = Field(
         description=(
-            "What was learned beyond the items' parameters, by part: `interval_correction` makes "
-            "the intervals of every session on the version hold, `abilities` names those of a "
-            "version that has several."
+            "What was learned beyond the item parameters, by part. `interval_correction` corrects "
+            "the intervals of all sessions on the version; `abilities` names the abilities, if "
+            "there are several."
         )
     )
     created_by: str | None = Field(description=MADE_BY)
@@ -217,51 +222,51 @@ class VersionRead(Output):
 
 
 class AskedModel(Input):
-    """How the answers behind a version's parameters were obtained; null where nobody knows."""
+    """How the answers behind a version's parameters were obtained; null if unknown."""
 
     mode: Mode | None = Field(
         default=None,
-        description="`loglikelihood`: options were compared by how likely they were found; "
-        "`generate`: answers were written and read.",
+        description="`loglikelihood`: the likelihoods of options were compared. `generate`: "
+        "answers were written and read.",
     )
     normalise: Normalise | None = Field(
-        default=None, description="Likelihoods were divided by the options' lengths, or not."
+        default=None, description="Whether log-likelihoods were divided by the options' lengths."
     )
     shots: Annotated[int, Field(ge=0, le=1000)] | None = Field(
-        default=None, description="Examples before each item."
+        default=None, description="Number of examples before each item."
     )
     template_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
-        default=None, description="As `prompt_template_hash` of a session's provenance."
+        default=None, description="As `prompt_template_hash` in a session's provenance."
     )
     scorer: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = None
     max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
-        default=None, description="Longest answer."
+        default=None, description="Maximum number of tokens of an answer."
     )
     temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(
-        default=None, description="At which answers were drawn."
+        default=None, description="Sampling temperature."
     )
-    source: ShortText | None = Field(default=None, description="Where they come from, in words.")
+    source: ShortText | None = Field(default=None, description="Origin of the answers, in words.")
 
 
 class VersionSettings(Input):
-    """What a new version may be told."""
+    """Settings of a new version."""
 
     response_model: ResponseModel | None = None
     scale: ScaleName | None = None
     allow: AllowedCodes = Field(default_factory=list)
     keep: KeptKeys = Field(default_factory=list)
     provisional: bool = Field(
-        default=False, description="The parameters are a guess, not a calibration."
+        default=False, description="Whether the parameters are a guess, not a calibration."
     )
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
-        description="How unparseable answers counted when the parameters were made: "
-        "sessions on the version count them alike. Null: nobody knows, and the bank's holds.",
+        description="How unparseable answers counted when the parameters were estimated; sessions "
+        "on the version do the same. Null: unknown, so the bank's policy applies.",
     )
     asked: AskedModel = Field(
         default_factory=AskedModel,
-        description="How the answers behind the parameters were obtained: a session that asks "
-        "otherwise says so.",
+        description="How the answers behind the parameters were obtained. A session that asks "
+        "differently says so.",
     )
     notes: LongText = ""
 
@@ -277,7 +282,7 @@ class ParameterRow(Input):
 
 
 class VersionCreate(VersionSettings):
-    """Parameters of the bank's items, by key, or those of another version of the bank.
+    """Parameters of the bank's items, by key, or taken from another version of the bank.
 
     Items without parameters go to pretest.
     """
@@ -318,7 +323,7 @@ class VersionCreate(VersionSettings):
 
 
 class FlagRead(Output):
-    """A finding about the item that carries it."""
+    """A lint finding about an item."""
 
     code: str
     severity: str
@@ -328,39 +333,39 @@ class FlagRead(Output):
 
 
 class FindingRead(FlagRead):
-    """One fault of one item."""
+    """A lint finding, with the key of its item."""
 
     key: str = Field(validation_alias="item_id")
 
 
 class VersionItemRead(Output):
-    """Parameters and state of one item of a version; null parameters in pretest."""
+    """Parameters and state of one item of a version; in pretest the parameters are null."""
 
     item_id: str
     key: str
     position: int
     status: ItemStatus
     a: float | None
-    b: float | None = Field(description="Null where a is 0: there is no difficulty then.")
+    b: float | None = Field(description="Difficulty; null if a is 0.")
     intercept: float | None
     c: float | None
     d: float | None
-    k: float | None = Field(description="Dispersion of continuous scores; null otherwise.")
+    k: float | None = Field(description="Dispersion of continuous scores; null for others.")
     flags: list[FlagRead]
     pretest_sessions: int = Field(
-        description="Sessions, on any version, that were given the item while it was in pretest."
+        description="Number of sessions, on any version, that had the item as a pretest item."
     )
 
 
 class ValidationCreate(Input):
-    """Overrides to try."""
+    """Lint overrides to try."""
 
     allow: AllowedCodes = Field(default_factory=list)
     keep: KeptKeys = Field(default_factory=list)
 
 
 class ValidationRead(Output):
-    """What lint says under the overrides; the version stays as it is."""
+    """Lint findings under the overrides; the version does not change."""
 
     version_id: str
     findings: First[FindingRead] = Field(description=f"The first {MAX_LISTED}.")
@@ -390,30 +395,35 @@ class InformationRead(Output):
     theta: Annotated[list[float], BeforeValidator(np.ndarray.tolist)]
     information: Annotated[list[float], BeforeValidator(np.ndarray.tolist)]
     se: Annotated[list[Known], BeforeValidator(np.ndarray.tolist)] = Field(
-        description="Null where there is no information."
+        description="Standard error if all active items are asked; null where they have no "
+        "information."
     )
 
 
 class JoinRead(Output):
-    """What answers from outside the calibration say of a version's join."""
+    """Check of a version's parameters against answers from outside the calibration."""
 
     object: Literal["join"] = "join"
     version_id: str
-    response_set_id: str | None = Field(description="Null: answers of live sessions.")
+    response_set_id: str | None = Field(
+        description="Response set of the answers; null for those of live sessions."
+    )
     n_sessions: int
     verdict: Verdict
     explanation: str
     z: float | None = Field(
-        description="How much likelier the answers are than with the parameters dealt anew among "
-        "the items that each examinee answered, in standard deviations; 0 of a wrong join."
+        description="Excess of the log-likelihood over parameters permuted among the items that "
+        "each examinee answered, in standard deviations; about 0 for a wrong join."
     )
-    expected_z: float | None = Field(description="The same of a right join.")
-    p_value: float | None = Field(description="Of such a z or a greater one if it were wrong.")
-    power: float = Field(description="Share of wrong joins that so many answers would find.")
+    expected_z: float | None = Field(description="Expected `z` of a right join.")
+    p_value: float | None = Field(
+        description="Probability of such a `z` or a greater one under a wrong join."
+    )
+    power: float = Field(description="Probability that so many answers would detect a wrong join.")
     rank_correlation: float | None = Field(
-        description="Spearman's, of the items' shares of right answers with their difficulties: "
-        "below 0 where the join is right. In adaptive tests, whose items are as hard as the "
-        "examinee is able, it is near 0 either way."
+        description="Spearman correlation of the items' shares of right answers with their "
+        "difficulties: negative if the join is right. In adaptive tests, where item difficulty "
+        "follows ability, it is near 0 in any case."
     )
     n_examinees: int
     n_answers: int

@@ -27,7 +27,7 @@ Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]
 class ManualResponse(Input):
     """An answer: exactly one of `response` (its text), `score` and `outcome`.
 
-    What else is said of it is kept and shown with it; budgets hold by its tokens and dollars.
+    The other fields are stored and shown with the answer. Budgets count its tokens and dollars.
     """
 
     model_config = ConfigDict(
@@ -39,14 +39,19 @@ class ManualResponse(Input):
         }
     )
 
-    step_token: Name = Field(description="From `next-item`: names the step that is answered.")
-    item_id: Name | None = Field(default=None, description="Checked against the step, if given.")
+    step_token: Name = Field(
+        description="Token of the step that is answered, from `next-item` or `next-items`."
+    )
+    item_id: Name | None = Field(
+        default=None, description="If given, it must be the item of the step."
+    )
     response: Annotated[Text, Field(max_length=1_000_000)] | None = None
     score: Annotated[float, Field(ge=0, le=1)] | None = None
     outcome: NoScore | None = None
     text: Annotated[Text, Field(max_length=1_000_000)] | None = Field(
         default=None,
-        description="What was answered, beside a score or an outcome: `:rescore` scores it again.",
+        description="Text of the answer, in addition to a score or an outcome, so that `:rescore` "
+        "can score it again.",
     )
     tokens_in: Tokens | None = None
     tokens_out: Tokens | None = None
@@ -55,13 +60,16 @@ class ManualResponse(Input):
     finish_reason: Annotated[Text, Field(max_length=100)] | None = None
     explanation: Annotated[Text, Field(max_length=10_000)] | None = None
     link: Annotated[str, Field(max_length=2048, pattern=WEB_LINK)] | None = Field(
-        default=None, description="Where there is more about it: http or https."
+        default=None, description="URL with more about the answer, http or https."
     )
     metadata: Metadata = Field(default_factory=dict)
 
 
 class ItemView(Output):
-    """An item as the examinee is to see it; of a withheld bank, without `banks:write`, its key."""
+    """An item as the examinee should see it.
+
+    Keys without `banks:write` see only the id of an item in a withheld bank.
+    """
 
     id: str
     prompt: str | None
@@ -72,8 +80,8 @@ class ItemView(Output):
 class NextItemRead(Output):
     """An item that a session waits for."""
 
-    session_id: str = Field(description="Whose `responses` take the answer.")
-    examinee: str | None = Field(description="Who answers, where somebody was named.")
+    session_id: str = Field(description="Session to which the answer is sent (`.../responses`).")
+    examinee: str | None = Field(description="Name of the examinee, if one was given.")
     step: int
     step_token: str
     item: ItemView
@@ -89,24 +97,24 @@ class NextItemRead(Output):
 
 
 class NextItemsInput(Input):
-    """How many items a client takes at a time."""
+    """Number of items that a client takes at a time."""
 
     n: Annotated[int, Field(ge=1, le=MAX_BY_HAND)] = Field(
-        default=MAX_BY_HAND, description="At most; `concurrency` is the limit, too."
+        default=MAX_BY_HAND, description="Maximum number of items; `concurrency` limits it, too."
     )
 
 
 class ReleaseInput(Input):
-    """An item that is given back."""
+    """An item to give back."""
 
-    step_token: Name = Field(description="Of the step; it gets another.")
+    step_token: Name = Field(description="Token of the step; the step then gets a new one.")
 
 
 class AnsweredRead(SessionRead):
-    """A session after an answer, and what it asks next."""
+    """A session after an answer, and the items that it asks next."""
 
     next_items: list[NextItemRead] = Field(
-        description="Asked because of this answer; those asked before are still pending."
+        description="Items asked because of this answer; earlier ones may still be pending."
     )
 
     @classmethod
@@ -124,22 +132,23 @@ _NOT_CLOSED = dict.fromkeys(field.name for field in fields(Closing))
 
 
 class ResponseRead(Obtained):
-    """One item of a session. `outcome` is null while the answer is awaited.
+    """One item of a session. `outcome` is null while the answer is pending.
 
-    Of a withheld bank, what came back and how it was marked is null for keys without `banks:write`.
+    If the bank is withheld, the answer and how it was scored are null for keys without
+    `banks:write`.
     """
 
     step: int
     item_id: str = Field(validation_alias="item_key")
     pretest: bool = Field(
         validation_alias="is_pretest",
-        description="An item without parameters, of which no estimate knows.",
+        description="Whether it is a pretest item, without parameters; estimates do not use it.",
     )
-    arrival: int | None = Field(description="Order in which answers came, from 1.")
+    arrival: int | None = Field(description="Number of the answer in the order of arrival, from 1.")
     outcome: Outcome | None
     scorer_hash: str | None = Field(
         description=(
-            "SHA-256 of name and parameters of the scorer. Null: none did, or the "
+            "SHA-256 of the scorer's name and parameters. Null if no scorer was used, or if the "
             "answer is older than this field."
         )
     )
@@ -148,8 +157,8 @@ class ResponseRead(Obtained):
     information: float | None
     probability: float | None = Field(
         description=(
-            "With which its step sampled it, given all that was asked before; 1: the design "
-            "chose it. Null: in pretest, or asked before this was noted."
+            "Probability with which the step sampled this item, given all earlier items; 1 if the "
+            "design chose it. Null for pretest items, and for items older than this field."
         )
     )
     asked_at: datetime
@@ -164,14 +173,14 @@ class ResponseRead(Obtained):
 
 
 class ResponseList(Listed[ResponseRead]):
-    """Items of a session in order of asking. Go on with `?after=<last_step>`."""
+    """Items of a session in order of asking. The next page is at `?after=<last_step>`."""
 
     last_step: int
     has_more: bool
 
 
 class StoredMark(Output):
-    """One mark of an answer."""
+    """One scoring of an answer."""
 
     outcome: Outcome
     score: float | None
@@ -180,7 +189,7 @@ class StoredMark(Output):
 
 
 class ChangeRead(Output):
-    """One answer before and after it was marked again; `after` is null while it is not."""
+    """One answer before and after rescoring; `after` is null until it is rescored."""
 
     step: int
     item_id: str = Field(validation_alias="item_key")

@@ -35,24 +35,25 @@ BudgetInput = Annotated[_Section, ShownAs(BudgetDesign)]
 
 
 class FailuresInput(Input):
-    """Calls in a row without an answer, and the unscored share, that end the session."""
+    """Limits on failures: calls in a row without an answer, and the share of unscored items."""
 
     max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.max_consecutive
     max_share: Share = Field(
         default=_LIMITS.max_share,
-        description="Of items without a score; watched from the tenth on, where it must be surely "
-        "too large, and as it is from the fiftieth on.",
+        description="Largest share of items without a score; above it the session ends. From 10 "
+        "items on, the lower end of the share's 95 % interval is compared with it; from 50 items "
+        "on, the share itself.",
     )
 
 
 class DesignInput(Input):
-    """How a test is run; what is absent comes from the preset."""
+    """How a test is run. Absent fields come from the preset."""
 
     preset: Preset | None = Field(
         default=None,
         strict=False,
-        description="`score`, `ability` or `atlas`, a published procedure. Absent: `ability` where "
-        "a goal, the criterion or the prediction is by theta, else `score`.",
+        description="`score`, `ability`, or `atlas` (a published procedure). Default: `ability` "
+        "if a stopping rule, the criterion or the prediction is about theta, else `score`.",
     )
     estimator: EstimatorInput | None = None
     selection: SelectionInput | None = None
@@ -61,8 +62,8 @@ class DesignInput(Input):
     budget: BudgetInput | None = None
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = Field(
         default=None,
-        description=f"Items in flight at once; {CONCURRENCY} unless given, 1 for the preset "
-        "`atlas` and where the client answers, of which at most 64 are pending.",
+        description=f"Items in flight at once. Default: {CONCURRENCY}, or 1 with the preset "
+        "`atlas` and in manual sessions, where 64 is the maximum.",
     )
     failures: FailuresInput | None = None
 
@@ -74,7 +75,7 @@ class DesignInput(Input):
 
 
 class Design(DesignInput):
-    """How a test is run, with what the preset gave filled in, and what a session adds."""
+    """How a test is run: all fields, with those of the preset, and the settings of the session."""
 
     pretest: JsonObject | None = None
     repeats: int = 1

@@ -27,7 +27,7 @@ from app.records.rankings import RankedFigures
 
 
 class EventRead(Output):
-    """One thing that happened; `seq` is the id of the server-sent event."""
+    """One event; `seq` is the id of the server-sent event."""
 
     seq: int
     type: str
@@ -36,7 +36,7 @@ class EventRead(Output):
 
 
 class ItemAsked(Output):
-    """An item was chosen, and is asked."""
+    """An item was chosen and is being asked."""
 
     step: int
     item_id: str
@@ -45,7 +45,7 @@ class ItemAsked(Output):
 
 
 class AnswerReceived(Output):
-    """What became of an item."""
+    """The outcome of an item."""
 
     step: int
     item_id: str
@@ -58,7 +58,7 @@ class AnswerReceived(Output):
 
 
 class EstimateUpdated(Output):
-    """Figures of a session after answers."""
+    """Results of a session after new answers."""
 
     estimate: EstimateFigures
     score: ScoreFigures | None
@@ -67,7 +67,7 @@ class EstimateUpdated(Output):
 
 
 class SessionWait(Output):
-    """Nothing happens until then; `step` is the answer that is waited for."""
+    """The session waits until `until`; `step` is the answer that it waits for."""
 
     step: int | None
     until: datetime
@@ -77,7 +77,7 @@ class SessionWait(Output):
 
 
 class SessionChange(Output):
-    """A session began, paused, went on or ended; how it ended is told of one that did."""
+    """A session was created, paused, resumed or ended; fields after `status` describe its end."""
 
     status: str | None = None
     stop_reason: StopReason | None = None
@@ -88,11 +88,13 @@ class SessionChange(Output):
 
 
 class RankingChange(Output):
-    """A ranking began, was joined, waits, took a step or ended, and how it stands."""
+    """A ranking was created, joined, waited, took a step or ended; with its state."""
 
     status: str | None = None
     endpoint_id: str | None = None
-    until: datetime | None = Field(default=None, description="No step before; see `reason`.")
+    until: datetime | None = Field(
+        default=None, description="The ranking takes no step before; `reason` says why."
+    )
     reason: str | None = None
     error_code: str | None = None
     order: list[RankedFigures] | None = None
@@ -102,17 +104,21 @@ class RankingChange(Output):
     usage: CallsFigures | None = None
     stop_reason: StopReason | None = None
     stop_detail: str | None = None
-    code: str | None = Field(default=None, description="Of what failed, as is `detail`.")
+    code: str | None = Field(
+        default=None, description="Code of the failure; `detail` describes it."
+    )
     detail: str | None = None
 
 
 class CalibrationChange(CalibrationProgressRead):
-    """A calibration began, got on or ended; `part` is the part that began, of several."""
+    """A calibration was queued, began, progressed or ended. `part` is the part that began."""
 
     attempt: int | None = None
     part: int | None = None
     converged: bool | None = None
-    code: str | None = Field(default=None, description="Of what failed, as the next two.")
+    code: str | None = Field(
+        default=None, description="Code of the failure; `detail` and `errors` describe it."
+    )
     detail: str | None = None
     errors: list[FieldError] | None = None
 
@@ -142,7 +148,7 @@ Event = TypeAliasType("Event", _AnyOfThem)
 
 
 class EventList(Listed[Annotated[JsonObject, ShownAs(Event)]]):
-    """Events after a sequence number: what the event stream sends, for those who poll."""
+    """Events after a sequence number, as in the event stream, for clients that poll."""
 
-    last_seq: int = Field(description="Ask next with `?after=<last_seq>`.")
-    ended: bool = Field(description="No event will follow.")
+    last_seq: int = Field(description="The next page is at `?after=<last_seq>`.")
+    ended: bool = Field(description="Whether this was the last event.")

@@ -14,7 +14,7 @@ from app.services.sessions.previews import Preview, PreviewSpec
 
 
 class PreviewCreate(ChosenEndpoint):
-    """Who is asked, and how."""
+    """The endpoint to ask, and how."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -33,11 +33,11 @@ class PreviewCreate(ChosenEndpoint):
     )
 
     prompt: PromptChange = Field(
-        default_factory=PromptChange, description="What is to be otherwise than as the bank asks."
+        default_factory=PromptChange, description="Prompt settings that differ from the bank's."
     )
     send: bool = Field(
         default=True,
-        description="Call the endpoint, once or for each option, and score the answer.",
+        description="Call the endpoint, once or once per option, and score the answer.",
     )
 
     def to_domain(self, bank: str, item: str) -> PreviewSpec:
@@ -52,20 +52,23 @@ class PreviewCreate(ChosenEndpoint):
 
 
 class RequestRead(Output):
-    """A call as it goes over the wire; headers are not shown, for they may hold keys."""
+    """A call as it is sent. Headers are not shown, because they may contain keys."""
 
     url: str
     body: JsonObject
 
 
 class PreviewAnswer(Obtained):
-    """What came back, and its mark. Only `scored` counts in an estimate."""
+    """The answer and its score.
+
+    Estimates use `scored` answers, and `unparsed` ones that count as wrong.
+    """
 
     outcome: Outcome
 
 
 class PreviewRead(Output):
-    """One item as an endpoint is asked it, its answer, and how that is marked."""
+    """The request that puts one item to an endpoint, the answer, and how it is scored."""
 
     object: Literal["preview"] = "preview"
     item_id: str
@@ -74,10 +77,9 @@ class PreviewRead(Output):
     scorer: str = Field(description="Name of the scorer.")
     target: list[str]
     requests: list[RequestRead] = Field(
-        description="One for each option where likelihoods are compared; none of a simulated "
-        "examinee."
+        description="One per option if likelihoods are compared; none for simulated examinees."
     )
-    answer: PreviewAnswer | None = Field(description="Null where nothing was sent.")
+    answer: PreviewAnswer | None = Field(description="Null if nothing was sent.")
 
     @classmethod
     def of(cls, preview: Preview) -> Self:

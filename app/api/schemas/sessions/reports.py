@@ -33,37 +33,41 @@ from app.reports.version.words import summary
 
 
 class VersionReportRead(Output):
-    """What is known of a version; `text/html` is the same as a page."""
+    """Report on a version; `text/html` has the same as a page."""
 
     object: Literal["version_report"] = "version_report"
     summary: list[str] = Field(description="The report in a few plain sentences.")
     identity: Identity
-    curves: Curves = Field(description="The active items over theta.")
+    curves: Curves = Field(description="Curves of the active items over theta.")
     best_range: tuple[float, float] = Field(
-        description="Thetas with at least half of the greatest information."
+        description="Range of theta with at least half of the maximum information."
     )
     precision: list[Precision] = Field(
-        description="Half of the 95 % interval after tests of some lengths, at -2, -1, 0, 1, 2."
+        description="Half width of the 95 % interval after tests of several lengths, at theta -2, "
+        "-1, 0, 1 and 2."
     )
     bin_edges: list[float]
-    difficulties: list[int] = Field(description="Active items in the bins.")
-    abilities: list[float] | None = Field(description="Shares of examinees in the bins.")
+    difficulties: list[int] = Field(
+        description="Number of active items by difficulty, in the bins of `bin_edges`. The "
+        "outermost bins include everything beyond."
+    )
+    abilities: list[float] | None = Field(
+        description="Share of the reference models by ability, in the same bins; null if unknown."
+    )
     examples: list[ItemCurve]
-    flags: dict[str, int] = Field(description="Code to number of items.")
+    flags: dict[str, int] = Field(description="Number of items with each lint code.")
     n_flagged: int
-    flagged: list[FlaggedItem] = Field(description="The first of them; `/lint` has all.")
+    flagged: list[FlaggedItem] = Field(description="First items with findings; `/lint` lists all.")
     calibration: CalibrationFacts | None = Field(
-        description="Fit and origin; null where the parameters were imported."
+        description="Fit and origin of the parameters; null if they were imported."
     )
     simulated: SimulatedTests | None = Field(
-        description="Tests of held-out examinees; null where not computed."
+        description="Simulated tests of held-out examinees; null if not computed."
     )
     join: JoinCheck | None = Field(
-        description="Whether the parameters belong to the questions, by answers of live sessions."
+        description="Check of the parameters against answers of live sessions; null if not made."
     )
-    correction: JsonObject | None = Field(
-        description="What makes the intervals hold, as stored with the version."
-    )
+    correction: JsonObject | None = Field(description="Correction of intervals, as stored.")
 
     @classmethod
     def of(cls, report: VersionReport) -> Self:
@@ -72,32 +76,34 @@ class VersionReportRead(Output):
 
 
 class SessionReportRead(Output):
-    """What a session found out; `text/html` is the same as a page."""
+    """Report on a session; `text/html` has the same as a page."""
 
     object: Literal["session_report"] = "session_report"
     summary: list[str] = Field(description="The result in a few plain sentences.")
     identity: SessionIdentity
-    score: Score | None = Field(description="Null where nothing was scored or predicted.")
+    score: Score | None = Field(description="Null if nothing was scored or predicted.")
     estimate: Annotated[JsonObject, ShownAs(EstimateFigures)] = Field(
-        description="Ability as the session has it."
+        description="Ability, as in the session."
     )
-    abilities: list[Ability] = Field(description="Empty where the bank measures one.")
-    tasks: list[TaskResult] = Field(description="By tag, at most 50; `n_tasks` counts all.")
+    abilities: list[Ability] = Field(description="Empty if the bank measures one ability.")
+    tasks: list[TaskResult] = Field(
+        description="Results by tag: at most 50, the largest first. `n_tasks` counts all."
+    )
     n_tasks: int
-    trace: list[TracePoint] = Field(description="What was known as answers came in.")
+    trace: list[TracePoint] = Field(description="Ability and score after each number of answers.")
     figures: JsonObject = Field(
-        description="The session's progress, usage, outcomes, pretest, person_fit and rescore."
+        description="Further figures of the session: progress, usage, outcomes, pretest, "
+        "person_fit and rescore."
     )
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None
     failure: dict[str, str] | None
     warnings: list[Caution] = Field(description="Reasons to trust the result less.")
-    items: list[AskedItem] = Field(description="The first 300; `/responses` has all.")
+    items: list[AskedItem] = Field(description="The first 300 items; `/responses` lists all.")
     n_asked: int
     join: JoinCheck | None = Field(
-        description="Whether the parameters belong to the questions, by all answers of live "
-        "sessions on the version so far, and how many wrong joins so many would find."
+        description="Check of the parameters against all answers of live sessions so far."
     )
 
     @classmethod

@@ -67,28 +67,31 @@ Patience = Annotated[float, Field(gt=0, le=30 * 86_400)]
 
 
 class PretestInput(Input):
-    """Items without parameters that are asked beside the test."""
+    """Pretest items: items without parameters that are asked beside the test."""
 
     items_per_session: Annotated[int, Field(ge=0, le=MAX_PER_SESSION)] = Field(
         description=(
-            "At most so many items of the version that are in pretest, those asked least often so "
-            "far first. They are scored and stored, and they cost; they count towards the budget, "
-            "but not towards max_items, theta, the score or the limits on failures."
+            "Maximum number of pretest items. Those that were asked least often so far come "
+            "first. They are scored, stored and paid, and count towards the budget, but not "
+            "towards `max_items`, theta, the score or the limits on failures."
         )
     )
 
 
 class PromptChange(Input):
-    """What a session does otherwise than its bank; the result says so. Null: as the bank."""
+    """Prompt settings that differ from the bank's; the result names them. Null: as the bank."""
 
     mode: Mode | None = Field(
         default=None,
-        description="`loglikelihood` compares options by how likely the endpoint finds them.",
+        description="`loglikelihood` compares the likelihoods of the options under the model; "
+        "`generate` reads a written answer.",
     )
     shots: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        default=None, description="The first so many of the bank's examples."
+        default=None, description="Number of the bank's examples to use, from the first."
     )
-    system: LongText | None = Field(default=None, description="System prompt; empty for none.")
+    system: LongText | None = Field(
+        default=None, description="System prompt; an empty text for none."
+    )
 
     def changes(self) -> PromptChanges:
         """The same for the service."""
@@ -99,21 +102,24 @@ _Word = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 
 
 class ExamineeInput(Input):
-    """Who answers by hand; sessions of one name are one examinee's."""
+    """The examinee of a manual session. Sessions with the same name belong to the same examinee."""
 
     name: Name = Field(
-        description="Belongs to the key that first used it; others need the scope `admin`."
+        description="Belongs to the key that first used it; other keys need the scope `admin`."
     )
     kind: ExamineeKind = Field(default=ExamineeKind.MODEL, strict=False)
-    model: _Word | None = Field(default=None, description="That answers, or that an agent drives.")
+    model: _Word | None = Field(
+        default=None, description="Model that answers, or that an agent uses."
+    )
     scaffold: _Word | None = Field(
-        default=None, description="What drives the model: an agent is model and scaffold."
+        default=None,
+        description="Program that drives the model; model and scaffold make the agent.",
     )
     settings: Metadata = Field(default_factory=dict)
 
 
 class SessionCreate(DesignInput, OnBank):
-    """One adaptive test: who is asked, from which bank, and how."""
+    """One adaptive test: the examinee, the bank and the design."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -146,46 +152,50 @@ class SessionCreate(DesignInput, OnBank):
     )
 
     mode: SessionMode = Field(
-        default="live", description="`manual`: the client answers the items itself."
+        default="live",
+        description="`live`: the server asks an endpoint; `manual`: the client answers.",
     )
-    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
+    endpoint_id: Name | None = Field(default=None, description="Id of a saved endpoint.")
     endpoint: EndpointCreate | None = Field(
-        default=None, description="Or an endpoint in place, stored with the session."
+        default=None,
+        description="An endpoint that is not saved yet; it is stored with the session.",
     )
     examinee: ExamineeInput | None = Field(
-        default=None, description="Of a manual session: who answers, by name."
+        default=None, description="For a manual session: the examinee who answers."
     )
     pretest: PretestInput | None = Field(
-        default=None, description="By default as the bank's `pretest_items` says."
+        default=None, description="Default: the `pretest_items` of the bank."
     )
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
-        description="Absent: as when the version was calibrated, else as the bank has it.",
+        description="Default: as when the version was calibrated; if unknown, as the bank.",
     )
     prompt: PromptChange = Field(
-        default_factory=PromptChange, description="What is to be otherwise than as the bank asks."
+        default_factory=PromptChange, description="Prompt settings that differ from the bank's."
     )
     repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS)] = Field(
         default=1,
-        description="Times that each item is asked; the mean of the scores is its score. It counts "
-        "as one answer, so the SE is on the safe side. Each repeat is paid.",
+        description="Number of times that each item is asked; the mean score counts as one "
+        "answer. The SE is therefore rather too large. Every repeat is paid.",
     )
     cache: bool = Field(
         default=False,
-        description="Keep answers for 30 days, and take kept ones instead of calls: of the same "
-        "endpoint with the same credentials, to the same request and repeat.",
+        description="Keep answers for 30 days, and use a kept answer instead of a call if "
+        "endpoint, credentials, request and number of the repeat are the same.",
     )
     answer_within: Patience | None = Field(
         default=None,
-        description="Of a manual session: seconds after which a pending item is closed as "
-        "`error`, and another asked.",
+        description="For a manual session: seconds until a pending item is closed as `error` and "
+        "another one is asked.",
     )
     idle_timeout: Patience | None = Field(
         default=None,
-        description="Of a manual session: seconds of silence after which it ends as `cancelled`, "
-        "with what it has.",
+        description="For a manual session: seconds without any event, such as an answer, until it "
+        "ends as `cancelled`, with its results so far.",
     )
-    seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
+    seed: Seed | None = Field(
+        default=None, description="Random seed. By default one is drawn; it is shown in the result."
+    )
     metadata: Metadata = Field(default_factory=dict)
 
     @override
@@ -222,7 +232,7 @@ class SessionCreate(DesignInput, OnBank):
 
 
 class SessionExtend(DesignInput):
-    """A new session that goes on from an ended one; sections given replace the old ones."""
+    """A new session that continues an ended one. Sections that are given replace the old ones."""
 
     metadata: Metadata = Field(default_factory=dict)
 
@@ -242,7 +252,7 @@ class SessionReplay(Input):
 
 
 class SessionRescore(Input):
-    """A new session in which the answers of an ended one are marked again."""
+    """A new session that scores the answers of an ended one again."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -252,13 +262,13 @@ class SessionRescore(Input):
 
     scorer: ScorerModel | None = Field(
         default=None,
-        description="Scores every answer; absent: each item's present scorer.",
+        description="Scorer for every answer. Default: the present scorer of each item.",
     )
     metadata: Metadata = Field(default_factory=dict)
 
 
 class BankAsked(Output):
-    """What is asked from."""
+    """The bank of a session, and how many of its items can be asked."""
 
     id: str
     name: str
@@ -267,26 +277,26 @@ class BankAsked(Output):
 
 
 class SessionBank(BankAsked):
-    """What is asked from, and how much of it can be."""
+    """The bank of a session, and how many of its items can be asked."""
 
-    n_items: int = Field(description="Items that tests may ask.")
+    n_items: int = Field(description="Number of items that tests may ask.")
     n_never_asked: int = Field(
-        description="Quarantined items: no test asks them, and the score of the whole "
-        "bank counts them by what the others tell."
+        description="Number of quarantined items. No test asks them; the score of the whole bank "
+        "includes them, predicted from the other items."
     )
     n_uncalibrated: int = Field(
-        description="Questions without parameters, new or left out when the bank was calibrated: "
-        "the score says nothing of them."
+        description="Number of questions without parameters: new ones, or left out of the "
+        "calibration. The score excludes them."
     )
     scale: str
     provisional: bool
     uncertainty: str | None = Field(
-        description="How uncertain the items' parameters were, in words; null: known well enough."
+        description="How uncertain the item parameters were, in words; null: well known."
     )
 
 
 class SessionEndpoint(Output):
-    """Who is asked."""
+    """The endpoint that is asked."""
 
     id: str
     name: str | None
@@ -303,26 +313,32 @@ def endpoint_of(record: SessionRecord) -> dict[str, str | None]:
 
 
 class UnparsedRead(Output):
-    """What answers that nobody can read count as."""
+    """How unparseable answers count."""
 
-    policy: UnparsedPolicy = Field(description="In this session.")
+    policy: UnparsedPolicy = Field(description="Policy of this session.")
     when_calibrated: UnparsedPolicy | None = Field(
-        description="When the bank version's parameters were made; null: nobody knows."
+        description="Policy when the version's parameters were estimated; null if unknown."
     )
-    caution: str | None = Field(description="What is to be kept in mind where they differ.")
+    caution: str | None = Field(
+        description="What the difference means for the result; null if there is none."
+    )
 
 
 class AskedRead(Output):
-    """How items are put, beside how they were when the bank was calibrated."""
+    """How items are asked, and how they were when the bank was calibrated."""
 
-    mode: Mode | None = Field(description="Null in manual sessions and those older than it.")
-    shots: int | None = Field(description="Examples before each item.")
-    when_calibrated: AskedModel = Field(description="What is null is not known.")
-    caution: str | None = Field(description="What is to be kept in mind where they differ.")
+    mode: Mode | None = Field(description="Null in manual sessions and in older sessions.")
+    shots: int | None = Field(description="Number of examples before each item.")
+    when_calibrated: AskedModel = Field(
+        description="How the answers behind the parameters were obtained; null fields are unknown."
+    )
+    caution: str | None = Field(
+        description="What the difference means for the result; null if there is none."
+    )
 
 
 class SessionRead(WorkRead):
-    """One session: where it stands and what is known so far."""
+    """One session: its state and its results so far."""
 
     id: str
     object: Literal["session"] = "session"
@@ -330,35 +346,36 @@ class SessionRead(WorkRead):
     status: SessionStatus
     bank: SessionBank
     endpoint: SessionEndpoint | None
-    examinee: Examinee | None = Field(description="Who answers by hand; null: not named.")
-    self_reported: bool = Field(description="A client says what was answered: a manual session.")
-    headline: Headline | None = Field(description="Null before there is a score.")
+    examinee: Examinee | None = Field(description="Named examinee of a manual session.")
+    self_reported: bool = Field(description="Whether a client reported the answers.")
+    headline: Headline | None = Field(description="Null until there is a score.")
     estimate: EstimateFigures
     score: ScoreFigures | None
-    profile: ProfileFigures | None = Field(description="Null where the bank measures one ability.")
+    profile: ProfileFigures | None = Field(description="Null if the bank measures one ability.")
     progress: ProgressFigures
     usage: UsageFigures
     outcomes: Outcomes
-    pretest: PretestFigures | None = Field(description="Null in sessions older than it.")
-    repeats: RepeatsFigures | None = Field(description="Null where each item is asked once.")
+    pretest: PretestFigures | None = Field(description="Null in sessions older than this field.")
+    repeats: RepeatsFigures | None = Field(description="Null if each item is asked once.")
     person_fit: PersonFitFigures | None
     rescore: RescoreFigures | None
     stop_reason: StopReason | None
     stop_detail: str | None
     precision_reached: bool | None = Field(
-        description="Is the result as exact as `se` or `score_margin` asks? Null: neither is set."
+        description="Whether the result is as precise as `se` or `score_margin` asks; null if "
+        "neither is set."
     )
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None
     design: DesignRead
-    stops_when: str = Field(description="What ends the test by its design, in words.")
+    stops_when: str = Field(description="When the test ends by its design, in words.")
     unparsed: UnparsedRead
     asked: AskedRead
     seed: int
     parent_id: str | None
     relation: Relation | None
-    ranking_id: str | None = Field(description="The ranking that it is a member of.")
+    ranking_id: str | None = Field(description="Ranking that the session belongs to; null if none.")
     provenance: JsonObject
     metadata: dict[str, str]
 
@@ -400,17 +417,17 @@ class SessionRead(WorkRead):
 
 
 class SessionBrief(Output):
-    """The same in a few hundred characters, for tools that pay for each."""
+    """The same in a few hundred characters, for agents that pay for every token."""
 
     id: str
     status: SessionStatus
     examinee: str | None
     bank: str
-    items: int = Field(description="Asked and closed.")
+    items: int = Field(description="Number of closed items.")
     expected_items: int | None
-    score: float | None = Field(description="Null before there is one.")
+    score: float | None = Field(description="Null until there is one.")
     interval: Interval | None = Field(
-        description="95 % interval of the score; null where everything was asked."
+        description="95 % interval of the score; null if every question was asked."
     )
     equivalent_random_items: int | None
     trust: TrustLevel | None
