@@ -23,8 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.errors import InvalidStateError, LeaseLostError
-from app.records.leased import UNDERWAY, LeasedRecord
-from app.records.sessions import ENDED
+from app.records.leased import ENDED, UNDERWAY, LeasedRecord
 from app.storage.rows.base import LeasedRow
 from app.storage.scoping import Repository
 

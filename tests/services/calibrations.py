@@ -10,8 +10,8 @@ from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv
 from app.exchange.results.recorded import SourceFile
 from app.records.calibrations import CalibrationRecord
+from app.records.leased import ENDED
 from app.records.response_sets import ResponseSet
-from app.records.sessions import ENDED
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
 from app.services.leased import Leasing

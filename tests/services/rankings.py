@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from app.records.leased import ENDED
 from app.records.rankings import RankingRecord
-from app.records.sessions import ENDED
 from app.services.container import Services
 from app.services.rankings.service import RankingSpec
 from tests.services.sessions import scripted

@@ -6,9 +6,9 @@ from typing import Any
 
 from app.adapters.base import EndpointConfig
 from app.records.endpoints import EndpointSettings
-from app.records.leased import StoredEvent
+from app.records.leased import ENDED, StoredEvent
 from app.records.rankings import RankingRecord
-from app.records.sessions import ENDED, SessionRecord
+from app.records.sessions import SessionRecord
 from app.services.container import Services, open_services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.drafts import SessionSpec
