@@ -4,6 +4,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from app.records.leased import ENDED, LeasedRecord
+
+R = TypeVar("R", bound=LeasedRecord)
 
 _FIRST_PAUSE_S = 0.02
 _LAST_PAUSE_S = 0.5
@@ -30,3 +35,13 @@ async def waiting(limit_s: float = 240) -> AsyncIterator[Callable[[], Awaitable[
 
     async with asyncio.timeout(limit_s):
         yield pause
+
+
+async def reached(look: Callable[[], Awaitable[R]], *statuses: str, limit_s: float = 240) -> R:
+    """Stored work once it has one of these states (default: ended)."""
+    wanted = statuses or ENDED
+    async with waiting(limit_s) as pause:
+        while (record := await look()).status not in wanted:
+            assert record.status not in ENDED, f"ended as {record.status}: {record.failure}"
+            await pause()
+    return record

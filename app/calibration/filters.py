@@ -6,7 +6,7 @@ correlations below the threshold are there by chance; `point_biserial_confidence
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
@@ -200,7 +200,7 @@ def apply_filters(
         examinees=tuple(examinees),
         constants=constants,
         score_only=tuple(weak),
-        warnings=not_the_whole(matrix.select(examinees=rows).item_means(), columns, constants),
+        warnings=not_the_whole(matrix.select(examinees=rows).item_means(), columns),
     )
 
 
@@ -222,18 +222,16 @@ def kept_for_score(
     return stays, gone, weak
 
 
-def not_the_whole(
-    item_means: FloatArray, kept: BoolArray, constants: Mapping[str, float]
-) -> tuple[str, ...]:
+def not_the_whole(item_means: FloatArray, kept: BoolArray) -> tuple[str, ...]:
     """A warning where the mean score on the kept items may differ from that on all items.
 
     Dropped items are no random sample: they correlate little with the rest, or hardly anybody fails
     them. A score predicted on the kept items may be far from the score on the whole benchmark.
+    `keep_for_score` keeps every item with answers, constant ones too.
 
     Args:
         item_means: Mean score of each item, shape (n_items,), NaN without answers.
         kept: Mask of the kept items, shape (n_items,).
-        constants: Score by constant item; only `keep_for_score` keeps these items.
     """
     known = ~np.isnan(item_means)
     n, left_out = int(known.sum()), int((known & ~kept).sum())
@@ -242,16 +240,11 @@ def not_the_whole(
     whole, rest = float(item_means[known].mean()), float(item_means[kept].mean())
     if left_out <= _FEW * n and abs(whole - rest) < _NEAR:
         return ()
-    warning = (
+    return (
         f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: models "
-        f"score {percent(whole, 1)} on all and {percent(rest, 1)} on these."
+        f"score {percent(whole, 1)} on all and {percent(rest, 1)} on these. To count the others, "
+        "too, keep them for the score (--keep-for-score; over REST `filters.keep_for_score`).",
     )
-    if left_out > len(constants):
-        warning += (
-            " To count the others, too, keep them for the score (--keep-for-score; over REST "
-            "`filters.keep_for_score`)."
-        )
-    return (warning,)
 
 
 def point_biserials(matrix: ScoreMatrix) -> FloatArray:

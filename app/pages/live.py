@@ -20,8 +20,8 @@ from app.items import ItemContent, Json
 from app.pages.latest import strip_of
 from app.pages.rendering import fragment
 from app.records.fields import ends
-from app.records.leased import StoredEvent
-from app.records.sessions import ENDED, UNDERWAY, SessionRecord
+from app.records.leased import ENDED, StoredEvent
+from app.records.sessions import UNDERWAY, SessionRecord
 from app.reports.charts import course_charts
 from app.reports.figures import begins_alike, is_surprising
 from app.services.banks.loaded import LoadedVersion

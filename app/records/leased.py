@@ -6,6 +6,8 @@ from typing import Any, NotRequired, TypedDict
 
 #: States in which a worker may hold the work.
 UNDERWAY = ("queued", "running")
+#: States that never change again.
+ENDED = ("completed", "failed", "cancelled")
 
 
 class Failure(TypedDict):

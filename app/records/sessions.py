@@ -29,9 +29,6 @@ SessionState = Literal[
 ]
 #: States in which a worker may hold the session.
 UNDERWAY = ("queued", "running", "waiting")
-#: States that never change again.
-ENDED = ("completed", "failed", "cancelled")
-
 
 #: How answers were obtained, as far as known: `mode`, `shots`, `scorer`, ...
 AskedJson = dict[str, str | float | None]

@@ -8,10 +8,10 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
 from sqlalchemy import URL, event, make_url
-from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine import Connection, ExceptionContext
+from sqlalchemy.engine.interfaces import DBAPIConnection, IsolationLevel
 from sqlalchemy.exc import DisconnectionError
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from app.errors import (
@@ -67,12 +67,12 @@ class Database:
         )
         # Uses the same pool, without BEGIN and COMMIT around each statement.
         self._reading = async_sessionmaker(
-            self._engine.execution_options(isolation_level="AUTOCOMMIT"),
+            _at(self._engine, "AUTOCOMMIT"),
             expire_on_commit=False,
             sync_session_class=ScopedSession,
         )
         self._of_one_moment = async_sessionmaker(
-            self._engine.execution_options(isolation_level="REPEATABLE READ"),
+            _at(self._engine, "REPEATABLE READ"),
             expire_on_commit=False,
             sync_session_class=ScopedSession,
         )
@@ -134,6 +134,26 @@ class Database:
     async def dispose(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
+
+
+def _at(engine: AsyncEngine, level: IsolationLevel) -> AsyncEngine:
+    """The same pool, at another isolation level.
+
+    With SQLAlchemy's option of engines, a task that is cancelled while the level is set leaves the
+    connection to the garbage collector.
+    """
+    other = engine.execution_options()
+
+    @event.listens_for(other.sync_engine, "engine_connect")
+    def set_level(connection: Connection) -> None:
+        try:
+            connection.execution_options(isolation_level=level)
+        except BaseException:
+            connection.invalidate()  # it may be at that level, or not
+            connection.close()
+            raise
+
+    return other
 
 
 def _note_use(_: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:

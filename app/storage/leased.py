@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
-    Integer,
     Interval,
     Select,
     Text,
@@ -23,8 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.errors import InvalidStateError, LeaseLostError
-from app.records.leased import UNDERWAY, LeasedRecord
-from app.records.sessions import ENDED
+from app.records.leased import ENDED, UNDERWAY, LeasedRecord
 from app.storage.rows.base import LeasedRow
 from app.storage.scoping import Repository
 
@@ -34,6 +32,8 @@ _CREDIBLE = 10
 #: How often in a row a lease may expire without a step: work that is restarted again and again
 #: without progress must end.
 MAX_LAPSES = 3
+#: Stalled work that is found at a time.
+_STALLED = 100
 
 
 R = TypeVar("R", bound=LeasedRecord)
@@ -144,7 +144,6 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         lease: timedelta,
         counts: bool = True,
         besides: Collection[str] = (),
-        limit: int = 100,
     ) -> list[str]:
         """Ids of unended work that nobody runs, as its lease or its time in the queue ran out.
 
@@ -157,11 +156,10 @@ class LeasedRepository(Repository, ABC, Generic[R]):
             lease: Duration of a lease.
             counts: False if leases may have expired because the database was unavailable.
             besides: Ids of work that waits for its turn in the calling worker, and is not lost.
-            limit: Largest number of ids.
         """
         row = self.row
         asked = {"besides": list(besides), "grace": grace, "longest": _CREDIBLE * lease}
-        ids = list(await self._db.scalars(self._due(), {**asked, "most": limit}))
+        ids = list(await self._db.scalars(self._due(), asked))
         was_run = (row.status == "running") & row.worker_id.is_not(None)
         values: dict[str, Any] = {
             "status": "queued",
@@ -194,7 +192,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
                 *cls.ready,
             )
             .order_by(row.id)
-            .limit(bindparam("most", type_=Integer()))
+            .limit(_STALLED)
             .with_for_update(skip_locked=True)
         )
 

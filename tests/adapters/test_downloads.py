@@ -10,8 +10,7 @@ import pytest
 from app.adapters.downloads import Downloaded, Progress, RemoteFile, download
 from app.adapters.guard import AddressGuard
 from app.errors import DownloadError
-from tests.servers import serving
-from tests.servers.hub import COMMIT, DATASET, Hub
+from tests.servers.hub import COMMIT, DATASET, Hub, served_as_the_hub
 
 CONTENT = b"".join(b"row %d of the split\n" % n for n in range(5000))
 LOCAL = AddressGuard(allow_private=True)
@@ -23,13 +22,8 @@ def hub() -> Hub:
 
 
 @pytest.fixture(autouse=True)
-def url(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The server's address, which the hub's library takes for the hub, with an empty cache."""
-    with serving(hub.app) as url:
-        monkeypatch.setenv("HF_ENDPOINT", url)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-        for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
-            monkeypatch.delenv(name, raising=False)
+def url(hub: Hub, tmp_path: Path) -> Iterator[str]:
+    with served_as_the_hub(hub, tmp_path / "hf") as url:
         yield url
 
 

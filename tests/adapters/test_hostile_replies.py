@@ -82,7 +82,7 @@ def url() -> Iterator[str]:
 
 def config(url: str, how: str, key: str = KEY) -> EndpointConfig:
     return EndpointConfig(
-        kind="openai_chat", base_url=f"{url}/{how}/v1", model="m", api_key=key, timeout_s=10
+        kind="openai_chat", base_url=f"{url}/{how}/v1", model="m", api_key=key, timeout_s=60
     )
 
 

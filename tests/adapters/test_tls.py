@@ -86,7 +86,7 @@ async def _loopback(host: str, port: int) -> list[IPAddress]:
 async def _post(url: str, times: int) -> list[int]:
     async with Transport(guard=AddressGuard(allow_private=True), resolve=_loopback) as transport:
         return [
-            (await transport.post_json(url, {}, credentials={}, timeout_s=10.0)).status
+            (await transport.post_json(url, {}, credentials={}, timeout_s=60.0)).status
             for _ in range(times)
         ]
 

@@ -25,7 +25,7 @@ CREDENTIALS = {"authorization": "Bearer sk-1234", "x-team": "blue"}
 
 async def post(transport: Transport, url: str, credentials: dict[str, str] | None = None) -> int:
     reply = await transport.post_json(
-        url, {"messages": []}, credentials=credentials or {}, timeout_s=5.0
+        url, {"messages": []}, credentials=credentials or {}, timeout_s=60.0
     )
     return reply.status
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.storage.database import Database
 from tests.api.conftest import Client
 from tests.waiting import waiting
 
@@ -51,6 +52,13 @@ async def ended(client: Client, path: str, *states: str) -> dict[str, Any]:
             if found["status"] in (states or ("completed", "failed", "cancelled")):
                 return found
             await pause()
+
+
+async def an_hour_passed(database: Database) -> None:
+    """Let what is pending have been asked an hour earlier."""
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        await connection.execute("UPDATE administrations SET asked_at = asked_at - interval '1 h'")
 
 
 async def problem_of(

@@ -93,8 +93,12 @@ def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
         f"{percent(means.mean(), 1)} on all and {percent(means[4:].mean(), 1)} on these" in warning
     )
     assert "--keep-for-score" in warning
+    constant_alone = matrix.select(items=np.array([1, 0, 0, 0, 1, 1]) > 0)
+    (warning,) = apply_filters(constant_alone, published()).warnings
+    assert "--keep-for-score" in warning
     for keeping in (FilterSettings.none(), KEEPING):
         assert apply_filters(matrix, keeping).warnings == ()
+        assert apply_filters(constant_alone, keeping).warnings == ()
     assert apply_filters(
         matrix.select(items=np.array([0, 0, 0, 1, 1, 1]) > 0), published()
     ).warnings

@@ -4,9 +4,11 @@ import asyncio
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import structlog
+from fastapi import FastAPI
 
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
@@ -16,6 +18,7 @@ from app.errors import InvalidInputError
 from app.records.api_keys import Scope
 from app.settings import Settings
 from tests.cli.shell import done, refused, sextant, told
+from tests.servers import serving as serving_app
 
 KEY = "sxt_secret"
 
@@ -160,12 +163,18 @@ def test_a_reply_of_another_version_is_told_in_a_sentence(
         "ListedBank: Field required. Server and command line may be of different versions: compare "
         "http://127.0.0.1:9/healthz with `sextant --version`."
     )
-    monkeypatch.setattr("app.cli.commands.sessions.request", lambda *_: {"n_asked": 8})
-    assert refused("sessions", "answers", "ses_1", "--server", "http://127.0.0.1:9") == (
-        "Error: The reply of the Sextant server at http://127.0.0.1:9 cannot be read: /items: "
-        "Field required. Server and command line may be of different versions: compare "
-        "http://127.0.0.1:9/healthz with `sextant --version`."
-    )
+    server = FastAPI()
+    server.get("/v1/sessions/ses_1/report")(lambda: {"n_asked": 8})
+    with serving_app(server) as url:
+        answers = ("sessions", "answers", "ses_1", "--server", url)
+        assert refused(*answers) == (
+            f"Error: The reply of the Sextant server at {url} cannot be read: /items: Field "
+            "required. Server and command line may be of different versions: compare "
+            f"{url}/healthz with `sextant --version`."
+        )
+        # A key that our own code misses is no fault of the server.
+        monkeypatch.setattr("app.cli.commands.sessions.request", Mock(side_effect=KeyError("ours")))
+        assert isinstance(sextant(*answers).exception, KeyError)
 
 
 def test_lists_and_cancel_read_only_what_they_show(

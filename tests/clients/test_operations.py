@@ -133,7 +133,7 @@ async def test_what_is_read_has_types_and_other_operations_are_reached(server: R
     def use() -> None:
         with Sextant(server.url, server.key) as sextant:
             first, second = (_answered(sextant, score) for score in (0.0, 1.0))
-            ended = assert_type(sextant.wait_for_session(first.id, timeout=1), Session)
+            ended = assert_type(sextant.wait_for_session(first.id, timeout=60), Session)
             assert (ended.status, ended.estimate) == ("completed", first.estimate)
             named = sextant.list_sessions(metadata={"score": "1.0"}, status="completed")
             assert [one.id for one in named] == [second.id]

@@ -36,6 +36,22 @@ class Page(HTMLParser):
         if self._open and self._open[-1] != "style":
             self.texts.append(data)
 
+    def require_safe_and_accessible(self) -> None:
+        """Nothing runs, and tables and charts are described."""
+        policies = [a["content"] for _, a in self.elements if "http-equiv" in a]
+        assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+        for tag, attributes in self.elements:
+            assert tag not in {"script", "link", "img", "iframe", "object", "a", "b>"}
+            assert not any(name.startswith("on") for name in attributes)
+            if tag == "th":
+                assert attributes["scope"] in {"row", "col"}
+            if tag == "svg":
+                assert attributes["role"] == "img"
+                assert attributes["aria-label"]
+        tags = [tag for tag, _ in self.elements]
+        assert tags.count("svg") == tags.count("desc")
+        assert tags.count("table") == tags.count("caption")
+
     @property
     def text(self) -> str:
         return re.sub(r"[ \n]+", " ", " ".join(self.texts))

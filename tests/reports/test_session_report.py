@@ -133,22 +133,12 @@ def test_the_page_is_whole_safe_and_accessible(kind: str) -> None:
     text = render(KINDS[kind]())
     page = Page(text)
     tags = [tag for tag, _ in page.elements]
-    assert not {"script", "link", "img", "iframe", "object", "a", "b>"} & set(tags)
     assert not re.search(r"https?:|url\(|@import", text)
     assert "<script" not in text
-    policies = [a["content"] for _, a in page.elements if "http-equiv" in a]
-    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+    page.require_safe_and_accessible()
     assert ("html", {"lang": "en"}) in page.elements
     assert tags.count("h1") == 1
-    for tag, attributes in page.elements:
-        assert not any(name.startswith("on") for name in attributes)
-        if tag == "th":
-            assert attributes["scope"] in {"row", "col"}
-        if tag == "svg":
-            assert attributes["role"] == "img"
-            assert attributes["aria-label"]
-    assert tags.count("svg") == tags.count("desc")
-    assert tags.count("table") == tags.count("caption") > 2
+    assert tags.count("table") > 2
     assert "<caption>Show" not in text  # nothing to be clicked at
     for word in ("nan", "none", "null", "inf"):
         assert not re.search(rf"\b{word}\b", page.text.lower()), word

@@ -207,22 +207,11 @@ def test_the_worst_items_come_first_and_unjudged_ones_not_at_all() -> None:
 def test_the_page_is_whole_safe_and_accessible(fields: dict[str, Any]) -> None:
     text = render(report(**fields))
     page = Page(text)
-    tags = [tag for tag, _ in page.elements]
-    assert not {"script", "link", "img", "iframe", "object", "a"} & set(tags)
+    page.require_safe_and_accessible()
     assert not re.search(r"https?:|url\(|@import", text)
     assert "<script" not in text
     assert NASTY.splitlines()[0] in page.text
-    policies = [a["content"] for _, a in page.elements if "http-equiv" in a]
-    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
-    for tag, attributes in page.elements:
-        assert not any(name.startswith("on") for name in attributes)
-        if tag == "th":
-            assert attributes["scope"] in {"row", "col"}
-        if tag == "svg":
-            assert attributes["role"] == "img"
-            assert attributes["aria-label"]
-    assert tags.count("svg") == tags.count("desc") > 5
-    assert tags.count("table") == tags.count("caption")
+    assert [tag for tag, _ in page.elements].count("svg") > 5
     for part in text.split("<section")[1:]:
         assert ("<svg" in part) == ("Show table" in part)
     assert "nan" not in re.sub(r"[a-z]nan|nan[a-z]", "", text.lower())

@@ -28,7 +28,7 @@ class DirectTools:
         if self.kind != "callback":
             base_url += "/v1"
         return EndpointConfig(
-            kind=self.kind, base_url=base_url, model=self.model, api_key=self.key, timeout_s=5
+            kind=self.kind, base_url=base_url, model=self.model, api_key=self.key, timeout_s=60
         )
 
     async def complete(

@@ -376,8 +376,7 @@ async def test_a_reply_that_is_not_as_agreed_is_no_mark(
     assert (result.outcome, result.code) == (Outcome.ERROR, code)
 
 
-class TestJudge(ScorerContract):
-    spec: ClassVar[ScorerSpec] = ScorerSpec("judge", {"judges": ["good"]})
+class _OfJudge(ScorerContract):
     item: ClassVar[ItemContent] = CAPITAL
     url: ClassVar[str]
 
@@ -385,6 +384,10 @@ class TestJudge(ScorerContract):
     @classmethod
     def _served(cls, judge_url: str) -> None:
         cls.url = judge_url
+
+
+class TestJudge(_OfJudge):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("judge", {"judges": ["good"]})
 
     @override
     def tools(self) -> Tools:
@@ -398,15 +401,8 @@ class TestJudge(ScorerContract):
         assert isinstance(result, Scored), result
 
 
-class TestEmbedding(ScorerContract):
+class TestEmbedding(_OfJudge):
     spec: ClassVar[ScorerSpec] = ScorerSpec("embedding", {"endpoint": "good"})
-    item: ClassVar[ItemContent] = CAPITAL
-    url: ClassVar[str]
-
-    @pytest.fixture(autouse=True, scope="class")
-    @classmethod
-    def _served(cls, judge_url: str) -> None:
-        cls.url = judge_url
 
     @override
     def tools(self) -> Tools:

@@ -6,11 +6,16 @@ another path by redirect, as the hub's storage does. What misbehaves is set per 
 
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import pytest
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+
+from tests.servers import serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DATASET = "someone/questions"
@@ -108,3 +113,14 @@ def _refusal(status: int, code: str, message: str) -> Response:
     return JSONResponse(
         {"error": message}, status, headers={"X-Error-Code": code, "X-Error-Message": message}
     )
+
+
+@contextmanager
+def served_as_the_hub(hub: Hub, cache: Path) -> Iterator[str]:
+    """The server's address, which the hub's library takes for the hub, with an empty cache."""
+    with serving(hub.app) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", url)
+        patch.setenv("HF_HOME", str(cache))
+        for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
+            patch.delenv(name, raising=False)
+        yield url

@@ -11,14 +11,13 @@ from app.exchange.matrices import write_csv
 from app.exchange.results.recorded import SourceFile
 from app.records.calibrations import CalibrationRecord
 from app.records.response_sets import ResponseSet
-from app.records.sessions import ENDED
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
 from app.services.leased import Leasing
 from app.services.responses.imports import AnswerImport
 from app.worker.queue import JobQueue
 from tests.calibration.simulated import Simulated, simulate
-from tests.waiting import waiting
+from tests.waiting import reached
 
 
 def answers(n_examinees: int = 300, n_items: int = 12, *, seed: int = 7) -> Simulated:
@@ -43,19 +42,9 @@ async def imported(services: Services, text: str, name: str = "answers") -> Resp
     return (await services.response_sets.import_set(name, request)).response_set
 
 
-async def ended(
-    services: Services, calibration_id: str, *statuses: str, limit_s: float = 240
-) -> CalibrationRecord:
+async def ended(services: Services, calibration_id: str, *statuses: str) -> CalibrationRecord:
     """The calibration once it has one of these states (default: ended)."""
-    wanted = statuses or ENDED
-    async with waiting(limit_s) as pause:
-        while True:
-            record = await services.calibrations.get(calibration_id)
-            if record.status in wanted:
-                return record
-            if record.status in ENDED:
-                raise AssertionError(f"ended as {record.status}: {record.failure}")
-            await pause()
+    return await reached(lambda: services.calibrations.get(calibration_id), *statuses)
 
 
 def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:

@@ -3,11 +3,10 @@
 from typing import Any
 
 from app.records.rankings import RankingRecord
-from app.records.sessions import ENDED
 from app.services.container import Services
 from app.services.rankings.service import RankingSpec
 from tests.services.sessions import scripted
-from tests.waiting import waiting
+from tests.waiting import reached
 
 THETAS = (-1.6, 1.6, 0.0)
 
@@ -24,14 +23,9 @@ def contest(*thetas: float, **changes: Any) -> RankingSpec:
     return RankingSpec(**{**given, **changes})
 
 
-async def ranked(services: Services, ranking_id: str, limit_s: float = 240) -> RankingRecord:
+async def ranked(services: Services, ranking_id: str) -> RankingRecord:
     """The ranking once it has ended."""
-    async with waiting(limit_s) as pause:
-        while True:
-            record = await services.rankings.get(ranking_id)
-            if record.status in ENDED:
-                return record
-            await pause()
+    return await reached(lambda: services.rankings.get(ranking_id))
 
 
 def places(record: RankingRecord) -> list[str]:

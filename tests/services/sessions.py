@@ -8,7 +8,7 @@ from app.adapters.base import EndpointConfig
 from app.records.endpoints import EndpointSettings
 from app.records.leased import StoredEvent
 from app.records.rankings import RankingRecord
-from app.records.sessions import ENDED, SessionRecord
+from app.records.sessions import SessionRecord
 from app.services.container import Services, open_services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.drafts import SessionSpec
@@ -18,7 +18,7 @@ from app.storage.database import Database
 from app.storage.repositories.events import Kind
 from app.worker.queue import JobQueue
 from tests.demo_bank import install_demo_bank
-from tests.waiting import waiting
+from tests.waiting import reached
 
 __all__ = ["EndpointConfig", "opened", "scripted", "spec", "until"]
 
@@ -60,15 +60,7 @@ async def until(
     services: Services, session_id: str, *statuses: str, limit_s: float = 240
 ) -> SessionRecord:
     """The session once it has one of these states (default: ended)."""
-    wanted = statuses or ENDED
-    async with waiting(limit_s) as pause:
-        while True:
-            record = await services.sessions.get(session_id)
-            if record.status in wanted:
-                return record
-            if record.status in ENDED:
-                raise AssertionError(f"ended as {record.status}: {record.failure}")
-            await pause()
+    return await reached(lambda: services.sessions.get(session_id), *statuses, limit_s=limit_s)
 
 
 async def answered(

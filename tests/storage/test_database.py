@@ -1,7 +1,9 @@
 import asyncio
+import itertools
 import os
 import signal
-from collections.abc import AsyncIterator
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,52 @@ async def test_a_cancelled_unit_of_work_rolls_back_and_returns_its_connection(
             await task
     assert await _key_names(database) == []
     await database.dispose()
+
+
+@types.coroutine
+def _interrupted(work: Coroutine[Any, Any, None], at: int) -> Generator[Any, Any, None]:
+    """Do the work in a task that is cancelled at each await from number `at` on."""
+    task = asyncio.current_task()
+    assert task is not None
+    step: Callable[[Any], Any] = work.send
+    sent: Any = None
+    for n in itertools.count():
+        try:
+            awaited = step(sent)
+        except StopIteration:
+            return
+        if n >= at:
+            asyncio.get_running_loop().call_soon(task.cancel)
+        try:
+            step, sent = work.send, (yield awaited)
+        except BaseException as error:  # noqa: BLE001 - the work handles it
+            step, sent = work.throw, error
+
+
+@pytest.mark.parametrize("kind", ["unit_of_work", "reading", "snapshot"])
+async def test_a_connection_comes_back_wherever_its_task_is_cancelled(
+    database_url: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a busy machine, where psycopg gives way to others even if it need not wait.
+    monkeypatch.setattr("psycopg.waiting.MAX_BUSY_TIME", 0.0)
+
+    async def work(database: Database) -> None:
+        async with getattr(database, kind)() as uow:
+            await uow.ping()
+            await uow.ping()
+
+    for at in itertools.count():
+        database = Database(database_url)  # whoever connects can be cancelled, too
+        pool = database._engine.pool
+        assert isinstance(pool, AsyncAdaptedQueuePool)
+        task = asyncio.create_task(_interrupted(work(database), at))
+        await asyncio.wait([task])
+        assert pool.checkedout() == 0, at
+        await database.dispose()
+        if not task.cancelled():
+            await task
+            break
+    assert at > 3  # it connects, asks twice and ends
 
 
 async def test_a_taken_value_gives_a_sentence_with_the_value(database: Database) -> None:

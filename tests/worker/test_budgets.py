@@ -10,8 +10,8 @@ import pytest
 from app.acting import DEFAULT_PROJECT, Acting, acting_for
 from app.engine.ranking.rules import RankingBudget
 from app.records.endpoints import Limits, Price
+from app.records.leased import ENDED
 from app.records.projects import Limits as ProjectLimits
-from app.records.sessions import ENDED
 from app.services.api_keys import ApiKeyService
 from app.services.container import Services
 from app.services.endpoints import budgets, calls

@@ -14,8 +14,7 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.servers import serving
-from tests.servers.hub import COMMIT, DATASET, Hub
+from tests.servers.hub import COMMIT, DATASET, Hub, served_as_the_hub
 from tests.services.catalog import (
     PARAMETERS,
     QUESTIONS,
@@ -36,12 +35,8 @@ def hub() -> Hub:
 
 
 @pytest.fixture
-def url(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with serving(hub.app) as url:
-        monkeypatch.setenv("HF_ENDPOINT", url)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-        for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
-            monkeypatch.delenv(name, raising=False)
+def url(hub: Hub, tmp_path: Path) -> Iterator[str]:
+    with served_as_the_hub(hub, tmp_path / "hf") as url:
         write_entry(
             tmp_path / "catalog",
             questions=f'{{dataset = "{DATASET}", revision = "{COMMIT}", path = "main/test.jsonl", '

@@ -67,7 +67,7 @@ def filter_continuous(
         examinees=tuple(examinees),
         constants=constants,
         score_only=tuple(weak),
-        warnings=not_the_whole(_mean(table.scores[rows], axis=0), columns, constants),
+        warnings=not_the_whole(_mean(table.scores[rows], axis=0), columns),
     )
 
 

@@ -17,7 +17,7 @@ from app.cli.servers.problems import in_words, is_missing
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.signals import run_until_signal
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant
+from sextant_client import AsyncSextant, MissingFieldError
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
     """
     try:
         yield
-    except (asyncio.CancelledError, ValidationError, KeyError):
+    except (asyncio.CancelledError, ValidationError, MissingFieldError):
         try:
             async with asyncio.timeout(_CANCEL_S):
                 await client.request("POST", f"/v1/{kind}/{resource_id}:cancel")

@@ -16,6 +16,7 @@ from app.cli.terminal.console import USAGE_ERROR, JsonObject, fail_clearly, writ
 from app.cli.terminal.options import LIMITS, limits_of
 from app.cli.terminal.tables import Columns, M, show_list
 from app.errors import InvalidInputError
+from sextant_client import MissingFieldError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,7 +124,7 @@ def on_server(
                 kwargs.pop(name, None)
             try:
                 return command(*args, **kwargs)
-            except (ValidationError, KeyError) as error:
+            except (ValidationError, MissingFieldError) as error:
                 if (server := chosen().target) is None:
                     raise  # the reply came from this version, so the fault is ours
                 raise unreadable(error, server.url) from None

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 import sextant_client
 from app.errors import FieldProblem, SextantError, UnauthenticatedError
 from app.validation import problems_of
-from sextant_client import AsyncSextant, ProblemError
+from sextant_client import AsyncSextant, MissingFieldError, ProblemError
 
 
 @contextmanager
@@ -20,20 +20,22 @@ def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]
         options: Pointer to a field of the request body -> the option that sets it.
 
     Raises:
-        SextantError: Takes the place of each error of the client.
+        SextantError: Takes the place of each error of the client, except `MissingFieldError`.
     """
     try:
         yield
     except ProblemError as problem:
         raise _worded(problem, client, options) from None
+    except MissingFieldError:
+        raise  # `on_server` knows whose fault it is
     except sextant_client.SextantError as error:
         raise SextantError(str(error)) from None
 
 
-def unreadable(error: ValidationError | KeyError, url: str) -> SextantError:
+def unreadable(error: ValidationError | MissingFieldError, url: str) -> SextantError:
     """Error for a reply that lacks a field, or has an invalid one, for this version's client."""
-    if isinstance(error, KeyError):
-        what = f"/{error.args[0]}: Field required"
+    if isinstance(error, MissingFieldError):
+        what = f"/{error.field}: Field required"
     else:
         fault, kind = problems_of(error.errors())[0], error.title.replace("_", "")
         what = f"{fault.pointer} of {kind}" if fault.pointer else kind

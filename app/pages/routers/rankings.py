@@ -19,7 +19,7 @@ from app.pages.forms import Body, Faults, faults_in, numbers_in, sections
 from app.pages.rendering import page
 from app.pages.routing import Seen, see, unchanged
 from app.pages.routing import router as make_router
-from app.records.sessions import ENDED
+from app.records.leased import ENDED
 from app.services.container import Services
 from app.storage.paging import PageRequest
 

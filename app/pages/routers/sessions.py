@@ -23,7 +23,8 @@ from app.pages.rendering import page
 from app.pages.reports import session_sections
 from app.pages.routing import router as make_router
 from app.pages.routing import see
-from app.records.sessions import ENDED, SessionFilter, SessionRecord
+from app.records.leased import ENDED
+from app.records.sessions import SessionFilter, SessionRecord
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest

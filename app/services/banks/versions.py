@@ -181,7 +181,8 @@ class VersionService:
             kept = self._versions.get(version_id)
             if kept is not None and kept.n_without_content and kept.bank_revision != found.revision:
                 kept = None  # its items may have got texts since it was loaded
-                self._forget_items(version_id)
+                for name in [name for name in self._items if name[0] == version_id]:
+                    del self._items[name]
             if kept is None:
                 async with self._database.unit_of_work() as uow:
                     version = await uow.versions.get(version_id)
@@ -286,10 +287,6 @@ class VersionService:
             position: BankItem.of(item, position, version.default_scorer, version.prompt_style)
             for position, item in found.items()
         }
-
-    def _forget_items(self, version_id: str) -> None:
-        for name in [name for name in self._items if name[0] == version_id]:
-            del self._items[name]
 
     def _kept_items(self, version_id: str, positions: Sequence[int]) -> dict[int, Item]:
         return {

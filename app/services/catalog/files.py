@@ -109,7 +109,9 @@ async def fetched_files(
     found: dict[str, FoundFile] = {}
     missing: dict[str, str] = {}
     for group, files, needed in listed.entry.groups():
-        beside = await asyncio.to_thread(_local_file, listed.folder, files)
+        beside = await asyncio.to_thread(
+            _lying, listed.folder, [source for source in files.files if source.file is not None]
+        )
         if beside is not None:
             found[group] = beside
             continue
@@ -198,10 +200,6 @@ def _in_folder(entry: Entry | AgentsEntry, folder: Path) -> FoundFiles:
         else:
             missing[group] = f"The folder has no {wanted_files(files.files)}."
     return FoundFiles(found, missing)
-
-
-def _local_file(folder: Path, files: Files) -> FoundFile | None:
-    return _lying(folder, [source for source in files.files if source.file is not None])
 
 
 def _lying(folder: Path, sources: Sequence[Source]) -> FoundFile | None:

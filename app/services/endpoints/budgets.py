@@ -330,9 +330,6 @@ def _error(refusal: Refusal, most: MostTaken, endpoint: Endpoint) -> BudgetSpent
 
 
 def _amount(amount: float, unit: str) -> str:
-    return f"{amount:,.0f} tokens" if unit == "tokens" else f"{_dollars(amount)} USD"
-
-
-def _dollars(amount: float) -> str:
-    """Amount in dollars and cents, or with two digits where it is smaller."""
-    return f"{amount:,.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}"
+    if unit == "tokens":
+        return f"{amount:,.0f} tokens"
+    return f"{amount:,.2f} USD" if amount >= 0.1 or amount == 0 else f"{amount:.2g} USD"

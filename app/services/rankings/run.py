@@ -20,6 +20,7 @@ from app.engine.ranking.rules import (
 )
 from app.records.fields import finite, interval
 from app.records.figures import CallsFigures
+from app.records.leased import ENDED
 from app.records.rankings import (
     RankedFigures,
     RankingEnd,
@@ -28,7 +29,6 @@ from app.records.rankings import (
     RankingStep,
 )
 from app.records.sessions import (
-    ENDED,
     Advance,
     Closing,
     PromptChanges,

@@ -15,7 +15,8 @@ from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.fields import ends
 from app.records.figures import ExtrapolationFigures
 from app.records.gates import Baseline, GateRecord, GateSpec
-from app.records.sessions import ENDED, Plan, SessionRecord
+from app.records.leased import ENDED
+from app.records.sessions import Plan, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.results.baselines import lineage_of

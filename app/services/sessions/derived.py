@@ -11,8 +11,8 @@ from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
+from app.records.leased import ENDED
 from app.records.sessions import (
-    ENDED,
     Administration,
     Asking,
     Ending,

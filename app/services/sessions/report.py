@@ -17,7 +17,8 @@ from app.items import ItemContent
 from app.records.banks import BankVersion
 from app.records.fields import convert, ends
 from app.records.figures import EstimateFigures, ScoreFigures
-from app.records.sessions import ENDED, SessionRecord
+from app.records.leased import ENDED
+from app.records.sessions import SessionRecord
 from app.reports.figures import unscored, whole_bank
 from app.reports.headline import headline_of
 from app.reports.session.build import Asked, Ended, Known, session_report

@@ -12,7 +12,8 @@ from app.errors import InvalidStateError
 from app.printable import percent
 from app.records.fields import ends, interval
 from app.records.figures import ExtrapolationFigures, ResultFigures, ScoreFigures, SessionFigures
-from app.records.sessions import ENDED, SessionRecord
+from app.records.leased import ENDED
+from app.records.sessions import SessionRecord
 from app.reports.figures import (
     asked_caution,
     provisional_caution,

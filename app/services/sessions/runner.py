@@ -62,24 +62,14 @@ class LiveSession:
         """The bank version that is asked."""
         return self.run.version
 
-    @property
-    def time_limit_s(self) -> float | None:
-        """Seconds that the session may take in all; None without a limit."""
-        return self.run.plan.design.budget.seconds
-
     def elapsed_s(self) -> float:
         """Seconds worked on this session, earlier leases included."""
         return self.record.active_s + time.monotonic() - self.started
 
     def time_left_s(self) -> float | None:
         """Seconds until the time limit, 0 after it; None without a limit."""
-        if self.time_limit_s is None:
-            return None
-        return max(0.0, self.time_limit_s - self.elapsed_s())
-
-    def is_late(self) -> bool:
-        """Whether there is a time limit and it is reached."""
-        return self.time_limit_s is not None and self.elapsed_s() >= self.time_limit_s
+        limit = self.run.plan.design.budget.seconds
+        return None if limit is None else max(0.0, limit - self.elapsed_s())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +218,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         """Wait for the next answers; after the time limit, give up the calls in flight."""
         closed = await calls.ended(live.time_left_s())
         # The event loop counts in milliseconds, and may wake up slightly before the limit.
-        if not closed and live.is_late():
+        if not closed and live.time_left_s() == 0:
             given_up = Closing(
                 outcome=Outcome.ERROR,
                 error_code=StopReason.TIME_LIMIT.value,

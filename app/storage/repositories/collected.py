@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, exists, false, func, insert, literal, select, text
 
 from app.records.banks import PRETEST
+from app.records.leased import ENDED
 from app.records.response_sets import SIMULATED, EndedSession, GivenAnswer, Source, examinee_of
-from app.records.sessions import ENDED
 from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import CollectedSessionRow
 from app.storage.rows.endpoints import EndpointRow

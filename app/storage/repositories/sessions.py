@@ -28,9 +28,9 @@ from app.items import JsonValue
 from app.records.banks import OPEN
 from app.records.fields import convert, shallow
 from app.records.figures import SessionFigures
+from app.records.leased import ENDED
 from app.records.sessions import (
     ALL_SESSIONS,
-    ENDED,
     UNDERWAY,
     Administration,
     Advance,

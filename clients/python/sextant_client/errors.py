@@ -3,6 +3,7 @@
 SextantError
     ProblemError       the server refused; program against `code` UnreachableError   no answer came
     NotSextantError    an answer came, and not as a Sextant server answers
+      MissingFieldError  a field is read that the answer does not have
 """
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,6 +19,18 @@ class UnreachableError(SextantError):
 
 class NotSextantError(SextantError):
     """The answer is not from a Sextant server, or from one with another format."""
+
+
+class MissingFieldError(NotSextantError):
+    """An answer lacks a field that is read from it.
+
+    Attributes:
+        field: Name of the field.
+    """
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        super().__init__(f"The server's answer has no field {field!r}.")
 
 
 class FieldProblem(BaseModel):

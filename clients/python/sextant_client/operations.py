@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from sextant_client.errors import ProblemError
+from sextant_client.errors import MissingFieldError, ProblemError
 from sextant_client.models import (
     Answer,
     Answered,
@@ -57,11 +57,18 @@ def _as(kind: type[M]) -> Callable[[httpx2.Response], M]:
     return lambda answer: kind.model_validate_json(answer.content)
 
 
+class _Object(dict[str, Any]):
+    """An object of an answer. What it lacks is the server's fault, unlike other missing keys."""
+
+    def __missing__(self, field: str) -> Any:
+        raise MissingFieldError(field)
+
+
 def _object(answer: httpx2.Response) -> dict[str, Any]:
     if answer.status_code == httpx2.codes.NO_CONTENT:
-        return {}
+        return _Object()
     try:
-        document = answer.json()
+        document = answer.json(object_hook=_Object)
     except ValueError:
         document = None
     if not isinstance(document, dict):
