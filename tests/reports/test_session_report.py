@@ -16,7 +16,7 @@ from app.records.fields import Interval
 from app.records.leased import Failure
 from app.reports.formats import item_name
 from app.reports.rendering import STYLE
-from app.reports.session.build import MAX_ITEMS, Asked, Ended
+from app.reports.session.build import Asked, Ended
 from app.reports.session.facts import SessionReport
 from app.reports.session.page import render
 from app.reports.session.words import STOP_WORDS, summary
@@ -270,13 +270,13 @@ def test_the_trace_ends_at_the_result() -> None:
     assert last.score_interval == found.score.interval
 
 
-def test_long_tests_are_shown_in_part_and_say_so() -> None:
+def test_the_page_shows_long_tests_in_part_and_says_so() -> None:
     bank = known(plain_bank(400), {"preset": "ability", "stopping": {"se": None, "max_items": 400}})
-    asked = taken(bank, bank.bank.expected_score(0.0), MAX_ITEMS + 20)
+    asked = taken(bank, bank.bank.expected_score(0.0), 320)
     found = report(bank, asked)
-    assert len(found.items) == MAX_ITEMS
+    assert len(found.items) == 320
     assert len(found.trace) <= 60
-    assert f"The first {MAX_ITEMS} of {len(asked)} questions." in Page(render(found)).text
+    assert "The first 300 of 320 questions." in Page(render(found)).text
 
 
 def test_a_test_that_failed_early_says_why_and_what_was_right() -> None:
@@ -329,9 +329,13 @@ def test_a_score_that_assumes_no_curves_needs_nobody_to_check_them() -> None:
 def test_a_test_without_a_result_has_no_intervals_to_speak_of() -> None:
     cut = Ended(reason="max_items", precision_reached=False)
     untold = {**binary().estimate, "reason": "Only 3 answers are marked."}
-    codes = {caution.code for caution in binary(ended=cut, changes={"estimate": untold}).warnings}
+    changes = {"estimate": untold, "score": None}
+    codes = {caution.code for caution in binary(ended=cut, changes=changes).warnings}
     assert "no_result" in codes
     assert "precision_not_reached" not in codes
+    codes = {caution.code for caution in binary(ended=cut, changes={"estimate": untold}).warnings}
+    assert "theta_withheld" in codes
+    assert "no_result" not in codes
 
 
 def test_every_reason_to_stop_has_its_words() -> None:

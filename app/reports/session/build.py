@@ -37,8 +37,8 @@ from app.reports.session.facts import (
     TracePoint,
 )
 
-#: Rows of the table of items; the rest is counted.
-MAX_ITEMS = 300
+#: Items in the report; the rest is counted. The page shows fewer.
+MAX_ITEMS = 5_000
 #: Tasks of the page; the rest is counted.
 MAX_TASKS = 50
 _POINTS = 60  # of the trace, at most

@@ -84,7 +84,10 @@ def _of_state(
     )
     reason = figures["estimate"].get("reason")
     if reason is not None and status in ("completed", "cancelled"):
-        yield "no_result", f"There is no result: {reason[:1].lower()}{reason[1:]}"
+        if figures["score"] is None:
+            yield "no_result", f"There is no result: {reason[:1].lower()}{reason[1:]}"
+        else:
+            yield "theta_withheld", f"{reason[:1].upper()}{reason[1:]}"
     elif 0 < scored < FEW_ANSWERS and status == "completed":
         yield (
             "few_answers",
@@ -145,11 +148,11 @@ def _of_precision(
     stop_reason: str | None,
     precision_reached: bool | None,
 ) -> Iterator[tuple[str, str]]:
-    told = figures["estimate"].get("reason") is None
-    if stop_reason not in _CUT or precision_reached is not False or not told:
-        return
     goals = design.get("stopping") or {}
     of_score = goals.get("se") is None and goals.get("score_margin") is not None
+    told = figures["score"] is not None if of_score else figures["estimate"].get("reason") is None
+    if stop_reason not in _CUT or precision_reached is not False or not told:
+        return
     se = figures["estimate"]["se"]
     known = "" if se is None or of_score else f" Its standard error is {se:.2f}."
     what = "score" if of_score else "ability"
