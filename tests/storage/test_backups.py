@@ -86,9 +86,7 @@ def test_a_backup_fills_an_empty_database(source: str, target: str, tmp_path: Pa
         connection.execute("SELECT procrastinate_prune_stalled_workers_v1(1.0)")
 
 
-def test_backup_and_restore_are_in_the_audit_trail(
-    source: str, target: str, tmp_path: Path
-) -> None:
+def test_backup_and_restore_are_audited(source: str, target: str, tmp_path: Path) -> None:
     def trail(url: str) -> list[tuple[str, str | None, str]]:
         query = b"SELECT action, project_id, address FROM audit ORDER BY id"
         with psycopg.connect(libpq(url)) as connection:
