@@ -175,7 +175,7 @@ async def test_what_cannot_work_is_refused_at_once(client: Client) -> None:
         assert KEY not in response.text
 
 
-async def test_faults_of_an_endpoint_that_comes_with_a_test_are_found_in_what_came(
+async def test_faults_of_an_inline_endpoint_have_pointers_into_the_body(
     client: Client, app: FastAPI
 ) -> None:
     await app.state.services.banks.ensure_demo_bank()
@@ -259,9 +259,7 @@ async def test_an_address_with_the_query_of_a_provider_is_accepted(client: Clien
     assert (await create(client, base_url=url))["base_url"] == url
 
 
-async def test_daily_spending_is_shown_and_a_probe_beyond_it_is_refused(
-    client: Client,
-) -> None:
+async def test_daily_spending_is_shown_and_a_probe_beyond_it_is_refused(client: Client) -> None:
     body = {
         "name": "poor",
         "kind": "openai_chat",

@@ -235,7 +235,7 @@ async def test_streams_share_reads_and_only_read_for_clients(
     await asyncio.wait_for(feed.looking, 60)  # without readers the polling stops
 
 
-async def test_streams_that_begin_together_read_together_and_are_told_the_same(
+async def test_streams_that_start_together_share_reads_and_events(
     client: httpx2.AsyncClient, story: Story, app: FastAPI
 ) -> None:
     for _ in range(4):
@@ -253,9 +253,7 @@ async def test_streams_that_begin_together_read_together_and_are_told_the_same(
     ]
 
 
-async def test_waiting_clients_are_woken_a_few_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_waiting_clients_are_woken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_feed, "_WOKEN", 2)
     topic, n_woken = Topic(0), 0
 

@@ -283,7 +283,7 @@ Proxy = Callable[[str, int, Path], Any]
     ],
     ids=["shipped", "nginx", "nginx, bare", "nginx, bare, HTTP/1.1", "caddy", "caddy, bare"],
 )
-async def test_nobody_has_private_addresses_called_through_a_proxy_of_this_machine(
+async def test_callers_through_a_local_proxy_cannot_reach_private_addresses(
     proxy: Proxy, shown: str, by_default: str | None, database_url: str, tmp_path: Path
 ) -> None:
     # Settings that the command in the docs adds to the configuration.

@@ -61,7 +61,7 @@ async def test_items_of_a_withheld_bank_cannot_be_guessed(
     assert guess in (await match(client, content_hashes=[guess]))["matched"]
 
 
-async def test_malformed_hashes_are_refused_where_they_stand(client: Client) -> None:
+async def test_malformed_hashes_are_refused_with_a_pointer(client: Client) -> None:
     await made(client)
     refused = await match(client, 422, content_hashes=["0" * 64, "ABC"])
     (error,) = refused["errors"]

@@ -101,7 +101,7 @@ async def test_a_scripted_endpoint_answers_though_nobody_is_called(client: Clien
     assert (found["requests"], found["answer"]["score"]) == ([], 1.0)
 
 
-async def test_a_withheld_items_preview_is_for_those_who_may_read_it(
+async def test_a_withheld_items_preview_is_only_for_bank_writers(
     client: Client, client_with: NewClient, faults: tuple[FaultServer, str]
 ) -> None:
     server, url = faults
@@ -116,7 +116,7 @@ async def test_a_withheld_items_preview_is_for_those_who_may_read_it(
     assert server.calls == []
 
 
-async def test_a_session_stores_a_hash_of_the_request(client: Client) -> None:
+async def test_a_session_stores_a_hash_of_passed_on_parameters(client: Client) -> None:
     hashes = []
     await bank(client, unparsed_policy="wrong")
     parameters = {"parameters": {"content": "item,a,b,c,d\nsum,1,0,0,1\npick,1,0,0,1\n"}}

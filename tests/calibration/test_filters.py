@@ -144,7 +144,7 @@ def test_the_lowest_thousandth_of_examinees_is_dropped() -> None:
     assert {examinee.reason for examinee in dropped} == {DropReason.LOW_SCORE}
 
 
-def test_a_small_group_of_examinees_loses_nobody() -> None:
+def test_a_small_group_keeps_all_examinees() -> None:
     assert apply_filters(simulate(6, Family.TWO_PL, 200, 20).matrix).examinees == ()
 
 

@@ -189,7 +189,7 @@ def test_without_answers_it_forecasts_items_cost_and_time(files: Path) -> None:
     assert forecast(*flags) == forecast(*flags)
 
 
-def test_a_forecast_refuses_recorded_answers() -> None:
+def test_a_forecast_takes_no_training_records() -> None:
     trained = refused("simulate", "--bank", "bank.csv", "--train", "others.csv")
     assert "give --responses, too" in trained
     unsaved = refused("simulate", "--bank", "demo")

@@ -49,9 +49,7 @@ def drawn(true: ItemBank, rng: np.random.Generator, n: int) -> FloatArray:
     return scores
 
 
-def test_a_wrong_order_is_caught_and_no_right_one(
-    gsm8k: tuple[ItemBank, ItemBank],
-) -> None:
+def test_a_wrong_order_is_caught_and_no_right_one(gsm8k: tuple[ItemBank, ItemBank]) -> None:
     held, true = gsm8k
     rng = np.random.default_rng(1)
     wrong = [check_join(held, drawn(true, rng, 100)) for _ in range(TRIES)]
@@ -65,7 +63,7 @@ def test_a_wrong_order_is_caught_and_no_right_one(
     assert np.mean([check.z or 0.0 for check in wrong]) == pytest.approx(0, abs=0.3)
 
 
-def test_few_answers_are_said_to_be_few(gsm8k: tuple[ItemBank, ItemBank]) -> None:
+def test_few_answers_are_reported_as_few(gsm8k: tuple[ItemBank, ItemBank]) -> None:
     held, true = gsm8k
     rng = np.random.default_rng(2)
     checks = [check_join(held, drawn(true, rng, 20)) for _ in range(TRIES)]
@@ -74,9 +72,7 @@ def test_few_answers_are_said_to_be_few(gsm8k: tuple[ItemBank, ItemBank]) -> Non
     assert sum(check.verdict == "holds" for check in checks) <= 4
 
 
-def test_adaptive_tests_do_not_confirm_a_wrong_join(
-    gsm8k: tuple[ItemBank, ItemBank],
-) -> None:
+def test_adaptive_tests_do_not_confirm_a_wrong_join(gsm8k: tuple[ItemBank, ItemBank]) -> None:
     held, true = gsm8k
     design = Design.from_dict(
         {"preset": "ability", "stopping": {"se": None, "min_items": 30, "max_items": 30}}
@@ -105,9 +101,7 @@ def test_adaptive_tests_do_not_confirm_a_wrong_join(
     assert found["wrong"]["holds"] <= 1
 
 
-def test_real_models_follow_a_right_join_and_no_wrong_one(
-    shared_data: Path,
-) -> None:
+def test_real_models_follow_a_right_join_and_no_wrong_one(shared_data: Path) -> None:
     bank = read_parameters((shared_data / "arc_mixtral/bank.csv").read_bytes())
     with gzip.open(shared_data / "arc_mixtral/responses.csv.gz", "rt") as file:
         (_, *names), *rows = csv.reader(file)

@@ -36,7 +36,7 @@ def away(position: np.ndarray) -> np.ndarray:
 
 
 def counts(n: int, looks: int) -> float:
-    """Return the effective number of n results with correlation 0.1: n / (1 + (n - 1) 0.1)."""
+    """Return the weight of one of n results that together count n / (1 + (n - 1) 0.1)."""
     return 1.0 / (1.0 + (n - 1) * 0.1) / looks
 
 

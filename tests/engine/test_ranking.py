@@ -35,7 +35,7 @@ def test_examinees_that_differ_are_ranked_with_the_answers_it_takes_and_no_more(
     assert state.n_asked < 3 * 60
 
 
-def test_everyone_is_warmed_up_before_anybody_is_asked_more() -> None:
+def test_all_members_finish_the_warm_up_first() -> None:
     rank = ranking(3)
     answers, state, order = rows([2.0, 0.0, -2.0], 2), rank.start(), []
     for _ in range(30):
@@ -202,7 +202,7 @@ def test_money_for_the_calls_in_flight_is_set_aside() -> None:
     assert 0.85 < spent <= 1.0
 
 
-def test_nobody_is_asked_while_those_who_need_answers_are_busy() -> None:
+def test_nothing_is_asked_while_members_needing_answers_are_busy() -> None:
     rank = ranking(2)
     assert rank.ask(rank.start(), 1, free=()) is None
     step = rank.ask(rank.start(), 1, free=(1,))

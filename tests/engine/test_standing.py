@@ -68,7 +68,7 @@ def test_above_is_transitive() -> None:
     assert not uncertain.pairs[0].decided
 
 
-def test_an_examinee_of_whom_nothing_is_known_is_neither_above_nor_below_anyone() -> None:
+def test_an_examinee_without_information_is_neither_above_nor_below_others() -> None:
     ranks = ranks_of([3.0, 0.0], [0.1, math.inf])
     assert ranks.ties == ((0, 1),)
     assert ranks.pairs[0].p_above == 0.5

@@ -64,7 +64,7 @@ def test_cells_are_read_as_those_of_item_files() -> None:
     assert (record.content.choices, record.content.target) == (("red", "blue"), ("blue",))
 
 
-def test_a_table_of_another_separator_is_told_of_commas() -> None:
+def test_another_separator_gives_a_hint_about_commas() -> None:
     table = b"q;right\nWhich?;red\n"
     with pytest.raises(FileFormatError, match="Cells are separated by commas"):
         read(table, "prompt=q")

@@ -156,7 +156,7 @@ def test_names_changed_by_r_are_matched_and_reported() -> None:
     ("names", "known"),
     [(["1"], ["X1", "1"]), (["X1", "1"], ["X1"]), (["1", "X1"], ["1", "X1"])],
 )
-def test_a_name_that_fits_as_it_is_goes_first(names: list[str], known: list[str]) -> None:
+def test_an_exact_name_takes_precedence(names: list[str], known: list[str]) -> None:
     match = match_names(names, known)
     assert match.renamed == {}
     assert all(name == item for name, item in match.found.items())

@@ -10,7 +10,7 @@ from tests.reports.pages import Page
 N_ITEMS = 8
 
 
-async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
+async def test_a_fully_asked_bank_has_a_score_without_interval(
     browser_with: NewBrowser, client: Client
 ) -> None:
     rows = "\n".join(["item,a,b,c,d", *(f"q{i},1,{i / 4 - 1},0,1" for i in range(N_ITEMS))])

@@ -278,7 +278,7 @@ def test_models_unlike_those_learned_from_have_a_table_or_a_reason() -> None:
     assert "unlike those learned from" not in Page(render(report(simulated=card()))).text
 
 
-def test_known_abilities_stand_over_the_difficulties() -> None:
+def test_known_abilities_are_drawn_above_the_difficulties() -> None:
     quantiles = np.quantile(np.random.default_rng(0).normal(size=5000), np.linspace(0, 1, 101))
     found = report(abilities=quantiles.tolist())
     assert found.abilities is not None

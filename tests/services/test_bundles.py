@@ -114,7 +114,7 @@ async def test_a_bundle_makes_the_same_version_again(services: Services) -> None
     assert await bundle_of(services) == content
 
 
-async def test_a_bank_known_by_its_parameters_only_goes_as_well(services: Services) -> None:
+async def test_a_bank_of_parameters_only_has_a_bundle_too(services: Services) -> None:
     parameters = ItemBank.from_difficulties(
         a=np.ones(3), b=np.arange(3.0), item_ids=("a", "b", "c")
     )
@@ -129,9 +129,7 @@ async def test_a_bank_known_by_its_parameters_only_goes_as_well(services: Servic
     assert not report.version.has_content
 
 
-async def test_a_bundle_that_was_hashed_again_is_still_checked(
-    services: Services,
-) -> None:
+async def test_a_bundle_that_was_hashed_again_is_still_checked(services: Services) -> None:
     await made(services)
     documents = [json.loads(text) for text in (await bundle_of(services)).splitlines()][:-1]
     await emptied(services)

@@ -47,9 +47,7 @@ PLAN = CalibrationPlan()
 KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
 
 
-async def test_a_calibration_finds_the_true_parameters(
-    services: Services,
-) -> None:
+async def test_a_calibration_finds_the_true_parameters(services: Services) -> None:
     simulated = answers()
     found = await imported(services, csv_of(simulated))
     made = await services.calibrations.create("answers", PLAN)
@@ -170,9 +168,7 @@ def test_negative_slopes_are_allowed_if_falling_items_pass_the_filters() -> None
     assert decided(falling, positive) == positive
 
 
-def test_cross_validation_uses_the_calibrated_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cross_validation_uses_the_calibrated_model(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = answers().matrix.scores.copy()
     scores[:, 3] = 1 - scores[:, 3]
     falling = ScoreMatrix.of(scores)
@@ -267,9 +263,7 @@ async def test_a_calibration_that_loses_every_worker_ends(services: Services) ->
     assert "its worker was lost" in record.failure["detail"]
 
 
-async def test_publishing_makes_one_version_to_test_on(
-    services: Services,
-) -> None:
+async def test_publishing_makes_one_version_to_test_on(services: Services) -> None:
     record = await completed(services)
     version = await services.calibrations.publish(record.id, Publication(bank="arc", notes="first"))
     assert (version.number, version.response_model, version.provisional) == (1, "2pl", False)
@@ -344,9 +338,7 @@ async def test_items_of_the_bank_without_parameters_go_to_pretest(services: Serv
     assert (await services.versions.get("demo")).number == 1
 
 
-async def test_an_unconverged_calibration_is_published_only_on_request(
-    services: Services,
-) -> None:
+async def test_an_unconverged_calibration_is_published_only_on_request(services: Services) -> None:
     record = await completed(services, CalibrationPlan(max_cycles=2))
     assert (record.result or {})["converged"] is False
     with pytest.raises(InvalidStateError, match="did not converge within"):
@@ -361,7 +353,7 @@ async def test_an_unconverged_calibration_is_published_only_on_request(
 
 
 @pytest.mark.parametrize("erases", [False, True])
-async def test_a_calibration_stays_in_each_bank_it_was_published_in(
+async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
     services: Services, erases: bool
 ) -> None:
     record = await completed(services, PLAN)
@@ -414,9 +406,7 @@ async def test_a_calibration_without_a_card_has_no_abilities(services: Services)
         await services.calibrations.abilities(record.id)
 
 
-async def test_too_few_examinees_for_a_card_still_correct_intervals(
-    services: Services,
-) -> None:
+async def test_too_few_examinees_for_a_card_still_correct_intervals(services: Services) -> None:
     await imported(services, csv_of(answers(20)))
     plan = CalibrationPlan(report_card=True, filters=FilterSettings.none())
     result = (await completed(services, plan, imports=False)).result or {}

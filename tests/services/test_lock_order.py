@@ -107,9 +107,7 @@ _LOCKS: dict[str, Use] = {
 }
 
 
-async def test_changes_in_an_erased_project_wait_before_they_lock_rows(
-    services: Services,
-) -> None:
+async def test_changes_in_an_erased_project_wait_before_they_lock_rows(services: Services) -> None:
     """As when a session starts, or a member joins a ranking, in a project under deletion."""
     ids = await made(services)
 
@@ -141,7 +139,7 @@ async def test_nothing_is_created_in_an_erased_project(services: Services) -> No
             await uow.banks.find("demo", for_update=True)
 
 
-async def test_a_ranking_by_hand_is_held_before_its_members(services: Services) -> None:
+async def test_a_manual_ranking_is_locked_before_its_members(services: Services) -> None:
     pair = [Examinee(name=name) for name in "ab"]
     ranking = await services.rankings.create(contest(endpoints=pair))
     async with services.database.unit_of_work() as uow:
@@ -199,9 +197,7 @@ async def _in_team(services: Services) -> tuple[str, list[str]]:
     return team.id, ids
 
 
-async def test_a_project_is_erased_in_the_order_of_a_rotation(
-    services: Services,
-) -> None:
+async def test_a_project_is_erased_in_the_order_of_a_rotation(services: Services) -> None:
     team, (first, second) = await _in_team(services)
     erasing = services.projects.delete(team, 1, erases=True)
     async with held(services, "endpoints", first, erasing) as watch:
@@ -237,9 +233,7 @@ async def test_an_endpoint_is_deleted_beside_a_bank_that_is_held(services: Servi
         await asyncio.wait_for(gone, timeout=60)
 
 
-async def test_a_copied_session_does_not_hold_its_endpoint(
-    services: Services,
-) -> None:
+async def test_a_copied_session_does_not_hold_its_endpoint(services: Services) -> None:
     parent = await services.sessions.create(spec())
     await services.sessions.cancel(parent.id)
     copying = services.derived_sessions.extend(parent.id, {}, {})
