@@ -10,7 +10,7 @@ over all items is predicted. Figures are means over models and seeds, then over 
 
 | way | items | prediction |
 |---|---|---|
-| combined | as the curves want or sampled, by the doubt | the default test's score |
+| combined | chosen by the curves or, if these are doubtful, sampled | the default test's score |
 | score-model | V-optimal for the covariance of the records | linear; before curves, the default |
 | mean | random | mean of the items, interval by Wilson (by t where scores are not 0 or 1) |
 | ridge | random | ridge regression from the asked items to all |

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 
 def _ended() -> pq.abc.PGconn:
-    """Return the state of a closed connection."""
+    """Return a closed libpq connection."""
     made = pq.PGconn.connect_start(b"host=/nonexistent")
     made.finish()
     return made

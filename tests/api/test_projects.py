@@ -263,7 +263,7 @@ async def asked(
 async def attacked(
     app: FastAPI, database: Database, theirs: Member, ours: Member, *, thorough: bool
 ) -> int:
-    """Send all guesses; return how many named another project's resource. None may succeed."""
+    """Send all guesses; return the number of requests. None may reveal another project."""
     ids = await furnished(theirs)
     client = await ours.client("admin")
     await bank_made(client, "mine")

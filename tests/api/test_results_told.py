@@ -13,7 +13,7 @@ from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.services.sessions import until
 
-#: Scored or not, for 40 answers of which 2 have a score.
+#: 40 answers of which 2 have a score.
 FEW: dict[int, float | str] = {**dict.fromkeys(range(1, 41), "unparsed"), 3: 1.0, 30: 0.0}
 ALL = {"se": None, "min_items": 1, "max_items": 40}
 

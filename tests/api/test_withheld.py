@@ -377,7 +377,7 @@ async def test_the_whole_table(
     leaks, answered = await found_by(await client_with("read", "run"), world)
     assert leaks == set()
     assert answered > 100
-    # Callers with the rights of another in the table are checked on a part of the requests.
+    # The owner, and callers with fewer scopes, are checked on a part of the sessions.
     some = ("echo", "unmarked", "broken", "manual", "moved")
     world.ids |= {"session_id": [world.sessions[name] for name in some]}
     seen, _ = await found_by(world.owner, world, by={"GET"})

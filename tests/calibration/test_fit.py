@@ -80,7 +80,7 @@ def test_a_wrong_family_fits_worse_than_the_right_one() -> None:
 
 def test_the_rmsea_interval_inverts_the_noncentral_chi_square() -> None:
     def noncentral(x: float, df: int, noncentrality: float) -> float:
-        """Sample as chi squares with 2k more degrees of freedom, k from a Poisson distribution."""
+        """Return the CDF: chi squares with 2k more degrees of freedom, k Poisson distributed."""
         k = np.arange(1000)
         shares = np.diff(pdtr(k, noncentrality / 2), prepend=0)
         return float(shares @ chdtr(df + 2 * k, x))

@@ -155,7 +155,7 @@ async def test_a_killed_run_is_continued(
     steps = await sextant.list_responses(session.id)
     assert log["samples"] == {step.item_id: False for step in steps}
     assert log["tokens"] == session.usage.tokens_in + session.usage.tokens_out
-    # Samples in progress in the first run had not started: no sample was asked twice.
+    # Samples on which the first run hung were not recorded: none was asked twice.
     asked = Counter((tmp_path / "asked").read_text().split())
     assert set(asked.values()) == {1}
 

@@ -127,7 +127,7 @@ def test_answers_that_tell_nothing_are_no_verdict() -> None:
 
 
 def test_an_examinee_right_on_the_easy_half_alone_has_the_exact_z() -> None:
-    """Compare with all 70 ways to assign four parameters of each kind to four right answers."""
+    """Compare with all 70 ways to assign easy and hard parameters to right and wrong answers."""
     from itertools import combinations
 
     bank = ItemBank.from_difficulties(a=np.ones(8), b=np.repeat([-1.0, 1.0], 4))

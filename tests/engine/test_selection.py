@@ -128,7 +128,7 @@ def test_a_coarse_posterior_keeps_mass_and_mean_on_few_nodes(seed: int) -> None:
 
 
 def test_weighting_lowers_a_steep_item_under_an_uncertain_theta() -> None:
-    # Item 0 is a step at 0 and item 1 is flat; theta 0 is a guess with standard deviation 1.
+    # Item 0 is a step at 0, item 1 is gentle; theta 0 is a guess with standard deviation 1.
     bank = ItemBank.from_difficulties(a=[40.0, 2.5], b=[0.0, 0.0])
     state, pool = after(bank, []), Pool(InformationIndex(bank))
     assert MaximumInformation().best(pool, state, 1) == [0]

@@ -113,7 +113,7 @@ async def test_each_step_has_a_score_computed_in_spare_time(
 ) -> None:
     now = 0.0
 
-    def clock() -> float:  # each second look at the clock takes a second
+    def clock() -> float:  # each reading advances it by a second
         nonlocal now
         now += 1.0
         return now

@@ -106,7 +106,7 @@ async def delivered(client: httpx2.AsyncClient, webhook_id: str, event: str) -> 
 
 
 async def everything(client: httpx2.AsyncClient, ids: dict[str, str]) -> tuple[str, int]:
-    """Return the responses of every GET route and page, and how many had content."""
+    """Return the responses of every GET route and page, and how many succeeded."""
     told, answered = [], 0
     routes = (await client.get("/openapi.json")).json()["paths"]
     pages = ["/metrics", "/", "/audit", *(f"/sessions/{ids['session_id']}", "/endpoints")]
