@@ -1,10 +1,10 @@
-"""How well a few tasks tell what an agent solves of all, over REST, one and several in flight.
+"""How well a few tasks predict an agent's score on all, over REST, with one and several in flight.
 
-A response matrix of agents, the oldest first where their names begin with a day. A folder with all
-but the newest `--newest` is installed as `sextant banks install swebench-verified --from FOLDER`
-does it; each of these is tested by hand, its tasks answered from its row after `--seconds` each, in
-the order in which they are done. With several in flight the client is killed once, half-way, and
-begun again. The error is that of the score on all tasks.
+A response matrix of agents, the oldest first where their names begin with a day. A directory with
+all but the newest `--newest` is installed as by `sextant banks install swebench-verified --from
+FOLDER`. Each of the newest is tested by hand; its tasks are answered from its row after `--seconds`
+each, in the order in which they finish. With several in flight the client is killed once, half-way,
+and restarted. The error is that of the score on all tasks.
 
     uv run python benchmarks/agents.py --responses swebench_verified.csv.gz [--tasks 25]
         [--newest 40] [--in-flight 1 4 8] [--seconds 0.1] [--seeds 1]
@@ -33,7 +33,7 @@ _PROCESSES = multiprocessing.get_context("fork")
 
 
 class Found(NamedTuple):
-    """Of one test: the error, whether the interval holds, as exact as how many random tasks."""
+    """Error of one test, whether its interval holds, and the equivalent number of random tasks."""
 
     error: float
     holds: bool
@@ -84,7 +84,7 @@ def installed(
     agents: Sequence[tuple[str, Mapping[str, int]]],
     tasks: Sequence[str],
 ) -> None:
-    """The bank, of these agents, by an entry of our own: that of the catalogue wants them all."""
+    """Install a bank of these agents by an own entry, since the catalogue's needs all agents."""
     for name in ("catalog", "from"):
         (folder / name).mkdir()
     (folder / f"catalog/{BANK}.toml").write_text(
@@ -109,7 +109,7 @@ def measured(
     seconds: float,
     seed: int,
 ) -> Found:
-    """One agent's test."""
+    """Return the result of one agent's test."""
     body = {
         "mode": "manual",
         "bank": BANK,
@@ -150,7 +150,7 @@ def answered(
     seconds: float,
     seed: int,
 ) -> None:
-    """The loop of docs/agents.md, to the end of the session; begun again it goes on."""
+    """Run the loop of docs/agents.md to the end of the session; a restart continues it."""
     rng, seen = random.Random(seed), set[str]()
 
     def solve(item: dict[str, Any], takes: float) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def answered(
 
     def awaited() -> set[Any]:
         found = client.post(f"{path}/next-items", json={})
-        return set() if found.is_error else begun(found.json()["data"])  # or it has ended
+        return set() if found.is_error else begun(found.json()["data"])  # or the session has ended
 
     with (
         httpx2.Client(base_url=base_url, timeout=60) as client,
@@ -175,7 +175,7 @@ def answered(
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for task in done:
                 reply = client.post(f"{path}/responses", json=task.result())
-                # The client that was killed may have sent this answer with its last breath.
+                # The killed client may have sent this answer just before its end.
                 running |= awaited() if reply.is_error else begun(reply.json()["next_items"])
 
 

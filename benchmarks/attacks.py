@@ -1,13 +1,12 @@
-"""What hostile requests do to a server: whether it answers meanwhile, and the memory it takes.
+"""Effects of hostile requests on a server: its response times meanwhile, and its memory.
 
 Starts `sextant serve` with its embedded Postgres as a user would, behind nginx with the
-configuration that docker-compose.yml ships, then runs one attack after the other, several clients
-each. A process of its own asks `/healthz` all the while and adds up the memory (PSS) of the server
-and its children, Postgres left out. Every attack has to leave the longest answer of `/healthz`
-below 1 s and the memory below 1.5 GB. With `--bare` there is no proxy: then `/healthz` has to be
-back below 1 s once the attack is over. The probe asks an idle server of nothing as well, and tells
-for how long of the longest answer the event loop had no core: where either is long, the machine is
-busy, and the figure says little.
+configuration of docker-compose.yml, then runs one attack after another with several clients each. A
+separate process polls `/healthz` and sums the memory (PSS) of the server and its children without
+Postgres. During every attack the longest response of `/healthz` must stay below 1 s and the memory
+below 1.5 GB. With `--bare` there is no proxy; then `/healthz` must be below 1 s again after the
+attack. The probe also polls an idle server, and reports for how long of the longest response the
+event loop had no core: where either is long, the machine is busy and the figure means little.
 
     uv run python benchmarks/attacks.py [--only NAME ...] [--seconds 20] [--bare] [--list]
 
@@ -66,7 +65,7 @@ ATTACKS: list[Attack] = []
 
 
 def attack(name: str, *, clients: int = 4) -> Callable[[Run], Run]:
-    """Register an attack, which so many clients make at the same time."""
+    """Register an attack that this number of clients run at the same time."""
 
     def register(run: Run) -> Run:
         ATTACKS.append(Attack(name, run, clients))
@@ -116,7 +115,7 @@ async def hang_up(client: Client) -> None:
 
 
 async def bank_of(client: Client, target: str, **params: Any) -> str:
-    """A bank of one hostile item, by its name."""
+    """Create a bank of one hostile item; return its name."""
     name = f"hostile-{time.monotonic_ns()}"
     scorer = {"name": "pattern", "params": params}
     await post(client, "/banks", {"name": name, "default_scorer": scorer})
@@ -342,7 +341,7 @@ async def large_bank(client: Client) -> object:
 
 
 async def ended_session(client: Client) -> str:
-    """A session of 100 answers that has ended, the same for all clients."""
+    """Return an ended session of 100 answers, the same for all clients."""
     async with asyncio.timeout(60):
         name = "attacked"
         headers = {"idempotency-key": name}
@@ -392,7 +391,7 @@ def server(directory: str) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # Postgres, which is another user's where we are root, has to get to its data.
+    # Postgres runs as another user under root, and must reach its data.
     Path(directory).chmod(0o755)
     log = Path(directory, "server.log")
     running = subprocess.Popen(
@@ -401,7 +400,7 @@ def server(directory: str) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
             **os.environ,
             "SEXTANT_DATA_DIR": directory,
             "SEXTANT_AUTH": "off",
-            # The hostile endpoints are on this machine, also for who comes through the proxy.
+            # The hostile endpoints are on this machine, also for callers through the proxy.
             "SEXTANT_PRIVATE_ENDPOINTS": "always",
         },
         stdout=subprocess.DEVNULL,
@@ -423,7 +422,7 @@ def server(directory: str) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
 
 @contextlib.contextmanager
 def proxied(url: str, directory: str) -> Iterator[str]:
-    """nginx before the server, as shipped but for where both listen."""
+    """Start nginx before the server, as shipped except for the two addresses."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         own = free.getsockname()
@@ -460,7 +459,7 @@ async def prepare(url: str) -> None:
 
 
 async def carry_out(one: Attack, url: str, seconds: float) -> str:
-    """How the clients' requests ended: statuses, or `gave up` where they hung up in the end."""
+    """Return how the clients' requests ended: statuses, or `gave up` where they disconnected."""
     async with Client(base_url=url, timeout=seconds) as client:
         ended = await asyncio.gather(
             *(asyncio.wait_for(one.run(client), seconds) for _ in range(one.clients)),
@@ -483,9 +482,9 @@ async def carry_out(one: Attack, url: str, seconds: float) -> str:
 
 
 def show(name: str, seen: Seen, answers: str) -> bool:
-    """Print one row; whether the server kept within what it has to."""
+    """Print one row; return whether the server kept its limits."""
     is_fine = 0 < seen.slowest_ms <= HEALTH_MS and seen.memory_mb <= MEMORY_MB
-    is_fine = is_fine and AssertionError.__name__ not in answers  # what an attack must not reach
+    is_fine = is_fine and AssertionError.__name__ not in answers  # an attack must not reach this
     mark = "" if is_fine else "  <-- broken"
     times = f"{seen.slowest_ms:10.0f} {seen.no_core_ms:8.0f} {seen.idle_ms:8.0f}"
     figures = f"{times} {seen.memory_mb:10.0f}"
@@ -494,7 +493,7 @@ def show(name: str, seen: Seen, answers: str) -> bool:
 
 
 def ends_under(one: Attack, url: str, running: "subprocess.Popen[bytes]") -> bool:
-    """Whether SIGTERM ends the server, and well, while clients attack it."""
+    """Return whether SIGTERM ends the server with exit code 0 while clients attack it."""
     timer = threading.Timer(1.0, running.send_signal, [signal.SIGTERM])
     timer.start()
     asyncio.run(carry_out(one, url, 30.0))

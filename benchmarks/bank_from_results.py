@@ -1,9 +1,9 @@
-"""From results to a live test: are the prompts that are sent those that were recorded?
+"""From results to a live session: are the prompts sent equal to the recorded ones?
 
-Result folders of lm-eval, 60 models and 120 questions, written and multiple choice, become banks by
-one command; then one command tests a model over HTTP, and every prompt that comes in is held
-against the `arguments` of the files, byte for byte. With `--inspect FOLDER` the same of real logs
-of inspect, whose chats have to be those of the samples.
+Result directories of lm-eval, 60 models and 120 questions, written and multiple choice, become
+banks by one command; another command tests a model over HTTP, and every prompt received is compared
+with the `arguments` of the files, byte for byte. With `--inspect FOLDER` the same is done with real
+logs of inspect, whose chats must equal those of the samples.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tests.exchange.lm_eval_files import folders
 
 
 class Recorder(BaseHTTPRequestHandler):
-    """A model that writes `#### 3`, tells likelihoods by length, and remembers what it is sent."""
+    """A model that writes `#### 3`, gives likelihoods by length, and records its requests."""
 
     bodies: ClassVar[list[dict[str, Any]]] = []
 
@@ -58,11 +58,11 @@ class Recorder(BaseHTTPRequestHandler):
 
     @override
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Suppress the log."""
 
 
 def recorded(rows: Iterable[dict[str, Any]]) -> set[bytes]:
-    """Prompts in the `arguments` of some rows; of options with the option behind."""
+    """Return the prompts in the `arguments` of some rows; for options, with the option appended."""
     found = set()
     for row in rows:
         for request in row["arguments"].values():
@@ -72,7 +72,7 @@ def recorded(rows: Iterable[dict[str, Any]]) -> set[bytes]:
 
 
 def chats(folder: Path) -> set[bytes]:
-    """Turns before the answers in inspect's JSON logs."""
+    """Return the turns before the answers in inspect's JSON logs."""
     found = set()
     for path in folder.rglob("*.json"):
         for sample in json.loads(path.read_text())["samples"]:
@@ -83,7 +83,7 @@ def chats(folder: Path) -> set[bytes]:
 
 
 def sextant(*arguments: str, home: Path) -> str:
-    """What a command says; its failure ends this program."""
+    """Return the output of a command; its failure ends this program."""
     done = subprocess.run(
         [Path(sys.executable).with_name("sextant"), *arguments],
         env={**os.environ, "SEXTANT_DATA_DIR": str(home)},
@@ -97,7 +97,7 @@ def sextant(*arguments: str, home: Path) -> str:
 
 
 def main() -> None:
-    """Make the banks, test on them, and print how many prompts were the recorded ones."""
+    """Create the banks, run sessions on them, and print how many prompts were equal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--questions", type=int, default=120)

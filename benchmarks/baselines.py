@@ -1,18 +1,18 @@
-"""How often a gate against a baseline errs, and how many questions it takes.
+"""Error rates of a gate against a baseline, and the number of questions it takes.
 
     uv run python benchmarks/baselines.py [--data ../shared/data/transfer] [--releases 1000]
         [--tolerance 0.02] [--churn 0.1] [--looks 120 240 480] [--only NAMES]
 
 A baseline is a model that nothing was learned from: one of the strongest fifth (beyond), or of a
-fifth drawn at random (within). A release has its answers but for the share `--churn` of the items,
-changed both ways, and is better by the tolerance, equal, worse by just the tolerance, or far worse
-(five tolerances). Both take the default test from one seed, the baseline as long as the last look;
-the release is held against it at each look, as a gate whose session is extended, until it decides.
+random fifth (within). A release has its answers except for the share `--churn` of the items,
+changed both ways, and is better by the tolerance, equal, worse by exactly the tolerance, or far
+worse (five tolerances). Both take the default test from one seed, the baseline as long as the last
+look. The release is compared at each look, like a gate with an extended session, until it decides.
 
-`wrong go` is of releases worse by the tolerance or more, `wrong no-go` of those that are not worse
-by more. Theta's tolerance is the difference of the whole-bank abilities of that release and its
+`wrong go` counts releases worse by the tolerance or more, `wrong no-go` those that are not worse by
+more. Theta's tolerance is the difference of the whole-bank abilities of that release and its
 baseline. `questions` are those at the decision, beside a fixed-size test of paired random questions
-that finds as far a difference with a chance of 0.9.
+that detects such a difference with a power of 0.9.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _POWER = 1.959964 + 1.281552  # quantiles of 0.975 and 0.9
 
 
 def released(row, difference, churn, rng):
-    """A release of a model: other answers to some items, and a score apart by `difference`."""
+    """Return answers of a release: some items change, and the score differs by `difference`."""
     changed = row.copy()
     ups, downs = (round(row.size * (churn / 2 + max(sign * difference, 0))) for sign in (1, -1))
     for new, count in ((1.0, ups), (0.0, downs)):
@@ -57,7 +57,7 @@ def released(row, difference, churn, rng):
 
 
 def test_of(known, row, seed, looks):
-    """The state after each look."""
+    """Return the state after each look."""
     stopping = {"score_margin": None, "min_items": looks[-1], "max_items": looks[-1]}
     states = {}
 
@@ -71,7 +71,7 @@ def test_of(known, row, seed, looks):
 
 
 class Side:
-    """What is known of one model after a look."""
+    """Estimates of one model after a look."""
 
     def __init__(self, test, state):
         told = test.predict(state)
@@ -98,7 +98,7 @@ class Side:
 
 
 def decided(sides, before, between, tolerance, degrees):
-    """Outcome, and the questions that it took."""
+    """Return the outcome, and the number of questions it took."""
     for nth, n_items in enumerate(sides):
         found = between(sides[n_items], before)
         told = gate(
@@ -140,7 +140,7 @@ def main() -> None:
                     for kind, times in KINDS.items()
                 }
                 thetas, _ = whole_bank_abilities(known.bank, np.array([row, *others.values()]))
-                # Logits by which the release is worse that is so by just the tolerance.
+                # Logits by which the release at the margin is worse.
                 logits = float(thetas[0] - thetas[1 + list(KINDS).index(AT_THE_MARGIN)])
                 for kind, other in others.items():
                     test, states = test_of(known, other, seed, looks)

@@ -1,10 +1,9 @@
-"""What a session costs to begin, with none and with many of its key before it.
+"""Cost of starting a session, with none and with many waiting sessions of its key.
 
-Starts Postgres with fsync, the API and, with `--workers`, workers, each a process of its own, and
-creates sessions one after the other, first where nobody waits and then behind `--behind` others,
-which are put into the tables. The endpoint answers after ten minutes, so what is counted is the
-beginning alone. Machines differ: the figures to read are the two rows beside each other, and those
-of the checkout given as `--before`.
+Starts Postgres with fsync, the API and, with `--workers`, workers, each as a separate process. It
+creates sessions one after another, first with an empty queue and then behind `--behind` others,
+which are inserted into the tables. The endpoint answers after ten minutes, so only the start is
+measured. Machines differ: compare the two rows, and those of the checkout given as `--before`.
 
     uv run python benchmarks/beginning.py [--workers 1] [--before DIR]
 """
@@ -23,7 +22,7 @@ from app.storage.embedded import EmbeddedPostgres
 from sextant_client import AsyncSextant
 
 ENDPOINT = {"kind": "scripted", "model": "m", "options": {"theta": 1, "latency_ms": 600_000}}
-#: Many sessions like one that is there, with their jobs.
+#: Copies of one existing session, with their jobs.
 COPIED = """
     CREATE TEMP TABLE s AS SELECT * FROM sessions ORDER BY id DESC LIMIT 1;
     CREATE TEMP TABLE made AS SELECT 'ses_' || lpad(g::text, 26, '0') AS id, s.status, s.worker_id
@@ -37,7 +36,7 @@ COPIED = """
 
 
 async def begun(service: Service, endpoint_id: str, sessions: int) -> str:
-    """Sessions one after the other: what each took."""
+    """Create sessions one after another; return the time of each."""
     body = {"bank": "demo", "endpoint_id": endpoint_id, "stopping": {"max_items": 20}}
     async with AsyncSextant(service.base_url, service.key) as client:
         before, began = service.cost(), time.perf_counter()
@@ -50,7 +49,7 @@ async def begun(service: Service, endpoint_id: str, sessions: int) -> str:
 
 
 async def measure(checkout: Checkout, postmaster: int, arguments: argparse.Namespace) -> None:
-    """Both rows of one checkout."""
+    """Measure both rows of one checkout."""
     key = checkout.run("-c", PREPARE, checkout.url)
     with serving(checkout, key, postmaster, arguments.workers) as service:
         async with AsyncSextant(service.base_url, key) as client:
@@ -69,7 +68,7 @@ async def measure(checkout: Checkout, postmaster: int, arguments: argparse.Names
 
 
 def postmaster_of(postgres: EmbeddedPostgres) -> int:
-    """Its process id."""
+    """Return its process id."""
     with psycopg.connect(postgres.url.replace("+psycopg", ""), autocommit=True) as connection:
         directory = connection.execute("SHOW data_directory").fetchone()
     assert directory is not None

@@ -1,6 +1,6 @@
-"""Small files that become large: what an attacker sends to fill the memory or hold up the server.
+"""Small files that expand to large ones, to fill the memory or block the server.
 
-Each is a name and how to make it. `BOMBS` says which kind of route it goes to: `answers` (the body
+Each has a name and a function that makes it. `BOMBS` gives the kind of route: `answers` (the body
 of a response set's import, as base64), `items` and `parameters` (texts of a bank's import), `lines`
 (the body of `items:batch`). Every file is below 4 MB.
 """
@@ -27,8 +27,8 @@ class Bomb:
 
     Attributes:
         route: `answers`, `items`, `parameters` or `lines`.
-        filename: What it is called.
-        make: Its bytes.
+        filename: Name of the file.
+        make: Returns its bytes.
     """
 
     route: str
@@ -37,7 +37,7 @@ class Bomb:
 
 
 def packed(piece: bytes, size: int, *, head: bytes = b"", tail: bytes = b"") -> bytes:
-    """A gzip file of one piece over and over, of which only one block is really compressed."""
+    """Return a gzip file of one repeated piece, of which only one block is really compressed."""
     block = piece * max(1, MB // len(piece))
     times = size // len(block)
     check = zlib.crc32(head)
@@ -51,7 +51,7 @@ def packed(piece: bytes, size: int, *, head: bytes = b"", tail: bytes = b"") -> 
 
 
 def _flushed(content: bytes, *, last: bool = False) -> bytes:
-    # After a full flush nothing refers back, so that blocks can be repeated.
+    # After a full flush nothing refers back, so blocks can be repeated.
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
     return squeeze.compress(content) + squeeze.flush(zlib.Z_FINISH if last else zlib.Z_FULL_FLUSH)
 
@@ -77,7 +77,7 @@ def log(samples: dict[str, bytes], *, times: int = 1) -> bytes:
 
 
 def overlapping(entries: int, size: int) -> bytes:
-    """An archive whose entries are all the same bytes: the directory names them many times."""
+    """Return an archive whose entries share the same bytes: the directory lists them many times."""
     header = json.dumps({"eval": {"task": "t", "model": "m"}}).encode()
     content = b'{"id": 1, "x": "' + b"a" * size + b'"}'
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -111,7 +111,7 @@ def overlapping(entries: int, size: int) -> bytes:
 
 
 def lying() -> bytes:
-    """An archive whose sizes say 10 bytes, of an entry of 1 GB."""
+    """Return an archive whose sizes say 10 bytes for an entry of 1 GB."""
     whole = log({"samples/1.json": b" " * 4 * MB})
     return whole.replace(struct.pack("<I", 4 * MB), struct.pack("<I", 10))
 
@@ -156,13 +156,13 @@ def nested_parquet(depth: int) -> bytes:
 
 
 def sparse(examinees: int, items: int) -> bytes:
-    """A long file that names everybody and everything once: a matrix of nearly nothing."""
+    """Return a long file that names each examinee and item once: an almost empty matrix."""
     lines = [f"m{n % examinees},q{n % items},1" for n in range(max(examinees, items))]
     return gzip.compress(_HEADER + "\n".join(lines).encode() + b"\n", mtime=0)
 
 
 def sparse_lines(examinees: int) -> bytes:
-    """Each examinee answers one item of its own."""
+    """Return lines where each examinee answers one item of its own."""
     lines = (
         json.dumps({"subject_id": f"m{n}", "responses": {f"q{n}": 1}}) for n in range(examinees)
     )

@@ -1,12 +1,12 @@
-"""Tests by hand over a real server: what several items in flight save, and what kills lose.
+"""Manual sessions over a real server: time saved by several items in flight, answers lost by kills.
 
 The examinees are simulated, on the demo bank:
 
 - the time of one test to a standard error of theta, each task taking `--task` seconds, with one
-  item in flight and with four; and over `--sessions` examinees the items that both take;
-- a step over loopback: one request that takes an answer and brings the next item;
-- `--kills` times SIGKILL for the client or the server while tasks run: an answer that the server
-  had taken is there at the end, and no step has two.
+  item in flight and with four; and over `--sessions` examinees the items that both need;
+- a step over loopback: one request that sends an answer and returns the next item;
+- `--kills` times SIGKILL for the client or the server while tasks run: each accepted answer is
+  there at the end, and no step has two.
 
     uv run python benchmarks/by_hand.py [--task 2] [--sessions 40] [--kills 200]
 """
@@ -36,7 +36,7 @@ FOR_THETA = {"preset": "ability", "stopping": {"se": 0.3, "min_items": 10, "max_
 
 
 class Server:
-    """`sextant serve` in a process of its own, on a data folder that outlives it."""
+    """Runs `sextant serve` as a separate process, on a data directory that outlives it."""
 
     def __init__(self, data: Path) -> None:
         with socket.socket() as free:
@@ -48,11 +48,11 @@ class Server:
 
     @property
     def base_url(self) -> str:
-        """Where it answers."""
+        """Return its address."""
         return f"http://127.0.0.1:{self.port}"
 
     def command(self, *words: str) -> list[str]:
-        """A `sextant` command of this checkout."""
+        """Return a `sextant` command of this checkout."""
         return [sys.executable, "-c", "from app.cli import main; main()", *words]
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -63,7 +63,7 @@ class Server:
             stderr=self._log,
         )
         while process.poll() is None:
-            try:  # ready, and the demo bank is there
+            try:  # ready, with the demo bank
                 if "demo" in httpx2.get(f"{self.base_url}/v1/banks").text:
                     return process
             except httpx2.TransportError:
@@ -71,7 +71,7 @@ class Server:
         raise SystemExit(Path(self._log.name).read_text())
 
     def kill(self) -> None:
-        """End it at once, and start it again."""
+        """Kill it and restart it."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.process = self._started()
@@ -83,7 +83,7 @@ def _bank() -> ItemBank:
 
 
 def score_of(examinee: int, item: str) -> float:
-    """How an examinee answers an item, whenever it is asked."""
+    """Return an examinee's answer to an item, the same at any time."""
     bank = _bank()
     theta = float(np.random.default_rng(examinee).normal())
     chance = bank.expected_score(np.array([theta]))[0, bank.item_ids.index(item)]
@@ -91,7 +91,7 @@ def score_of(examinee: int, item: str) -> float:
 
 
 def run(base: str, path: str, examinee: int, task: float, told: Path | None = None) -> None:
-    """Answer a session to its end, its items side by side; goes on where somebody stopped."""
+    """Answer a session to its end, items in parallel; continues an interrupted session."""
     with httpx2.Client(base_url=base, timeout=30) as client, ThreadPoolExecutor(IN_FLIGHT) as pool:
 
         def solved(item: dict) -> tuple[dict, float]:
@@ -105,7 +105,7 @@ def run(base: str, path: str, examinee: int, task: float, told: Path | None = No
             for item, score in (one.result() for one in done):
                 answer = {"step_token": item["step_token"], "score": score}
                 reply = client.post(f"{path}/responses", json=answer)
-                if reply.status_code == 409:  # taken before a kill that ate the reply
+                if reply.status_code == 409:  # accepted before a kill that lost the response
                     fresh = client.post(f"{path}/next-items", json={}).json().get("data", [])
                     known = {one["step"] for one in items}
                     fresh = [one for one in fresh if one["step"] not in known]

@@ -1,8 +1,7 @@
-"""How long a whole 3PL bank takes, how that grows, and what girth and py-irt need in the same run.
+"""Time for a whole 3PL bank, its growth, and the time of girth and py-irt in the same run.
 
-Every line is a process of its own, so that its peak memory is its own. The peers get a size that
-they can do; their parameters and Sextant's are judged by one marginal log-likelihood, on 61 nodes
-over [-6, 6].
+Every line is a separate process, so that its peak memory is its own. The peers get a size they can
+handle; all parameters are compared by one marginal log-likelihood, on 61 nodes over [-6, 6].
 
     uv run python benchmarks/calibration.py [--examinees 3467] [--items 5600] [--peer 1000 200]
         [--growth/--no-growth] [--full/--no-full]
@@ -32,7 +31,7 @@ Row = dict[str, Any]
 
 
 def simulated(n_examinees: int, n_items: int) -> tuple[ScoreMatrix, ItemParameters, Any]:
-    """Answers of a 3PL bank whose items are all neither constant nor nearly so."""
+    """Simulate answers to a 3PL bank without constant or nearly constant items."""
     rng = np.random.default_rng(20260101)
     a = rng.lognormal(0.2, 0.4, n_items)
     b = np.clip(rng.normal(0.0, 1.2, n_items), -2.5, 2.5)
@@ -48,7 +47,7 @@ def simulated(n_examinees: int, n_items: int) -> tuple[ScoreMatrix, ItemParamete
 
 
 def sextant(n_examinees: int, n_items: int, for_peers: str = "") -> Row:
-    """Sextant as it comes; beside the peers without standard errors, which they do not give."""
+    """Run Sextant with its defaults; beside the peers without standard errors, which they lack."""
     matrix, truth, theta = simulated(n_examinees, n_items)
     settings = CalibrationSettings(
         family=Family.THREE_PL,
@@ -76,7 +75,7 @@ def girth(n_examinees: int, n_items: int) -> Row:
     from girth import threepl_mml
     from scipy.optimize import fminbound
 
-    # By its full name: the package has a function called rasch_mml as well.
+    # By its full name, since the package also has a function called rasch_mml.
     rasch_mml = sys.modules["girth.unidimensional.dichotomous.rasch_mml"]
 
     # girth puts one-element arrays into array cells, which numpy refuses since 2.4.
@@ -135,7 +134,7 @@ def _log_likelihood(matrix: ScoreMatrix, items: ItemParameters) -> float:
 
 
 def measured(task: Callable[..., Row], *arguments: object) -> Row:
-    """Run a task in a fresh process; its row with its peak memory."""
+    """Run a task in a new process; return its row with its peak memory."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_with_memory, (task, arguments))
 

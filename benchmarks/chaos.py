@@ -1,9 +1,9 @@
-"""Random faults over a fleet of real processes, and a checker that believes nobody.
+"""Random faults in a fleet of real processes, with an independent checker.
 
-Two workers, two API processes and a model server on a durable Postgres, all killed, halted and cut
-off by a plan drawn from a seed, while sessions, rankings and calibrations run; see `tests/chaos`.
-What cannot be had on this machine is named under `missing`. Ends with 1 if anything was lost,
-counted twice, marked without an answer, or has another theta than a replay.
+Two workers, two API processes and a model server on a durable Postgres are killed, halted and
+disconnected by a plan from a seed, while sessions, rankings and calibrations run; see
+`tests/chaos`. `missing` lists faults that are impossible on this machine. Exits with 1 if anything
+was lost, counted twice or scored without an answer, or if a theta differs from its replay.
 
     uv run python benchmarks/chaos.py [--minutes 30] [--seed 1] [--keep DIR]
 """
@@ -26,7 +26,7 @@ from tests.chaos.run import Size, run  # noqa: E402 (the tests are no package th
 
 
 def sized(minutes: float) -> Size:
-    """As much as fits into so many minutes."""
+    """Return as much work as fits into so many minutes."""
     return Size(
         duration_s=60 * minutes,
         kills=max(10, round(9.5 * minutes)),
@@ -45,7 +45,7 @@ def sized(minutes: float) -> Size:
 
 
 def main() -> None:
-    """Run, and print what was found."""
+    """Run, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)

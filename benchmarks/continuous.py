@@ -1,4 +1,4 @@
-"""How true tests of continuous scores are, on simulated examinees.
+"""Accuracy of tests with continuous scores, on simulated examinees.
 
     .venv/bin/python benchmarks/continuous.py
 
@@ -74,7 +74,7 @@ def tested(bank: ItemBank, scores: FloatArray, thetas: FloatArray) -> list[str]:
 
 
 def inverse_variance(bank: ItemBank, draw: Draw, n: int, rng: np.random.Generator) -> str:
-    """Variance of the MLE at theta 0.5 times the information, over the 40 items nearest to it."""
+    """Return variance of the MLE at theta 0.5 times information, over the 40 nearest items."""
     nearest = np.argsort(np.abs(bank.b - 0.5))[:40]
     p = bank.parameters.take(nearest)
     part = ItemBank.from_intercepts(a=p.a, intercept=p.intercept, k=p.k)
@@ -103,7 +103,7 @@ def main() -> None:
     table = Table("calibrated from", "by", *columns, title="calibrated items, beta scores")
     for n_examinees in (8, 30, 100, 400):
         sample = rng.normal(size=n_examinees)
-        sample = (sample - sample.mean()) / sample.std()  # the scale's own luck left out
+        sample = (sample - sample.mean()) / sample.std()  # without the sampling error of the scale
         names = tuple(map(str, range(n_examinees)))
         answers = ResponseTable(names, bank.item_ids, beta(bank, sample, rng))
         scores = beta(bank, thetas, rng)

@@ -1,9 +1,9 @@
-"""How long another key's first item waits while one key has many slow sessions.
+"""Waiting time of another key's first item while one key has many slow sessions.
 
     uv run python benchmarks/fairness.py [SESSIONS]
 
-The API with its worker is a process of its own, as `sextant serve` starts it. All the while
-`/healthz` is asked ten times a second. Memory is that of the process, at its most.
+The API with its worker is a separate process, as `sextant serve` starts it. `/healthz` is polled
+ten times a second. Memory is the maximum of that process.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from pathlib import Path
 import httpx2
 
 SLOW_MS = 20_000
-#: Sessions that are created at the same time.
+#: Sessions created at the same time.
 AT_ONCE = 8
 
 
 @contextlib.contextmanager
 def serving(environment: dict[str, str]) -> Iterator[tuple[int, str]]:
-    """A server on a database of its own: its process and where it is."""
+    """Start a server on its own database; return its process and address."""
     with subprocess.Popen(
         [Path(sys.executable).with_name("sextant"), "serve"],
         env=environment,
@@ -44,20 +44,20 @@ def serving(environment: dict[str, str]) -> Iterator[tuple[int, str]]:
 
 
 def key(name: str, environment: dict[str, str]) -> str:
-    """A new key's secret."""
+    """Return the secret of a new key."""
     command = [Path(sys.executable).with_name("sextant"), "keys", "create", name]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def most_memory_mb(pid: int) -> int:
-    """Of a process since it began."""
+    """Return the peak memory of a process since its start."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) >> 10 for line in status if line.startswith("VmHWM"))
 
 
 async def watch_health(url: str, longest: list[float]) -> None:
-    """Note the longest time that `/healthz` took."""
+    """Record the longest response time of `/healthz`."""
     async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
         while True:
             began = time.perf_counter()
@@ -82,7 +82,7 @@ async def start(client: httpx2.AsyncClient, latency_ms: int) -> str:
 
 
 async def measure(n_sessions: int, pid: int, url: str, keys: list[str]) -> None:
-    """Create the slow ones, then wait for others' first items; print what it took."""
+    """Create the slow sessions, then wait for others' first items; print the times."""
     clients = [
         httpx2.AsyncClient(base_url=url, timeout=60, headers={"Authorization": f"Bearer {secret}"})
         for secret in keys

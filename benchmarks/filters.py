@@ -1,23 +1,23 @@
-"""What a calibration's filters do to theta and to the score on the whole benchmark.
+"""Effects of a calibration's filters on theta and on the score of the whole benchmark.
 
     uv run python benchmarks/filters.py [--data ../shared/data/transfer] [--only NAME ...]
 
-Every matrix of the folder is split as in `benchmarks/transfer.py`, and the models learned from are
+Every matrix of the folder is split as in `benchmarks/transfer.py`, and the reference models are
 calibrated four times:
 
 | filters | what they do |
 |---|---|
 | default | items go with an estimated point-biserial below 0.1, or over 95 % right answers |
-| kept | the same items stay, for the score alone |
+| kept | the same items stay, for the score only |
 | sure | items go where it is 95 % sure that the point-biserial is below 0.1, or as above |
-| sure, kept | these stay, for the score alone |
+| sure, kept | these stay, for the score only |
 
-Each model tested takes two tests of 50 items, answered from its own row: an ordinary one, and one
-for the score. Per split and filters: questions in the bank; of the ordinary test the error of theta
-against the weighted likelihood estimate from the whole row on the same bank (root mean square), how
-many corrected 95 % intervals hold it, and how theta correlates with the score; of both tests the
-mean absolute error of the predicted score from the share of *all* questions that the model has
-right, and how many intervals hold that.
+Each tested model takes two tests of 50 items, answered from its own row: an ordinary one, and one
+for the score. Columns per split and filters: questions in the bank; for the ordinary test the error
+of theta against the weighted likelihood estimate from the whole row on the same bank (root mean
+square), coverage of the corrected 95 % intervals, and the correlation of theta with the score; for
+both tests the mean absolute error of the predicted score from the share of *all* questions that the
+model has right, and the coverage of its intervals.
 """
 
 import argparse
@@ -54,7 +54,7 @@ FOR_SCORE = {**STOPPING, "selection": {"criterion": "v_optimal"}}
 
 
 def calibrated(known, filters):
-    """What a published version of these models knows, and which items it has."""
+    """Return the knowledge of a published version of these models, and the items it has."""
     models, columns = known.shape
     table = ResponseTable(
         tuple(f"m{i}" for i in range(models)), tuple(f"i{j}" for j in range(columns)), known
@@ -75,7 +75,7 @@ def holds(told, truth):
 
 
 def one_bank(known, tested, filters):
-    """Questions in the bank; of each tested model theta, its truth, holds, error, holds, ..."""
+    """Return the number of questions, and per model theta, its truth, holds, error, holds, ..."""
     bank, learned, curves, kept = calibrated(known, filters)
     inside = tested[:, kept]
     truth, _ = whole_bank_abilities(bank, inside)

@@ -1,13 +1,13 @@
-"""How often a gate errs about releases stronger than all that its bank was learned from.
+"""Error rates of a gate for releases stronger than all reference models of its bank.
 
     uv run python benchmarks/gates.py [--data ../shared/data/transfer] [--releases 500]
 
 Every response matrix of the folder (CSV, CSV.gz or Parquet; one row per model) is learned from
-without its strongest fifth: items, score curves and how far intervals hold. A release is one of
-that fifth. Its test of 50 items, answered from its own row, is held against two thresholds: its
-real score less half of the interval that 50 random items leave, for which the gate must not say no
-go, and its real score plus as much, for which it must not say go. Beside it the same decision by
-50 random items alone (Wilson's interval; t where scores are not 0 or 1).
+without its strongest fifth: items, score curves and interval corrections. A release is one of that
+fifth. Its test of 50 items, answered from its own row, is compared with two thresholds: its real
+score minus half of the interval for 50 random items, where the gate must not say no go, and its
+real score plus as much, where it must not say go. Beside it the same decision uses 50 random items
+alone (Wilson's interval; t for graded scores).
 
 | gate | test |
 |---|---|
@@ -41,7 +41,7 @@ from app.engine.simulation.simulate import take
 from app.exchange.names import align
 
 N_ITEMS = 50
-#: A test of so many items, as every gate takes it.
+#: A test of this length, as every gate uses it.
 LENGTH = {
     "preset": "ability",
     "stopping": {"se": None, "min_items": 20, "max_items": N_ITEMS},
@@ -54,10 +54,10 @@ RANDOM = {"selection": {"criterion": "random"}, **LENGTH}
 
 
 class Known:
-    """What the weaker four fifths of a matrix teach, or all but the models that are named.
+    """Knowledge learned from the weaker four fifths of a matrix, or from all untested models.
 
     Attributes:
-        rows: Of the others, on the bank's items.
+        rows: Scores of the tested models on the bank's items.
     """
 
     def __init__(self, scores, tested=None):
@@ -85,17 +85,17 @@ class Known:
 
 
 def outcomes(value, lo, hi, below, above, **more):
-    """Of the gates on both thresholds."""
+    """Return the outcomes of the gates on both thresholds."""
     return [gate(value, lo, hi, threshold=t, **more).outcome.value for t in (below, above)]
 
 
 def by_interval(lo, hi, below, above):
-    """The same by an interval alone."""
+    """Return the same outcomes from an interval alone."""
     return ["go" if lo > t else "no_go" if hi < t else "inconclusive" for t in (below, above)]
 
 
 def score_gates(row, truth, seed, tests):
-    """Outcomes by way."""
+    """Return the outcomes by method."""
     rng = np.random.default_rng(seed)
     seen = row[rng.choice(row.size, N_ITEMS, replace=False)][None]
     _, lo, hi = random_interval(seen)
@@ -109,7 +109,7 @@ def score_gates(row, truth, seed, tests):
 
 
 def theta_gates(known, row, theta, seed, tests):
-    """The same of ability."""
+    """Return the same outcomes for ability."""
     state, _ = take(tests["random"], row, seed=seed)
     told = tests["random"].estimate(state)
     half = (told.hi - told.lo) / 2

@@ -1,6 +1,6 @@
-"""Attacks that are made of connections, not of requests: half of them, or nobody who reads.
+"""Attacks by connections instead of requests: incomplete ones, or clients that never read.
 
-Each holds its sockets until the server has ended them all, or the attack's time is up.
+Each holds its sockets until the server has closed them all, or the attack's time is over.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ async def _held(
     pause_s: float = 1.0,
     reads: bool = True,
 ) -> None:
-    """Open many connections, send the beginning, then a little more again and again."""
+    """Open many connections, send the beginning, then small pieces repeatedly."""
     host, port = client.base_url.host, client.base_url.port
 
     async def one() -> None:
@@ -74,7 +74,7 @@ async def slow_bodies(client: httpx2.AsyncClient) -> None:
 
 async def slow_forms(client: httpx2.AsyncClient) -> None:
     kind = ("Content-Type: application/x-www-form-urlencoded", "Content-Length: 60000")
-    origin = "Origin: http://127.0.0.1"  # as the host says
+    origin = "Origin: http://127.0.0.1"  # in agreement with the host
     await _held(client, _request("POST /login", *kind, origin), then=b"a")
 
 

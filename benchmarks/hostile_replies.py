@@ -1,6 +1,6 @@
-"""Attacks by a model endpoint: sessions that somebody starts against a server of their own.
+"""Attacks by a model endpoint: sessions that a user starts with their own server.
 
-Each asks thirty sessions at once; the server sends one and the same reply to every call.
+Each starts thirty sessions at once; the server sends the same reply to every call.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from functools import partial
 
 import httpx2
 
-#: How a connection ends, and the attack.
+#: End of a connection, and of the attack.
 _OVER = (OSError, EOFError, asyncio.CancelledError)
 #: Sessions of one attack.
 SESSIONS = 30

@@ -1,4 +1,4 @@
-"""What a hostile client tries of projects, the audit trail, the catalogue, results and pages."""
+"""Hostile requests about projects, the audit trail, the catalogue, results and pages."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ def sending(path: str, make: Callable[[], object]) -> Run:
 
 
 def many(*paths: str, n: int = 100) -> Run:
-    """So many requests at once; the last answer."""
+    """Send so many requests at once; return the last response."""
 
     async def run(client: Client) -> object:
         asked = [client.get(paths[at % len(paths)]) for at in range(n)]
@@ -34,7 +34,7 @@ def many(*paths: str, n: int = 100) -> Run:
 
 @cache
 def bomb() -> str:
-    """A gigabyte of blanks, packed."""
+    """Return a gigabyte of blanks, compressed."""
     packed = gzip.compress(b" " * 2**26, 9) * 16
     return base64.b64encode(packed).decode()
 
@@ -67,7 +67,7 @@ async def provisional(client: Client) -> object:
 
 
 async def projects(client: Client) -> object:
-    """As many as there may be, with the longest words."""
+    """Create as many projects as allowed, with the longest words."""
     made = [
         client.post(
             "/v1/projects",
@@ -80,7 +80,7 @@ async def projects(client: Client) -> object:
 
 
 async def keys(client: Client) -> object:
-    """Keys whose limits change again and again while what they use is looked at."""
+    """Change limits of keys repeatedly while their usage is read."""
     made = await asyncio.gather(
         *(
             client.post("/v1/api-keys", json={"name": "k", "scopes": ["run"], "limits": limits})
@@ -112,7 +112,7 @@ async def stalled(client: Client) -> object:
 
 
 async def a_gigabyte(client: Client) -> object:
-    """One of 64 clients that send 16 MB each."""
+    """Act as one of 64 clients that send 16 MB each."""
     return await client.post(
         "/v1/banks/big/imports", content=b" " * (2**24 - 2) + b"{}", headers=_JSON
     )

@@ -1,9 +1,9 @@
-"""How much faster a session is with several items in flight, and how many more items that takes.
+"""Speed-up of a session by several items in flight, and the number of additional items.
 
-Real sessions by a real worker on a Postgres of its own, to the same width of the interval: of theta
-on the demo bank, of the predicted score on a bank of two tasks, chosen by V-optimality. Examinees
-are scripted and answer after 200 ms: inside the worker, or as HTTP servers of a process of their
-own. Sessions run one after the other, each with the machine for itself, and then all at once.
+Real sessions by a real worker on its own Postgres, to the same width of the interval: of theta on
+the demo bank, of the predicted score on a bank of two tasks, with V-optimal items. Examinees are
+scripted and answer after 200 ms, inside the worker or as HTTP servers of a separate process.
+Sessions run one after another on an otherwise idle machine, and then all at once.
 
     uv run python benchmarks/in_flight.py [--endpoints 6] [--latency-ms 200] [--in-flight 1 2 4 8]
         [--kind scripted http] [--way alone together] [--case NAME ...]
@@ -59,7 +59,7 @@ IN_FLIGHT = (1, 2, 4, 8)
 KINDS, WAYS = ("scripted", "http"), ("alone", "together")
 N_ITEMS = 300
 TASKS = "ab"
-#: An examinee's abilities in the two tasks lie so far above and below its general one.
+#: Distance of an examinee's two task abilities above and below its general one.
 APART = 0.5
 
 
@@ -69,7 +69,7 @@ class Case:
 
     Attributes:
         bank: Name of the bank.
-        plan: Of the sessions.
+        plan: Plan of the sessions.
     """
 
     bank: str
@@ -97,14 +97,14 @@ CASES = {
 
 
 def difficulties() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Task, discrimination and difficulty of each item of the bank of two tasks."""
+    """Return task, discrimination and difficulty of each item of the bank of two tasks."""
     rng = np.random.default_rng(1)
     task = np.arange(N_ITEMS) % 2
     return task, rng.lognormal(0.0, 0.3, N_ITEMS), rng.normal(size=N_ITEMS)
 
 
 async def several_abilities(services: Services) -> None:
-    """A bank of two tasks, calibrated on 300 simulated examinees."""
+    """Create a bank of two tasks, calibrated on 300 simulated examinees."""
     rng = np.random.default_rng(2)
     task, a, b = difficulties()
     theta = rng.normal(size=(300, 1)) + 0.7 * rng.normal(size=(300, 2))[:, task]
@@ -138,15 +138,15 @@ class Examinee:
     """A scripted model.
 
     Attributes:
-        theta: Its general ability.
-        seed: Of its answers.
+        theta: General ability.
+        seed: Seed of its answers.
     """
 
     theta: float
     seed: int
 
     def inside(self, latency_ms: float) -> EndpointSettings:
-        """As an endpoint within the worker."""
+        """Return the endpoint inside the worker."""
         skills = {f"{TASKS[0]}/": self.theta + APART, f"{TASKS[1]}/": self.theta - APART}
         options = {"theta": self.theta, "seed": self.seed, "latency_ms": latency_ms}
         return EndpointSettings(
@@ -154,7 +154,7 @@ class Examinee:
         )
 
     def items(self) -> list[DemoItem]:
-        """What it is asked on either bank; its skills as shifts of the difficulties."""
+        """Return the items of both banks; its skills shift their difficulties."""
         task, a, b = difficulties()
         two_tasks = [
             DemoItem(
@@ -176,14 +176,14 @@ class Examinee:
 
 
 def examinees(count: int) -> list[Examinee]:
-    """Abilities spread over the middle of both banks."""
+    """Return abilities spread over the middle of both banks."""
     return [
         Examinee(float(theta), seed) for seed, theta in enumerate(np.linspace(-1.2, 1.2, count))
     ]
 
 
 def serve(count: int, latency_ms: float) -> None:
-    """The examinees behind OpenAI-compatible APIs, at /0, /1 and so on; prints the address."""
+    """Serve the examinees as OpenAI-compatible APIs at /0, /1, ...; print the address."""
     app = FastAPI()
     for number, examinee in enumerate(examinees(count)):
         model = create_model_server(
@@ -200,7 +200,7 @@ def serve(count: int, latency_ms: float) -> None:
 
 @contextlib.contextmanager
 def served(count: int, latency_ms: float) -> Iterator[str]:
-    """Address of a process of its own that serves the examinees."""
+    """Return the address of a separate process that serves the examinees."""
     command = [sys.executable, __file__, "--serve", f"--endpoints={count}"]
     process = subprocess.Popen(
         [*command, f"--latency-ms={latency_ms}"], stdout=subprocess.PIPE, text=True
@@ -215,12 +215,12 @@ def served(count: int, latency_ms: float) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What sessions took, one row per endpoint.
+    """Cost of sessions, one row per endpoint.
 
     Attributes:
-        seconds: By their own clocks.
-        items: Asked.
-        cpu_ms: Of the worker and the database's client, per item.
+        seconds: Duration by their own clocks.
+        items: Number of items asked.
+        cpu_ms: Processor time of the worker with its database client, per item.
     """
 
     seconds: np.ndarray
@@ -235,7 +235,7 @@ class Taken:
 
 
 async def session(services: Services, case: Case, endpoint: EndpointSettings) -> SessionRecord:
-    """One session, to its end."""
+    """Run one session to its end."""
     created = await services.sessions.create(
         SessionSpec(
             mode="live",
@@ -258,7 +258,7 @@ async def session(services: Services, case: Case, endpoint: EndpointSettings) ->
 async def measured(
     services: Services, case: Case, in_flight: int, endpoints: Sequence[EndpointSettings], way: str
 ) -> Taken:
-    """Sessions of all endpoints, one after the other or all at once."""
+    """Run sessions of all endpoints, one after another or all at once."""
     case = replace(case, plan={**case.plan, "concurrency": in_flight})
     began = time.process_time()
     if way == "together":
@@ -269,7 +269,7 @@ async def measured(
 
 
 def told(first: Taken, taken: Taken) -> str:
-    """Mean over endpoints, and the worst of them, beside the mean with one in flight."""
+    """Return mean and maximum over endpoints, with the mean for one in flight."""
     faster = float(first.seconds.mean() / taken.seconds.mean())
     more = float(taken.items.mean() / first.items.mean()) - 1
     return (
@@ -280,7 +280,7 @@ def told(first: Taken, taken: Taken) -> str:
 
 
 async def compare(services: Services, arguments: argparse.Namespace, url: str) -> None:
-    """The table."""
+    """Print the table."""
     await services.banks.ensure_demo_bank()
     await several_abilities(services)
     people = examinees(arguments.endpoints)

@@ -1,8 +1,8 @@
-"""Agents through Inspect: recorded answers, eight tasks in flight, killed once and gone on with.
+"""Agents through Inspect: recorded answers, eight tasks in flight, killed once and continued.
 
-The bank is made of all submissions but the newest, as in `agents.py`. A submission that was left
-out then answers as it is recorded, each task after `--task` seconds: the newest one in a run of
-Inspect that is killed with SIGKILL after eight tasks and retried, then all of them in one process.
+The bank is made of all submissions but the newest, as in `agents.py`. A left-out submission then
+answers as recorded, each task after `--task` seconds: the newest one in a run of Inspect that is
+killed with SIGKILL after eight tasks and retried, then all of them in one process.
 
     uv run --group inspect python benchmarks/inspect_agents.py --responses swebench_verified.csv.gz
         [--tasks 25] [--newest 40] [--in-flight 8] [--task 2]
@@ -38,7 +38,7 @@ from sextant_inspect import Examinee, adaptive
 
 @solver
 def works(seconds: float, asked: str) -> Solver:
-    """Takes its time, and leaves word of each task that it has begun."""
+    """Wait as long as a task takes, and record each task that has begun."""
 
     async def solve(state: TaskState, _: Generate) -> TaskState:
         with Path(asked).open("a") as file:  # noqa: ASYNC230  (a line at a time)
@@ -61,7 +61,7 @@ def recorded_score() -> Scorer:
 def recorded(
     responses: str, submission: str, tasks: int, in_flight: int, seconds: float, asked: str
 ) -> Task:
-    """A submission that answers as it is recorded."""
+    """Act as a submission that answers as recorded."""
     with gzip.open(responses, "rt", newline="") as file:
         row = next(row for row in csv.DictReader(file) if row["model"] == submission)
     del row["model"]
@@ -83,7 +83,7 @@ def recorded(
 
 
 def killed_once(server: Server, settings: dict[str, object], folder: Path) -> EvalLog:
-    """The log of a run that was killed after eight tasks and gone on with."""
+    """Return the log of a run that was killed after eight tasks and continued."""
     inspect = Path(sys.executable).with_name("inspect")
     told = [word for name, value in settings.items() for word in ("-T", f"{name}={value}")]
     logs = ["--log-dir", str(folder), "--display", "none"]

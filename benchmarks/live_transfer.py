@@ -1,12 +1,12 @@
-"""Live sessions of models beyond those calibrated: is it said, and do the intervals hold?
+"""Live sessions of models beyond the reference models: are they flagged, and do intervals hold?
 
     uv run python benchmarks/live_transfer.py [--data ../shared/data/transfer] [--sessions 100]
 
-Every response matrix of right and wrong answers in the folder (CSV, CSV.gz or Parquet; one row per
-model) becomes a bank over REST: the weakest half is sent as a response set, calibrated with a
-report card and published. Then models of the strongest tenth are asked over HTTP, and answer as
-they did. Of each session: does the interval of the predicted score hold the share of the calibrated
-questions that the model has right, and do session, report, page and gate say where it stands?
+Every binary response matrix in the folder (CSV, CSV.gz or Parquet; one row per model) becomes a
+bank over REST: the weakest half is sent as a response set, calibrated with a report card and
+published. Then models of the strongest tenth are tested over HTTP and answer as recorded. Per
+session: does the interval of the predicted score hold the share of the calibrated questions that
+the model has right, and do session, report, page and gate report its position?
 
 | kind | test |
 |---|---|
@@ -42,7 +42,7 @@ from app.observability import configure_logging
 from app.settings import Settings
 from sextant_client import AsyncSextant
 
-#: Sessions at the same time.
+#: Concurrent sessions.
 AT_ONCE = 8
 N_ITEMS = 50
 STOPPING = {"se": None, "score_margin": None, "min_items": 20, "max_items": N_ITEMS}
@@ -54,14 +54,14 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Tested(NamedTuple):
-    """What one session said, and where."""
+    """Results of one session, and where they were shown."""
 
     row: int
     score: float
     low: float
     high: float
     standing: str
-    cautioned: bool  #: In session, report, page and gate.
+    cautioned: bool  # : In session, report, page and gate.
 
 
 class Recorded(BaseHTTPRequestHandler):
@@ -89,11 +89,11 @@ class Recorded(BaseHTTPRequestHandler):
 
     @override
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Suppress the log."""
 
 
 async def ended(api: AsyncSextant, path: str) -> dict[str, Any]:
-    """What there is once nothing moves any more."""
+    """Return the resource once nothing changes any more."""
     while True:
         found = await api.request("GET", path)
         if found["status"] in {"completed", "failed", "cancelled"}:
@@ -105,7 +105,7 @@ async def ended(api: AsyncSextant, path: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def server(scratch: Path) -> AsyncIterator[AsyncSextant]:
-    """Sextant with its Postgres and a worker, for somebody with a key."""
+    """Run Sextant with its Postgres and a worker, for the holder of a key."""
     settings = Settings(data_dir=scratch / "data", port=0, log_level="error")
     configure_logging(settings)
     async with serving(settings) as local:
@@ -120,7 +120,7 @@ async def server(scratch: Path) -> AsyncIterator[AsyncSextant]:
 async def published(
     api: AsyncSextant, name: str, scores: NDArray[np.float64], *, filters: bool
 ) -> tuple[str, NDArray[np.int64]]:
-    """A bank with a version calibrated on some models; what it took, and the questions in it."""
+    """Create a bank with a version calibrated on some models; return duration and questions."""
     began = time.perf_counter()
     items = [
         {"id": f"q{at}", "prompt": f"Question {at}", "target": "yes", "scorer": "exact"}
@@ -153,7 +153,7 @@ async def published(
 
 
 async def session(api: AsyncSextant, bank: str, url: str, row: int, kind: str) -> Tested:
-    """One test of a model, and a gate on it."""
+    """Run one session of a model, and a gate on it."""
     endpoint = {"kind": "openai_chat", "base_url": url, "model": str(row)}
     body = {"bank": bank, "endpoint": endpoint, "stopping": STOPPING, **KINDS[kind]}
     made = await api.request("POST", "/v1/sessions", json=body)
@@ -182,7 +182,7 @@ async def session(api: AsyncSextant, bank: str, url: str, row: int, kind: str) -
 async def measure(
     api: AsyncSextant, bank: str, url: str, scores: NDArray[np.float64], n: int, *, filters: bool
 ) -> None:
-    """Print a line for each kind of test."""
+    """Print a line for each kind of session."""
     order = np.argsort(scores.mean(axis=1), kind="stable")
     name = f"{bank}-filtered" if filters else bank
     weakest = scores[order[: len(order) // 2]]
@@ -218,7 +218,7 @@ async def measure(
 
 
 async def main(arguments: argparse.Namespace, scratch: Path) -> None:
-    """Print a line for each matrix and kind of test."""
+    """Print a line for each matrix and kind of session."""
     models = ThreadingHTTPServer(("127.0.0.1", 0), Recorded)
     threading.Thread(target=models.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{models.server_port}/v1"

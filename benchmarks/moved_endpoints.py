@@ -1,4 +1,4 @@
-"""Endpoints whose owner moves them to a server of their own while tests ask them."""
+"""Endpoints whose owner moves them to another server while sessions use them."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ class Calls(list[str]):
 
 @asynccontextmanager
 async def model(says: str) -> AsyncIterator[tuple[str, Calls]]:
-    """A server that answers all questions alike: its address, and the keys of its calls."""
+    """Return a server that answers all questions alike: its address, and the keys of its calls."""
     calls = Calls()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""How long it takes to fit several abilities to few examinees and very many items, and to choose.
+"""Time to fit several abilities to few examinees and very many items, and to select an item.
 
     python benchmarks/multidimensional.py [--examinees 65] [--items 109564] [--dimensions 4]
 
@@ -12,7 +12,7 @@ import resource
 import sys
 import time
 
-# As where tests are served: on small products threads wait for each other longer than they work.
+# As on servers: for small products threads wait for each other longer than they work.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np

@@ -1,12 +1,12 @@
-"""How well few items predict scores: on tasks never asked, and for what the items cost.
+"""How well few items predict scores: on tasks never asked, and at a given cost of items.
 
     uv run python benchmarks/optimal_design.py [--data ../shared/data] [--held-out 300]
 
-Tasks never asked: two of three tasks are asked, the third is predicted, for models that nothing was
-learned from: at random, the strongest fifth, the strongest 30 % where only the weakest half is
-known. The items are V-optimal; `combined` is what sessions tell of them, `linear` the score model
-alone. Beside stand the ridge regression on random items (its best penalty taken afterwards, in its
-favour), the 2PL with maximum information, and the mean of the others.
+Tasks never asked: two of three tasks are asked and the third is predicted, for models that nothing
+was learned from: random ones, the strongest fifth, or the strongest 30 % where only the weakest
+half is known. Items are V-optimal; `combined` is the score of sessions, `linear` that of the score
+model alone. Beside them are ridge regression on random items (with its best penalty in hindsight),
+the 2PL with maximum information, and the mean of the reference models.
 
 Costs: heavy-tailed costs of items, 5 draws each, and the lengths of real prompts where a file of
 samples is given, resampled to the items; what it takes to reach the error of 30 items when the
@@ -171,7 +171,7 @@ def costs(folder: Path, lengths: np.ndarray | None, draws: int = 5, count: int =
 
 
 def prompt_lengths(paths: list[Path]) -> np.ndarray | None:
-    """Characters of the prompts in sample files of lm-evaluation-harness."""
+    """Return the number of characters of prompts in sample files of lm-evaluation-harness."""
     found = []
     for path in paths:
         for line in path.read_text().splitlines():
@@ -181,7 +181,7 @@ def prompt_lengths(paths: list[Path]) -> np.ndarray | None:
 
 
 def curves(scores, truth, weights, price, folds: int = 4, most: int = 160):
-    """Mean spent and mean error by number of items: without and with knowledge of the costs."""
+    """Return mean cost and mean error by number of items, without and with regard to costs."""
     found = []
     for known_price in (None, price):
         spent, missed = np.zeros(most), np.zeros(most)

@@ -1,11 +1,10 @@
-"""How long pages take with a full server: first byte and bytes of each, one after the other.
+"""Response times of pages on a full server: first byte and size of each, one after another.
 
-A server process with its worker on an embedded Postgres; a bank of 5,600 items; one test of a
-scripted model, stored a thousand times over with all its answers, so that each of its items has a
-thousand. Then every page that links lead to, of each kind one, is asked for 21 times: the median
-time to its first byte, the shortest (what it takes where nothing else runs) and the longest, and
-what it brings with its scripts and styles, as a browser loads them that
-knows none of them.
+A server process with its worker on an embedded Postgres; a bank of 5,600 items; one session of a
+scripted model, stored a thousand times with all its answers, so that each of its items has a
+thousand. Then one page of each kind that links lead to is requested 21 times: median, minimum (the
+time on an idle machine) and maximum of the time to its first byte, and its size with scripts and
+styles, as a browser with an empty cache loads them.
 
     uv run python benchmarks/pages.py [--sessions 1000] [--items 5600]
 """
@@ -30,7 +29,7 @@ from app.storage.embedded import EmbeddedPostgres
 from sextant_client import AsyncSextant
 
 CALLS = 21
-#: Items of the test.
+#: Items of the session.
 ASKED = 30
 PREPARE = """
 import asyncio, sys
@@ -47,7 +46,7 @@ async def prepare(url):
 upgrade(sys.argv[1])
 asyncio.run(prepare(sys.argv[1]))
 """
-#: A row many times over, each time with another id, and another session that it is of.
+#: Copies of a row, each with another id and the id of another session.
 COPIES = """
 INSERT INTO {table} SELECT (jsonb_populate_record(old, jsonb_build_object(
     '{id}', left(old.{id}, 4) || lpad(n::text, 26, '0')))).*
@@ -58,7 +57,7 @@ _LOADED = re.compile(r'(?:src|href)="(/static/[^"]*)"')
 
 
 async def fill(client: AsyncSextant, n_items: int) -> str:
-    """The bank, an endpoint, and a test that has ended: its id."""
+    """Create the bank, an endpoint, and an ended session; return its id."""
     lines = [
         json.dumps({"key": f"q{n}", "prompt": f"What is {n} + {n}?", "target": str(2 * n)})
         for n in range(n_items)
@@ -82,7 +81,7 @@ async def fill(client: AsyncSextant, n_items: int) -> str:
 
 
 def copy(url: str, session: str, times: int) -> None:
-    """Store the test and its answers so many times more."""
+    """Store the session and its answers this many times more."""
     plain = url.replace("postgresql+psycopg://", "postgresql://")
     with psycopg.connect(plain) as database:
         for table, column in (("sessions", "id"), ("administrations", "session_id")):
@@ -101,7 +100,7 @@ def log_in(browser: httpx2.Client, key: str) -> None:
 
 
 def kinds(browser: httpx2.Client, begin: list[str]) -> list[str]:
-    """A page of each kind that links lead to."""
+    """Return a page of each kind that links lead to."""
     waiting, seen, found = list(begin), set(begin), []
     known: set[str] = set()
     while waiting:
@@ -129,12 +128,12 @@ def first_byte_ms(browser: httpx2.Client, path: str) -> float:
         next(blocks)
         taken = time.perf_counter() - before
         for _ in blocks:
-            pass  # so that the connection can be used again
+            pass  # so that the connection can be reused
     return 1000 * taken
 
 
 def kilobytes(browser: httpx2.Client, path: str) -> float:
-    """Of a page with all that it loads, unpacked."""
+    """Return the size of a page with all that it loads, uncompressed."""
     page = browser.get(path)
     loaded = set(map(unescape, _LOADED.findall(page.text)))
     return (len(page.content) + sum(len(browser.get(one).content) for one in loaded)) / 1000

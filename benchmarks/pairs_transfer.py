@@ -1,29 +1,28 @@
-"""How often differences of two abilities hold, of models unlike those calibrated.
+"""Coverage of intervals for differences of two abilities, for models unlike the reference models.
 
     uv run python benchmarks/pairs_transfer.py [--data ../shared/data/transfer] [--quick --draws 4]
 
-Every matrix of the folder is learned from in three ways: from three quarters at random, without the
-strongest fifth, and from the weakest half; less a sixth, held out at random, where enough are left
-to learn intervals from. They are calibrated as over REST; of the report card only that is done
-which intervals are learned from. Each model of that sixth, and of those not learned from, at
-random, the strongest fifth, or the strongest 30 %, takes the default test, answered from its own
-row. All pairs are compared: of two beyond, of one beyond and one like those calibrated, of two like
-them. True is the difference of the weighted likelihood estimates from the whole rows, on the same
+Every matrix of the folder is learned from in three ways: from a random three quarters, without the
+strongest fifth, and from the weakest half; minus a random sixth, held out where enough models are
+left to learn intervals. They are calibrated as over REST, with only that part of the report card
+from which intervals are learned. Each model of that sixth, and of the rest (random ones, the
+strongest fifth, or the strongest 30 %), takes the default test, answered from its own row. All
+pairs are compared: two beyond the reference models, one beyond and one like them, two like them.
+The truth is the difference of the weighted likelihood estimates from the whole rows, on the same
 bank.
 
-Per kind of pair, and as means over the matrices: share of the 95 % intervals that hold, their mean
-width in logits, share of the pairs decided at 95 %, and of all pairs and of the decided ones those
-in the wrong order; by abilities as they are stated (`stated`), by the same errors about the
-estimates (`unmoved`, as though none leaned), with doubts about the leaning that are independent of
-each other (`apart`), and by the model alone (`model`). A `ranking` decides by what the answers
-alone say, at any of its looks from 10 to 100 answers, and tells no interval. `placed` is as
-`stated` would be if nobody's place among those calibrated were left open by the answers.
+Per kind of pair, and as means over the matrices: coverage of the 95 % intervals, their mean width
+in logits, share of the pairs decided at 95 %, and share in the wrong order of all and of the
+decided pairs; by abilities as stated (`stated`), by the same errors around the estimates without
+bias (`unmoved`), with independent errors of the biases (`apart`), and by the model alone (`model`).
+A `ranking` decides by the answers alone, at any of its looks from 10 to 100 answers, and gives no
+interval. `placed` is `stated` if the answers placed every model.
 
-With --quick it takes some minutes: of each matrix 300 items, drawn at random, and at most 100
-models, evenly by their scores, are all there is. All pairs of a draw share its bank and its 20 or
-so models, three of whom, if they are far off, are in a quarter of the pairs: with --draws items and
-models are drawn so many times, and what stands after ± is the standard error over the draws.
-`alone` is the share of the intervals of single abilities that hold.
+With --quick it takes some minutes: of each matrix only 300 random items and at most 100 models are
+used, evenly by their scores. All pairs of a draw share its bank and about 20 models; three extreme
+ones are in a quarter of the pairs. With --draws items and models are drawn several times, and the
+value after ± is the standard error over the draws. `alone` is the coverage of the intervals of
+single abilities.
 """
 
 import argparse
@@ -50,13 +49,13 @@ from app.engine.simulation.simulate import take
 
 #: Shares of the models, weakest first: learned from up to the first, tested from the second on.
 SPLITS = {"random": (0.75, 0.75), "strongest fifth": (0.8, 0.8), "weakest half": (0.5, 0.7)}
-ONE_IN = 6  # of those that would be learned from is held out
-LEAST_KNOWN = 20  # below which nobody teaches intervals: the sixth is learned from as well
+ONE_IN = 6  # one reference model in six is held out
+LEAST_KNOWN = 20  # with fewer, the held-out sixth is learned from as well
 QUICK = (100, 300)  # models and items
 
 
 def split_of(scores, split, rng):
-    """Rows learned from, rows like them, and rows of the others."""
+    """Return rows learned from, rows like them, and rows of the others."""
     order = np.argsort(scores.mean(axis=1), kind="stable")
     if split == "random":
         order = rng.permutation(order)
@@ -67,7 +66,7 @@ def split_of(scores, split, rng):
 
 
 def measured(version, rows):
-    """Abilities after the default test, the same by the answers alone, and true thetas."""
+    """Return abilities after the default test, those by the answers alone, and true thetas."""
     bank, learned, curves, kept = version
     rows = rows[:, kept]
     test = Design.from_dict({"preset": "ability"}).build(bank, correction=learned, curves=curves)
@@ -89,7 +88,7 @@ def measured(version, rows):
 
 
 def compared(first, second, evidence):
-    """By each way: lower and upper end, and which is said to be above (1, -1, 0)."""
+    """Return for each method lower and upper end, and the verdict (1, -1, 0)."""
     told = of_abilities(first, second)
     sign = {Verdict.ABOVE: 1, Verdict.BELOW: -1, Verdict.UNDECIDED: 0}[told.verdict]
     found = {"stated": (told.lo, told.hi, sign)}
@@ -113,7 +112,7 @@ def compared(first, second, evidence):
 
 
 def smaller(scores, rng):
-    """Some models, evenly by their scores, and some items."""
+    """Return some models, evenly by their scores, and some items."""
     models, items = QUICK
     order = np.argsort(scores.mean(axis=1), kind="stable")
     rows = order[np.linspace(0, len(order) - 1, min(models, len(order))).astype(int)]
@@ -122,7 +121,7 @@ def smaller(scores, rng):
 
 
 def pairs_of(like, beyond, most, rng):
-    """The pairs of each kind."""
+    """Return the pairs of each kind."""
     kinds = {
         "beyond": list(combinations(beyond, 2)),
         "one beyond": list(product(beyond, like)),
@@ -135,7 +134,7 @@ def pairs_of(like, beyond, most, rng):
 
 
 def figures(pairs):
-    """By way: rows of (holds, width, decided, wrong)."""
+    """Return by method rows of (holds, width, decided, wrong)."""
     found = defaultdict(list)
     for (first, alone, its), (second, others_alone, others) in pairs:
         true = its - others
@@ -147,13 +146,13 @@ def figures(pairs):
 
 
 def alone(group):
-    """Share of the intervals of single abilities that hold."""
+    """Return the share of intervals of single abilities that hold."""
     stated = [(ability.stated().interval, truth) for ability, _, truth in group]
     return np.mean([lo <= truth <= hi for (lo, hi), truth in stated])
 
 
 def show(name, n_pairs, found):
-    """Means over draws or matrices, each (n, 4)."""
+    """Print means over draws or matrices, each (n, 4)."""
     for way, rows in found.items():
         held, width, decided, wrong = np.mean(rows, axis=0)
         spread = np.std(rows, axis=0, ddof=1)[0] / len(rows) ** 0.5 if len(rows) > 1 else np.nan

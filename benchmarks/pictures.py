@@ -1,8 +1,8 @@
-"""Takes the pictures of the documents anew, and the sample of a report.
+"""Takes the pictures of the documents, and renews the sample of a report.
 
-A server process with its worker on an embedded Postgres; on the demo bank models that are made up,
-and on a bank of 80 tasks, calibrated on 60 agents as in `docs/agents.md`, a release of an agent.
-Chromium must be there.
+A server process with its worker on an embedded Postgres: made-up models on the demo bank, and a
+release of an agent on a bank of 80 tasks, calibrated on 60 agents as in `docs/agents.md`. Needs
+Chromium.
 
     uv run python benchmarks/pictures.py
 """
@@ -26,17 +26,17 @@ from sextant_client import Answer, Item, Sextant
 
 DOCS = ROOT / "docs"
 WIDTH = 900
-#: Of each model its ability, and how long an answer takes it.
+#: Ability of each model, and the time it takes per answer.
 MODELS = {"large": (1.6, 40), "medium": (0.9, 20), "medium-old": (0.8, 25), "small": (-0.7, 10)}
 PRICE = {"input_per_1m": 0.8, "output_per_1m": 4.0}
-#: Ability of the release of the agent; and what a task of it costs.
+#: Ability of the agent's release, and the cost of one of its tasks.
 RELEASE, TASK_USD = 1.0, 0.9
-#: Answers after which the running test is looked at.
+#: Number of answers after which the running session is photographed.
 WATCHED = 60
 
 
 def ended(client: Sextant, path: str) -> dict[str, Any]:
-    """What is there once it has ended."""
+    """Return the resource once it has ended."""
     while (found := client.request("GET", path))["finished_at"] is None:
         time.sleep(0.2)
     assert found["status"] == "completed", found
@@ -44,7 +44,7 @@ def ended(client: Sextant, path: str) -> dict[str, Any]:
 
 
 def begin(client: Sextant, name: str, theta: float, latency_ms: float, max_items: int) -> str:
-    """Path of a test of a model on the demo bank."""
+    """Start a session of a model on the demo bank; return its path."""
     options = {"theta": theta, "latency_ms": latency_ms, "seed": 6}
     endpoint = {"name": name, "kind": "scripted", "model": name, "options": options}
     saved = client.request("POST", "/v1/endpoints", json={**endpoint, "price": PRICE})
@@ -62,7 +62,7 @@ def solves(rng: random.Random, ability: float, hard: float) -> bool:
 
 
 def report(client: Sextant) -> str:
-    """The report of the release: the agents are those of `docs/agents.md`."""
+    """Return the report of the release; the agents are those of `docs/agents.md`."""
     rng = random.Random(5)
     hardness = hardness_of(rng)
     lines = []
@@ -90,7 +90,7 @@ def report(client: Sextant) -> str:
     session = client.request("POST", "/v1/sessions", json=body)
 
     def solve(item: Item) -> Answer:
-        # Of the task alone: asked again, it comes to the same.
+        # Depends only on the task: asked again, the result is the same.
         key = item.item.id
         right = solves(random.Random(f"release {key}"), RELEASE, hardness[key])
         return Answer(score=float(right), usd=TASK_USD)
@@ -108,7 +108,7 @@ def log_in(page: Page, key: str) -> None:
 
 
 def take(page: Page, path: str, name: str, height: int, there: str = "h1") -> None:
-    """A picture of the top of a page, once something is there."""
+    """Take a picture of the top of a page, once an element is there."""
     page.set_viewport_size({"width": WIDTH, "height": height})
     page.goto(path)
     page.wait_for_selector(there, state="attached")

@@ -1,8 +1,8 @@
-"""Banks of questions that no model has answered: what tests on guesses are worth, and what follows.
+"""Banks of questions without answers: the value of tests on guesses, and of their revision.
 
 Each draw makes a bank of 200 items, guesses its parameters as `banks import --provisional` does,
-tests five models at thetas -2 to 2 and 60 examinees with 60 items each on the guesses, revises
-the guesses by the 60, and tests 60 new examinees on what came out and on the true parameters.
+tests five models at thetas -2 to 2 and 60 examinees with 60 items each on the guesses, revises the
+guesses with those 60, and tests 60 new examinees on the result and on the true parameters.
 
     uv run python benchmarks/provisional.py --draws 100
 
@@ -16,7 +16,7 @@ the guesses by the 60, and tests 60 new examinees on what came out and on the tr
 | covers | 95 % intervals of theta after, that hold the truth | |
 | plain | the same if the most probable parameters were taken for known | |
 
-Thetas are aligned in mean and sd first: neither is known before a model has been tested.
+Thetas are first aligned in mean and sd, which are unknown before a model has been tested.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from app.engine.state import Response
 
 N_ITEMS, LENGTH, N_EXAMINEES = 200, 60, 60
 MODELS = np.linspace(-2.0, 2.0, 5)
-CHOSEN = 20  # draws in which banks choose their items, which takes most of the time
+CHOSEN = 20  # draws in which banks select their items, which takes most of the time
 DESIGN = Design.from_dict(
     {"preset": "ability", "stopping": {"se": None, "min_items": LENGTH, "max_items": LENGTH}}
 )
@@ -48,11 +48,11 @@ class Kind:
     """A kind of bank.
 
     Attributes:
-        options: Of each item; 0 where answers are free.
-        spread: Of the difficulties.
-        mean: Of them.
+        options: Options of each item; 0 where answers are free.
+        spread: Standard deviation of the difficulties.
+        mean: Mean of the difficulties.
         slopes: Mean of the log slopes.
-        hints: Correlation of the author's guesses with the difficulties; None where there are none.
+        hints: Correlation of the author's guesses with the difficulties; None without guesses.
     """
 
     options: int = 0
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def drawn(kind: Kind, seed: int) -> list[float]:
-    """One draw: figures, and then root mean squared errors."""
+    """Run one draw; return its figures, and root mean squared errors."""
     rng = np.random.default_rng([17, seed])
     true = bank_of(kind, rng)
     b = true.b
@@ -139,7 +139,7 @@ def drawn(kind: Kind, seed: int) -> list[float]:
 
 
 def bank_of(kind: Kind, rng: np.random.Generator) -> ItemBank:
-    """A bank with its true parameters."""
+    """Return a bank with its true parameters."""
     c = np.full(N_ITEMS, 1 / kind.options if kind.options else 0.0)
     return ItemBank.from_difficulties(
         a=np.exp(rng.normal(kind.slopes, 0.5, N_ITEMS)),
@@ -149,7 +149,7 @@ def bank_of(kind: Kind, rng: np.random.Generator) -> ItemBank:
 
 
 def by_lot(true: ItemBank, thetas: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Answers of examinees to a random sample of items, NaN for the others."""
+    """Return answers of examinees to a random sample of items, NaN for the others."""
     answers = np.array(list(draw_scores(true, thetas, rng)))
     for row in answers:
         row[rng.permutation(N_ITEMS)[LENGTH:]] = np.nan
@@ -157,7 +157,7 @@ def by_lot(true: ItemBank, thetas: FloatArray, rng: np.random.Generator) -> Floa
 
 
 def estimates(bank: ItemBank, answers: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Thetas and SEs of answers by a bank."""
+    """Return thetas and SEs of answers by a bank."""
     test = DESIGN.build(bank)
     beliefs = [
         test.estimator.update(
@@ -173,7 +173,7 @@ def estimates(bank: ItemBank, answers: FloatArray) -> tuple[FloatArray, FloatArr
 def chosen(
     bank: ItemBank, true: ItemBank, thetas: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    """Thetas of tests for which a bank chooses the items, answered by the true parameters."""
+    """Return thetas of tests whose items a bank selects, answered by the true parameters."""
     test = DESIGN.build(bank)
     found = []
     for i, scores in enumerate(draw_scores(true, thetas, rng)):
@@ -183,7 +183,7 @@ def chosen(
 
 
 def aligned(theta: FloatArray, reference: FloatArray) -> FloatArray:
-    """The same with the reference's mean and sd."""
+    """Return thetas with the reference's mean and sd."""
     moved: FloatArray = (theta - theta.mean()) / theta.std() * reference.std() + reference.mean()
     return moved
 

@@ -1,21 +1,21 @@
-"""What an adaptive ranking saves, and how often it errs.
+"""Questions saved by an adaptive ranking, and its error rates.
 
-On a response matrix (`--responses`, models x items): 4 models are held out, the items calibrated
-from the others, and the 4 ranked; Kendall's tau is with the order of their full mean scores. Beside
-it, on the same banks and models:
+On a response matrix (`--responses`, models x items): 4 models are held out, the items are
+calibrated from the others, and the 4 are ranked; Kendall's tau is with the order of their full mean
+scores. Compared on the same banks and models:
 
-- random sampling of as many items in all, each model its own, ordered by mean score and by theta;
+- random samples of as many items in all, one per model, ordered by mean score and by theta;
 - the published ranking (`continuous-paper`), on a bank calibrated as published;
 - tests of fixed length, as long as the ranking's longest, with the same or with own items;
 - and the fixed length that reaches the ranking's tau.
 
-A pair that is not decided is a tie. Whether it is one is told by the bootstrap: the 95 % interval
-of the difference of both full means, over the items, holds zero.
+An undecided pair is a tie. The bootstrap tells whether it truly is one: the 95 % interval of the
+difference of both full means, over the items, includes zero.
 
-Differences of tau are paired by split: their standard error is far below that of a tau. All splits
-share the same few models, so that it tells of other items, not of other models.
+Differences of tau are paired by split, so their standard error is far below that of a tau. All
+splits share the same few models: the error describes other items, not other models.
 
-On simulated right and wrong answers: what two dear endpoints among four cost against equal
+On simulated binary answers: the cost of two expensive endpoints among four against equal
 allocation, how often two copies of a model tie, and the family-wise error of six equal models.
 
     uv run python benchmarks/ranking.py [--responses F] [--splits 40] [--budget 200]
@@ -64,14 +64,14 @@ class Split:
     published_rows: FloatArray
 
     def published(self, limit: RankingBudget) -> tuple["Split", Ranking]:
-        """The published ranking, and the split on its bank."""
+        """Return the published ranking, and the split on its bank."""
         preset = RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER]
         own = replace(self, bank=self.as_published, rows=self.published_rows)
         tests = own.tests(**preset.asking)
         return own, Ranking(tests=tests, rules=RankingRules(**preset.rules), budget=limit)
 
     def tests(self, criterion: str = "random", **asking: object) -> tuple[AdaptiveTest, ...]:
-        """One a model, which asks what there is a score of."""
+        """Return one test per model, restricted to items with a score."""
         design = {"preset": "ability", "selection": {"criterion": criterion}, **asking}
         test = Design.from_dict(design).build(self.bank)
         return tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in self.rows)
@@ -91,7 +91,7 @@ class Line:
     tied: list[bool] = field(default_factory=list)
 
     def show(self) -> None:
-        """One line of the table."""
+        """Print one line of the table."""
         tau = np.array(self.tau)
         error = tau.std() / np.sqrt(len(tau))
         called, tied = ~np.array(self.decided, bool), np.array(self.tied, bool)
@@ -108,7 +108,7 @@ class Line:
         )
 
     def beside(self, other: "Line") -> str:
-        """How much higher tau is than by another method on the same splits."""
+        """Return how much higher tau is than by another method on the same splits."""
         apart = np.array(self.tau) - np.array(other.tau)
         error = apart.std() / np.sqrt(len(apart))
         saved = 1 - np.sum(self.items) / np.sum(other.items)
@@ -116,7 +116,7 @@ class Line:
 
 
 def splits(table: ResponseTable, count: int) -> Iterator[Split]:
-    """Choices of the held-out models, evenly over all of them."""
+    """Return choices of the held-out models, evenly over all of them."""
     n = len(table.examinees)
     chosen = list(itertools.combinations(range(n), HELD_OUT)) if n <= 30 else None
     lo, hi = np.nanmin(table.scores), np.nanmax(table.scores)
@@ -147,7 +147,7 @@ def splits(table: ResponseTable, count: int) -> Iterator[Split]:
 
 
 def take_down(line: Line, split: Split, ranking: Ranking) -> int:
-    """Run one ranking, and note how it went; returns the longest test."""
+    """Run one ranking and record its figures; return the longest test."""
     state, _ = simulate_ranking(ranking, list(split.rows), seed=split.seed)
     ranks = ranking.ranks(state)
     line.tau.append(kendall_tau(ranks.order, split.means))
@@ -163,14 +163,14 @@ def take_down(line: Line, split: Split, ranking: Ranking) -> int:
 
 
 def fixed(split: Split, criterion: str, length: int, *, shared: bool) -> Ranking:
-    """Tests of one length for everybody, whatever they show."""
+    """Run tests of one length for all models, whatever they show."""
     length = min(length, *(int(np.count_nonzero(~np.isnan(row))) for row in split.rows))
     rules = RankingRules(min_items=length, max_items=length, shared_items=shared)
     return Ranking(tests=split.tests(criterion), rules=rules)
 
 
 def by_mean_score(line: Line, split: Split, length: int) -> None:
-    """Random items, each model its own, ordered by their mean score."""
+    """Rank by the mean score of random items, each model with its own."""
     rng = np.random.default_rng([split.seed, 1])
     means = []
     for row in split.rows:
@@ -184,7 +184,7 @@ def by_mean_score(line: Line, split: Split, length: int) -> None:
 
 
 def on_records(path: Path, count: int, budget: int) -> None:
-    """The table of a response matrix."""
+    """Print the table of a response matrix."""
     table = load_responses(path, score_range=None)
     lines: dict[str, Line] = {}
 
@@ -272,7 +272,7 @@ def on_records(path: Path, count: int, budget: int) -> None:
 
 
 def equal_tau(curve: dict[int, Line], tau: float) -> float:
-    """The fixed length at which a rising fit of tau in the log of the length reaches `tau`."""
+    """Return the length at which a rising fit of tau in the log of the length reaches `tau`."""
     lengths = np.log(list(curve))
     taus = np.array([np.mean(line.tau) for line in curve.values()])
     slope, start = np.polyfit(lengths, taus, 1)
@@ -280,15 +280,15 @@ def equal_tau(curve: dict[int, Line], tau: float) -> float:
 
 
 def simulated_bank() -> ItemBank:
-    """400 items of a 2PL."""
+    """Return 400 items of a 2PL."""
     rng = np.random.default_rng(0)
     return ItemBank.from_difficulties(a=rng.lognormal(0, 0.3, 400), b=rng.normal(0, 1, 400))
 
 
 def costs(bank: ItemBank, simulations: int) -> None:
-    """Two cheap and two dear endpoints, until everything is decided or all items are asked.
+    """Rank two cheap and two expensive endpoints until all is decided or all items are asked.
 
-    The equal allocation is a test of one length for everybody: that of the longest by cost.
+    The equal allocation gives all members a test as long as the longest by cost.
     """
     test = Design.from_dict({"preset": "ability"}).build(bank)
     price = np.array([1.0, 1.0, 10.0, 10.0])
@@ -329,7 +329,7 @@ def costs(bank: ItemBank, simulations: int) -> None:
 
 
 def errors(bank: ItemBank, simulations: int) -> None:
-    """Copies that tie, and equals that are told apart."""
+    """Print how often copies tie, and how often equal models are separated."""
     test = Design.from_dict({"preset": "ability"}).build(bank)
     tied = {"identical answers": 0, "answers of their own": 0}
     for number in range(simulations):
@@ -359,7 +359,7 @@ def errors(bank: ItemBank, simulations: int) -> None:
 
 
 def main() -> None:
-    """Everything, or what the arguments leave."""
+    """Run everything, or the parts selected by the arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--responses", type=Path)
     parser.add_argument("--splits", type=int, default=40)

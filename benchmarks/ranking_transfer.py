@@ -1,14 +1,14 @@
-"""How often a ranking errs about models stronger than all that its bank was calibrated from.
+"""Error rates of a ranking of models stronger than all reference models of its bank.
 
     uv run python benchmarks/ranking_transfer.py [--data ../shared/data/transfer] [--draws 10]
 
 Every response matrix of the folder (CSV, CSV.gz or Parquet; one row per model) is learned from in
-three ways: from four fifths at random, without the strongest fifth, and from the weakest half
-alone. Four models of the rest (in the last way of the strongest 30 %) are ranked, answered from
-their own rows, by ability and the usual rules. A decided pair is right when the abilities by the
-whole rows have the same order; whether the mean scores have it, too, is told beside. Equal models
-are two copies of one of the four, each with answers of its own: drawn from curves that all models
-of the matrix were fitted to, at where its row puts it.
+three ways: from a random four fifths, without the strongest fifth, and from the weakest half alone.
+Four of the other models (in the last way of the strongest 30 %) are ranked by ability and the usual
+rules, with answers from their own rows. A decided pair is right when the abilities by the whole
+rows have the same order; agreement with the mean scores is shown beside. Equal models are two
+copies of one of the four, each with its own answers, drawn from curves fitted to all models of the
+matrix at the position of its row.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SPLITS = {"random": (0.8, 0.8), "strongest fifth": (0.8, 0.8), "weakest half": (
 
 
 def prepared(scores, split, rng):
-    """A test on what some models teach, the rows of others, and those of all, on its items."""
+    """Return a test learned from some models, and rows of the others and of all on its items."""
     items = tuple(f"q{i}" for i in range(scores.shape[1]))
 
     def table(rows):
@@ -59,14 +59,14 @@ def prepared(scores, split, rng):
 
 
 def twins(scores, row, rng):
-    """Two examinees like the one of a row."""
+    """Return two examinees like that of a row."""
     curves = fit_curves(scores)
     chances = curves.expected(curves.locate(np.arange(row.size), row))
     return [(rng.random(row.size) < chances).astype(float) for _ in range(2)]
 
 
 def ranked(test, rows, seed):
-    """The ranks of some examinees by the usual rules."""
+    """Return the ranks of some examinees by the usual rules."""
     rules = RankingRules()
     budget = RankingBudget(items=rules.usual_budget(len(rows)))
     ranking = Ranking(tests=(test,) * len(rows), rules=rules, budget=budget)

@@ -1,8 +1,8 @@
-"""How well the parameters of simulated banks are recovered, and how often their intervals hold.
+"""Recovery of the parameters of simulated banks, and coverage of their intervals.
 
 Banks of 40 items as simulation studies draw them (log-normal a, normal b, beta c and d), calibrated
-as `sextant calibrate` does by default, with its filters and without.
-RMSE in logits (a, b) and points (c); coverage of the 95 % intervals over all parameters.
+as `sextant calibrate` does by default, with and without its filters. RMSE in logits (a, b) and
+points (c); coverage of the 95 % intervals over all parameters.
 
     uv run python benchmarks/recovery.py [--replications 6] [--model 1pl ...]
 """
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 def simulate(seed: int, family: Family, n_examinees: int, missing: float) -> Simulated:
-    """A bank and answers to it."""
+    """Return a bank and answers to it."""
     rng = np.random.default_rng(seed)
     a = np.exp(rng.normal(0.2, 0.35, N_ITEMS)) if family is not Family.RASCH else np.ones(N_ITEMS)
     b = rng.normal(0.0, 1.0, N_ITEMS)
@@ -54,7 +54,7 @@ def simulate(seed: int, family: Family, n_examinees: int, missing: float) -> Sim
 
 
 def calibrated(data: Simulated, plan: CalibrationPlan) -> tuple[FloatArray, Calibration]:
-    """Positions of the items that passed the filters, and their calibration."""
+    """Return positions of the items that passed the filters, and their calibration."""
     matrix = prepared(data.table, plan).matrix
     return np.array([int(item) for item in matrix.items]), calibrate(
         matrix, decided(matrix, plan).settings()
@@ -74,7 +74,7 @@ def compared(data: Simulated, plan: CalibrationPlan) -> dict[str, Found]:
     for name, (truth, estimate, interval) in sides.items():
         known = np.isfinite(interval.lo)
         if plan.model == "1pl" and name == "a":
-            known[1:] = False  # one slope, however many items carry it
+            known[1:] = False  # a single slope, though all items share it
         true = truth[kept][known]
         covered = (interval.lo[known] <= true) & (true <= interval.hi[known])
         if known.any():

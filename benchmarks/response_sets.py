@@ -1,11 +1,11 @@
-"""What it takes to import a whole leaderboard into a response set: seconds and memory.
+"""Time and memory to import a whole leaderboard into a response set.
 
     .venv/bin/python benchmarks/response_sets.py
 
-Each form of the same 3,467 x 5,600 answers is imported by a process of its own into an embedded
-Postgres, through the service that the API and the command line use, and read back as the matrix
-that is calibrated. The file is sent as bytes, as over the API: memory is the peak of that process,
-and that of the child which reads the file, without Postgres.
+Each format of the same 3,467 x 5,600 answers is imported by a separate process into an embedded
+Postgres, through the service that the API and the command line use, and read back as the matrix for
+calibration. The file is sent as bytes, as over the API. Memory is the peak of that process and of
+the child that reads the file, without Postgres.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def make_table(n_examinees: int, n_items: int, *, continuous: bool) -> ResponseT
 
 
 async def import_once(url: str, path: Path) -> str:
-    """Import one file, read it back; the figures as one line."""
+    """Import one file and read it back; return the figures as one line."""
     database = Database(url)
     sets = ResponseSetService(database)
     start = time.perf_counter()

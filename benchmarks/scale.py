@@ -1,9 +1,9 @@
-"""Ten million stored answers beside ten thousand, and what an item costs the database.
+"""Ten million stored answers compared with ten thousand, and the database cost of an item.
 
-Two databases on one embedded Postgres: a few sessions are really run, then copied by SQL, the large
-one's older than any that both have, so that both show the same rows. Each call goes to both in
-turn over real HTTP; the figure to read is the ratio of their medians. Then a worker runs sessions
-on the large one, and Postgres tells what an item took: statements, commits, write-ahead log, bytes.
+Two databases on one embedded Postgres: a few sessions are run, then copied by SQL; those of the
+large one are older than any that both have, so that both return the same rows. Each call goes to
+both in turn over HTTP; compare the ratio of their medians. Then a worker runs sessions on the large
+one, and Postgres reports the cost of an item: statements, commits, write-ahead log, bytes.
 
     uv run python benchmarks/scale.py [--answers 10000000] [--folder DIR]
 
@@ -45,9 +45,9 @@ from app.storage.migrate import upgrade
 from app.worker.loop import running_worker
 from tests.services.sessions import opened, spec, until
 
-#: Sessions that are really run, and items of each: what all others are copies of.
+#: Sessions that are really run, and items of each; all others are copies of them.
 ORIGINALS, ITEMS = 25, 40
-#: Copies of them that the small database has too.
+#: Copies that the small database has, too.
 SHARED = 9
 CALLS = 41
 #: Live sessions whose cost is measured.
@@ -77,7 +77,7 @@ COPY = f"""
 
 
 def copy(url: str, least: int, most: int) -> None:
-    """Copies of the originals, numbered; a higher number is younger."""
+    """Copy the originals with numbers; a higher number is younger."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
 
         def columns(table: str, **changed: str) -> tuple[str, str]:
@@ -111,7 +111,7 @@ def copy(url: str, least: int, most: int) -> None:
 
 
 async def originals(url: str, folder: Path) -> str:
-    """Runs what is copied; a key for all."""
+    """Run the sessions to copy; return a key for all."""
     database = Database(url)
     settings = Settings(database_url=url, data_dir=folder, log_level="warning")
     configure_logging(settings)
@@ -147,7 +147,7 @@ async def originals(url: str, folder: Path) -> str:
 
 @contextlib.contextmanager
 def process(url: str, folder: Path, *words: str, until: str) -> Iterator[str]:
-    """A Sextant process; its line that has `until`."""
+    """Start a Sextant process; return its line that contains `until`."""
     env = {
         **os.environ,
         "DATABASE_URL": url.replace("+psycopg", ""),
@@ -166,7 +166,7 @@ def process(url: str, folder: Path, *words: str, until: str) -> Iterator[str]:
 
 
 class Side:
-    """One of the two, and how long its calls took."""
+    """One of the two databases, and the times of its calls."""
 
     def __init__(self, line: str, key: str) -> None:
         found = re.search(r"http://\S+", line)
@@ -178,7 +178,7 @@ class Side:
         self.shown: dict[str, Any] = {}
 
     def call(self, name: str, method: str, path: str, body: Any = None) -> Any:
-        """A call whose time counts."""
+        """Make a call whose time counts."""
         began = time.perf_counter()
         answer = self.http.request(method, path, json=body)
         self.ms.setdefault(name, []).append(1000 * (time.perf_counter() - began))
@@ -188,7 +188,7 @@ class Side:
 
 
 def compare(small: Side, large: Side, largest: str) -> None:
-    """Each call on both in turn, and a table."""
+    """Make each call on both in turn, and print a table."""
     first = small.http.get("/v1/sessions?limit=1&status=completed").json()["data"][0]
     endpoint, bank = first["endpoint"]["id"], first["bank"]["id"]
     paths = {
@@ -240,12 +240,12 @@ def _rows(shown: Any) -> Any:
 
 
 def size_of(file: Path) -> int:
-    """Bytes."""
+    """Return the size in bytes."""
     return file.stat().st_size
 
 
 async def cost(url: str, folder: Path, log: Path) -> None:
-    """What an item of a live session takes of Postgres."""
+    """Return the Postgres cost of an item of a live session."""
     database = Database(url)
     conninfo = url.replace("+psycopg", "")
     stopping = {"score_margin": None, "min_items": ITEMS, "max_items": ITEMS}

@@ -1,4 +1,4 @@
-"""The default test where curves could mislead: few reference models, none, and unlike examinees.
+"""The default test where curves could mislead: few or no reference models, and unlike examinees.
 
     uv run python benchmarks/score_safety.py [few|bank|unlike ...] [--data ../shared/data/transfer]
 
@@ -11,9 +11,9 @@ matrix; and how many 95 % intervals hold, mean and lowest. Tests are answered fr
 | bank | nobody: parameters of the same items, of others, or none | a quarter |
 | unlike | three quarters of the models | the rest, with other answers |
 
-Whoever is unlike them answers easy questions as its record does the hard ones and the other way
-round (reversed), or all in another order (shuffled), or has all of a random 30 % of the questions
-right (leaked), or of the hardest 30 % (hardest leaked).
+Unlike examinees answer easy questions as their record does the hard ones and vice versa (reversed),
+or all in another order (shuffled), or have all of a random 30 % of the questions right (leaked), or
+of the hardest 30 % (hardest leaked).
 """
 
 import argparse
@@ -38,7 +38,7 @@ FEW = (0, 3, 5, 8, 12, 19)
 
 
 def tested(learned, rows, count, seed):
-    """Value, lo and hi of each row after so many questions."""
+    """Return value, lo and hi of each row after so many questions."""
     n_items = rows.shape[1]
     weights = np.full(n_items, 1.0 / n_items)
     explanations = Explanations(learned.curves, prior_doubt(learned.n_reference))
@@ -62,7 +62,7 @@ def learned_from(scores):
 
 
 def by_parameters(scores, rng, kind):
-    """Curves as of a bank of which no answers are known."""
+    """Return curves of a bank without known answers."""
     curves = learned_from(scores).curves
     a, intercept = curves.slopes[0], curves.intercept
     if kind == "none":

@@ -1,10 +1,10 @@
-"""What a step of a live session costs, as ratios against raw inserts and against another checkout.
+"""Cost of a step of a live session, relative to raw inserts and to another checkout.
 
 Starts everything as a user would: Postgres with fsync, the API, workers, and a scripted model
-server that answers at once, each a process of its own. Then creates many sessions at the same time
-while clients poll them over HTTP. Machines differ, so the figures to read are ratios of the same
-run: items per second to the single-row insert transactions per second that this Postgres does, and
-processor time per item to that of the checkout given as `--before`, in turns with ours.
+server without delay, each as a separate process. Then it creates many sessions at once while
+clients poll them over HTTP. Machines differ, so compare ratios of the same run: items per second to
+single-row insert transactions per second of this Postgres, and processor time per item to that of
+the checkout given as `--before`, which alternates with this one.
 
     uv run python benchmarks/service.py [--workers 1 2 4] [--before DIR] [--load 0.7]
 """
@@ -32,15 +32,15 @@ from sextant_client import AsyncSextant
 ROOT = Path(__file__).parents[1]
 #: Seconds between two polls of one client.
 POLL_EVERY_S = 0.25
-#: Seconds of raw inserts, and bytes of each: about what a step stores.
+#: Seconds of raw inserts, and bytes of each: about as many as a step stores.
 RAW_S, RAW_BYTES = 4.0, 2000
 #: Seconds of a run below capacity.
 LOADED_S = 30.0
-#: Sessions before the clock starts: whatever is loaded or compiled once is.
+#: Sessions before the measurement, so that everything is loaded and compiled.
 WARM_UP = 8
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-# Runs in the other checkout's interpreter too, whose modules may lie elsewhere.
+# Also runs in the other checkout's interpreter, whose modules may have other paths.
 PREPARE = """
 import asyncio, sys
 from app.services.api_keys import ApiKeyService
@@ -65,7 +65,7 @@ asyncio.run(prepare(sys.argv[1]))
 
 @dataclass(frozen=True)
 class Checkout:
-    """A work tree of Sextant with its environment, on a database of its own."""
+    """A work tree of Sextant with its environment, on its own database."""
 
     name: str
     root: Path
@@ -73,7 +73,7 @@ class Checkout:
     scratch: Path
 
     def run(self, *arguments: str) -> str:
-        """Something in its interpreter; what it printed."""
+        """Run code in its interpreter; return what it printed."""
         python = self.root / ".venv/bin/python"
         done = subprocess.run(
             [python, *arguments], cwd=self.root, check=True, capture_output=True, text=True
@@ -82,7 +82,7 @@ class Checkout:
 
     @contextlib.contextmanager
     def process(self, *arguments: str, until: str) -> Iterator[tuple[int, str]]:
-        """A Sextant process that is stopped at the end: its id, and its line that has `until`."""
+        """Run a Sextant process during the block; return its id, and its line with `until`."""
         running = subprocess.Popen(
             [self.root / ".venv/bin/sextant", *arguments],
             cwd=self.root,
@@ -109,7 +109,7 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Cost:
-    """Processor time of one run, seconds, by whose it was."""
+    """Processor time of one run in seconds, by process."""
 
     workers: float
     api: float
@@ -136,13 +136,13 @@ class Service:
     postmaster: int
 
     def cost(self) -> Cost:
-        """Processor time so far."""
+        """Return the processor time so far."""
         return Cost(sum(map(cpu_s, self.workers)), cpu_s(self.api), cpu_s(self.postmaster))
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of many sessions at once; `cost` in seconds of processor time per item."""
+    """Result of many concurrent sessions; `cost` in seconds of processor time per item."""
 
     items_per_s: float
     cost: Cost
@@ -150,7 +150,7 @@ class Run:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of user and system time of a process and its children, those that ended too."""
+    """Return seconds of user and system time of a process and all its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own = sum(int(field) for field in fields[11:15]) / _TICKS
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -161,7 +161,7 @@ def cpu_s(pid: int) -> float:
 
 
 async def raw_inserts_per_s(url: str, connections: int) -> float:
-    """Transactions of one row each per second, over so many connections."""
+    """Return single-row transactions per second, over so many connections."""
     conninfo = url.replace("+psycopg", "")
     async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as first:
         await first.execute("CREATE TABLE IF NOT EXISTS raw (id bigserial PRIMARY KEY, data text)")
@@ -180,9 +180,9 @@ async def raw_inserts_per_s(url: str, connections: int) -> float:
 
 @contextlib.asynccontextmanager
 async def polling(service: Service, ids: list[str], clients: int) -> AsyncIterator[list[float]]:
-    """Clients that poll sessions round and round while the block runs; seconds each poll took."""
+    """Poll sessions in turn while the block runs; return the seconds of each poll."""
     taken: list[float] = []
-    # One connection pool for all: making twenty TLS contexts would stop the clock meanwhile.
+    # All share one connection pool: twenty new TLS contexts would distort the measurement.
     watching = httpx2.AsyncClient(
         base_url=service.base_url, headers={"Authorization": f"Bearer {service.key}"}, timeout=30
     )
@@ -210,7 +210,7 @@ async def polling(service: Service, ids: list[str], clients: int) -> AsyncIterat
 
 
 async def ended(client: AsyncSextant, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The sessions once all are completed."""
+    """Return the sessions once all are completed."""
     found = []
     for session_id in reversed(ids):
         while (session := await client.request("GET", f"/v1/sessions/{session_id}"))[
@@ -223,7 +223,7 @@ async def ended(client: AsyncSextant, ids: Sequence[str]) -> list[dict[str, Any]
 
 
 def body_of(endpoint_id: str, items: int, seed: int) -> dict[str, Any]:
-    """A session that asks so many items."""
+    """Return the body of a session of so many items."""
     stopping = {"se": None, "min_items": items, "max_items": items}
     one = {"preset": "ability", "concurrency": 1, "seed": seed}
     return {"bank": "demo", "endpoint_id": endpoint_id, "stopping": stopping, **one}
@@ -232,7 +232,7 @@ def body_of(endpoint_id: str, items: int, seed: int) -> dict[str, Any]:
 async def at_once(
     service: Service, endpoint_id: str, *, sessions: int, items: int, clients: int
 ) -> Run:
-    """As many sessions as are given, all at the same time."""
+    """Run all given sessions at the same time."""
     async with AsyncSextant(service.base_url, service.key) as client:
         before, began = service.cost(), time.perf_counter()
         ids: list[str] = []
@@ -254,7 +254,7 @@ async def at_once(
 async def below_capacity(
     service: Service, endpoint_id: str, *, items_per_s: float, items: int, clients: int
 ) -> Any:
-    """Polls in milliseconds while sessions come at an even rate that makes so many items."""
+    """Return polls in milliseconds while sessions start at a steady rate of so many items."""
     async with AsyncSextant(service.base_url, service.key) as client:
         ids: list[str] = []
         began, every_s = time.perf_counter(), items / items_per_s
@@ -272,7 +272,7 @@ async def below_capacity(
 
 @contextlib.contextmanager
 def serving(checkout: Checkout, key: str, postmaster: int, n_workers: int) -> Iterator[Service]:
-    """The API and workers of a checkout."""
+    """Run the API and workers of a checkout."""
     with contextlib.ExitStack() as stack:
         api, line = stack.enter_context(
             checkout.process("serve", "--no-worker", until="listens on")
@@ -287,7 +287,7 @@ def serving(checkout: Checkout, key: str, postmaster: int, n_workers: int) -> It
 async def measure(
     checkout: Checkout, postmaster: int, n_workers: int, arguments: argparse.Namespace, raw: float
 ) -> Run:
-    """One run of a checkout, its table printed."""
+    """Measure one run of a checkout, and print its table."""
     key = checkout.run("-c", PREPARE, checkout.url)
     load = arguments.load if checkout.root == ROOT else None
     sizes = {"items": arguments.items, "clients": arguments.clients}

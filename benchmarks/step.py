@@ -1,14 +1,13 @@
-"""What one step of an adaptive test costs, beside catsim, in one run.
+"""Cost of one step of an adaptive test, compared with catsim in one run.
 
     .venv/bin/python benchmarks/step.py
 
-A step is the choice of the next item and the update of theta with its answer. Both programs are
-given the same 3PL bank and answer the items that they choose themselves by the same rule. Times
-are medians over the steps of tests of 40 items; the choice takes no chance, so the generator is
-shown and not part of the step. A step of a test for the score, by score curves, is timed beside,
-with four items in flight: choosing, sampling and locating. Index cells are visited
-beforehand, because one index serves all tests on a bank, and what filling them costs is shown by
-itself.
+A step is the selection of the next item and the update of theta with its answer. Both programs get
+the same 3PL bank and answer the items they select by the same rule. Times are medians over the
+steps of tests of 40 items; the selection is not random, so the generator is shown separately and
+not part of the step. A step of a test for the score, by score curves, is timed too, with four items
+in flight: selecting, sampling and locating. Index cells are visited beforehand, because one index
+serves all tests on a bank; the cost of filling them is shown separately.
 """
 
 import argparse
@@ -55,7 +54,7 @@ def answers_of(bank: ItemBank, seed: int) -> Answers:
 
 
 def run_sextant(test: AdaptiveTest, answers: Answers, seed: int) -> list[tuple[float, ...]]:
-    """Seconds of each step of one test: generator, ask, tell."""
+    """Return seconds of each step of one test: generator, ask, tell."""
     spent: list[tuple[float, ...]] = []
     state = test.start()
     for _ in range(ITEMS):
@@ -74,7 +73,7 @@ def run_sextant(test: AdaptiveTest, answers: Answers, seed: int) -> list[tuple[f
 
 
 def run_catsim(bank: CatsimBank, answers: Answers) -> list[float]:
-    """Seconds of each step of one test."""
+    """Return seconds of each step of one test."""
     selector, estimator = MaxInfoSelector(), NumericalSearchEstimator()
     items: list[int] = []
     scores: list[bool] = []
@@ -104,7 +103,7 @@ def make_curves(n_items: int, abilities: int) -> ScoreCurves:
 
 
 def run_score(test: AdaptiveTest, seed: int, in_flight: int) -> list[float]:
-    """Seconds of each step, ask and tell, of one test for a score."""
+    """Return seconds of each step, ask and tell, of one test for a score."""
     spent, rng = [], np.random.default_rng(seed)
     state = test.start()
     for _ in range(ITEMS + in_flight):
@@ -119,7 +118,7 @@ def run_score(test: AdaptiveTest, seed: int, in_flight: int) -> list[float]:
 
 
 def fill_index(bank: ItemBank) -> tuple[float, int]:
-    """Seconds to fill all cells of an index between -4 and 4 logits, and how many they are."""
+    """Return seconds to fill all cells of an index between -4 and 4 logits, and their number."""
     index = InformationIndex(bank)
     thetas = np.arange(-4.0, 4.0, CELL_WIDTH) + CELL_WIDTH / 2
     started = time.perf_counter()

@@ -1,11 +1,10 @@
-"""What open event streams cost everybody else, as ratios against no stream in the same run.
+"""Cost of open event streams for other clients, relative to no stream in the same run.
 
 A server process and a worker process on an embedded Postgres with fsync; another process holds the
-streams. Three rounds, each with the same calls (`GET /v1/sessions/ID`, one by one): without
-streams, with many over as many sessions, and again without. Then sessions run with and without
-watchers on one of them: what the worker spends on an item, and how long after it was stored each
-step reached a stream. Last, Postgres is restarted under the streams, and what was stored must all
-have been told once.
+streams. Three rounds make the same calls (`GET /v1/sessions/ID`, one by one): without streams, with
+many over as many sessions, and again without. Then sessions run with and without watchers on one of
+them: the worker's cost per item, and the delay from storing each step to its arrival in a stream.
+Last, Postgres is restarted under the streams, and every stored event must have been sent once.
 
     uv run python benchmarks/streams.py [--streams 500] [--watchers 200]
 """
@@ -35,14 +34,14 @@ from sextant_client import AsyncSextant
 
 #: Calls of one round.
 CALLS = 400
-#: Items of a watched session, and how long its model takes for each.
+#: Items of a watched session, and the model's time for each.
 ITEMS, LATENCY_S = 40, 0.3
-#: Seconds that sessions may take to end.
+#: Time limit of sessions in seconds.
 LIMIT_S = 120.0
 
 
 async def hold(base_url: str, key: str, ids: Sequence[str]) -> None:
-    """Keep a stream open for each id; a line when all are, and at the end what each has told."""
+    """Keep a stream open for each id; print a line when all are, and at the end their events."""
     clients = [
         httpx2.AsyncClient(
             base_url=base_url,
@@ -93,11 +92,11 @@ async def hold(base_url: str, key: str, ids: Sequence[str]) -> None:
 
 
 class Streams:
-    """Streams that another process holds."""
+    """Streams held by another process."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
-        #: When the last of them was open.
+        #: Time at which the last of them was open.
         self.opened_at = 0.0
         self.told: list[tuple[int, int, float]] = []
         self.seqs: list[list[int]] = []
@@ -110,7 +109,7 @@ class Streams:
 
 @contextlib.contextmanager
 def streams(service: Service, ids: Sequence[str]) -> Iterator[Streams]:
-    """Streams of these sessions, open; what they have told is known behind the block."""
+    """Open streams of these sessions; their events are known after the block."""
     process = subprocess.Popen(
         [sys.executable, __file__, "--hold", service.base_url, service.key, ",".join(ids)],
         stdin=subprocess.PIPE,
@@ -126,7 +125,7 @@ def streams(service: Service, ids: Sequence[str]) -> Iterator[Streams]:
 
 
 async def calls_ms(service: Service, session_id: str) -> list[float]:
-    """How long calls take, one after the other, milliseconds."""
+    """Return durations of calls made one after another, in milliseconds."""
     taken = []
     headers = {"Authorization": f"Bearer {service.key}"}
     async with httpx2.AsyncClient(base_url=service.base_url, headers=headers) as client:
@@ -139,7 +138,7 @@ async def calls_ms(service: Service, session_id: str) -> list[float]:
 
 
 async def started(client: AsyncSextant, model_url: str, seed: int, *, mode: str = "live") -> str:
-    """A new session's id."""
+    """Return the id of a new session."""
     stopping = {"se": None, "min_items": ITEMS, "max_items": ITEMS}
     body: dict[str, Any] = {"bank": "demo", "stopping": stopping, "seed": seed, "mode": mode}
     body |= {"preset": "ability", "concurrency": 1}
@@ -158,7 +157,7 @@ async def ended(client: AsyncSextant, session_id: str) -> None:
 
 
 def stored_at(url: str, session_id: str) -> dict[int, datetime]:
-    """When each event was stored, on this machine's clock."""
+    """Return when each event was stored, on this machine's clock."""
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         found = connection.execute(
             "SELECT seq, created_at FROM session_events WHERE session_id = %s", (session_id,)
@@ -208,7 +207,7 @@ async def compare(postgres: EmbeddedPostgres, scratch: Path, arguments: argparse
                 spends.append((turn % 2, 1000 * (cpu_s(service.workers[0]) - used) / ITEMS))
                 if turn % 2:
                     stored = stored_at(postgres.url, watched)
-                    # What was stored before a stream was open waited for its reader, not for us.
+                    # Events stored before a stream was open waited for the reader, not the server.
                     late = [
                         1000 * (at - since)
                         for _, seq, at in held.told

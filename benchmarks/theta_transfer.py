@@ -1,21 +1,21 @@
-"""How well theta and the score are told by tests for theta, of models unlike those calibrated.
+"""Accuracy of theta and the score in tests for theta, for models unlike the reference models.
 
     uv run python benchmarks/theta_transfer.py [--data ../shared/data/transfer] [--only NAME ...]
 
-Every matrix of the folder is split as in `benchmarks/transfer.py`. The models learned from are
-calibrated as over REST, with a report card; each model tested takes the default test, answered from
+Every matrix of the folder is split as in `benchmarks/transfer.py`. The reference models are
+calibrated as over REST, with a report card; each tested model takes the default test, answered from
 its own row. Theta is compared with the weighted likelihood estimate from the whole row, on the same
-bank. Items that all models learned from got right, or all wrong, are left out.
+bank. Items that all reference models have right, or all wrong, are left out.
 
-Per split: share of the 95 % intervals of theta that hold, as the model has them, corrected without
-growth beyond those calibrated, and corrected, with their mean width in logits; mean absolute error,
-coverage and width of the predicted score, by default, and by p-IRT and by score curves alone from
-the answers to a test for theta, beside the width of the mean of as many random
-items (Wilson); and items to a standard error of 0.3, which corrections do not change.
+Per split: coverage of the 95 % intervals of theta by the model, corrected without growth beyond the
+reference models, and corrected, with their mean width in logits; mean absolute error, coverage and
+width of the predicted score, by default, and by p-IRT and by score curves alone from the answers to
+a test for theta, beside the width of the mean of as many random items (Wilson); and items to a
+standard error of 0.3, which corrections do not change.
 
-With --draws the bank is calibrated several times, from the second on without a seventh of the
-models, drawn anew. Figures are means over the draws of each tested model; what stands after ± is
-their standard error over the tested models, who share much from draw to draw.
+With --draws the bank is calibrated several times, from the second on without a random seventh of
+the models. Figures are means over the draws of each tested model; the value after ± is their
+standard error over the tested models, which are strongly correlated between draws.
 """
 
 import argparse
@@ -49,9 +49,9 @@ TO_TARGET = {"stopping": {"se": 0.3, "min_items": 5, "max_items": 160}}
 
 
 def calibrated(known, model, *, card=True):
-    """What a published version of these models knows, and which items it has.
+    """Return the knowledge of a published version of these models, and the items it has.
 
-    Without the card it knows the same: what the card's designs do is not tried.
+    Without the card it knows the same, but the card's designs are not simulated.
     """
     models, columns = known.shape
     examinees = tuple(f"m{i}" for i in range(models))
@@ -68,7 +68,7 @@ def calibrated(known, model, *, card=True):
         plan = decided(matrix, plan)
         records = replace(
             records_of(matrix, plan, fitted, bank),
-            # Who is placed is all that is asked of these: how wrong they are is not.
+            # These curves only place examinees; their errors are not needed.
             curves_without=lambda rows: placing_curves(np.delete(known[:, varied], rows, axis=0)),
         )
         held = tests_of(records, matrix, plan)
@@ -78,7 +78,7 @@ def calibrated(known, model, *, card=True):
 
 
 def placing_curves(scores):
-    """Curves that place examinees; None where too few are known."""
+    """Return curves that place examinees; None where too few models are known."""
     if len(scores) < LEAST_EXAMINEES:
         return None
     curves = fit_curves(scores, np.random.default_rng(0))
@@ -92,7 +92,7 @@ def holds(told, truth):
 
 
 def one_draw(known, tested, model):
-    """Of each tested model: of theta, of the score by way, length, width of random items' mean."""
+    """Return per tested model theta, score by method, length, and width for random items."""
     bank, learned, curves, kept = calibrated(known, model)
     tested = tested[:, kept]
     truth, _ = whole_bank_abilities(bank, tested)
@@ -112,7 +112,7 @@ def one_draw(known, tested, model):
     to_target = Design.from_dict(TO_TARGET).build(bank, correction=learned)
     thetas, scores, others = [], {name: [] for name in tests}, []
     for i, row in enumerate(tested):
-        # Where answers leave open whom a model is like, the default test goes on with samples.
+        # Where answers cannot place a model, the default test continues with samples.
         state, plain_state = (take(tests[way], row, seed=[0, i])[0] for way in ("default", "p-irt"))
         length = take(to_target, row, seed=[1, i])[0].n_scored
         told = tests["default"].estimate(state)
@@ -129,7 +129,7 @@ def one_draw(known, tested, model):
 
 
 def one_split(known, tested, model, draws):
-    """Means over the tested, and their standard errors; columns as of `one_draw`."""
+    """Return means over the tested models, and standard errors; columns as of `one_draw`."""
     found = []
     for draw in range(draws):
         kept = np.arange(len(known))

@@ -1,16 +1,16 @@
-"""How well scores are predicted of models unlike those learned from, beside simpler ways.
+"""Accuracy of predicted scores of models unlike the reference models, compared with baselines.
 
     uv run python benchmarks/transfer.py [--data ../shared/data/transfer] [--seeds 20]
 
 Every response matrix of the folder (CSV, CSV.gz or Parquet; one row per model) is split in four
-ways into models learned from and models tested: at random; all but the strongest fifth and that
-fifth; the weakest half and the strongest 30 %; all but the weakest fifth and that fifth. Every
-tested model takes a test of 16, 50 and 100 items from each seed, answered from its own row, and its
-score over all items is predicted. Figures are means over models and seeds, then over matrices.
+ways into reference models and tested models: at random; all but the strongest fifth and that fifth;
+the weakest half and the strongest 30 %; all but the weakest fifth and that fifth. Every tested
+model takes a test of 16, 50 and 100 items from each seed, answered from its own row, and its score
+over all items is predicted. Figures are means over models and seeds, then over matrices.
 
 | way | items | prediction |
 |---|---|---|
-| combined | as the curves want or sampled, by the doubt | the default test's score |
+| combined | chosen by the curves or, if these are doubtful, sampled | the default test's score |
 | score-model | V-optimal for the covariance of the records | linear; before curves, the default |
 | mean | random | mean of the items, interval by Wilson (by t where scores are not 0 or 1) |
 | ridge | random | ridge regression from the asked items to all |
@@ -18,9 +18,9 @@ score over all items is predicted. Figures are means over models and seeds, then
 | p-irt | random | asked items, and a 2PL with a standard normal prior on the rest |
 
 Widths are relative to those of the mean of as many random items; coverage is of 95 % intervals.
-With --widths, tests by the first way also stop as soon as their interval is so narrow: `until 0.2`
-is of those that get there within the longest test. With --counts 50 --models 20 it takes some
-minutes: tests of one length, and so many models of each matrix, evenly by their scores.
+With --widths, tests by the first way also stop as soon as their interval is narrow enough: `until
+0.2` counts those that get there within the longest test. With --counts 50 --models 20 it takes some
+minutes: tests of one length, and that many models of each matrix, evenly by their scores.
 """
 
 import argparse
@@ -48,7 +48,7 @@ from app.exchange.responses import read_responses
 COUNTS = (16, 50, 100)
 FOLDS, RIDGE = 5, 8.0
 LEAST_ANSWERS = 5  # before a width counts
-FEW_GAPS = 0.9  # share of items that all answered, from which on the others are left out
+FEW_GAPS = 0.9  # share of items answered by all, from which on the others are dropped
 Z = 1.959964
 _DRAWS = 2000
 
@@ -66,7 +66,7 @@ def splits(scores):
 
 
 def random_interval(seen):
-    """Of the mean of random items: Wilson, or Student's t for scores between 0 and 1."""
+    """Return the interval of the mean of random items: Wilson, or Student's t for graded scores."""
     n, mean = seen.shape[1], seen.mean(axis=1)
     if np.isin(seen, (0.0, 1.0)).all():
         middle = (mean + Z**2 / (2 * n)) / (1 + Z**2 / n)
@@ -77,7 +77,7 @@ def random_interval(seen):
 
 
 class Ridge:
-    """Linear: from the asked items to all."""
+    """Linear regression from the asked items to all."""
 
     def __init__(self, train):
         self.train = train
@@ -90,7 +90,7 @@ class Ridge:
 
 
 class Logistic:
-    """One ability by the same curves, with a flat prior or a standard normal one; ridge on top."""
+    """One ability by the same curves, with a flat or standard normal prior; with ridge on top."""
 
     def __init__(self, train, *, precision=0.02, ridge=True):
         curves = fit_curves(train)
@@ -118,13 +118,13 @@ class Logistic:
 
 
 def whole(predicted, seen, asked):
-    """Mean score: as asked, and as predicted of the rest."""
+    """Return the mean score: observed where asked, and predicted otherwise."""
     n_items = predicted.shape[1]
     return (predicted.sum(axis=1) - predicted[:, asked].sum(axis=1) + seen.sum(axis=1)) / n_items
 
 
 def aipw(model, seen, asked, n_items, rng):
-    """Augmented inverse-propensity weighting with five folds: value, lo, hi."""
+    """Return augmented inverse-propensity weighting with five folds: value, lo, hi."""
     residual, means = np.zeros(seen.shape), []
     for fold in np.array_split(rng.permutation(asked.size), FOLDS):
         rest = np.setdiff1d(np.arange(asked.size), fold)
@@ -137,7 +137,7 @@ def aipw(model, seen, asked, n_items, rng):
 
 
 def simple_ways(train, tested, count, rng):
-    """Predictions from the same random items: by name value, lo, hi (lo, hi may be None)."""
+    """Return predictions from the same random items: by name value, lo, hi (lo, hi may be None)."""
     n_items = tested.shape[1]
     asked = rng.choice(n_items, count, replace=False)
     seen = tested[:, asked]
@@ -151,7 +151,7 @@ def simple_ways(train, tested, count, rng):
 
 
 def by_curves(known, tested, counts, seeds, widths=()):
-    """Of every default test: {(way, count): [(value, lo, hi) of each examinee] of each seed}."""
+    """Return for every default test {(way, count): [(value, lo, hi) of each examinee] per seed}."""
     n_items = known.shape[1]
     weights = np.full(n_items, 1.0 / n_items)
     learned = learn_curves(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
@@ -175,7 +175,7 @@ def by_curves(known, tested, counts, seeds, widths=()):
 
 
 def stopped(way, passed, widths):
-    """What is told when the interval is narrow enough; NaN where that never is."""
+    """Return the result when the interval is narrow enough; NaN where it never is."""
     found = {}
     for count in sorted(passed) if widths else ():
         told = way.estimate(passed[count].responses) if count >= LEAST_ANSWERS else None
@@ -188,7 +188,7 @@ def stopped(way, passed, widths):
 
 
 def before(known, tested, counts):
-    """The linear score model by its own V-optimal items, the same for every seed."""
+    """Return the linear score model by its own V-optimal items, the same for every seed."""
     n_items = known.shape[1]
     weights = np.full(n_items, 1.0 / n_items)
     learned = learn_scores(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
@@ -201,7 +201,7 @@ def before(known, tested, counts):
 
 
 def figures(told, truth, usual_width):
-    """Mean absolute error, coverage, relative width."""
+    """Return mean absolute error, coverage, relative width."""
     value, lo, hi = told
     if np.isnan(value).any():
         reached = ~np.isnan(value)
@@ -216,7 +216,7 @@ def figures(told, truth, usual_width):
 
 
 def one_split(known, tested, lengths, seeds, most, widths):
-    """By (way, count): error, coverage, relative width."""
+    """Return by (way, count): error, coverage, relative width."""
     tested = tested[np.linspace(0, len(tested) - 1, min(len(tested), most)).astype(int)]
     truth, n_items = tested.mean(axis=1), tested.shape[1]
     counts = [count for count in lengths if count < n_items]
@@ -232,7 +232,7 @@ def one_split(known, tested, lengths, seeds, most, widths):
                 found[way, count].append(figures(prediction, truth, usual[count][-1]))
     width = {count: float(np.mean(values)) for count, values in usual.items()}
     for (way, count), rows in by_curves(known, tested, counts, seeds, widths).items():
-        if count == 0:  # of tests that end by themselves few may, of some seeds: all count alike
+        if count == 0:  # few tests with some seeds may end by themselves: all count equally
             told, n_seeds = np.concatenate(rows, axis=1), len(rows)
             found[way, count].append(figures(told, np.tile(truth, n_seeds), np.nan))
         else:
@@ -241,13 +241,13 @@ def one_split(known, tested, lengths, seeds, most, widths):
         for count, told in before(known, tested, counts).items():
             found["score-model", count].append(figures(told, truth, width[count]))
     means = {key: np.mean(rows, axis=0) for key, rows in found.items()}
-    for count in counts:  # all models of a seed share its random items: more draws are wanted
+    for count in counts:  # all models of a seed share its random items, so more draws are needed
         means["mean", count][0] = random_error(tested, count)
     return means
 
 
 def random_error(scores, count):
-    """Mean absolute error of the mean of random items."""
+    """Return the mean absolute error of the mean of random items."""
     truth, rng = scores.mean(axis=1), np.random.default_rng(0)
     draws = (rng.choice(scores.shape[1], count, replace=False) for _ in range(_DRAWS))
     return float(np.mean([np.abs(scores[:, one].mean(axis=1) - truth).mean() for one in draws]))
@@ -263,7 +263,7 @@ def matrices(folder, names):
         scores = read_responses(data, score_range=None).scores
         if np.nanmax(scores) > 1.0 or np.nanmin(scores) < 0.0:
             scores = (scores - np.nanmin(scores)) / (np.nanmax(scores) - np.nanmin(scores))
-        # Whole records alone tell the score: a few items with gaps are left out, or else models.
+        # Only complete records give the score: a few items with gaps are dropped, or else models.
         whole = ~np.isnan(scores).any(axis=0)
         if whole.mean() >= FEW_GAPS:
             scores = scores[:, whole]

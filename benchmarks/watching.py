@@ -1,8 +1,8 @@
-"""A probe beside a server: how long `/healthz` takes, and the memory of the server's processes.
+"""A probe beside a server: response times of `/healthz`, and the memory of its processes.
 
-It is a process of its own, which asks an idle server of nothing as well: where that one is slow
-too, the machine is busy. And it tells for how long of the longest answer the server's first thread
-could have run but had no core: to processes of the server, or to whatever else the machine does.
+It is a separate process, which also polls an idle server: where that one is slow too, the machine
+is busy. It reports for how long of the longest response the server's first thread was ready but had
+no core, because of the server's own processes or of other work on the machine.
 
     python benchmarks/watching.py URL PID
 """
@@ -23,16 +23,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-#: Seconds between two questions of the probe; memory is looked at every so many of them.
+#: Seconds between two polls of the probe; memory is read at every so many of them.
 ASK_EVERY_S, LOOK_EVERY = 0.05, 5
 
 
 @dataclass
 class Seen:
-    """The longest answers of `/healthz` and of a server that has nothing to do, and the memory.
+    """The longest responses of `/healthz` and of an idle server, and the memory.
 
     Attributes:
-        no_core_ms: Of the longest answer, while the event loop waited for a core.
+        no_core_ms: Part of the longest response during which the event loop waited for a core.
     """
 
     slowest_ms: float = 0.0
@@ -43,7 +43,7 @@ class Seen:
 
 @dataclass
 class Watch:
-    """What the probe has seen since the last `take`."""
+    """Observations of the probe since the last `take`."""
 
     process: "subprocess.Popen[str]"
     seen: Seen = field(default_factory=Seen)
@@ -66,7 +66,7 @@ class Watch:
 
 
 def probe(url: str, pid: int) -> None:
-    """Ask for health and look at the memory until killed."""
+    """Poll health and read the memory until killed."""
     looks = 0
     memory = 0.0
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -97,7 +97,7 @@ def asked_ms(url: str) -> float:
 
 
 def waited_for_a_core_ms(thread: int) -> float:
-    """How long a thread has been ready to run without running, ever since it began."""
+    """Return how long a thread has been ready without running, since its start."""
     with contextlib.suppress(OSError, IndexError):
         return int(Path(f"/proc/{thread}/schedstat").read_text().split()[1]) / 1e6
     return 0.0
@@ -113,7 +113,7 @@ def answer_at_once(listening: socket.socket) -> NoReturn:
 
 
 def tree(root: int) -> Iterator[int]:
-    """The server and its children, without Postgres."""
+    """Return the server and its children, without Postgres."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError):
@@ -137,7 +137,7 @@ def pss_mb(pid: int) -> float:
 
 @contextlib.contextmanager
 def watching(url: str, pid: int) -> Iterator[Watch]:
-    """The probe of a server, for as long as the block runs."""
+    """Run the probe of a server during the block."""
     process = subprocess.Popen(
         [sys.executable, __file__, url, str(pid)], stdout=subprocess.PIPE, text=True
     )

@@ -1,25 +1,24 @@
-"""Fixtures for tests that need Postgres: one server and one database a test process.
+"""Fixtures for tests that need Postgres: one server and one database per test process.
 
-The database is emptied after each test that used it, which costs a tenth of making a new one.
+The database is emptied after each test that used it, at a tenth of the cost of a new one.
 
-Whoever hands tests out to other processes loads this file too, and hardly anything of Sextant:
-fixtures import what they need.
+Test runners with several processes load this file too, so fixtures import Sextant lazily.
 """
 
-# ruff: noqa: E402 (what is imported below reads these settings)
+# ruff: noqa: E402 (the imports below read these settings)
 from __future__ import annotations
 
 import gc
 import os
 import sys
 
-# What is loaded before the first test stays: looking for garbage in it takes a third of the time.
+# Modules loaded before the first test stay; garbage collection in them takes a third of the time.
 gc.disable()
 
-# On cores that other tests use as well, two threads of OpenBLAS wait for each other in busy loops.
+# On cores shared with other tests, two threads of OpenBLAS wait for each other in busy loops.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What is imported is compiled once, not by each of the processes that tests start.
+# Imported modules are compiled once, not by each process that tests start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -52,7 +51,7 @@ _NOT_FOR_TESTS = ("DATABASE_URL",)
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 << 30
 
-# How long an example takes says something about the machine, not about the code.
+# The duration of an example depends on the machine, not on the code.
 hypothesis_settings.register_profile(
     "sextant", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -60,7 +59,7 @@ hypothesis_settings.load_profile("sextant")
 
 
 class _WithoutSniffio(MetaPathFinder):
-    """Nobody has it; who calls an application in this process looks for it at each request."""
+    """Hides sniffio, which is absent; callers of an application look for it at each request."""
 
     @override
     def find_spec(self, fullname: str, *_: object) -> None:
@@ -72,9 +71,9 @@ sys.meta_path[:0] = [WithoutPandas(), _WithoutSniffio()]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first in each process, so that all end together.
+    """Start slow tests first in each process, so that all processes end together.
 
-    Each begins with as many tests as the others, in this order.
+    Each process starts with the same number of tests, in this order.
     """
     slow = [item for item in items if item.get_closest_marker("slow")]
     quick = iter([item for item in items if not item.get_closest_marker("slow")])
@@ -87,9 +86,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector all that is loaded by now, which stays until the end.
+    """Exclude all modules loaded so far from garbage collection, since they stay.
 
-    Of what tests make most is gone by itself: looking at it less often finds as much.
+    Most objects of tests are freed by reference counts, so collecting less often is enough.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -98,7 +97,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Iterator[None]:
-    """The next test begins without what the loops of this one left behind."""
+    """Drop what the event loops of this test left behind."""
     try:
         yield
     finally:
@@ -107,10 +106,10 @@ def pytest_runtest_teardown() -> Iterator[None]:
 
 
 def _new_directory() -> Path:
-    """An empty directory that the server's unprivileged user can reach, in memory if it can be.
+    """Return an empty directory open to the server's unprivileged user, in memory if possible.
 
-    Some file systems search long for the place of a new file where many were deleted lately, and a
-    cluster has a thousand. Memory will not do where programs cannot be run from it, or is scarce.
+    Some file systems are slow to place new files after many deletions, and a cluster has a
+    thousand. Memory is unsuitable where programs cannot be run from it, or where it is scarce.
     """
     place = "/tmp"
     if _IN_MEMORY.is_dir():
@@ -125,18 +124,18 @@ def _new_directory() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _clean_environment() -> Iterator[None]:
-    """No test depends on how the developer's own Sextant is configured."""
+    """Make tests independent of the developer's own Sextant configuration."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith(("SEXTANT_", "PG")) or name in _NOT_FOR_TESTS:
                 patch.delenv(name)
-        patch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # no login of the developer's
+        patch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # no login of the developer
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _plain_logs() -> None:
-    """Faults are logged as Python prints them: a picture of all their variables takes seconds."""
+    """Log errors as Python prints them: rich tracebacks with all variables take seconds."""
     import structlog
 
     *others, _ = structlog.get_config()["processors"]
@@ -148,14 +147,14 @@ def _plain_logs() -> None:
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """An empty directory that the server's unprivileged user can reach, unlike `tmp_path`."""
+    """Return an empty directory open to the server's unprivileged user, unlike `tmp_path`."""
     directory = _new_directory()
     yield directory
     _remove(directory)
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory into which servers that were told to end may write until they have."""
+    """Remove a directory into which stopping servers may still write."""
     for pause_s in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
         try:
             shutil.rmtree(directory)
@@ -168,7 +167,7 @@ def _remove(directory: Path) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[EmbeddedPostgres]:
-    """A server for this run (under xdist: for this worker), without durability."""
+    """Start a server for this run (under xdist: for this worker), without durability."""
     from app.storage.embedded import EmbeddedPostgres
 
     directory = _new_directory()
@@ -181,7 +180,7 @@ def postgres_server() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture(scope="session")
 def template_url(postgres_server: EmbeddedPostgres) -> str:
-    """A database made by the migrations. Nobody may be connected to it: it is cloned."""
+    """Return a migrated database. It is cloned, so nothing may be connected to it."""
     from app.storage.migrate import upgrade
     from tests.databases import keep_what_empties
     from tests.demo_bank import keep_demo_bank
@@ -194,7 +193,7 @@ def template_url(postgres_server: EmbeddedPostgres) -> str:
 
 @pytest.fixture
 def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
-    """A database without any table."""
+    """Return a database without any table."""
     from tests.databases import new_database
 
     with new_database(postgres_server.url, "template0") as url:
@@ -218,14 +217,14 @@ def _shared_database(template_url: str) -> Iterator[SharedDatabase]:
 
 @pytest.fixture
 def database_url(_shared_database: SharedDatabase) -> Iterator[str]:
-    """A migrated, empty database of this test alone, `postgresql+psycopg://...`."""
+    """Return the URL of a migrated, empty database for one test, `postgresql+psycopg://...`."""
     yield _shared_database.url
     _shared_database.empty()
 
 
 @pytest.fixture
 def database(database_url: str, _shared_database: SharedDatabase) -> Database:
-    """The same as a `Database`, whose connections are those of the tests before."""
+    """The same as a `Database`, with the connections of earlier tests."""
     return _shared_database.database
 
 
@@ -239,7 +238,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real data that the numbers are checked against."""
+    """Return the directory of real data that results are compared with."""
     if not _SHARED_DATA.is_dir():
         pytest.skip(f"the validation data are not at {_SHARED_DATA}")
     return _SHARED_DATA
@@ -247,9 +246,9 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def fits_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calibrations need no process of their own, and the same one is reckoned once.
+    """Run calibrations in this process, and compute equal ones only once.
 
-    How wrong curves are is looked at on few of those held out, which takes most of the time.
+    Errors of curves are learned from few held-out models, as this takes most of the time.
     """
     from app.calibration.multidimensional import curve_errors
     from app.services.calibrations import runner
@@ -262,7 +261,7 @@ def fits_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def helpers_stay() -> Iterator[None]:
-    """What services work with in other processes stays from test to test, as in a server."""
+    """Keep the helper processes of services from test to test, as in a server."""
     from app import scorers
     from app.services import container
     from app.services.banks.confined_tests import close_processes

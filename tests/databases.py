@@ -1,8 +1,8 @@
-"""The databases of the tests: one that is emptied after each test, and new ones beside it.
+"""Databases of the tests: one that is emptied after each test, and new ones beside it.
 
-Emptying costs a hundredth of making a new one: what does it is a function of the database itself,
-called over one connection whose plans are made once. The connections of the tests stay open, too:
-Postgres starts a process for each, which has to learn all tables anew.
+Emptying costs a hundredth of creating a database, because a function in the database does it over
+one connection with prepared plans. Other connections stay open, too: Postgres starts a process for
+each, which must read the catalogue of all tables anew.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from app.storage.database import Database
 from tests.kept_connections import KeptConnection
 
 _numbers = count(1)
-#: Connections that are out, and the loop on which they were taken.
+#: Checked-out connections, and the loop on which they were taken.
 _taken: dict[ConnectionPoolEntry, asyncio.AbstractEventLoop] = {}
 
 
 @event.listens_for(Pool, "checkout")
 def _note_taken(_: DBAPIConnection, record: ConnectionPoolEntry, __: object) -> None:
-    with suppress(RuntimeError):  # no loop runs: it is none of ours
+    with suppress(RuntimeError):  # no loop runs: not one of ours
         _taken[record] = asyncio.get_running_loop()
 
 
@@ -39,10 +39,10 @@ def _note_given_back(_: DBAPIConnection | None, record: ConnectionPoolEntry) -> 
 
 
 def drop_what_loops_left() -> None:
-    """Drop the connections that were out as their loop was closed.
+    """Drop connections that were checked out when their loop was closed.
 
-    A task that is cancelled by the end of its loop, as it gives its connection back, leaves that to
-    the garbage collector, which would find it during a later test and fail that one.
+    A task cancelled at the end of its loop, while it returns a connection, leaves it to the garbage
+    collector, which would warn during a later test and fail that one.
     """
     left = [record for record, loop in _taken.items() if loop.is_closed()]
     for record in left:
@@ -52,7 +52,7 @@ def drop_what_loops_left() -> None:
 
 
 def collect_cancelled() -> None:
-    """Collect the connections of tasks that were cancelled while they took them or gave them back.
+    """Collect connections of tasks cancelled while they took or returned them.
 
     SQLAlchemy leaves them to the garbage collector, which warns wherever it finds them.
     """
@@ -62,9 +62,9 @@ def collect_cancelled() -> None:
         gc.collect()
 
 
-#: Removes all rows and ends all other connections, so that whoever is left in it holds no lock; of
-#: those that shall stay it tells how many do: the others have ended, or were at work.
-#: Foreign keys are not looked at while everything goes.
+#: Deletes all rows and ends all other connections, so that none of them holds a lock. Returns how
+#: many of the connections to keep are still there: the others have ended, or were in use.
+#: Foreign keys are not checked meanwhile.
 _MAKE_EMPTYING = """
     DO $$
     DECLARE deletions text;
@@ -91,7 +91,7 @@ _MAKE_EMPTYING = """
             END $body$ $make$, deletions);
     END $$
 """
-#: All columns, and where the migrations stand.
+#: All columns, and the current migration.
 _SCHEMA = """
     SELECT md5(string_agg(attrelid || '.' || attname, ' ' ORDER BY attrelid, attnum)),
         (SELECT max(version_num) FROM alembic_version)
@@ -101,12 +101,12 @@ _SCHEMA = """
 
 
 def libpq(url: str) -> str:
-    """The same database for psycopg."""
+    """Return the URL of the same database for psycopg."""
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def keep_what_empties(url: str) -> None:
-    """Put the function that `SharedDatabase` calls into a database with all its tables."""
+    """Create the function that `SharedDatabase` calls in a database with all tables."""
     with psycopg.connect(libpq(url)) as connection:
         connection.execute("CREATE SCHEMA IF NOT EXISTS kept")
         connection.execute(_MAKE_EMPTYING)
@@ -114,7 +114,7 @@ def keep_what_empties(url: str) -> None:
 
 @contextmanager
 def new_database(server_url: str, template: str) -> Iterator[str]:
-    """A copy of a database to which nobody is connected; gone at the end."""
+    """Copy a database that has no connections; remove the copy at the end."""
     name = f"test_{next(_numbers)}"
     server = make_url(server_url).set(database="postgres")
     address = libpq(server.render_as_string(hide_password=False))
@@ -126,7 +126,7 @@ def new_database(server_url: str, template: str) -> Iterator[str]:
 
 
 class SharedDatabase:
-    """The database that tests of this process have one after the other, made when it is needed."""
+    """One database for all tests of this process in turn, created when needed."""
 
     def __init__(self, template_url: str) -> None:
         self._template_url = template_url
@@ -135,12 +135,12 @@ class SharedDatabase:
         self._schema: object = None
         self._connection: psycopg.Connection | None = None
         self._database: Database | None = None
-        #: Processes of Postgres that serve `database`.
+        #: Backend processes of Postgres that serve `database`.
         self._served_by: dict[DBAPIConnection, int] = {}
 
     @property
     def url(self) -> str:
-        """Where it is, `postgresql+psycopg://...`."""
+        """Return its URL, `postgresql+psycopg://...`."""
         if self._url is None:
             template = str(make_url(self._template_url).database)
             self._url = self._open.enter_context(new_database(self._template_url, template))
@@ -150,7 +150,7 @@ class SharedDatabase:
 
     @property
     def database(self) -> Database:
-        """The same, opened: what it has learned of Postgres and of our statements stays."""
+        """Return it opened; cached plans and types of its connections stay."""
         if self._database is None:
             self._database = Database(self.url)
             engine = self._database._engine.sync_engine
@@ -159,7 +159,7 @@ class SharedDatabase:
         return self._database
 
     def empty(self) -> None:
-        """Take out what a test has left; a database with other tables is given up."""
+        """Empty the database after a test; drop it if its tables have changed."""
         connection = self._connected()
         try:
             is_whole = connection.execute(_SCHEMA).fetchone() == self._schema
@@ -176,7 +176,7 @@ class SharedDatabase:
         n_idle = len(kept) + (pool.checkedin() if pool else 0)
         if found != (n_idle,) or (pool and pool.checkedout()):
             self._end_connections()
-        elif pool:  # who waits for a connection in the next test does so on a loop of its own
+        elif pool:  # the next test waits for a connection on its own loop
             queue: Any = pool._pool
             queue._queue._loop = None
 

@@ -1,4 +1,4 @@
-"""The demo bank, installed once a test process and copied from then on."""
+"""The demo bank, installed once per test process and copied afterwards."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from sqlalchemy import make_url
 from app.services.banks.service import BankService
 from app.storage.database import Database
 
-# The rows lie in tables of the same names in a schema that nothing else looks into.
+# The rows are kept in tables of the same names in a separate schema.
 _KEEP = """
     CREATE SCHEMA kept;
     DO $$ DECLARE name text; filled bool; BEGIN
@@ -36,7 +36,7 @@ _COPY = """
 
 
 def keep_demo_bank(url: str) -> None:
-    """Put the demo bank beside the tables of an empty database, for `install_demo_bank`."""
+    """Store the demo bank in an extra schema of an empty database, for `install_demo_bank`."""
 
     async def install() -> None:
         database = Database(url, pool_size=1)
@@ -50,7 +50,7 @@ def keep_demo_bank(url: str) -> None:
 
 
 async def install_demo_bank(database: Database) -> None:
-    """The same as `ensure_demo_bank` of the services, for a fraction of the time."""
+    """Do the same as `ensure_demo_bank` of the services, in a fraction of the time."""
     async with database.unit_of_work() as uow:
         connection = await uow.driver_connection()
         kept = await connection.execute("SELECT FROM pg_namespace WHERE nspname = 'kept'")

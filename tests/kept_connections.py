@@ -1,6 +1,6 @@
 """Connections of the tests' workers to the queue, which stay open from test to test.
 
-A worker opens a dozen. Postgres starts a process for each, which has to learn all tables anew.
+A worker opens a dozen. Postgres starts a process for each, which reads the catalogue anew.
 """
 
 from contextlib import suppress
@@ -12,18 +12,18 @@ from typing_extensions import override
 
 
 def _ended() -> pq.abc.PGconn:
-    """What a connection has that was closed."""
+    """Return a closed libpq connection."""
     made = pq.PGconn.connect_start(b"host=/nonexistent")
     made.finish()
     return made
 
 
 class KeptConnection(psycopg.AsyncConnection[Any]):
-    """A connection of which only this object ends as it is closed, where it is of the tests.
+    """A connection to the tests' database that stays open when this object is closed.
 
     Attributes:
-        conninfo: Of the tests' database.
-        kept: Connections to it that nobody holds, as new ones are.
+        conninfo: Connection string of the tests' database.
+        kept: Free connections to it, in the state of new ones.
     """
 
     conninfo: ClassVar[str | None] = None
@@ -59,6 +59,6 @@ class KeptConnection(psycopg.AsyncConnection[Any]):
 
     @classmethod
     def end_kept(cls) -> None:
-        """End those that nobody holds."""
+        """Close the free connections."""
         while cls.kept:
             cls.kept.pop().finish()

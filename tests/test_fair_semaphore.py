@@ -1,4 +1,4 @@
-"""Work that waits its turn: nobody's many requests keep the next one's waiting."""
+"""Fair queueing: many requests of one key do not delay those of others."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from app.fair_semaphore import FairSemaphore
 
 
 class Line:
-    """Work of several keys in one lane, each piece until it is told to end."""
+    """Work of several keys in one lane; each piece runs until it is told to end."""
 
     def __init__(self, lane: FairSemaphore) -> None:
         self.lane = lane
@@ -28,7 +28,7 @@ class Line:
             self.refused.append(name)
 
     async def asked(self, *names: str) -> None:
-        """Pieces `project/key/...` come."""
+        """Submit pieces `project/key/...`."""
         for name in names:
             project, key, _ = name.split("/")
             self._ends[name] = asyncio.Event()
@@ -37,7 +37,7 @@ class Line:
             await self.settled()
 
     async def ends(self, name: str) -> None:
-        """A piece ends, and what comes in its place has begun."""
+        """End a piece and wait until the next one has begun."""
         self._ends[name].set()
         await self._tasks[name]
         await self.settled()
@@ -72,14 +72,14 @@ async def test_projects_take_turns_and_their_keys() -> None:
     assert not line.lane.n_waiting
 
 
-async def test_a_spare_place_is_for_keys_that_have_nothing_at_work() -> None:
+async def test_a_spare_slot_is_for_keys_without_running_work() -> None:
     line = Line(FairSemaphore(2, spare=1))
     await line.asked("a/one/0", "a/one/1", "a/one/2")
     assert line.begun == ["a/one/0", "a/one/1"]
     await line.asked("b/one/0", "b/one/1", "c/one/0")
     assert line.begun[2:] == ["b/one/0"]
     await line.ends("a/one/0")
-    assert line.begun[3:] == ["c/one/0"]  # there are two, and the third place is for the new
+    assert line.begun[3:] == ["c/one/0"]  # two run, and the third slot goes to the new key
     await line.ends("c/one/0")
     await line.ends("a/one/1")
     assert len(line.begun) == 5
@@ -87,7 +87,7 @@ async def test_a_spare_place_is_for_keys_that_have_nothing_at_work() -> None:
     assert sorted(line.begun[4:]) == ["a/one/2", "b/one/1"]
 
 
-async def test_of_a_full_line_the_last_of_who_has_most_gives_way() -> None:
+async def test_in_a_full_queue_the_key_with_the_most_work_loses_its_last() -> None:
     line = Line(FairSemaphore(1, waiting=4))
     await line.asked(*(f"a/one/{n}" for n in range(6)))
     assert line.refused == ["a/one/5"]
@@ -95,7 +95,7 @@ async def test_of_a_full_line_the_last_of_who_has_most_gives_way() -> None:
     assert line.refused == ["a/one/5", "a/one/4"]
     await line.asked("b/one/1")
     assert line.refused == ["a/one/5", "a/one/4", "a/one/3"]
-    await line.asked("b/one/2", "a/one/6")  # two of each: nobody has more than another
+    await line.asked("b/one/2", "a/one/6")  # two of each: no key has more than another
     assert line.refused[3:] == ["b/one/2", "a/one/6"]
     await line.leaves("b/one/0")
     await line.asked("c/one/0")
@@ -105,7 +105,7 @@ async def test_of_a_full_line_the_last_of_who_has_most_gives_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["a/one/0", "a/one/1", "a/one/2"])
-async def test_who_gives_up_leaves_a_place_and_no_more(name: str) -> None:
+async def test_a_cancelled_request_frees_exactly_one_slot(name: str) -> None:
     line = Line(FairSemaphore(1))
     await line.asked("a/one/0", "a/one/1", "a/one/2")
     await line.leaves(name)

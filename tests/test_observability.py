@@ -102,7 +102,7 @@ def test_no_secret_reaches_the_log_wherever_it_stands(
     assert "TOPSECRET" not in shown
 
 
-def test_what_is_not_secret_is_left_as_it_was() -> None:
+def test_other_values_are_left_unchanged() -> None:
     event = {"event": "asked", "tokens_in": 12, "key": "q7", "items": ["a", None, 1.5], "ok": True}
     assert redact_event(None, "info", dict(event)) == event
     assert redact("task-12 of risk-averse: https://host/a@b is fine") == (
@@ -110,7 +110,7 @@ def test_what_is_not_secret_is_left_as_it_was() -> None:
     )
 
 
-def test_figures_appear_in_prometheus_format() -> None:
+def test_metrics_have_the_prometheus_format() -> None:
     OUTCOMES.labels("scored").inc()
     body, content_type = render_metrics()
     assert content_type.startswith("text/plain")
@@ -119,7 +119,7 @@ def test_figures_appear_in_prometheus_format() -> None:
     assert b"sextant_endpoint_latency_seconds_bucket" in body
 
 
-def test_a_process_without_an_api_tells_its_figures_while_it_works() -> None:
+def test_a_process_without_an_api_serves_its_metrics() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = pytest.raises(InvalidInputError, match=rf"METRICS_PORT: .* 127.0.0.1:{port}")

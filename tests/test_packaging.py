@@ -1,4 +1,4 @@
-"""The container files name what is there: settings, commands, paths."""
+"""The container files name only existing settings, commands and paths."""
 
 import re
 from pathlib import Path
@@ -11,9 +11,9 @@ from app.cli import PANELS
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-#: An image by a full version: what is pulled tomorrow is what was tried today.
+#: An image with a full version, so that later pulls get the tested image.
 PINNED = re.compile(r"[a-z/]+:\d+\.\d+(\.\d+)?(-[a-z]+)*(@sha256:[0-9a-f]{64})?")
-#: Fields of what is in `kubernetes`, so that a misspelt one, which a cluster may ignore, is found.
+#: Known fields of objects in `kubernetes`, to find misspelt ones that a cluster may ignore.
 FIELDS = {
     *("apiVersion", "kind", "metadata", "name", "labels", "spec", "replicas", "selector"),
     *("matchLabels", "strategy", "rollingUpdate", "maxUnavailable", "maxSurge", "template"),
@@ -46,8 +46,8 @@ def test_compose_runs_postgres_the_api_behind_a_proxy_and_two_workers(
     assert services["api"]["command"] == ["serve", "--no-worker"]
 
 
-def test_compose_says_each_thing_once(services: dict[str, Any]) -> None:
-    """A loader refuses what two fields say, and two services cannot write one image at a time."""
+def test_compose_has_no_repeated_settings(services: dict[str, Any]) -> None:
+    """A loader refuses repeated fields, and two services cannot build one image at a time."""
     alike = {"cpus": "cpus", "mem_limit": "memory", "pids_limit": "pids"}
     for name, service in services.items():
         limits = service["deploy"]["resources"]["limits"]
@@ -73,7 +73,7 @@ def test_compose_starts_commands_that_exist_with_settings_that_exist(
         assert services[name]["depends_on"]["postgres"]["condition"] == "service_healthy"
 
 
-def test_the_image_copies_what_is_there_and_sets_what_is_known() -> None:
+def test_the_image_copies_existing_files_and_sets_known_variables() -> None:
     text = (ROOT / "Dockerfile").read_text()
     for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
         for source in sources.split():
@@ -112,13 +112,13 @@ def test_no_container_of_compose_has_more_rights_than_it_needs(services: dict[st
 
 
 def manifests() -> list[dict[str, Any]]:
-    """All objects of the Kubernetes files."""
+    """Return all objects of the Kubernetes files."""
     files = sorted((ROOT / "kubernetes").glob("*.yaml"))
     return [found for file in files for found in yaml.safe_load_all(file.read_text())]
 
 
 def fields(node: object) -> set[str]:
-    """Names of all fields of an object."""
+    """Return names of all fields of an object."""
     if isinstance(node, dict):
         return {*node, *(name for value in node.values() for name in fields(value))}
     if isinstance(node, list):
@@ -165,7 +165,7 @@ def test_no_pod_has_more_rights_than_it_needs(entry: dict[str, Any]) -> None:
     assert entry["spec"].get("selector", {}).get("matchLabels", labels) == labels
 
 
-def test_what_kubernetes_selects_and_probes_is_there() -> None:
+def test_selectors_and_probes_of_kubernetes_have_targets() -> None:
     kinds = {entry["kind"]: entry for entry in manifests()}
     (api,) = (entry for entry in PODS if entry["metadata"]["name"] == "sextant-api")
     labels = api["spec"]["template"]["metadata"]["labels"]

@@ -1,4 +1,4 @@
-"""Work in children: their limits, their faults, and that none is left."""
+"""Work in child processes: limits, errors, and that no process is left."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from app.fair_semaphore import MAX_WAITING
 from app.sandbox.pool import Limits, Sandbox
 
 MB = 2**20
-#: Who imported this module.
+#: The process that imported this module.
 IMPORTER = os.getpid()
 
 
@@ -123,7 +123,7 @@ def importer(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> i
     return IMPORTER
 
 
-async def test_what_was_not_preloaded_is_imported_once_for_all_children() -> None:
+async def test_modules_not_preloaded_are_imported_once_for_all_children() -> None:
     cells = Sandbox(preloaded=[])
     try:
         assert {await run(cells, importer) for _ in range(2)} == {cells.helper_pid}
@@ -142,7 +142,7 @@ async def test_what_was_not_preloaded_is_imported_once_for_all_children() -> Non
         (fail, "k", {}, r"ended without a result \(KeyError\): import in parts."),
     ],
 )
-async def test_what_is_beyond_a_limit_or_crashes_is_told_in_one_sentence(
+async def test_exceeded_limits_and_crashes_give_one_sentence(
     cells: Sandbox, work: Any, argument: Any, limits: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(LimitExceededError, match=message):
@@ -155,9 +155,7 @@ async def test_cpu_time_is_limited_by_the_kernel_too(cells: Sandbox) -> None:
         await run(cells, spin, seconds=1.0)
 
 
-async def test_a_fault_comes_back_as_our_own_error_with_the_first_hundred_places(
-    cells: Sandbox,
-) -> None:
+async def test_an_error_is_returned_with_its_first_hundred_places(cells: Sandbox) -> None:
     with pytest.raises(FileFormatError, match="bad") as caught:
         await run(cells, refuse, 1000)
     assert len(caught.value.problems) == 100
@@ -174,13 +172,13 @@ async def test_a_cancelled_task_kills_its_child(cells: Sandbox, tmp_path: Path) 
     await is_gone(child)
 
 
-async def test_the_queue_is_bounded_and_those_who_give_up_leave_it(cells: Sandbox) -> None:
+async def test_the_queue_is_bounded_and_cancelled_callers_leave_it(cells: Sandbox) -> None:
     limits = {"memory": 512 * MB}
     tasks = [asyncio.create_task(run(cells, hang, "", **limits)) for _ in range(MAX_WAITING + 1)]
     await asyncio.sleep(0)
     with pytest.raises(BusyError, match="are waiting already"):
         await run(cells, take, 1, **limits)
-    assert await run(cells, take, 1) == 1  # small work has a lane of its own
+    assert await run(cells, take, 1) == 1  # small work has its own lane
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

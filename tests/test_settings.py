@@ -7,7 +7,7 @@ from app.errors import InvalidInputError
 from app.settings import Settings
 
 
-def test_defaults_suit_one_machine_and_let_nobody_in_without_a_key() -> None:
+def test_defaults_suit_one_machine_and_require_a_key() -> None:
     settings = Settings()
     assert settings.auth == "required"
     assert settings.is_loopback

@@ -1,4 +1,4 @@
-"""What is built of the project can be installed by pip, and holds all that runs."""
+"""The built wheels can be installed by pip and contain everything that runs."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def test_service_and_client_install_together_from_their_wheels(tmp_path: Path) -
     run(sys.executable, "-m", "venv", str(place))
     python = str(place / "bin" / "python")
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(client), str(server))
-    # What they need is here already; a path of its own comes behind what was installed.
+    # Their dependencies are installed here; this path comes after the installed wheels.
     paths = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     Path(paths, "here.pth").write_text(sysconfig.get_path("purelib"))
     assert run(str(place / "bin" / "sextant"), "--version", cwd=tmp_path) == "sextant 0.1.0\n"

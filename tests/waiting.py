@@ -1,4 +1,4 @@
-"""Waiting for what nothing announces."""
+"""Waiting for events without notification."""
 
 import asyncio
 import time
@@ -16,16 +16,16 @@ _LAST_PAUSE_S = 0.5
 
 @asynccontextmanager
 async def waiting(limit_s: float = 240) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """The pauses of a loop that looks again and again whether something has happened.
+    """Pauses of a loop that polls until something has happened.
 
-    Whoever looks takes processor time from what it waits for, so that each pause is a tenth of the
-    time that was waited already.
+    Polling takes processor time from the awaited work, so each pause is a tenth of the time waited
+    so far.
 
     Args:
-        limit_s: How long the whole loop may take.
+        limit_s: Time limit of the whole loop.
 
     Raises:
-        TimeoutError: It took longer.
+        TimeoutError: The loop took longer.
     """
     begin = time.monotonic()
 
@@ -38,7 +38,7 @@ async def waiting(limit_s: float = 240) -> AsyncIterator[Callable[[], Awaitable[
 
 
 async def reached(look: Callable[[], Awaitable[R]], *statuses: str, limit_s: float = 240) -> R:
-    """Stored work once it has one of these states (default: ended)."""
+    """Return stored work once it has one of these states (default: ended)."""
     wanted = statuses or ENDED
     async with waiting(limit_s) as pause:
         while (record := await look()).status not in wanted:

@@ -27,7 +27,7 @@ def _fault_server() -> Iterator[tuple[FaultServer, str]]:
 
 @pytest.fixture
 def faults(_fault_server: tuple[FaultServer, str]) -> FaultServer:
-    """The fault server, its records empty."""
+    """The fault server, with empty records."""
     server, _ = _fault_server
     server.forget()
     return server
@@ -46,7 +46,7 @@ def llama_url() -> Iterator[str]:
 
 @pytest.fixture
 def examinee_of(transport: Transport, faults_url: str) -> Callable[..., Examinee]:
-    """`examinee_of(kind, path)`: an examinee of that kind at the fault server's `path`."""
+    """Return a function `examinee_of(kind, path)`: an examinee at the fault server's `path`."""
 
     def make(kind: str, path: str, **config: Any) -> Examinee:
         settings: dict[str, Any] = {"model": "m", "api_key": SECRET, "timeout_s": 30.0} | config

@@ -1,4 +1,4 @@
-"""Files from a server that speaks the hub's protocol, and from plain URLs, well or badly given."""
+"""Downloads from a server that speaks the hub's protocol and from plain URLs, with faults."""
 
 import asyncio
 import resource
@@ -42,7 +42,7 @@ async def refused(*places: RemoteFile, guard: AddressGuard = LOCAL) -> DownloadE
     return refusal.value
 
 
-async def test_a_dataset_comes_by_redirect_then_from_the_cache(hub: Hub, tmp_path: Path) -> None:
+async def test_a_dataset_is_redirected_and_then_cached(hub: Hub, tmp_path: Path) -> None:
     first = await fetched(of_dataset())
     assert first.path.read_bytes() == CONTENT
     assert tmp_path / "hf" in first.path.parents
@@ -61,7 +61,7 @@ async def test_a_plain_file_follows_redirects_and_tells_progress(hub: Hub, url: 
     assert told[-1] == Progress(name="test.jsonl", done=len(CONTENT), total=len(CONTENT))
 
 
-async def test_what_was_cut_is_taken_up_where_it_ended(hub: Hub, url: str) -> None:
+async def test_an_interrupted_download_resumes_where_it_ended(hub: Hub, url: str) -> None:
     hub.cuts["test.jsonl"] = 2
     got = await fetched(RemoteFile(url=f"{url}/plain/test.jsonl"))
     assert got.path.read_bytes() == CONTENT
@@ -69,12 +69,12 @@ async def test_what_was_cut_is_taken_up_where_it_ended(hub: Hub, url: str) -> No
     assert hub.ranges[0] == ("test.jsonl", f"bytes={half}-")
 
 
-async def test_a_file_of_the_hub_that_was_cut_comes_whole(hub: Hub) -> None:
+async def test_an_interrupted_file_of_the_hub_is_completed(hub: Hub) -> None:
     hub.cuts["main/test.parquet"] = 1
     assert (await fetched(of_dataset())).path.read_bytes() == CONTENT
 
 
-async def test_a_download_that_was_killed_goes_on_from_what_there_is(hub: Hub, url: str) -> None:
+async def test_a_killed_download_resumes_from_its_partial_file(hub: Hub, url: str) -> None:
     place = RemoteFile(url=f"{url}/plain/test.jsonl")
     hub.held.add("test.jsonl")
     half_way = asyncio.Event()
@@ -103,7 +103,7 @@ async def test_a_dataset_behind_a_token_says_so_and_opens_with_it(
     assert (await fetched(of_dataset())).path.read_bytes() == CONTENT
 
 
-async def test_the_first_place_that_gives_the_file_is_taken(hub: Hub, url: str) -> None:
+async def test_the_first_source_that_has_the_file_is_used(hub: Hub, url: str) -> None:
     got = await fetched(RemoteFile(url=f"{url}/plain/gone.jsonl"), of_dataset())
     assert got.place == 1
     assert got.path.read_bytes() == CONTENT
@@ -117,7 +117,7 @@ async def test_a_missing_file_or_revision_is_named(url: str) -> None:
     assert "has no revision ffff" in other.detail
 
 
-async def test_a_machine_without_a_network_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_network_has_its_own_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     offline = await refused(of_dataset(), RemoteFile(url="https://data.example/test.jsonl"))
     assert offline.unreachable
@@ -133,7 +133,7 @@ async def test_downloads_go_through_the_outbound_guard(hub: Hub, url: str) -> No
 
 
 @pytest.mark.parametrize("path", ["loop", "away"])
-async def test_redirects_that_lead_nowhere_are_told(url: str, path: str) -> None:
+async def test_broken_redirects_are_reported(url: str, path: str) -> None:
     refusal = await refused(RemoteFile(url=f"{url}/{path}"))
     assert "sends requests for the file to a place that cannot be called" in refusal.detail
     assert not refusal.unreachable

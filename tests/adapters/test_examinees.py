@@ -1,4 +1,4 @@
-"""Each kind of examinee against the shared suite, over real HTTP."""
+"""Each kind of examinee, tested by the shared suite over real HTTP."""
 
 from collections.abc import Callable
 

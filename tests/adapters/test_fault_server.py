@@ -1,4 +1,4 @@
-"""A share of faults that retries survive."""
+"""Random faults, which retries must survive."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.servers.fault_server import MIXED_FAULTS, FaultServer
 PATIENT = RetryPolicy(max_attempts=30, base_s=0.001, cap_s=0.001)
 
 
-async def test_retries_survive_any_mixture_of_faults_without_a_call_too_many(
+async def test_retries_survive_any_faults_without_extra_calls(
     examinee_of: Callable[..., Examinee], faults: FaultServer
 ) -> None:
     faults.fault_rate, faults.retry_after_s, faults.seed = 0.5, 0.001, 4

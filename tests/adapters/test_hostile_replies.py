@@ -1,4 +1,4 @@
-"""Replies that no honest server sends: waits without end, endless numbers, our own key."""
+"""Replies that no honest server sends: infinite waits and numbers, and our own key."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ ASK = CompletionRequest(messages=(Message("user", "?"),))
 
 
 def _said(text: str, **more: object) -> Response:
-    """An answer as raw bytes: JSON of Starlette's refuses what the tests need."""
+    """Return an answer as raw bytes, as Starlette's JSON refuses what the tests need."""
     choice = {"message": {"content": text, "reasoning": text}, "finish_reason": "stop"}
     body = {"choices": [choice], "model": text, "usage": more}
     return Response(json.dumps(body), media_type="application/json")
@@ -98,13 +98,13 @@ def config(url: str, how: str, key: str = KEY) -> EndpointConfig:
     ],
 )
 @pytest.mark.parametrize("header", ["retry-after", "retry-after-ms"])
-def test_whatever_is_asked_for_is_a_wait_that_can_be_waited(header: str, value: str) -> None:
+def test_any_requested_wait_is_finite(header: str, value: str) -> None:
     wait_s = read_retry_after({header: value})
     assert wait_s is None or 0 <= wait_s <= MAX_WAIT_S
 
 
 @pytest.mark.parametrize("value", [ENDLESS, -ENDLESS, True, [1], {"s": 1}, "x", float("nan")])
-def test_an_estimated_time_that_is_none_is_left_out(value: object) -> None:
+def test_an_invalid_estimated_time_is_ignored(value: object) -> None:
     found = complaint_in({"error": "loading", "estimated_time": value}, 503)
     assert found is not None
     assert found.estimated_s is None
@@ -116,17 +116,17 @@ async def test_a_wait_beyond_the_calendar_is_a_rate_limit(url: str, transport: T
     assert caught.value.code == "endpoint_rate_limited"
 
 
-async def test_counts_without_end_are_not_known(url: str, transport: Transport) -> None:
+async def test_infinite_counts_are_unknown(url: str, transport: Transport) -> None:
     answer = await build(config(url, "endless"), transport).complete(ASK)
     assert (answer.text, answer.tokens_in, answer.tokens_out) == ("4", None, None)
 
 
-async def test_a_vector_of_endless_numbers_is_malformed(url: str, transport: Transport) -> None:
+async def test_a_vector_of_infinite_numbers_is_malformed(url: str, transport: Transport) -> None:
     with pytest.raises(MalformedAnswerError, match="one vector of numbers"):
         await embed(config(url, "endless"), transport, ["a", "b"])
 
 
-async def test_an_answer_nested_without_end_is_malformed(url: str, transport: Transport) -> None:
+async def test_a_deeply_nested_answer_is_malformed(url: str, transport: Transport) -> None:
     with pytest.raises(MalformedAnswerError):
         await build(config(url, "deep"), transport).complete(ASK)
 
@@ -140,7 +140,7 @@ async def test_our_own_key_is_taken_out_in_every_spelling(url: str, transport: T
             assert spelt not in text
 
 
-async def test_a_short_key_takes_no_words_out_of_answers(url: str, transport: Transport) -> None:
+async def test_a_short_key_removes_no_words_from_answers(url: str, transport: Transport) -> None:
     answer = await build(config(url, "short", "a"), transport).complete(ASK)
     assert answer.text == "a banana Bearer a"
 
@@ -159,6 +159,6 @@ async def test_a_redirect_does_not_show_the_key(url: str, transport: Transport) 
         *("http://" + "a" * 300, "http:///x", "http://u:p@h/", "http://h:99999999999/", "//h/"),
     ],
 )
-def test_what_is_no_url_is_refused_in_words(text: str) -> None:
+def test_an_invalid_url_is_refused_with_a_message(text: str) -> None:
     with pytest.raises(ValueError, match=r"URL|host|port|user|start"):
         parse_endpoint_url(text)

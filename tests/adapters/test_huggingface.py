@@ -22,10 +22,10 @@ from tests.servers.fault_server import FaultServer
 PROMPT = "Question: Which letter comes first?\n\nA. a\nB. b\n\nAnswer:"
 
 
-async def test_the_test_server_speaks_what_the_reference_client_speaks(
+async def test_the_test_server_works_with_the_reference_client(
     examinee_of: Callable[..., Examinee], faults_url: str
 ) -> None:
-    """Same prompt through huggingface_hub and through our adapters: same answers."""
+    """The same prompt through huggingface_hub and our adapters gives the same answers."""
     from huggingface_hub import InferenceClient
 
     generation = InferenceClient(model=f"{faults_url}/ok", token="hf_x")
@@ -77,7 +77,7 @@ async def test_a_generation_request_uses_tgis_names(
     }
 
 
-async def test_temperature_zero_means_not_to_sample_which_tgi_wants_said_so(
+async def test_temperature_zero_is_sent_as_no_sampling(
     examinee_of: Callable[..., Examinee], faults: FaultServer
 ) -> None:
     await examinee_of("hf_tgi", "/ok").complete(ask(temperature=0.0))

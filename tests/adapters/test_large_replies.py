@@ -1,4 +1,4 @@
-"""Replies of megabytes: honest ones are read, and whatever they hold, the event loop goes on."""
+"""Replies of megabytes: honest ones are read, and the event loop stays responsive with any."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from tests.servers.fault_server import FaultServer
 
 MB = 2**20
 ASK = CompletionRequest(messages=(Message("user", "?"),))
-#: Generous: what takes the loop for itself takes longer.
+#: Generous: a call that blocks the loop takes longer.
 LONGEST_S = 2.0
 
 ExamineeOf = Callable[..., Examinee]
@@ -35,12 +35,12 @@ def full(begin: str, unit: str, end: str, size: int = 4 * MB - 4096) -> bytes:
     return (begin + unit * ((size - len(begin) - len(end)) // len(unit)) + end).encode()
 
 
-FEW_ENOUGH = 1_499_990  # bytes of lists that are just no more values than a reply may hold
+FEW_ENOUGH = 1_499_990  # lists with just as many values as a reply may hold
 LISTS = full('{"choices":[', "[],", "[]]}")
 
 
 async def longest_pause(calls: Sequence[Awaitable[Any]]) -> tuple[float, list[Any]]:
-    """For how long the loop did nothing else while the calls were made, and how these ended."""
+    """Return the longest pause of the event loop during the calls, and the results of the calls."""
     longest = 0.0
 
     async def look() -> None:
@@ -91,7 +91,7 @@ async def test_replies_of_too_many_values_end_in_a_sentence_while_others_go_on(
     ],
     ids=["lists", "fewer lists", "message", "place", "problems", "words", "blanks"],
 )
-async def test_errors_of_megabytes_are_told_in_short(
+async def test_errors_of_megabytes_are_shortened(
     body: bytes, faults: FaultServer, examinee_of: ExamineeOf
 ) -> None:
     where = faults.canned("error", body, status=400)
@@ -104,7 +104,7 @@ async def test_errors_of_megabytes_are_told_in_short(
     assert paused_s < LONGEST_S
 
 
-async def test_megabytes_of_marks_leave_the_loop_to_others(
+async def test_megabytes_of_thought_marks_do_not_block_the_loop(
     faults: FaultServer, examinee_of: ExamineeOf
 ) -> None:
     body = full('{"choices":[{"message":{"content":"', "ab", '"}}]}')
@@ -156,7 +156,7 @@ async def test_a_megabyte_of_reasoning_is_read(
     ],
     ids=["100 Continue", "chunks of a byte"],
 )
-async def test_a_reply_in_countless_pieces_leaves_the_loop_to_others(
+async def test_a_reply_in_very_many_pieces_does_not_block_the_loop(
     reply: bytes, sentence: str, transport: Transport
 ) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

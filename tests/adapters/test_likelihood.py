@@ -1,4 +1,4 @@
-"""Likelihoods of options, against a model whose log-probabilities are read one by one."""
+"""Likelihoods of options, compared with a model whose log-probabilities are read one by one."""
 
 import asyncio
 import math
@@ -61,7 +61,7 @@ def teller(
 
 
 class Llama:
-    """The reference: llama.cpp asked for each next token with all its alternatives."""
+    """Reference values: llama.cpp is asked for each next token with all alternatives."""
 
     def __init__(self, url: str) -> None:
         self._client = httpx2.AsyncClient(
@@ -76,7 +76,7 @@ class Llama:
         return (await self._client.post(route, json=body)).raise_for_status().json()
 
     async def logprob(self, context: str, continuation: str) -> tuple[float, int]:
-        """Sum over the tokens that hold bytes of the continuation, and their number."""
+        """Return the sum over the tokens that hold bytes of the continuation, and their number."""
         text = context + continuation
         found = await self._post("/tokenize", {"content": text, "with_pieces": True})
         ids = [token["id"] for token in found["tokens"]]
@@ -91,12 +91,12 @@ class Llama:
         return math.fsum(self._known[tuple(ids[:at])][ids[at]] for at in counted), len(counted)
 
     async def _learn(self, prompts: list[list[int]]) -> None:
-        """Ask for what comes after each of these, as far as it is not known."""
+        """Request what follows each of these prompts, as far as it is unknown."""
         new = [prompt for prompt in prompts if tuple(prompt) not in self._known]
         if not new:
             return
-        # What is written is settled, so that no mark of the end leaves the answer empty; the
-        # log-probabilities are those before that.
+        # The output is forced, so that an end token leaves no empty answer; log-probabilities are
+        # those before the forcing.
         body = {"prompt": new, "n_predict": 1, "n_probs": 4096, "logit_bias": [[102, 99]]}
         found = await self._post("/completion", body)
         for told in found if isinstance(found, list) else [found]:
@@ -113,15 +113,15 @@ async def llama(llama_url: str) -> AsyncIterator[Llama]:
 
 
 def items(n: int, seed: int) -> list[list[LikelihoodRequest]]:
-    """Questions with options; with some the seam goes through a token or a character's parts."""
+    """Return questions with options; some options start inside a token or a character."""
     rng = np.random.default_rng(seed)
     made = []
     for number in range(n):
         question = " ".join(rng.choice(WORDS, 3))
         context, gap = [
             (f"{question}:", " "),
-            (f"{question} t", ""),  # "t" + "he" is cut as "the"
-            (f"{question} ", ""),  # " " + "A" is cut as " A"
+            (f"{question} t", ""),  # "t" + "he" becomes the token "the"
+            (f"{question} ", ""),  # " " + "A" becomes the token " A"
             (f"{question} ö", ""),
         ][number % 4]
         options = {
@@ -155,7 +155,7 @@ async def compare(
         ("hf_tgi", "tgi"),
     ],
 )
-async def test_sums_are_those_that_the_real_model_gives_token_by_token(
+async def test_sums_match_the_real_model_token_by_token(
     teller: Callable[[str, str], TellsLikelihoods], llama: Llama, kind: str, behaviour: str
 ) -> None:
     await compare(teller(kind, behaviour), llama, items(8, seed=1))
@@ -178,7 +178,7 @@ async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
     exact = examinee.exact(request)
     for _ in range(2):
         await examinee.likelihood(request)
-    assert examinee.exact(request) == exact  # kept answers are found again by it
+    assert examinee.exact(request) == exact  # cached answers are found by it
     ways = [{"echo", "prompt_logprobs"} & call.keys() for call in echo[0].calls]
     assert ways == [{"echo"}, {"prompt_logprobs"}, {"prompt_logprobs"}]
 
@@ -191,7 +191,7 @@ async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
         ("hf_tgi", "ignores"),
     ],
 )
-async def test_an_endpoint_without_log_probabilities_of_a_prompt_is_told_of_in_one_sentence(
+async def test_an_endpoint_without_prompt_logprobs_gives_one_sentence(
     teller: Callable[[str, str], TellsLikelihoods], kind: str, behaviour: str
 ) -> None:
     examinee = teller(kind, behaviour)
@@ -212,7 +212,7 @@ async def test_llama_cpp_itself_has_none_and_says_so(llama_url: str, transport: 
 
 
 def tokens(*texts: str) -> list[PromptToken]:
-    """Tokens whose log-probabilities are -1, -2, -4, ...: a sum says which were counted."""
+    """Return tokens with log-probabilities -1, -2, -4, ..., so that a sum shows which counted."""
     return [PromptToken(text, -(2.0**at) if at else None) for at, text in enumerate(texts)]
 
 
@@ -254,7 +254,7 @@ def test_tokens_of_another_text_are_never_summed(shown: list[str]) -> None:
     st.lists(st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1), min_size=2),
     st.data(),
 )
-def test_a_text_cut_anywhere_counts_what_lies_behind_the_seam(
+def test_a_text_cut_anywhere_counts_the_part_after_the_cut(
     parts: list[str], data: st.DataObject
 ) -> None:
     if any("�" in part or part.startswith(("bytes:", "<0x")) for part in parts):

@@ -1,4 +1,4 @@
-"""What OpenAI-compatible endpoints send, in the shapes seen in the wild, over real HTTP."""
+"""Replies of OpenAI-compatible endpoints in the forms they occur, over real HTTP."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def reply_to(faults: FaultServer, examinee_of: Callable[..., Examinee]) -> Ask:
-    """`await reply_to(body, ...)`: what a chat endpoint that answers `body` completes."""
+    """Return `await reply_to(body, ...)`: the completion read from a chat endpoint's `body`."""
 
     async def reply(
         body: object,
@@ -75,7 +75,7 @@ def chat(message: dict[str, Any], finish: object = "stop", **body: Any) -> dict[
         ({"content": "a\0b \ud800"}, "a\ufffdb ?", None),
     ],
 )
-async def test_text_and_reasoning_are_found_where_endpoints_put_them(
+async def test_text_and_reasoning_are_found_in_any_known_field(
     reply_to: Ask, message: dict[str, Any], text: str, reasoning: str | None
 ) -> None:
     completion = await reply_to(chat(message))
@@ -314,7 +314,7 @@ async def test_a_key_in_the_query_is_refused_and_not_repeated(
     assert SECRET not in str(caught.value)
 
 
-async def test_what_is_sent_is_what_was_asked_and_nothing_unset(
+async def test_requests_hold_the_given_settings_and_no_others(
     examinee_of: Callable[..., Examinee], faults: FaultServer
 ) -> None:
     examinee = examinee_of("openai_chat", "/ok/v1", headers={"X-Team": "blue"})
@@ -349,7 +349,7 @@ async def test_the_endpoints_own_sampling_applies_where_a_request_has_none(
 async def test_parameters_that_a_model_refuses_are_learned_once(
     examinee_of: Callable[..., Examinee], faults: FaultServer
 ) -> None:
-    """OpenAI's reasoning models: another name for max_tokens, no temperature."""
+    """OpenAI's reasoning models: another name for max_tokens, and no temperature."""
     examinee = examinee_of("openai_chat", "/reasoner/v1")
     for _ in range(2):
         assert (await examinee.complete(ask(max_tokens=50, seed=1))).text in set("ABCD")
@@ -406,7 +406,7 @@ class TestProbe:
         assert report.capabilities["chat"] is False
         assert len(faults.calls) == 3
 
-    async def test_a_feature_that_is_rejected_by_name_is_missing_and_the_rest_still_told(
+    async def test_a_rejected_feature_is_missing_and_the_rest_is_reported(
         self, examinee_of: Callable[..., Examinee], faults: FaultServer
     ) -> None:
         report = await examinee_of("openai_chat", "/no_logprobs/v1").probe()

@@ -51,15 +51,13 @@ def test_an_option_in_the_blank_makes_the_rest_of_the_sentence_more_or_less_like
         ((), "no options to compare"),
     ],
 )
-def test_options_that_no_likelihood_tells_apart_are_told_of(
-    choices: tuple[str, ...], words: str
-) -> None:
+def test_options_with_equal_likelihood_are_reported(choices: tuple[str, ...], words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
         option_texts(ItemContent(prompt="?", choices=choices, target=("a",)), TELLING)
 
 
 @pytest.mark.parametrize("prompt", ["No blank here.", "The blank ends it: _"])
-def test_a_question_without_its_blank_is_told_of(prompt: str) -> None:
+def test_a_question_without_its_blank_is_reported(prompt: str) -> None:
     item = ItemContent(prompt=prompt, choices=("a", "b"), target=("a",))
     with pytest.raises(InvalidInputError, match="no blank '_' with text behind it"):
         option_texts(item, PromptStyle(mode="loglikelihood", blank="_"))

@@ -1,4 +1,4 @@
-"""Parameters of a provider that go along with every call."""
+"""Parameters of a provider that are passed on with every call."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def config(options: dict[str, Any]) -> EndpointConfig:
         ({"extra_body": {"a": "x" * 20_000}}, "/options/extra_body", "at most 16384 bytes"),
     ],
 )
-async def test_what_is_passed_on_is_no_secret_and_nothing_that_has_its_own_setting(
+async def test_secrets_and_known_settings_cannot_be_passed_on(
     transport: Transport, options: dict[str, Any], pointer: str, words: str
 ) -> None:
     with pytest.raises(InvalidInputError) as refused:
@@ -56,7 +56,7 @@ async def test_names_about_tokens_of_a_vocabulary_are_no_secrets(
     build(config({"extra_body": {name: 1}}), transport)
 
 
-async def test_a_body_as_deep_as_the_sea_is_refused(transport: Transport) -> None:
+async def test_a_deeply_nested_body_is_refused(transport: Transport) -> None:
     deep: dict[str, Any] = {}
     for _ in range(5_000):
         deep = {"a": deep}

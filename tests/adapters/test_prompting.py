@@ -34,7 +34,7 @@ def test_a_free_answer_item_asks_for_a_last_line() -> None:
     assert turn == Message("user", "What is 2 + 2?\n\n" + FREE_INSTRUCTION)
 
 
-def test_no_answer_is_given_away() -> None:
+def test_the_prompt_does_not_reveal_the_answer() -> None:
     target = ItemContent(prompt="What is the capital of Peru?", target=("Lima",))
     assert all("Lima" not in turn.content for turn in build_messages(target, PLAIN))
 
@@ -145,8 +145,8 @@ def test_a_style_that_cannot_be_used_names_the_place(data: dict[str, object], po
     assert [problem.pointer for problem in caught.value.problems] == [pointer]
 
 
-def test_what_a_style_leaves_as_usual_has_no_part_in_its_hash() -> None:
-    """Hashes of sessions and versions stored before a field came stay comparable."""
+def test_default_fields_of_a_style_do_not_change_its_hash() -> None:
+    """Hashes of sessions and versions stored before a field existed stay comparable."""
     first = "0b4867f9"
     assert PLAIN.template_hash.startswith(first)
 

@@ -51,7 +51,7 @@ def test_empty_marks_leave_the_text_alone() -> None:
 
 
 def _reference(raw: str, opening: str, closing: str) -> tuple[str, list[str], bool]:
-    """What is visible, thoughts, and whether one is unfinished; by cutting off what was read."""
+    """Return the visible text, the thoughts, and whether one is unfinished, by repeated cutting."""
     thoughts, kept, rest = [], [], raw
     head, mark, tail = rest.partition(closing)
     if mark and opening not in head:
@@ -70,7 +70,7 @@ def _reference(raw: str, opening: str, closing: str) -> tuple[str, list[str], bo
     st.lists(st.sampled_from(["<think>", "</think>", "<", "a", "ab", "b", " ", "A"]), max_size=30),
     st.sampled_from([THINK, ("a", "b"), ("a", "a"), ("a", "ab"), ("aab", "aa"), ("<", "</think>")]),
 )
-def test_marks_of_any_spelling_separate_what_cutting_one_after_the_other_separates(
+def test_marks_in_any_spelling_separate_as_repeated_cutting_does(
     parts: list[str], tags: tuple[str, str]
 ) -> None:
     raw = "".join(parts)
@@ -95,4 +95,4 @@ def test_four_megabytes_of_marks_are_separated_in_a_moment(
 ) -> None:
     began = time.process_time()
     split_reasoning(unit * (4_000_000 // len(unit)), given=None, tags=tags, finish=STOP)
-    assert time.process_time() - began < 5  # half a second at most; cut off each time, 30 s
+    assert time.process_time() - began < 5  # half a second at most; repeated cutting takes 30 s

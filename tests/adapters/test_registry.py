@@ -23,7 +23,7 @@ async def test_an_unknown_kind_suggests_the_near_miss(transport: Transport) -> N
 
 
 def clever(config: EndpointConfig, transport: Transport) -> Examinee:
-    """A factory as another package would bring it."""
+    """Make an examinee, as a factory of another package would."""
     return build(EndpointConfig(kind="scripted", options={"theta": 4.0}), transport)
 
 
@@ -39,7 +39,7 @@ def installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed_package")
-async def test_another_package_adds_a_kind_but_takes_over_none(transport: Transport) -> None:
+async def test_another_package_adds_a_kind_but_replaces_none(transport: Transport) -> None:
     try:
         assert "clever" in kinds()
         assert (await build(EndpointConfig(kind="clever"), transport).complete(ask())).text == "A"

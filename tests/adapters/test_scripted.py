@@ -22,7 +22,7 @@ def request(key: str, difficulty: float = 0.0) -> CompletionRequest:
 
 
 @given(st.integers(), st.text(), st.floats(-4, 4))
-def test_an_answer_hangs_on_ability_seed_and_item(seed: int, key: str, theta: float) -> None:
+def test_an_answer_depends_on_ability_seed_and_item(seed: int, key: str, theta: float) -> None:
     def answer() -> str:
         examinee = Scripted(theta=theta, seed=seed)
         return asyncio.run(examinee.complete(request(key))).text
@@ -68,7 +68,7 @@ async def test_a_request_without_item_parameters_is_a_clear_error() -> None:
         await Scripted().complete(CompletionRequest(messages=(Message("user", "x"),)))
 
 
-async def test_skills_hold_for_items_whose_key_begins_so() -> None:
+async def test_skills_apply_to_items_by_the_prefix_of_their_key() -> None:
     examinee = Scripted(theta=-30.0, skills={"law/": 30.0})
     answers = [(await examinee.complete(request(key))).text for key in ("law/1", "maths/1", "law")]
     assert answers == ["right", "wrong", "wrong"]

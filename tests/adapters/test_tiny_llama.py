@@ -1,4 +1,4 @@
-"""Our adapters against the real llama.cpp server."""
+"""The adapters with a real llama.cpp server."""
 
 import asyncio
 from functools import partial
@@ -59,14 +59,12 @@ async def test_a_wrong_key_is_unauthorized_and_not_shown(
     assert "sk-wrong-key" not in str(caught.value)
 
 
-async def test_a_prompt_beyond_the_context_is_rejected(
-    llama: Examinee,
-) -> None:
+async def test_a_prompt_beyond_the_context_is_rejected(llama: Examinee) -> None:
     with pytest.raises(EndpointRejectedError, match="context size"):
         await llama.complete(ask("far too long " * 2000))
 
 
-async def test_a_probe_tells_what_the_real_server_can_do(
+async def test_a_probe_reports_what_the_real_server_can_do(
     llama_url: str, transport: Transport
 ) -> None:
     chat = await _examinee(llama_url, transport).probe()
@@ -80,7 +78,7 @@ async def test_a_probe_tells_what_the_real_server_can_do(
 
 
 async def test_a_hundred_calls_in_flight_all_come_back(llama: Examinee) -> None:
-    """More calls than the server keeps slots, over connections that it closes now and then."""
+    """More calls than the server has slots, over connections that it closes now and then."""
     rng = np.random.default_rng(0)
     completions = await asyncio.gather(
         *(

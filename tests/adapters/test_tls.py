@@ -1,4 +1,4 @@
-"""HTTPS with a certificate authority of the house: the name is checked, whatever the address."""
+"""HTTPS with a private certificate authority: the name is checked, whatever the address."""
 
 import asyncio
 import ipaddress
@@ -29,7 +29,7 @@ class TlsServer:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for model.example, with its key, in one file."""
+    """Return a self-signed certificate for model.example and its key, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "model.example")])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""The transport against real sockets."""
+"""The transport over real sockets."""
 
 import asyncio
 import ipaddress
@@ -84,8 +84,8 @@ async def test_every_spelling_of_loopback_is_refused_to_a_public_server(host: st
             await post(transport, f"http://{host}:9/")
 
 
-async def test_the_address_that_was_checked_is_the_one_connected_to(faults_url: str) -> None:
-    """A name that answers differently each time never gets a second look."""
+async def test_the_checked_address_is_the_one_connected_to(faults_url: str) -> None:
+    """A name that resolves differently each time is never resolved twice."""
     answers = [["127.0.0.1"], ["169.254.169.254"]]
     asked: list[str] = []
 
@@ -150,7 +150,7 @@ async def test_no_cookie_is_kept(
         ("http://" + "a" * 70 + ".example/", "cannot be resolved"),
     ],
 )
-async def test_what_cannot_be_connected_to_is_unreachable(
+async def test_a_failed_connection_is_unreachable(
     transport: Transport, url: str, words: str
 ) -> None:
     with pytest.raises(UnreachableError, match=words):
@@ -164,9 +164,7 @@ async def test_tls_to_a_port_without_it_is_unreachable(
         await post(transport, faults_url.replace("http://", "https://") + "/ok")
 
 
-async def test_a_closed_idle_connection_is_replaced(
-    transport: Transport,
-) -> None:
+async def test_a_closed_idle_connection_is_replaced(transport: Transport) -> None:
     served: list[int] = []
 
     async def one_answer_each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -181,7 +179,7 @@ async def test_a_closed_idle_connection_is_replaced(
     assert len(served) == 3
 
 
-async def test_what_a_server_says_unasked_is_no_answer_to_the_next_call(
+async def test_unrequested_data_is_no_answer_to_the_next_call(
     transport: Transport, faults_url: str
 ) -> None:
     answered, said = asyncio.Event(), asyncio.Event()
@@ -200,13 +198,11 @@ async def test_what_a_server_says_unasked_is_no_answer_to_the_next_call(
         assert await post(transport, url) == 200
         answered.set()
         await said.wait()
-        assert await post(transport, f"{faults_url}/ok/x") == 200  # meanwhile it arrives
+        assert await post(transport, f"{faults_url}/ok/x") == 200  # the data arrives meanwhile
         assert await post(transport, url) == 200
 
 
-async def test_a_dropped_call_is_not_repeated(
-    transport: Transport,
-) -> None:
+async def test_a_dropped_call_is_not_repeated(transport: Transport) -> None:
     served: list[int] = []
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What many tests ask the API for: something made, answers given by hand, the end of work."""
+"""Helpers for calls of the API: create resources, answer by hand, wait for the end of work."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from tests.waiting import waiting
 async def posted(
     client: Client, path: str, body: object, status: int | None = None
 ) -> dict[str, Any]:
-    """The JSON of a call that succeeds, with this very status if one is said."""
+    """Return the JSON of a call that succeeds, with this status if one is given."""
     answer = await client.post(path, json=body)
     assert answer.is_success, answer.text
     assert status in (None, answer.status_code)
@@ -23,7 +23,7 @@ async def posted(
 async def bank_of(
     client: Client, name: str, items: Iterable[Mapping[str, Any]], numbers: str, **fields: Any
 ) -> dict[str, Any]:
-    """A bank with these items, and with these lines as their parameters."""
+    """Create a bank with these items and, where given, these lines as parameters."""
     bank = await posted(client, "/v1/banks", {"name": name, **fields}, 201)
     given = {
         "items": {"content": "\n".join(map(json.dumps, items))},
@@ -34,7 +34,7 @@ async def bank_of(
 
 
 async def answered(client: Client, session_id: str, *answers: dict[str, Any]) -> dict[str, Any]:
-    """Answer a manual session's next items one after the other; the session as it then is."""
+    """Answer the next items of a manual session one by one; return the session afterwards."""
     path = f"/v1/sessions/{session_id}"
     for answer in answers:
         awaited = (await client.get(f"{path}/next-item")).json()
@@ -45,7 +45,7 @@ async def answered(client: Client, session_id: str, *answers: dict[str, Any]) ->
 
 
 async def ended(client: Client, path: str, *states: str) -> dict[str, Any]:
-    """What stands there once its work has ended, or is in one of these states."""
+    """Return the resource once its work has ended, or has reached one of these states."""
     async with waiting() as pause:
         while True:
             found: dict[str, Any] = (await client.get(path)).json()
@@ -55,7 +55,7 @@ async def ended(client: Client, path: str, *states: str) -> dict[str, Any]:
 
 
 async def an_hour_passed(database: Database) -> None:
-    """Let what is pending have been asked an hour earlier."""
+    """Move the time at which pending items were asked back by one hour."""
     async with database.unit_of_work() as uow:
         connection = await uow.driver_connection()
         await connection.execute("UPDATE administrations SET asked_at = asked_at - interval '1 h'")
@@ -64,7 +64,7 @@ async def an_hour_passed(database: Database) -> None:
 async def problem_of(
     client: Client, path: str, body: object, status: int = 422, code: str | None = None
 ) -> dict[str, Any]:
-    """The problem that a call meets, with this status and, if one is said, of this code."""
+    """Return the problem of a refused call, with this status and, where given, this code."""
     answer = await client.post(path, json=body)
     assert answer.status_code == status, answer.text
     problem: dict[str, Any] = answer.json()

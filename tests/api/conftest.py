@@ -1,4 +1,4 @@
-"""The API in this process, over a database of its own, and clients of several kinds."""
+"""The API in this process with its own database, and clients with various keys."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.demo_bank import install_demo_bank
 
-#: Reads events as the API describes them.
+#: Parses events as the API describes them.
 EVENTS: TypeAdapter[list[Any]] = TypeAdapter(list[Event])
 BASE_URL = "http://sextant.test"
 Client = httpx2.AsyncClient
@@ -32,20 +32,20 @@ NewClient = Callable[..., Awaitable[Client]]
 
 
 class Description:
-    """What the API says of itself, in a file of this run: making it takes more than a second."""
+    """Description of the API, cached in a file of this run: making it takes over a second."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known: dict[str, Any] | None = None
 
     def read(self) -> dict[str, Any] | None:
-        """What one of the processes of this run has made, if any has."""
+        """Return what a process of this run has stored, if any has."""
         if self._known is None and self._file.exists():
             self._known = json.loads(self._file.read_bytes())
         return self._known
 
     def keep(self, made: dict[str, Any] | None) -> None:
-        """Let the others have it."""
+        """Store the description for the other processes."""
         if made is None or self._known is not None:
             return
         self._known = made
@@ -56,7 +56,7 @@ class Description:
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[list[EventDict]]:
-    """What is logged during a test."""
+    """Collect log records of a test."""
     merge = structlog.contextvars.merge_contextvars
     with structlog.testing.capture_logs(processors=[merge]) as logs:
         yield logs
@@ -69,9 +69,9 @@ def _helpers_stay(helpers_stay: None) -> None:
 
 @pytest.fixture(scope="session")
 def description(tmp_path_factory: pytest.TempPathFactory) -> Description:
-    """Of the API, whichever process of this run makes it first."""
+    """Cache of the OpenAPI description, shared by the processes of this run."""
     own = tmp_path_factory.getbasetemp()
-    # Each process of xdist has a folder in that of the run.
+    # Each xdist process has a directory inside that of the run.
     folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     return Description(folder / "openapi.json")
 
@@ -80,7 +80,7 @@ def description(tmp_path_factory: pytest.TempPathFactory) -> Description:
 async def app(
     settings: Settings, database: Database, description: Description
 ) -> AsyncIterator[FastAPI]:
-    """The application between start and stop; nobody has asked it for anything yet."""
+    """Run the application with an empty history of requests."""
     for known in (rates._scheduled, rates._of_keys, rates._own, rates._asked):
         known.clear()
     app = create_app(settings, database)
@@ -92,7 +92,7 @@ async def app(
 
 @pytest.fixture
 async def anonymous(app: FastAPI) -> AsyncIterator[Client]:
-    """A client without a key. Errors that nobody handles reach it as a 500, as over the wire."""
+    """Return a client without a key. Unhandled errors reach it as a 500, as over the network."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with Client(transport=transport, base_url=BASE_URL) as client:
         yield client
@@ -100,7 +100,7 @@ async def anonymous(app: FastAPI) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def client_with(app: FastAPI, database: Database) -> AsyncIterator[NewClient]:
-    """Makes clients whose key has the given scopes."""
+    """Return a function that makes clients with keys of the given scopes."""
     clients: list[Client] = []
 
     async def make(*scopes: ScopeName) -> Client:
@@ -120,13 +120,13 @@ async def client_with(app: FastAPI, database: Database) -> AsyncIterator[NewClie
 
 @pytest.fixture
 async def client(client_with: NewClient) -> Client:
-    """A client that may do everything."""
+    """Return a client with all scopes."""
     return await client_with("admin")
 
 
 @pytest.fixture
 async def services(app: FastAPI) -> Services:
-    """The application's services, with the demo bank."""
+    """Return the application's services, with the demo bank."""
     services: Services = app.state.services
     await install_demo_bank(services.database)
     return services
@@ -134,6 +134,6 @@ async def services(app: FastAPI) -> Services:
 
 @pytest.fixture
 async def working(services: Services) -> AsyncIterator[Services]:
-    """The same with a worker."""
+    """Return the services with a running worker."""
     async with running_worker(services):
         yield services

@@ -1,4 +1,4 @@
-"""Loaded by schemathesis, see schemathesis.toml."""
+"""Hooks for schemathesis, loaded by schemathesis.toml."""
 
 import json
 import os
@@ -9,15 +9,15 @@ import schemathesis
 
 _KEY = "Idempotency-Key"
 _numbers = count()
-#: What exists, by the name of the path parameter: half of the generated ids are replaced by it.
+#: IDs of existing resources by path parameter; they replace half of the generated ids.
 _EXISTING: dict[str, str] = json.loads(os.environ.get("SEXTANT_EXISTING", "{}"))
 
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
-    """Make each valid Idempotency-Key a new one, as a client does for each intent.
+    """Make each valid Idempotency-Key unique, as a client does for each intent.
 
-    The key that all calls bear is not to be revoked: whatever follows would be refused for it.
+    Never revoke the key that all calls use: every later call would be refused.
     """
     if (case.path_parameters or {}).get("key_id") == _EXISTING.get("own_key_id", ""):
         case.path_parameters["key_id"] = _EXISTING["key_id"]
@@ -30,7 +30,7 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
 def map_path_parameters(
     context: Any, path_parameters: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Let half of the calls reach a resource that is there."""
+    """Let half of the calls reach an existing resource."""
     if path_parameters and next(_numbers) % 2:
         known = {name: _EXISTING[name] for name in path_parameters if name in _EXISTING}
         return path_parameters | known
@@ -39,7 +39,7 @@ def map_path_parameters(
 
 @schemathesis.hook
 def map_body(context: Any, body: Any) -> Any:
-    """Write whole numbers without a point: 1.0 is an integer to JSON Schema, and refused here."""
+    """Write whole numbers without a point: JSON Schema allows 1.0, and the API refuses it."""
     if isinstance(body, dict):
         return {name: map_body(context, inner) for name, inner in body.items()}
     if isinstance(body, list):

@@ -1,4 +1,4 @@
-"""Keys of the API over HTTP."""
+"""API keys over HTTP."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,7 +32,7 @@ async def test_a_revoked_key_is_refused_at_once_and_stays_listed(
 ) -> None:
     key = (await client.post("/v1/api-keys", json=NEW)).json()
     bearer = {"Authorization": f"Bearer {key['secret']}"}
-    for _ in range(2):  # again: no change, no error
+    for _ in range(2):  # a second revocation changes nothing and is no error
         response = await client.delete(f"/v1/api-keys/{key['id']}")
         assert response.status_code == 204
     assert (await anonymous.get("/v1/endpoints", headers=bearer)).status_code == 401
@@ -51,7 +51,7 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_a_key_that_makes_no_sense_is_refused(client: Client) -> None:
+async def test_an_invalid_key_is_refused(client: Client) -> None:
     for change, pointer in SENSELESS:
         response = await problem_of(client, "/v1/api-keys", NEW | change)
         assert response["errors"][0]["pointer"] == pointer

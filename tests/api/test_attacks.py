@@ -1,4 +1,4 @@
-"""Hostile requests over a served API: others are answered before the attack is."""
+"""Hostile requests to a running server: other clients are answered during the attack."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -54,7 +54,7 @@ async def test_others_are_answered_while_a_trial_hangs(client: Client) -> None:
     await asyncio.gather(attack, return_exceptions=True)
 
 
-async def test_trials_beyond_what_may_wait_are_refused_and_told_when_to_come_again(
+async def test_trials_beyond_the_queue_are_refused_with_retry_after(
     client: Client,
 ) -> None:
     attacks = [
@@ -103,7 +103,7 @@ async def test_a_body_of_a_million_values_is_refused(client: Client) -> None:
     assert_problem(response, 413, "body_too_large")
 
 
-async def test_large_imports_come_one_after_the_other_and_small_ones_need_not_wait(
+async def test_large_imports_run_one_at_a_time_and_small_ones_do_not_wait(
     app: FastAPI, client: Client
 ) -> None:
     banks = app.state.services.banks
@@ -123,7 +123,7 @@ async def test_large_imports_come_one_after_the_other_and_small_ones_need_not_wa
     assert [answer.status_code for answer in await asyncio.gather(*large)] == [200, 201]
 
 
-async def test_who_hangs_up_leaves_the_line() -> None:
+async def test_a_client_that_disconnects_leaves_the_queue() -> None:
     async def gone() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
@@ -137,7 +137,7 @@ async def test_who_hangs_up_leaves_the_line() -> None:
         assert lane.n_waiting == 0
 
 
-async def test_a_key_reads_a_few_things_at_a_time_and_others_need_not_wait(
+async def test_concurrent_reads_of_one_key_are_limited_and_others_do_not_wait(
     app: FastAPI, client_with: NewClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, release = 0, asyncio.Event()
@@ -159,7 +159,7 @@ async def test_a_key_reads_a_few_things_at_a_time_and_others_need_not_wait(
     assert begun == READ_AT_A_TIME + 3
 
 
-async def test_what_nobody_waits_for_any_more_is_not_read(
+async def test_a_read_without_waiting_clients_is_skipped(
     app: FastAPI, client_with: NewClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def read(*_: object) -> None:
@@ -188,7 +188,7 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
     assert not sent
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(
+async def test_a_body_that_never_arrives_times_out(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "PATIENCE_S", 0.05)
@@ -204,7 +204,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     assert_problem(response, 408, "request_timeout")
 
 
-async def test_one_key_does_not_take_all_the_room_for_large_bodies() -> None:
+async def test_one_key_cannot_occupy_all_slots_for_large_bodies() -> None:
     def body(key: str) -> Body:
         sent = {"type": "http.request", "body": b"x" * (16 * 2**20 - 1), "more_body": False}
 

@@ -1,4 +1,4 @@
-"""The audit trail: who changed what, and nobody changes it."""
+"""The audit trail: who changed what; entries cannot be changed."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ async def trail(client: Client, query: str = "") -> list[dict[str, Any]]:
     return found
 
 
-async def test_each_change_stands_in_the_trail_once_with_its_key_and_request(
+async def test_each_change_has_one_entry_with_key_and_request(
     client: Client, logs: list[EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = await bank_made(client, "exam")
@@ -96,8 +96,8 @@ async def test_the_trail_of_one_resource_is_found_by_its_id_its_name_or_a_path(
         assert [entry["action"] for entry in told] == actions, resource
 
 
-async def test_what_has_the_longest_names_is_changed_and_found_in_the_trail(client: Client) -> None:
-    # Such as do not get shorter by compression: four bytes each, which tell nothing of the next.
+async def test_resources_with_the_longest_names_are_found_in_the_trail(client: Client) -> None:
+    # Names that do not compress: random characters of four bytes each.
     signs = [chr(0x20000 + sign) for sign in np.random.default_rng(1).permutation(40_000)]
     name, key = "".join(signs[:200]), "".join(signs[200:712])
     await posted(client, "/v1/banks", {"name": name})
@@ -122,13 +122,13 @@ async def test_the_trail_of_one_resource_is_looked_up_by_an_index(
         await uow.audit.page(PageRequest(limit=100), AuditFilter(resource="ses_1"))
     event.remove(Engine, "before_cursor_execute", watch)
     with psycopg.connect(libpq(database_url)) as connection:
-        # As beside a million entries.
+        # Statistics as if the table had a million entries.
         connection.execute("SET enable_seqscan = off; SET enable_indexscan = off")
         plan = connection.execute(f"EXPLAIN {asked[0][0]}".encode(), asked[0][1]).fetchall()
     assert "ix_audit_names" in str(plan)
 
 
-async def test_an_admin_of_one_project_sees_its_changes_alone(
+async def test_a_project_admin_sees_only_changes_of_the_project(
     app: FastAPI, database: Database, client: Client
 ) -> None:
     member = await Member(app, database, "theirs").client("admin")
@@ -144,7 +144,7 @@ async def test_an_admin_of_one_project_sees_its_changes_alone(
         await each.aclose()
 
 
-async def test_nobody_changes_the_trail(client: Client, database_url: str) -> None:
+async def test_the_trail_cannot_be_changed(client: Client, database_url: str) -> None:
     await posted(client, "/v1/banks", {"name": "exam"})
     with psycopg.connect(libpq(database_url), autocommit=True) as connection:
         for statement in ("UPDATE audit SET key_id = 'x'", "DELETE FROM audit", "TRUNCATE audit"):

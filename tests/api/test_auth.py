@@ -1,4 +1,4 @@
-"""Who may call, and what they may do."""
+"""Authentication and scopes."""
 
 import re
 
@@ -28,7 +28,7 @@ async def test_the_scheme_is_read_without_regard_to_case(client: Client) -> None
     assert response.status_code == 200
 
 
-#: What is changed by whom, by the first part of its path; all else takes `run`.
+#: Scope that changes a resource, by the first part of its path; all others need `run`.
 WRITTEN_BY: dict[ScopeName, set[str]] = {
     "admin": {"api-keys", "projects", "webhooks"},
     "banks:write": {"banks", "calibrations", "catalog", "installations", "response-sets"},
@@ -74,7 +74,7 @@ async def test_every_operation_refuses_keys_without_its_scope_and_says_which(
         assert f"'{scope}'" in response.json()["detail"]
 
 
-async def test_a_stranger_is_refused_before_the_body_is_looked_at(anonymous: Client) -> None:
+async def test_keys_are_checked_before_the_body_is_parsed(anonymous: Client) -> None:
     response = await anonymous.post(
         "/v1/endpoints", content=b"{not json", headers={"content-type": "application/json"}
     )

@@ -1,4 +1,4 @@
-"""Bank versions as files over HTTP."""
+"""Exports of bank versions over HTTP."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ async def test_a_version_comes_as_a_file_with_its_type_and_name(client: Client) 
     )
 
 
-async def test_a_file_that_many_ask_for_is_written_once(
+async def test_concurrent_requests_for_a_file_write_it_once(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(client)

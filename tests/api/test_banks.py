@@ -69,7 +69,7 @@ SENSELESS: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-async def test_a_bank_that_makes_no_sense_is_refused(client: Client) -> None:
+async def test_an_invalid_bank_is_refused(client: Client) -> None:
     for body, status, pointer in SENSELESS:
         response = await client.post("/v1/banks", json=body)
         assert response.status_code == status, body
@@ -164,7 +164,7 @@ async def test_files_are_imported_and_the_version_read_in_every_way(client: Clie
 NO_RANGES = ["1", "a:b:c", "1:0:0.1", "0:1:0", "0:1:-1", "0:1e9:1", "nan:1:1"]
 
 
-async def test_a_range_of_theta_that_is_none_is_refused(client: Client) -> None:
+async def test_an_invalid_range_of_theta_is_refused(client: Client) -> None:
     await filled(client)
     for theta in NO_RANGES:
         response = await client.get(
@@ -229,7 +229,7 @@ async def test_lint_and_report_warn_of_scorers_that_reward_listing_and_of_formul
     sent = (await client.post("/v1/banks/sums/imports", json=body)).json()
     assert {(found["key"], found["code"]) for found in sent["findings"]} == WARNINGS
     assert {found["severity"] for found in sent["findings"]} == {"warning"}
-    # The items are read again from where they are stored.
+    # The items are read again from storage.
     parameters = [{"key": key, "b": 0.1 * n} for n, key in enumerate(DOUBTFUL)]
     made_version = await client.post("/v1/banks/sums/versions", json={"parameters": parameters})
     assert made_version.json()["lint"]["items"]["quarantined"] == 0

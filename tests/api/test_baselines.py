@@ -1,4 +1,4 @@
-"""Baselines, and gates against them, over HTTP, on sessions that real tests have ended."""
+"""Baselines over HTTP, and gates against them, on finished sessions."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ def scripted(theta: float) -> dict[str, Any]:
 
 async def measured(client: Client, working: Services, theta: float) -> dict[str, Any]:
     body = {"bank": "demo", "endpoint": scripted(theta), "seed": 5, "stopping": STOPPING}
-    body["concurrency"] = 1  # what is asked does not hang on which answer comes first
+    body["concurrency"] = 1  # makes the items independent of the order in which answers arrive
     made = await posted(client, "/v1/sessions", body, 202)
     await until(working, made["id"])
     ended: dict[str, Any] = (await client.get(f"/v1/sessions/{made['id']}")).json()
     return ended
 
 
-async def test_a_release_is_held_against_the_last_one(client: Client, working: Services) -> None:
+async def test_a_release_is_compared_with_the_last_one(client: Client, working: Services) -> None:
     before = await measured(client, working, 0.5)
     path = "/v1/baselines/production"
     named = await client.put(path, json={"session_id": before["id"]})
@@ -36,7 +36,7 @@ async def test_a_release_is_held_against_the_last_one(client: Client, working: S
     assert (first["last_id"], first["has_more"]) == ("older", True)
     rest = (await client.get("/v1/baselines?limit=1&after=older")).json()
     assert (rest["data"], rest["has_more"]) == ([named.json()], False)
-    # It outlasts its session.
+    # The baseline outlasts its session.
     assert (await client.delete(f"/v1/sessions/{before['id']}")).status_code == 204
 
     outcomes = {}
@@ -55,7 +55,7 @@ async def test_a_release_is_held_against_the_last_one(client: Client, working: S
         assert (gate["threshold"], gate["baseline"]) == (-tolerance, "production")
         assert gate["margin"] == pytest.approx(gate["value"] + tolerance)
         outcomes[theta] = gate
-    # The same answers to the same questions: independent errors would be 1.4 times as wide.
+    # Both answered the same questions; independent errors would be 1.4 times as wide.
     assert outcomes[0.5]["outcome"] == "go"
     assert outcomes[0.5]["value"] == 0.0
     width = before["score"]["interval"]["hi"] - before["score"]["interval"]["lo"]
@@ -68,9 +68,7 @@ async def test_a_release_is_held_against_the_last_one(client: Client, working: S
     assert kept == outcomes[0.5]
 
 
-async def test_abilities_are_held_against_a_session_itself(
-    client: Client, working: Services
-) -> None:
+async def test_abilities_are_compared_with_a_session(client: Client, working: Services) -> None:
     before, after = [await measured(client, working, theta) for theta in (2.0, -2.0)]
     body = {
         "session_id": after["id"],
@@ -101,7 +99,7 @@ async def test_a_baseline_is_moved_by_its_maker_or_an_admin(
     assert (await client.put("/v1/baselines/mine", json=body)).status_code == 200
 
 
-async def test_what_cannot_be_held_against_a_baseline_is_told(
+async def test_comparisons_impossible_with_a_baseline_are_reported(
     client: Client, working: Services
 ) -> None:
     before = await measured(client, working, 0.5)

@@ -24,7 +24,7 @@ URL = "/v1/calibrations"
 
 
 async def recorded(client: Client, text: str | None = None) -> None:
-    """A response set named `arc`."""
+    """Create a response set named `arc`."""
     await posted(client, "/v1/response-sets", {"name": "arc"}, 201)
     file = {"name": "scores.csv", "content": text or csv_of(answers())}
     await posted(client, "/v1/response-sets/arc/imports", {"files": [file]}, 201)
@@ -40,7 +40,7 @@ async def started(client: Client, **settings: Any) -> dict[str, Any]:
 
 
 async def run(app: FastAPI, calibration_id: str) -> None:
-    """What a worker does."""
+    """Run the calibration as a worker does."""
     services: Services = app.state.services
     await run_calibration(services, calibration_id)
 
@@ -48,7 +48,7 @@ async def run(app: FastAPI, calibration_id: str) -> None:
 async def test_answers_become_a_bank_version(
     client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_out, "FOLDS", 2)  # what a card says shall not take most of the time
+    monkeypatch.setattr(held_out, "FOLDS", 2)  # a report card with more takes too long
     for most in ("_MOST_SHIFTED", "_MOST_KNOWN", "_MOST_LOCATED"):
         monkeypatch.setattr(held_out, most, 10)
     await recorded(client, csv_of(answers(50)))
@@ -134,7 +134,7 @@ def _cells(row: str) -> list[str]:
     return row.split(",")
 
 
-async def test_events_tell_what_happens_until_the_end(client: Client, app: FastAPI) -> None:
+async def test_events_report_progress_until_the_end(client: Client, app: FastAPI) -> None:
     await recorded(client)
     made = await started(client)
     events = f"{URL}/{made['id']}/events"
@@ -196,7 +196,7 @@ async def test_what_cannot_be_calibrated_is_refused_with_the_reason(client: Clie
         assert (await client.get(URL)).json()["data"] == []
 
 
-async def test_several_abilities_keep_to_the_cycles_asked_for(client: Client, app: FastAPI) -> None:
+async def test_several_abilities_respect_the_given_cycles(client: Client, app: FastAPI) -> None:
     await recorded(client, csv_of(answers(40)))
     made = await started(client, model="nested", dimensions=1, max_cycles=2)
     await run(app, made["id"])
@@ -236,7 +236,7 @@ async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
     ]
 
 
-async def test_one_ability_does_not_land_on_the_scale_of_several(
+async def test_one_ability_is_not_linked_to_a_scale_of_several(
     client: Client, app: FastAPI
 ) -> None:
     await recorded(client, csv_of(answers(40)))
@@ -293,7 +293,7 @@ UNPUBLISHABLE: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-async def test_what_could_not_be_published_is_refused_before_it_is_calibrated(
+async def test_unpublishable_calibrations_are_refused_before_they_start(
     client: Client,
 ) -> None:
     await recorded(client)
@@ -304,7 +304,7 @@ async def test_what_could_not_be_published_is_refused_before_it_is_calibrated(
         assert (await client.get(URL)).json()["data"] == []
 
 
-async def test_nothing_is_published_in_a_bank_that_another_project_lends(client: Client) -> None:
+async def test_a_bank_shared_by_another_project_takes_no_versions(client: Client) -> None:
     await client.post("/v1/projects", json={"name": "other"})
     lent = await client.post(
         "/v1/banks", json={"name": "lent", "shared": True}, headers={"Sextant-Project": "other"}
@@ -315,5 +315,5 @@ async def test_nothing_is_published_in_a_bank_that_another_project_lends(client:
     assert (await client.post(URL, json=asked)).status_code == 404
 
 
-def test_a_stored_failure_may_lack_what_each_answer_has() -> None:
+def test_a_stored_failure_may_lack_newer_fields() -> None:
     assert Failure.read({"code": "no_answers", "detail": "None."}).errors == []

@@ -1,4 +1,4 @@
-"""The description of the API is one that generators of clients like."""
+"""The OpenAPI description suits generators of clients."""
 
 import json
 from collections import Counter
@@ -12,9 +12,9 @@ from app.api.errors import HTTP_CODES
 from tests.api.conftest import Client
 
 Document = dict[str, Any]
-#: Objects whose fields depend on what made them; what is any JSON object refers to the first.
+#: Objects with fields that depend on their maker; other free JSON objects refer to the first.
 UNTYPED = {"JsonObject", "export_ended_session", "export_version"}
-#: What may be any of them, by where it stands.
+#: Places where any JSON value is allowed.
 MOST_BYTES = 450_000
 
 
@@ -25,7 +25,7 @@ async def document(client: Client) -> Document:
 
 
 def parts(document: Document) -> Iterator[tuple[str, Document]]:
-    """All that is said, with the component or operation in which it stands."""
+    """Yield every schema with its component or operation."""
     for name, schema in document["components"]["schemas"].items():
         yield from ((name, node) for node in nodes(schema))
     for path in document["paths"].values():
@@ -45,7 +45,7 @@ async def test_it_is_small(document: Document) -> None:
     assert len(json.dumps(document)) <= MOST_BYTES
 
 
-async def test_objects_say_their_fields(document: Document) -> None:
+async def test_objects_declare_their_fields(document: Document) -> None:
     untyped = {
         where
         for where, node in parts(document)
@@ -56,7 +56,7 @@ async def test_objects_say_their_fields(document: Document) -> None:
     assert untyped == UNTYPED
 
 
-async def test_what_is_said_twice_has_a_name(document: Document) -> None:
+async def test_repeated_schemas_have_a_name(document: Document) -> None:
     named = document["components"]["schemas"].values()
     choices = Counter(
         json.dumps(sorted(map(str, node["enum"])))
@@ -72,7 +72,7 @@ async def test_what_is_said_twice_has_a_name(document: Document) -> None:
     assert inside == []
 
 
-async def test_nothing_is_told_twice_as_sent_and_as_received(document: Document) -> None:
+async def test_no_schema_has_separate_input_and_output_forms(document: Document) -> None:
     assert [name for name in document["components"]["schemas"] if not name.isalnum()] == []
 
 
@@ -100,6 +100,6 @@ def test_scores_and_intervals_have_one_name_and_one_shape(document: Document) ->
         for name in schema.get("properties", {})
         if name in ("accuracy", "ci", "ci_raw", "lo", "hi")
     }
-    # What so many of the simulated tests take is a range, and no interval of a figure.
+    # The range of lengths of simulated tests is not an interval of an estimate.
     of_intervals = {(part, end) for part in ("Interval", "Range") for end in ("lo", "hi")}
     assert fields == of_intervals

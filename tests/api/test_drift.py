@@ -1,4 +1,4 @@
-"""Drift over HTTP: a look at it, and calibrations that flag it."""
+"""Drift over HTTP: reports of drift, and calibrations that flag it."""
 
 import pytest
 from fastapi import FastAPI
@@ -12,7 +12,7 @@ from tests.services.test_recalibration import world
 pytestmark = pytest.mark.usefixtures("fits_here")
 
 
-async def test_drift_is_judged_by_the_answers_of_a_set(
+async def test_drift_is_judged_from_a_response_set(
     client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.api.schemas.banks.drift._AT_ONCE", 4)
@@ -33,7 +33,7 @@ async def test_drift_is_judged_by_the_answers_of_a_set(
     assert missing.status_code == 404
 
 
-async def test_a_calibration_onto_a_version_flags_what_drifted(
+async def test_a_calibration_onto_a_version_flags_drifted_items(
     client: Client, app: FastAPI
 ) -> None:
     old = await world(app.state.services, n=800)

@@ -1,4 +1,4 @@
-"""Endpoints over HTTP: what is saved, what is shown, what is refused."""
+"""Endpoints over HTTP: saved fields, hidden secrets, refused input."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ async def patch(client: Client, endpoint: dict[str, Any], change: dict[str, Any]
     )
 
 
-async def test_what_was_saved_is_shown_and_secrets_are_not(client: Client) -> None:
+async def test_saved_fields_are_shown_and_secrets_are_not(client: Client) -> None:
     created = await create(client)
     shown = {name: value for name, value in FULL.items() if name not in ("api_key", "headers")}
     assert {name: created[name] for name in shown} == shown
@@ -79,7 +79,7 @@ async def test_what_is_left_out_gets_the_documented_defaults(client: Client) -> 
     assert body["api_key_set"] is False
 
 
-async def test_a_change_leaves_alone_what_it_does_not_name(client: Client) -> None:
+async def test_a_change_leaves_other_fields_alone(client: Client) -> None:
     created = await create(client)
     response = await patch(client, created, {"model": "llama-4", "price": {"input_per_1m": 1.0}})
     assert response.status_code == 200
@@ -116,7 +116,7 @@ async def test_a_stored_key_does_not_follow_the_endpoint_to_another_host(client:
     assert same_host.status_code == 200
 
 
-async def test_who_did_not_make_an_endpoint_changes_it_as_admin_only(
+async def test_only_its_maker_or_an_admin_changes_an_endpoint(
     client: Client, client_with: NewClient
 ) -> None:
     victim = await client_with("run", "banks:write", "read")
@@ -170,12 +170,12 @@ async def test_what_cannot_work_is_refused_at_once(client: Client) -> None:
         response = await client.post("/v1/endpoints", json=FULL | change)
         assert response.status_code == 422, (change, response.text)
         if pointer == "/kind":
-            assert "openai_chat" in response.json()["detail"]  # the near miss is suggested
+            assert "openai_chat" in response.json()["detail"]  # suggests a near miss
         assert response.json()["errors"][0]["pointer"].startswith(pointer)
         assert KEY not in response.text
 
 
-async def test_faults_of_an_endpoint_that_comes_with_a_test_are_found_in_what_came(
+async def test_faults_of_an_inline_endpoint_have_pointers_into_the_body(
     client: Client, app: FastAPI
 ) -> None:
     await app.state.services.banks.ensure_demo_bank()
@@ -238,7 +238,7 @@ SECRETS_IN_URLS = [
 ]
 
 
-async def test_an_address_that_is_none_or_holds_a_secret_is_refused_by_every_route(
+async def test_an_invalid_address_or_one_with_a_secret_is_refused_everywhere(
     client: Client,
 ) -> None:
     made = await create(client)
@@ -254,14 +254,12 @@ async def test_an_address_that_is_none_or_holds_a_secret_is_refused_by_every_rou
             assert "hidden" not in response.text.replace(url, "")
 
 
-async def test_an_address_with_what_a_provider_needs_in_its_query_is_taken(client: Client) -> None:
+async def test_an_address_with_the_query_of_a_provider_is_accepted(client: Client) -> None:
     url = "http://127.0.0.1:8080/openai/deployments/x?api-version=2024-10-21"
     assert (await create(client, base_url=url))["base_url"] == url
 
 
-async def test_what_is_spent_of_a_day_is_shown_and_a_probe_beyond_it_is_refused(
-    client: Client,
-) -> None:
+async def test_daily_spending_is_shown_and_a_probe_beyond_it_is_refused(client: Client) -> None:
     body = {
         "name": "poor",
         "kind": "openai_chat",

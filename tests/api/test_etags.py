@@ -1,4 +1,4 @@
-"""No change is lost because two people changed the same thing."""
+"""ETags: concurrent changes of one resource lose no update."""
 
 import pytest
 from fastapi import Request
@@ -50,7 +50,7 @@ async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(client: 
     ("header", "current"),
     [('"abc"', True), ('"x", W/"abc"', True), ("*", True), ('"x"', False), ("abc", False)],
 )
-def test_a_client_that_holds_the_state_is_recognised(header: str, current: bool) -> None:
+def test_a_client_with_the_current_state_gets_304(header: str, current: bool) -> None:
     request = Request(
         {"type": "http", "headers": [(b"if-none-match", header.encode())], "method": "GET"}
     )

@@ -1,4 +1,4 @@
-"""Event streams resume, end, are the same to those who poll, and look at the database together."""
+"""Event streams: they resume, end, match polling, and share their database reads."""
 
 import asyncio
 import socket
@@ -32,7 +32,7 @@ THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Story:
-    """What happened so far in one session, in place of a database; and who looks."""
+    """Events of one session in place of a database; it records who reads."""
 
     events: list[StoredEvent] = field(default_factory=list)
     closed_to_readers: bool = False
@@ -70,7 +70,7 @@ class Story:
     ) -> dict[str, list[StoredEvent]]:
         self.fetches.append(seen["ses_1"])
         after = seen["ses_1"]
-        read = {"ses_1": self.events[after : after + 3]}  # a part of many
+        read = {"ses_1": self.events[after : after + 3]}  # among other sessions
         self._goes_on("since")
         return read
 
@@ -107,7 +107,7 @@ def app(story: Story) -> FastAPI:
 
     @app.get("/events", response_model=None)
     async def told(request: Request, after: int = 0) -> Response | EventList:
-        await authenticate(request)  # as each route of the API
+        await authenticate(request)  # as each route of the API does
         return await events.events_for(
             request, feed, "session", "ses_1", View(is_whole=True), after=after
         )
@@ -123,7 +123,7 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.fixture
 async def server(app: FastAPI, listener: socket.socket) -> AsyncIterator[ApiServer]:
-    """The application behind a real server: streams need one that lets clients leave."""
+    """Run the application on a real server, which lets clients of streams disconnect."""
     server = ApiServer(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=30), app)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     yield server
@@ -156,11 +156,11 @@ async def test_a_stream_gives_every_event_and_ends_with_the_last(
     assert response.headers["cache-control"] == "no-cache"
     first = 'retry: 3000\nevent: step\ndata: {"number": 0, "text": "zwei\\nZeilen"}\nid: 1'
     told = frames(response.text)
-    assert told[0] == first  # no empty message before it
+    assert told[0] == first  # no empty message comes first
     assert [frame.rsplit("id: ")[1] for frame in told] == [str(n) for n in range(1, 9)]
 
 
-async def test_a_reconnect_goes_on_behind_the_last_event_seen(
+async def test_a_reconnect_continues_after_the_last_event_seen(
     client: httpx2.AsyncClient, story: Story
 ) -> None:
     for _ in range(5):
@@ -177,7 +177,7 @@ async def test_a_reconnect_after_the_end_is_told_to_stop(
 ) -> None:
     story.add("step")
     story.add("session.completed")
-    for seen in ("2", "7"):  # seven: an event that never was, of another database
+    for seen in ("2", "7"):  # seven: an event of another database, which never existed here
         response = await client.get("/events", headers={"Last-Event-ID": seen})
         assert response.status_code == 204
 
@@ -217,7 +217,7 @@ async def test_a_silent_stream_is_kept_alive_by_comments(
     assert seen[-1] == ": ping"
 
 
-async def test_streams_look_together_and_only_while_somebody_reads(
+async def test_streams_share_reads_and_only_read_for_clients(
     client: httpx2.AsyncClient, story: Story, app: FastAPI
 ) -> None:
     story.add("step")
@@ -230,12 +230,12 @@ async def test_streams_look_together_and_only_while_somebody_reads(
         story.add("session.completed")
         for lines in readers:
             assert "id: 2" in [line async for line in lines]
-    assert story.fetches[fetched:] == [1]  # once, for both
+    assert story.fetches[fetched:] == [1]  # once for both
     assert feed.looking is not None
-    await asyncio.wait_for(feed.looking, 60)  # without readers there is nothing to look for
+    await asyncio.wait_for(feed.looking, 60)  # without readers the polling stops
 
 
-async def test_streams_that_begin_together_read_together_and_are_told_the_same(
+async def test_streams_that_start_together_share_reads_and_events(
     client: httpx2.AsyncClient, story: Story, app: FastAPI
 ) -> None:
     for _ in range(4):
@@ -246,16 +246,14 @@ async def test_streams_that_begin_together_read_together_and_are_told_the_same(
     assert told[0] == told[1] == told[2] == await feed.story("session", "ses_1", 0)
     assert story.fetches == [0]
     story.add("session.completed")
-    assert len(await feed.since("session", "ses_1", 3)) == 2  # who polls is told what there is now
+    assert len(await feed.since("session", "ses_1", 3)) == 2  # polling returns the current events
     response = await client.get("/events")
     assert [line for line in response.text.splitlines() if line.startswith("id: ")] == [
         f"id: {number}" for number in range(1, 6)
     ]
 
 
-async def test_all_who_wait_for_news_are_woken_a_few_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_waiting_clients_are_woken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_feed, "_WOKEN", 2)
     topic, n_woken = Topic(0), 0
 
@@ -273,7 +271,7 @@ async def test_all_who_wait_for_news_are_woken_a_few_at_a_time(
         await asyncio.sleep(0)
         assert n_woken <= seen + 2
         seen = n_woken
-    await topic.news(1, timeout_s=0)  # nothing comes: not for longer than it may
+    await topic.news(1, timeout_s=0)  # nothing comes, and the wait keeps its timeout
 
 
 async def test_streams_outlast_an_outage_and_lose_nothing(
@@ -302,12 +300,10 @@ async def test_a_stream_ends_with_its_session(client: httpx2.AsyncClient, story:
         assert not [line async for line in lines if line.startswith("event")]
 
 
-async def test_a_key_may_have_so_many_streams_and_no_more(
-    client: httpx2.AsyncClient, story: Story
-) -> None:
+async def test_streams_of_a_key_are_limited(client: httpx2.AsyncClient, story: Story) -> None:
     story.add("step")
     async with AsyncExitStack() as streams:
-        held = []  # a reader that is dropped closes its stream
+        held = []  # dropping the reader closes its stream
         for _ in range(3):
             opened = await streams.enter_async_context(client.stream("GET", "/events"))
             held.append(opened.aiter_lines())
@@ -322,7 +318,7 @@ async def test_a_key_may_have_so_many_streams_and_no_more(
 
 
 @pytest.mark.parametrize(("are_shared", "most_of_one"), [(False, 3), (True, 2)])
-async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_streams(
+async def test_one_key_leaves_streams_to_other_keys_of_its_project(
     story: Story, are_shared: bool, most_of_one: int
 ) -> None:
     story.may_have = Allotment(
@@ -361,12 +357,12 @@ async def test_a_server_that_stops_ends_its_streams_at_once(
             if line.startswith("id: 1"):
                 break
         server.should_exit = True
-        # Ended by the server, and cleanly: a cut connection would raise here.
+        # The server ends it cleanly: a cut connection would raise here.
         rest = [line async for line in lines]
     assert not [line for line in rest if line.startswith("event")]
 
 
-async def test_those_who_poll_get_the_same_events(client: httpx2.AsyncClient, story: Story) -> None:
+async def test_polling_returns_the_same_events(client: httpx2.AsyncClient, story: Story) -> None:
     for _ in range(4):
         story.add("step")
     story.add("session.completed")
@@ -380,7 +376,7 @@ async def test_those_who_poll_get_the_same_events(client: httpx2.AsyncClient, st
     assert (again["data"], again["last_seq"], again["ended"]) == ([], 5, True)
 
 
-async def test_those_who_poll_miss_no_event_that_comes_while_their_page_is_made(
+async def test_polling_misses_no_event_that_arrives_meanwhile(
     client: httpx2.AsyncClient, story: Story
 ) -> None:
     story.add("step")
@@ -393,7 +389,7 @@ async def test_those_who_poll_miss_no_event_that_comes_while_their_page_is_made(
     assert types == ["step", "step", "session.completed"]
 
 
-async def test_who_comes_again_is_told_of_the_last_event_though_it_came_meanwhile(
+async def test_a_reconnect_gets_a_last_event_that_arrived_meanwhile(
     client: httpx2.AsyncClient, story: Story
 ) -> None:
     story.add("step")

@@ -1,4 +1,4 @@
-"""Examinees who answer by hand under a name, over HTTP."""
+"""Named examinees who answer by hand, over HTTP."""
 
 import asyncio
 from typing import Any
@@ -60,7 +60,7 @@ async def test_two_sessions_of_one_name_are_one_examinee_everywhere(client: Clie
     assert {one["id"] for one in listed} == {session["id"] for session in sessions}
 
 
-async def test_boards_are_read_by_model_by_scaffold_and_by_who_reports(client: Client) -> None:
+async def test_leaderboards_group_by_model_scaffold_and_reporter(client: Client) -> None:
     others = [
         AGENT,
         {**AGENT, "name": "other model", "model": "m-2"},
@@ -98,7 +98,7 @@ async def test_a_name_belongs_to_the_key_that_first_used_it_and_to_admins(
     )
 
 
-async def test_an_endpoint_of_that_name_is_somebody_else(client: Client) -> None:
+async def test_an_endpoint_of_the_same_name_is_another_examinee(client: Client) -> None:
     endpoint = {"name": "solver", "kind": "scripted", "model": "solver", "options": {"theta": 0}}
     made = (await client.post("/v1/endpoints", json=endpoint)).json()
     session = await begun(client)
@@ -108,7 +108,7 @@ async def test_an_endpoint_of_that_name_is_somebody_else(client: Client) -> None
     (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
     by_hand = row["endpoint"]["id"]
     assert by_hand != made["id"]
-    # Nobody calls it, and nobody changes or deletes it as an endpoint.
+    # A named examinee is not called, and not changed or deleted as an endpoint.
     assert (await client.get(f"/v1/endpoints/{by_hand}")).status_code == 404
     gone = await client.delete(f"/v1/endpoints/{by_hand}", headers={"If-Match": '"1"'})
     assert gone.status_code == 404
@@ -120,7 +120,7 @@ async def test_an_endpoint_of_that_name_is_somebody_else(client: Client) -> None
     assert "a live session takes no examinee" in refused.json()["detail"]
 
 
-async def test_a_name_goes_with_its_last_session(client: Client, client_with: NewClient) -> None:
+async def test_a_name_ends_with_its_last_session(client: Client, client_with: NewClient) -> None:
     mine, theirs = [await client_with("run", "read") for _ in range(2)]
     session = await begun(mine)
     await mine.post(f"/v1/sessions/{session['id']}:cancel")
@@ -128,7 +128,7 @@ async def test_a_name_goes_with_its_last_session(client: Client, client_with: Ne
     await begun(theirs)
 
 
-async def test_sessions_that_name_somebody_at_once_name_the_same(client: Client) -> None:
+async def test_concurrent_sessions_with_a_new_name_share_the_examinee(client: Client) -> None:
     made = await asyncio.gather(*(client.post("/v1/sessions", json=session_of()) for _ in range(6)))
     assert [one.status_code for one in made] == [201] * 6
     await asyncio.gather(*(answered(client, one.json()["id"], *ANSWERS) for one in made))
@@ -136,7 +136,7 @@ async def test_sessions_that_name_somebody_at_once_name_the_same(client: Client)
     assert row["examinee"]["name"] == "solver"
 
 
-async def test_a_session_that_goes_on_is_of_the_same_examinee(client: Client) -> None:
+async def test_an_extended_session_keeps_its_examinee(client: Client) -> None:
     session = await answered(client, (await begun(client, seed=1))["id"], *ANSWERS)
     extended = await posted(
         client, f"/v1/sessions/{session['id']}:extend", {"stopping": {"max_items": 8}}, 202

@@ -1,4 +1,4 @@
-"""How widely the tests of a version spread over its items."""
+"""Exposure: how evenly the tests of a version use its items."""
 
 import pytest
 
@@ -12,7 +12,7 @@ PATH = "/v1/banks/demo/versions/latest/exposure"
 
 
 @pytest.mark.usefixtures("services")
-async def test_exposure_is_that_of_the_tests_that_asked_anything(client: Client) -> None:
+async def test_exposure_counts_tests_that_asked_an_item(client: Client) -> None:
     empty = (await client.get(PATH)).json()
     assert (empty["tests"], empty["n_asked"], empty["overlap"], empty["most_asked"]) == (
         0,

@@ -1,4 +1,4 @@
-"""A version calibrated on the weakest half, asked of one of the strongest: all are told."""
+"""A version calibrated on the weakest half measures a strong examinee: warned everywhere."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ N_ITEMS = 60
 
 
 def records() -> FloatArray:
-    """Eighty examinees, the weakest first."""
+    """Return answers of eighty examinees, the weakest first."""
     rng = np.random.default_rng(5)
     theta, b = np.sort(rng.normal(0.0, 1.3, size=80)), rng.normal(size=N_ITEMS)
     chances = 1.0 / (1.0 + np.exp(b - theta[:, None]))
@@ -28,7 +28,7 @@ def records() -> FloatArray:
 async def published(
     client: Client, app: FastAPI, scores: FloatArray, *, report_card: bool = False
 ) -> dict[str, Any]:
-    """A version calibrated on these; without a report card in a tenth of the time."""
+    """Publish a version calibrated on these scores; without a report card it takes a tenth."""
     head = ",".join(f"q{n}" for n in range(N_ITEMS))
     rows = [f"m{i}," + ",".join(str(int(score)) for score in row) for i, row in enumerate(scores)]
     await recorded(client, "\n".join([f"model,{head}", *rows]))
@@ -42,7 +42,7 @@ async def published(
 async def answered(
     client: Client, scores: FloatArray, *, length: int = 36, seed: int = 3, **design: Any
 ) -> dict[str, Any]:
-    """A session of somebody who answers by its record."""
+    """Create a session of an examinee that answers from its record."""
     body = {
         "mode": "manual",
         "bank": "arc",
@@ -65,7 +65,7 @@ async def answered(
     return session
 
 
-async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
+async def test_an_examinee_beyond_the_reference_models_is_reported_everywhere(
     client: Client, app: FastAPI
 ) -> None:
     scores = records()
@@ -87,7 +87,7 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     path = f"/v1/sessions/{strong['id']}"
     rows = (await client.get(f"{path}/responses")).json()["data"]
     sampled = [row["probability"] for row in rows if row["probability"] < 1]
-    # Of forty reference models half of the questions are sampled, more or fewer by the answers.
+    # With forty reference models about half of the questions are sampled.
     assert len(rows) / 5 < len(sampled) < len(rows)
     assert all(chance > 0 for chance in sampled)
     assert stands["difference"] is not None
@@ -95,7 +95,7 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert "stronger than all reference models" in page
     report = (await client.get(f"{path}/report")).json()
     assert "extrapolation" in {caution["code"] for caution in report["warnings"]}
-    # The page rebuilds the test from what is stored, and ends where the session ended.
+    # The page rebuilds the test from the database and ends where the session ended.
     assert report["trace"][-1]["score"] == strong["score"]["value"]
 
     gate = {"session_id": strong["id"], "metric": "score", "threshold": 0.5}
@@ -124,7 +124,7 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert usual["score"]["method"] == "combined"
     assert usual["estimate"]["extrapolation"]["standing"] == "within"
     assert usual["estimate"]["extrapolation"]["caution"] is None
-    # The page counts those that are weaker as the session does.
+    # The page counts the weaker reference models as the session does.
     told = (await client.get(f"/v1/sessions/{usual['id']}/report")).json()["score"]["below"]
     assert 100 * told["value"] == usual["estimate"]["extrapolation"]["percentile"]
     assert told["interval"]["lo"] < told["value"] < told["interval"]["hi"]

@@ -1,4 +1,4 @@
-"""Addresses that must not be called, through every route that takes one: none is let through."""
+"""Forbidden addresses in every route that takes an address: each is refused."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ THROUGH = [
 
 
 def named(schemas: dict[str, Any], part: Any, seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Names of all fields in a part of an OpenAPI document."""
+    """Return the names of all fields in a part of an OpenAPI document."""
     if isinstance(part, list):
         for each in part:
             yield from named(schemas, each, seen)
@@ -38,7 +38,7 @@ def named(schemas: dict[str, Any], part: Any, seen: frozenset[str] = frozenset()
 
 
 def taking_addresses(document: dict[str, Any]) -> set[tuple[str, str]]:
-    """Method and route of every operation whose body may name an address."""
+    """Return method and route of each operation whose body may contain an address."""
     schemas = document["components"]["schemas"]
     return {
         (method.upper(), route)
@@ -52,7 +52,7 @@ def taking_addresses(document: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 async def bodies(client: Client, database: Database) -> dict[tuple[str, str], tuple[str, Any]]:
-    """Path and body of a request to each of these operations that would do but for the address."""
+    """Return path and body of a request to each such operation, valid except for its address."""
     await bank_made(client, "exam")
     item = (await client.get("/v1/banks/exam/items")).json()["data"][0]["id"]
     simulated = {"kind": "scripted", "model": "m", "options": {"theta": 1}}
@@ -94,7 +94,7 @@ async def bodies(client: Client, database: Database) -> dict[tuple[str, str], tu
 
 
 def with_address(body: Any, url: str) -> Any:
-    """The body with the address in its place."""
+    """Return the body with the address filled in."""
     if isinstance(body, list):
         return [with_address(each, url) for each in body]
     if isinstance(body, dict):
@@ -105,7 +105,7 @@ def with_address(body: Any, url: str) -> Any:
     return body
 
 
-async def test_no_forged_address_is_taken_by_any_route(
+async def test_no_route_accepts_a_forged_address(
     app: FastAPI, client: Client, database: Database
 ) -> None:
     known = await bodies(client, database)
@@ -160,10 +160,10 @@ def port(hits: list[str]) -> Iterator[int]:
         yield int(url.rpartition(":")[2])
 
 
-async def test_a_name_of_this_machine_is_called_for_nobody_from_elsewhere(
+async def test_remote_callers_cannot_have_local_host_names_called(
     client: Client, hits: list[str], port: int
 ) -> None:
-    """Names are judged when they are called: by probes, previews, and all that marks answers."""
+    """Host names are checked when called: by probes, previews and every scorer that calls."""
     await bank_made(client, "exam")
     item = (await client.get("/v1/banks/exam/items")).json()["data"][0]["id"]
     trial = {"item": {"prompt": "?", "target": ["x"]}, "answer": "y"}
@@ -195,4 +195,4 @@ async def test_a_name_of_this_machine_is_called_for_nobody_from_elsewhere(
     assert hits == []
     for path, body in calls:
         await client.post(path, json=body)
-    assert len(hits) >= len(calls)  # straight from this machine they are made
+    assert len(hits) >= len(calls)  # callers on this machine get the calls made

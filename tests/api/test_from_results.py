@@ -1,4 +1,4 @@
-"""Recorded results over HTTP: questions as they were asked, answers, calibration, version."""
+"""Banks from recorded results over HTTP: recorded prompts, answers, calibration, version."""
 
 import gzip
 import io
@@ -46,7 +46,7 @@ async def begun(client: Client, files: Mapping[str, str], **settings: Any) -> di
 
 
 async def published(app: FastAPI, client: Client, calibration: dict[str, Any]) -> dict[str, Any]:
-    """The version that a worker makes of a calibration."""
+    """Run a worker and return the version it makes of a calibration."""
     services: Services = app.state.services
     assert calibration["publishes"]
     await run(services, calibration["id"])
@@ -60,7 +60,7 @@ async def published(app: FastAPI, client: Client, calibration: dict[str, Any]) -
 
 
 async def sent(client: Client, item: str, endpoint: Mapping[str, Any] = COMPLETIONS) -> list[Any]:
-    """What a session would send for an item."""
+    """Return what a session would send for an item."""
     body = {"endpoint": endpoint, "send": False}
     items = (await client.get("/v1/banks/made/items?limit=100")).json()["data"]
     (item_id,) = [each["id"] for each in items if each["key"] == item]
@@ -105,7 +105,7 @@ async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
     session = await posted(client, "/v1/sessions", {"bank": "made", "endpoint": COMPLETIONS}, 202)
     assert session["asked"]["caution"] is None
 
-    # Lent to other projects with all that is known of it, but not with what it was made of.
+    # The bank is shared with its knowledge, without the records it was made from.
     bank = await client.get("/v1/banks/made")
     await client.post("/v1/projects", json={"name": "other"})
     lent = await client.patch(
@@ -135,7 +135,7 @@ async def test_compared_options_become_a_bank_that_compares_them(
     files = folders(24, 12, tasks=["colours"])
     found = await begun(client, files)
     assert found["asked"]["mode"] == "loglikelihood"
-    assert found["asked"]["normalise"] == "characters"  # as acc_norm does, and bytes do not
+    assert found["asked"]["normalise"] == "characters"  # as acc_norm, not bytes
     version = await published(app, client, found["calibration"])
     assert version["knowledge"]["asked"]["normalise"] == "characters"
     for row in rows_of(files, "colours")[:3]:
@@ -147,7 +147,7 @@ async def test_compared_options_become_a_bank_that_compares_them(
     assert session.json()["asked"]["caution"] is None
 
 
-async def test_too_few_models_stop_with_what_is_needed_and_more_go_on_from_there(
+async def test_too_few_models_stop_with_what_is_missing_and_more_continue(
     client: Client, app: FastAPI
 ) -> None:
     files = folders(24, 12)
@@ -162,7 +162,7 @@ async def test_too_few_models_stop_with_what_is_needed_and_more_go_on_from_there
     assert (await published(app, client, again["calibration"]))["number"] == 1
 
 
-async def test_tokens_that_more_models_took_change_no_question_of_a_bank(client: Client) -> None:
+async def test_token_counts_of_more_models_change_no_question(client: Client) -> None:
     def log(model: str, written: int) -> str:
         turns = [
             {"role": "user", "content": "1 + 1?"},
@@ -187,7 +187,7 @@ async def test_tokens_that_more_models_took_change_no_question_of_a_bank(client:
     assert item["expected_tokens"] == {"in": 7, "out": 4}
 
 
-async def test_questions_come_without_the_answers_of_who_wrote_them_down(client: Client) -> None:
+async def test_questions_exclude_answers_written_by_their_author(client: Client) -> None:
     files = dict(list(folders(24, 12).items())[:2])
     found = await begun(client, files, questions_only=True)
     assert (found["questions"], found["models"], found["response_set"]) == (12, 0, None)
@@ -197,7 +197,7 @@ async def test_questions_come_without_the_answers_of_who_wrote_them_down(client:
     row = rows_of(files, "sums")[0]
     (body,) = await sent(client, f"sums/{row['doc_hash']}")
     assert body["prompt"] == row["arguments"]["gen_args_0"]["arg_0"]
-    # Answers of real models go on from there.
+    # Answers of real models continue from there.
     again = await begun(client, folders(24, 12))
     assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 24)
 
@@ -226,7 +226,7 @@ def _row(**fields: Any) -> str:
 
 
 NAME = "m/samples_t_2026-11-20T10-00-00.jsonl"
-#: Nineteen of twenty are right, and no answer tells which one is not.
+#: Nineteen of twenty are right, and no recorded answer shows which one is wrong.
 MOSTLY_RIGHT = {
     NAME.replace("m/", f"m{n}/"): _row(exact_match=float(n > 0), metrics=["exact_match"])
     for n in range(20)
@@ -258,7 +258,7 @@ NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
 ]
 
 
-async def test_what_cannot_become_a_bank_is_one_sentence_and_nothing_is_made(
+async def test_unusable_results_give_one_sentence_and_no_bank(
     client: Client,
 ) -> None:
     for files, wanted, words in NO_BANKS:
@@ -270,7 +270,7 @@ async def test_what_cannot_become_a_bank_is_one_sentence_and_nothing_is_made(
         assert (await client.get("/v1/response-sets")).json()["data"] == []
 
 
-async def test_a_scorer_that_is_named_is_taken_and_what_it_marks_otherwise_is_told(
+async def test_a_given_scorer_is_used_and_its_differences_are_reported(
     client: Client,
 ) -> None:
     found = await begun(client, MOSTLY_RIGHT, default_scorer={"name": "numeric"})
@@ -289,7 +289,7 @@ async def test_files_beyond_one_request_go_to_a_server_in_parts(
 
     client.event_hooks["request"].append(sent)
     monkeypatch.setattr(sent_results, "_PART", 16_000)
-    monkeypatch.setattr(sent_results, "_PIECE", 16_000)  # no file goes in one piece
+    monkeypatch.setattr(sent_results, "_PIECE", 16_000)  # every file is sent in several pieces
     server, files = AsyncSextant(BASE_URL, "", http=client), folders(24, 14)
     settings: dict[str, Any] = {"model": "1pl", "report_card": False, "publish": True}
     body = {"name": "made", **settings}
@@ -306,7 +306,7 @@ async def test_files_beyond_one_request_go_to_a_server_in_parts(
     assert version["knowledge"]["asked"]["source"] == found["asked"]["source"]
 
 
-async def test_a_session_that_draws_answers_otherwise_says_so(client: Client) -> None:
+async def test_a_session_with_other_sampling_settings_says_so(client: Client) -> None:
     settings = {"max_gen_toks": 256, "temperature": 0.7}
     request = {"gen_args_0": {"arg_0": "2+2=", "arg_1": settings}}
     found = await begun(client, {NAME: _row(arguments=request)}, publish=False)
@@ -335,7 +335,7 @@ async def test_a_session_that_draws_answers_otherwise_says_so(client: Client) ->
     assert "drawn at temperature 0 here, and were at 0.7" in said
 
 
-async def test_files_of_another_form_are_taken_by_a_map_of_their_fields(client: Client) -> None:
+async def test_files_of_another_format_are_read_by_a_field_map(client: Client) -> None:
     table = pa.Table.from_pylist([{"q": {"text": "1 + 1?"}, "a": "so: #### 2", "level": 3}])
     output = io.BytesIO()
     parquet.write_table(table, output)
@@ -364,7 +364,7 @@ async def test_files_of_another_form_are_taken_by_a_map_of_their_fields(client: 
     assert (item["key"], item["prompt"], item["target"]) == ("1", "1 + 1?", ["2"])
 
 
-async def test_a_bank_that_asks_otherwise_is_not_touched(client: Client) -> None:
+async def test_a_bank_with_other_prompts_is_not_changed(client: Client) -> None:
     await client.post("/v1/banks", json={"name": "made"})
     item = {"key": "q", "prompt": "1 + 1?", "target": "2"}
     await client.post("/v1/banks/made/items", json=item)
@@ -374,7 +374,7 @@ async def test_a_bank_that_asks_otherwise_is_not_touched(client: Client) -> None
     assert (await client.get("/v1/response-sets")).json()["data"] == []
 
 
-async def test_questions_are_attached_to_a_bank_that_has_parameters_alone(client: Client) -> None:
+async def test_questions_are_attached_to_a_bank_of_parameters(client: Client) -> None:
     await client.post("/v1/banks", json={"name": "made"})
     parameters = "item,a,b,c,d\nq1,1.2,-0.3,0,1\nq2,1.1,0.4,0,1\n"
     first = await posted(
@@ -382,7 +382,7 @@ async def test_questions_are_attached_to_a_bank_that_has_parameters_alone(client
     )
     version = first["version"]
     assert not version["has_content"]
-    await client.get("/v1/banks/made/versions/1/information")  # it is in memory from now on
+    await client.get("/v1/banks/made/versions/1/information")  # the version is cached from here on
     (q1, *_) = (await client.get("/v1/banks/made/items?order=asc")).json()["data"]
     url = f"/v1/banks/made/items/{q1['id']}"
     refused = await client.patch(url, json={"prompt": "?"}, headers={"If-Match": '"1"'})
@@ -405,11 +405,11 @@ async def test_questions_are_attached_to_a_bank_that_has_parameters_alone(client
     assert "what was measured with an item holds for its text" in other["detail"]
 
 
-async def test_keys_of_a_withheld_bank_tell_nothing_of_its_texts(
+async def test_keys_of_a_withheld_bank_reveal_no_text(
     client: Client, client_with: NewClient
 ) -> None:
     files = folders(3, 6)
-    # Another project's bank of that name, lent to all, is not the one that is made.
+    # A bank of that name shared by another project is not the one created.
     await client.post("/v1/projects", json={"name": "other"})
     lent = await client.post(
         "/v1/banks", json={"name": "made", "shared": True}, headers={"Sextant-Project": "other"}

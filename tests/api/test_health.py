@@ -1,4 +1,4 @@
-"""Probes for machines, and the description of the API."""
+"""Health probes and the description of the API."""
 
 import asyncio
 import threading
@@ -55,7 +55,7 @@ async def test_a_database_that_is_away_is_not_ready(settings: Settings) -> None:
     assert healthy.status_code == 200
 
 
-async def test_figures_count_requests_by_route_not_by_id(client: Client, anonymous: Client) -> None:
+async def test_metrics_count_requests_by_route_not_by_id(client: Client, anonymous: Client) -> None:
     await client.get("/v1/endpoints/end_" + "0" * 26)
     response = await anonymous.get("/metrics")
     assert response.status_code == 200
@@ -64,7 +64,7 @@ async def test_figures_count_requests_by_route_not_by_id(client: Client, anonymo
     assert "end_0" not in response.text
 
 
-async def test_a_page_of_another_site_is_given_no_access(anonymous: Client) -> None:
+async def test_a_page_of_another_site_gets_no_access(anonymous: Client) -> None:
     response = await anonymous.get("/healthz", headers={"Origin": "https://elsewhere.example"})
     assert not [name for name in response.headers if name.startswith("access-control")]
 

@@ -1,4 +1,4 @@
-"""A creating call that is repeated gets the first answer and creates nothing."""
+"""Idempotency: a repeated creating call gets the first response and creates nothing."""
 
 import asyncio
 from typing import Any
@@ -80,8 +80,8 @@ async def test_a_failed_call_may_be_corrected_under_the_same_key(
     assert (await client.post("/v1/endpoints", json=NEW, headers=KEY)).status_code == 201
 
 
-async def test_calls_that_share_a_request_id_are_told_apart(client_with: NewClient) -> None:
-    """A client's id may name a whole chain of calls, and another project's may be the same."""
+async def test_calls_with_the_same_request_id_stay_separate(client_with: NewClient) -> None:
+    """A client may use one id for a chain of calls, and another project may use the same id."""
     trace = {"X-Request-Id": "trace-1"}
     one, other = await client_with("admin"), await client_with("admin")
     made = await one.post("/v1/endpoints", json=NEW, headers=trace)
@@ -106,7 +106,7 @@ async def test_a_crash_leaves_the_key_free(client: Client, monkeypatch: pytest.M
     assert (await client.post("/v1/endpoints", json=NEW, headers=KEY)).status_code == 201
 
 
-async def test_a_repeat_while_the_first_is_worked_on_is_told_so(
+async def test_a_repeat_during_the_first_call_is_refused(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
@@ -128,7 +128,7 @@ async def test_a_repeat_while_the_first_is_worked_on_is_told_so(
     assert await count(client) == 1
 
 
-async def test_a_call_that_takes_long_is_not_carried_out_beside_itself(
+async def test_a_slow_call_does_not_run_twice_at_once(
     client: Client, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_ALIVE_S", 0.01)
@@ -153,7 +153,7 @@ async def test_a_call_that_takes_long_is_not_carried_out_beside_itself(
         connection = await uow.driver_connection()
         aged = "UPDATE idempotency_keys SET created_at = created_at - interval '6 minutes'"
         await connection.execute(aged)
-    for _ in range(2):  # the first may have been told before
+    for _ in range(2):  # the first may have been answered before
         told.clear()
         await told.wait()
     second = await client.post("/v1/endpoints", json=NEW, headers=KEY)

@@ -1,4 +1,4 @@
-"""Small files that become large: refused in one sentence, while everybody else is served."""
+"""Small files that expand to large ones: refused in a sentence, while other clients are served."""
 
 import asyncio
 import base64
@@ -12,7 +12,7 @@ from app.services.responses.confined_reading import scan_sent_lines
 from benchmarks.bombs import BOMBS, Bomb
 from tests.api.conftest import Client
 
-#: One of each way to grow; `benchmarks/attacks.py` sends them all.
+#: One of each way to expand; `benchmarks/attacks.py` sends them all.
 _ANSWERS = (
     "rows of another length",
     "cells that are no scores",
@@ -24,7 +24,7 @@ _ANSWERS = (
     "entries that lie about their size",
     "a list of lists",
 )
-#: What is read to its end takes no more than it has rows, each of them at fault.
+#: A file read to its end reports at most one fault per row.
 _SHORTER = {
     "rows that are no parameters": Bomb(
         "parameters", "p.csv", lambda: b"item,a,b\n" + b"x,y,z\n" * 60_000
@@ -98,7 +98,7 @@ async def test_small_files_come_in_while_a_large_one_is_read(client: Client) -> 
     assert response.status_code == 201, response.text
 
 
-async def test_of_many_faults_of_a_body_the_first_hundred_are_told(client: Client) -> None:
+async def test_a_body_reports_its_first_hundred_faults(client: Client) -> None:
     body = {"name": "x", "metadata": {f"k{n}\0": "v" for n in range(10)}} | {
         f"unknown{n}": 1 for n in range(150)
     }

@@ -1,4 +1,4 @@
-"""Several items of a manual session at a time, over HTTP: none lost, none counted twice."""
+"""Several pending items of a manual session over HTTP: none lost, none counted twice."""
 
 import asyncio
 import random
@@ -85,7 +85,7 @@ async def test_a_client_that_begins_anew_finds_what_it_had_not_answered(client: 
     assert found == [items[0], items[1], items[3], *after["next_items"]]
 
 
-async def test_an_item_that_is_given_back_is_late_for_whoever_had_it(client: Client) -> None:
+async def test_a_returned_item_is_late_for_its_former_client(client: Client) -> None:
     path = await begun(client)
     first, *_ = await awaited(client, path)
     given_back = {"step_token": first["step_token"]}
@@ -99,7 +99,7 @@ async def test_an_item_that_is_given_back_is_late_for_whoever_had_it(client: Cli
     assert session["progress"]["scored"] == 1
 
 
-async def test_what_is_not_answered_in_time_is_an_error_and_another_is_asked(
+async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
     client: Client, database: Database
 ) -> None:
     path = await begun(client, answer_within=1800)
@@ -126,7 +126,7 @@ async def test_a_session_whose_client_is_silent_ends_with_what_it_has(
     items = await awaited(client, path)
     for item in items:
         await told(client, path, item)
-    await asyncio.sleep(0.25)  # the limit itself is what is tested
+    await asyncio.sleep(0.25)  # waits for the limit under test
     assert await services.sessions.end_idle() == [path.rsplit("/", 1)[1]]
     session = (await client.get(path)).json()
     assert (session["status"], session["progress"]["scored"]) == ("cancelled", 4)
@@ -134,7 +134,7 @@ async def test_a_session_whose_client_is_silent_ends_with_what_it_has(
     assert (await client.get(patient)).json()["status"] == "awaiting_response"
 
 
-async def test_who_asks_to_wait_is_told_of_the_end_when_it_comes(client: Client) -> None:
+async def test_a_waiting_client_is_told_of_the_end_at_once(client: Client) -> None:
     path = await begun(client)
     assert (await client.get(path, params={"wait": 1})).json()["status"] == "awaiting_response"
     waiting = asyncio.create_task(client.get(path, params={"wait": 60}))
@@ -146,7 +146,7 @@ async def test_who_asks_to_wait_is_told_of_the_end_when_it_comes(client: Client)
     assert unknown.json()["code"] == "not_found"
 
 
-async def test_an_answer_carries_what_it_took_and_budgets_hold_by_it(client: Client) -> None:
+async def test_an_answer_reports_its_usage_and_budgets_count_it(client: Client) -> None:
     path = await begun(client, concurrency=1, budget={"usd": 2.0})
     (item,) = await awaited(client, path)
     rich = {
@@ -179,7 +179,7 @@ async def test_an_answer_carries_what_it_took_and_budgets_hold_by_it(client: Cli
     assert session["usage"]["usd"] == 2.25
 
 
-async def test_a_budget_that_nobody_can_keep_counts_as_spent(client: Client) -> None:
+async def test_a_budget_that_cannot_be_kept_counts_as_spent(client: Client) -> None:
     path = await begun(client, concurrency=1, budget={"tokens": 1000})
     (item,) = await awaited(client, path)
     session = await told(client, path, item)
@@ -198,7 +198,7 @@ async def test_a_budget_that_nobody_can_keep_counts_as_spent(client: Client) -> 
         ("/responses", {"step_token": "x", "score": 1.0, "seconds": -1}, "/seconds"),
     ],
 )
-async def test_what_a_client_may_not_say_is_refused_where_it_stands(
+async def test_forbidden_fields_are_refused_with_a_pointer(
     client: Client, path: str, body: dict[str, Any], pointer: str
 ) -> None:
     session = await begun(client)

@@ -1,4 +1,4 @@
-"""What one key may use of its project's."""
+"""Limits of single keys within their project."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -28,7 +28,7 @@ NONE = {
 
 
 async def key_of(client: Client, **limits: float) -> tuple[str, dict[str, str]]:
-    """A new key with limits, and the header that shows it."""
+    """Create a key with limits; return it and its header."""
     key = await posted(client, "/v1/api-keys", {**NEW, "limits": limits})
     assert key["limits"] == {**NONE, **limits}
     return key["id"], {"Authorization": f"Bearer {key['secret']}"}
@@ -55,11 +55,11 @@ async def test_limits_are_set_one_by_one_and_taken_away(client: Client) -> None:
         key for key in (await client.get("/v1/api-keys")).json()["data"] if key["id"] == key_id
     ]
     assert listed["limits"] == {**NONE, "open_sessions": 3}
-    # What was asked and changed nothing is not in the trail.
+    # Requests without effect are not in the trail.
     trail = (await client.get("/v1/audit", params={"action": "update_api_key"})).json()["data"]
     assert [entry["resources"] for entry in trail] == [[key_id], [key_id]]
 
-    await client.delete(path)  # its tests go on: they can still be held back
+    await client.delete(path)  # its sessions continue: the limit still counts them
     assert (await limited(client, key_id, tokens_per_day=1))["tokens_per_day"] == 1
     for method in ("PATCH", "GET"):
         refused = await client.request(
@@ -83,7 +83,7 @@ SENSELESS = [
 ]
 
 
-async def test_limits_that_make_no_sense_are_refused(client: Client) -> None:
+async def test_invalid_limits_are_refused(client: Client) -> None:
     key_id, _ = await key_of(client)
     await client.patch(
         "/v1/projects/default", json={"limits": {"event_streams": 4}}, headers={"If-Match": '"1"'}
@@ -114,7 +114,7 @@ async def test_a_key_with_the_scope_admin_has_no_limits(client: Client) -> None:
     assert "makes and changes keys" in refused.json()["detail"]
 
 
-async def test_an_admin_of_a_project_limits_its_keys_alone(
+async def test_a_project_admin_limits_only_keys_of_the_project(
     client: Client, app: FastAPI, database: Database
 ) -> None:
     theirs = Member(app, database, "theirs")
@@ -130,7 +130,7 @@ async def test_an_admin_of_a_project_limits_its_keys_alone(
             assert refused.status_code == 404
 
 
-async def test_a_key_has_as_many_sessions_as_it_may_and_others_go_on(client: Client) -> None:
+async def test_running_sessions_of_a_key_are_limited(client: Client) -> None:
     await bank_made(client, "exam")
     key_id, own = await key_of(client, open_sessions=2)
     _, other = await key_of(client)
@@ -151,9 +151,7 @@ async def test_a_key_has_as_many_sessions_as_it_may_and_others_go_on(client: Cli
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
 
 
-async def test_what_a_key_made_is_counted_and_held_to_its_limit(
-    client: Client, app: FastAPI
-) -> None:
+async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: FastAPI) -> None:
     key_id, own = await key_of(client)
     _, other = await key_of(client)
 
@@ -192,7 +190,7 @@ async def test_what_a_key_made_is_counted_and_held_to_its_limit(
             refused = await mine.request(method, path, json=body)
             assert (refused.status_code, refused.json()["code"]) == (409, "storage_full"), path
             assert "What this key made takes" in refused.json()["detail"]
-        # Others go on; what they add to a bank is counted for who made it.
+        # Other keys continue; their additions to a bank count for the key that created it.
         assert (await client.post("/v1/banks/exam/items", json=more, headers=other)).is_success
         assert await stored(other) == 0
         assert await stored(own) > items
@@ -208,7 +206,7 @@ async def test_what_a_key_made_is_counted_and_held_to_its_limit(
         await bank_made(mine, "exam")
 
 
-def test_a_key_may_have_a_pace_of_its_own() -> None:
+def test_a_key_may_have_its_own_rate_limit() -> None:
     at = datetime.now(UTC)
     project = Project(id="prj_paced", name="p", created_at=at, updated_at=at)
     for _ in range(20):
@@ -218,4 +216,4 @@ def test_a_key_may_have_a_pace_of_its_own() -> None:
     assert refused.value.retry_after_s == pytest.approx(0.5)
     let_in(project, "key_other", now=100.0)
     let_in(project, "key_paced", 2.0, now=100.5)
-    let_in(project, "key_paced", now=100.5)  # its limit was taken away
+    let_in(project, "key_paced", now=100.5)  # its limit was removed

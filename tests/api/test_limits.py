@@ -1,4 +1,4 @@
-"""What a project may use, where requests come from, and how long things stay."""
+"""Limits of projects, origins of requests, and retention."""
 
 import asyncio
 import contextlib
@@ -70,7 +70,7 @@ def test_one_key_leaves_the_others_of_its_project_a_part_of_the_rate() -> None:
                 let_in(project, "modest", now=at)
                 let_in_at["modest"].append(at)
     alone = [at for at in let_in_at["greedy"] if at < 140]
-    assert len(alone) == pytest.approx(4 * 50, abs=4)  # all there is, and ten seconds at once
+    assert len(alone) == pytest.approx(4 * 50, abs=4)  # the whole rate, with ten seconds at once
     beside = [at for at in let_in_at["greedy"] if at >= 160]
     assert len(beside) == pytest.approx(3 * 60, abs=4)
     assert sum(at >= 160 for at in let_in_at["modest"]) >= 58
@@ -108,7 +108,7 @@ async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
         return new.id, {"Authorization": f"Bearer {secret}"}
 
     async def begun(headers: dict[str, str]) -> tuple[list[str], str]:
-        """Sessions that the key may begin, and why it may begin no more."""
+        """Return sessions that the key may start, and why it may start no more."""
         made = []
         while (
             answer := await client.post("/v1/sessions", json=MANUAL, headers=headers)
@@ -119,7 +119,7 @@ async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
         return made, problem["detail"]
 
     greedy_id, greedy = await key()
-    alone, why = await begun(greedy)  # no other key: all that there is
+    alone, why = await begun(greedy)  # no other key: the whole limit
     assert len(alone) == 8
     assert why.startswith("Project 'default' has 8 sessions that have not ended")
     assert "limit open_sessions: 8" in why
@@ -131,15 +131,15 @@ async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
     assert len(many) == 6
     assert why.startswith("This key has 6 sessions that have not ended")
     assert "limit open_sessions: 8" in why
-    assert len((await begun(modest))[0]) == 1  # three quarters of what they leave
+    assert len((await begun(modest))[0]) == 1  # three quarters of what remains
     await ApiKeyService(database).revoke(greedy_id)
-    assert len((await begun(modest))[0]) == 0  # what a revoked key began goes on
+    assert len((await begun(modest))[0]) == 0  # sessions of a revoked key continue
     for session_id in many:
         await client.post(f"/v1/sessions/{session_id}:cancel")
     assert len((await begun(modest))[0]) == 7
 
 
-async def test_without_keys_only_own_names_and_pages_are_answered(
+async def test_without_keys_foreign_hosts_and_pages_are_refused(
     settings: Settings, database: Database
 ) -> None:
     app = create_app(settings.model_copy(update={"auth": "off"}), database)
@@ -151,7 +151,7 @@ async def test_without_keys_only_own_names_and_pages_are_answered(
             assert (await local.get("/v1/banks", headers=own)).status_code == 200
             for headers in (
                 {"Host": "rebound.example:8000"},
-                # What no name may hold: the address on which it came in says nothing.
+                # An invalid host name: the address of the connection shows nothing.
                 {"Host": "a{b.rebound.example"},
                 {"Host": "localhost@rebound.example"},
                 {"Host": "localhost.rebound.example"},
@@ -180,7 +180,7 @@ async def test_a_session_knows_whether_it_came_straight_from_this_machine(
         assert here["provenance"]["private_endpoints"] is True
 
 
-async def test_every_answer_tells_browsers_what_not_to_do(client: Client) -> None:
+async def test_every_response_has_security_headers(client: Client) -> None:
     for path in ("/v1/banks", "/v1/nothing", "/healthz", "/openapi.json"):
         headers = (await client.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -188,7 +188,7 @@ async def test_every_answer_tells_browsers_what_not_to_do(client: Client) -> Non
         assert "content-security-policy" in headers
 
 
-async def test_what_is_too_old_goes_by_its_project(client: Client, database: Database) -> None:
+async def test_retention_is_set_by_project(client: Client, database: Database) -> None:
     await bank_made(client, "exam")
     told = {"response": "x"}
     old, young, source = [
@@ -225,7 +225,7 @@ async def test_what_is_too_old_goes_by_its_project(client: Client, database: Dat
         assert found is not None
         return found[0]
 
-    # The first of several answers may have failed; others of the same call were kept.
+    # The first of several answers may have failed while others of the call were kept.
     await done(
         "UPDATE administrations SET answer_text = NULL, raw_text = NULL, reasoning = NULL, "
         'method = \'{"repeats": [{"answer_text": null}, {"answer_text": "said"}]}\' '
@@ -236,7 +236,7 @@ async def test_what_is_too_old_goes_by_its_project(client: Client, database: Dat
         f"'{DEFAULT_PROJECT}', now() - day * interval '1 day' FROM generate_series(1, 61, 30) day"
     )
     await age(400, old, source)
-    assert (await client.get(f"/v1/sessions/{old}")).status_code == 200  # nothing was set
+    assert (await client.get(f"/v1/sessions/{old}")).status_code == 200  # no retention is set
     assert await count("kept_answers") == 3
     quoted = (
         f"administrations WHERE session_id = '{old}' AND (extracted = 'x' OR marking::text ~ 'x')",
@@ -265,13 +265,11 @@ async def test_what_is_too_old_goes_by_its_project(client: Client, database: Dat
     await keep(3, sessions_days=30)
     await age(31, old)
     assert (await client.get(f"/v1/sessions/{old}")).status_code == 404
-    for session_id in (young, source, made["id"]):  # what others were made of stays with them
+    for session_id in (young, source, made["id"]):  # sources of other sessions stay with them
         assert (await client.get(f"/v1/sessions/{session_id}")).status_code == 200
 
 
-async def test_a_deletion_goes_on_beside_the_removal_of_what_is_too_old(
-    client: Client, database: Database
-) -> None:
+async def test_a_deletion_runs_beside_the_retention_job(client: Client, database: Database) -> None:
     await bank_made(client, "exam")
     session = await posted(client, "/v1/sessions", MANUAL)
     await answered(client, session["id"], {"response": "x"}, {"response": "x"})
@@ -299,7 +297,7 @@ async def test_a_deletion_goes_on_beside_the_removal_of_what_is_too_old(
 
 
 def test_a_whole_number_may_be_written_with_a_point() -> None:
-    """JSON Schema counts 5.0 among the integers."""
+    """JSON Schema counts 5.0 as an integer."""
     assert UsageLimits.model_validate({"open_sessions": 5.0}).open_sessions == 5
     for wrong in (5.5, True, "5", -1.0):
         with pytest.raises(ValidationError):

@@ -1,4 +1,4 @@
-"""Lists in OpenAI's style, complete and without repeats while others write."""
+"""Lists in OpenAI's style: complete and without repeats while entries are written."""
 
 import pytest
 
@@ -37,14 +37,14 @@ async def test_pages_give_every_entry_once_in_order(client: Client, order: str) 
         if not page["has_more"]:
             break
         params["after"] = page["last_id"]
-    # Ids made within one millisecond have no order in time, only one of their own.
+    # Ids of one millisecond are not ordered by time, but have a fixed order.
     assert found == sorted(ids, reverse=order == "desc")
 
 
-async def test_entries_that_appear_or_go_do_not_disturb_a_walk(client: Client) -> None:
+async def test_added_or_removed_entries_do_not_disturb_paging(client: Client) -> None:
     ids = sorted(await fill(client, 4))
     first = (await client.get("/v1/endpoints?limit=2&order=asc")).json()
-    # The cursor's own entry leaves the list, and a new one is added.
+    # The entry of the cursor leaves the list, and a new one is added.
     await client.delete(f"/v1/endpoints/{first['last_id']}", headers={"If-Match": '"1"'})
     later = await fill(client, 1, start=4)
     rest = (await client.get(f"/v1/endpoints?order=asc&after={first['last_id']}")).json()
@@ -77,7 +77,7 @@ async def test_an_unknown_cursor_is_an_error_not_an_empty_page(client: Client) -
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=101", "limit=x", "order=up", "after=", "after=%27;DROP"]
 )
-async def test_a_page_that_makes_no_sense_is_refused(client: Client, query: str) -> None:
+async def test_an_invalid_page_is_refused(client: Client, query: str) -> None:
     response = await client.get(f"/v1/endpoints?{query}")
     assert response.status_code == 422
     assert response.json()["errors"][0]["pointer"] == f"/query/{query.split('=')[0]}"

@@ -1,6 +1,6 @@
-"""Who may have private addresses called: callers of this machine, and nobody through a proxy.
+"""Private addresses: local callers may have them called, callers through a proxy may not.
 
-A real server is asked over TCP, also through the proxies of the docs, in the docs' configuration.
+The tests call a real server over TCP, also through the proxies configured in the docs.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tests.waiting import waiting
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
 NEAR = {"kind": "openai_chat", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
-#: What nginx does where it is told no more than where to send requests to.
+#: nginx with no configuration except the server to forward to.
 BARE = "server {{ listen 443 ssl; location / {{ proxy_pass http://127.0.0.1:8000; {} }} }}"
 
 FORWARDED = [
@@ -53,7 +53,7 @@ FORWARDED = [
     *("X-Request-Start", "X-Cloud-Trace-Context", "X-Traefik-Router", "X-Ingress", "Kong-Debug"),
     *("X_FORWARDED_FOR", "HTTP_CLIENT_IP", "Via", "Forwarded", "X-Forwarded-For", "X-Real-IP"),
 ]
-#: What browsers, scripts and libraries send by themselves.
+#: Headers that browsers, scripts and libraries send on their own.
 OF_CLIENTS = [
     *("Accept-Language", "Origin", "Referer", "Cookie", "DNT", "Priority", "Cache-Control"),
     *("Last-Event-ID", "Upgrade-Insecure-Requests", "Sec-CH-UA-Platform", "Sec-Fetch-Site"),
@@ -64,7 +64,7 @@ OF_CLIENTS = [
 
 
 class Place(NamedTuple):
-    """A server, a key for it, and a client that calls it and what stands before it."""
+    """A server, a key for it, and a client that calls it directly or through a proxy."""
 
     url: str
     key: str
@@ -75,7 +75,7 @@ class Place(NamedTuple):
         return int(self.url.rpartition(":")[2])
 
     async def code(self, url: str = "", headers: dict[str, str] | None = None) -> str:
-        """What becomes of an endpoint at a loopback address: `saved`, or a problem's code."""
+        """Save an endpoint at a loopback address; return `saved` or the problem's code."""
         given = {"Authorization": f"Bearer {self.key}", **(headers or {})}
         body = {**NEAR, "name": uuid.uuid4().hex}
         where = f"{url or self.url}/v1/endpoints"
@@ -97,7 +97,7 @@ async def served(database_url: str, directory: Path, **given: Any) -> AsyncItera
 
 @pytest.fixture
 async def place(database_url: str, tmp_path: Path) -> AsyncIterator[Place]:
-    """A server as a newcomer starts it."""
+    """Start a server as a new user does."""
     async with served(database_url, tmp_path) as place:
         yield place
 
@@ -175,7 +175,7 @@ async def test_a_server_says_at_its_start_who_may_call_local_models(
 
 
 def documented(language: str) -> str:
-    """The configuration that the docs show."""
+    """Return the configuration shown in the docs."""
     text = OPERATIONS.read_text(encoding="utf-8")
     (block,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return str(block)
@@ -201,7 +201,7 @@ def running(words: list[str], directory: Path) -> Iterator[None]:
 
 @contextmanager
 def nginx(shown: str, port: int, directory: Path) -> Iterator[int]:
-    """nginx in that configuration but for its certificate, before the server at `port`."""
+    """Start nginx with that configuration, without its certificate, before the server at `port`."""
     own = free_port()
     shown = re.sub(r"^ *ssl_certificate.*\n", "", shown, flags=re.MULTILINE)
     shown = shown.replace("listen 443 ssl", f"listen 127.0.0.1:{own}").replace(":8000", f":{port}")
@@ -229,7 +229,7 @@ def nginx_program() -> str:
 
 @contextmanager
 def shipped_nginx(_: str, port: int, directory: Path) -> Iterator[int]:
-    """The proxy of docker-compose.yml, but for where it and the server listen."""
+    """Start the proxy of docker-compose.yml with other addresses for it and the server."""
     own = free_port()
     text = (ROOT / "proxy" / "nginx.conf").read_text()
     text = text.replace("api:8000", f"127.0.0.1:{port}").replace("/tmp/", f"{directory}/")
@@ -242,7 +242,7 @@ def shipped_nginx(_: str, port: int, directory: Path) -> Iterator[int]:
 
 @contextmanager
 def caddy(shown: str, port: int, directory: Path) -> Iterator[int]:
-    """Caddy in that configuration but for its certificate, before the server at `port`."""
+    """Start Caddy with that configuration, without its certificate, before the server at `port`."""
     own = free_port()
     shown = shown.replace(":8000", f":{port}")
     shown = shown.replace("sextant.example.com", f"http://127.0.0.1:{own}")
@@ -277,16 +277,16 @@ Proxy = Callable[[str, int, Path], Any]
         (shipped_nginx, "", BLOCKED),
         (nginx, documented("nginx"), BLOCKED),
         (nginx, BARE.format(""), BLOCKED),  # it speaks HTTP/1.0
-        (nginx, BARE.format("proxy_http_version 1.1;"), None),  # nothing tells it from a local one
+        (nginx, BARE.format("proxy_http_version 1.1;"), None),  # it looks like a local caller
         (caddy, documented("caddy"), BLOCKED),
         (caddy, "sextant.example.com {\n reverse_proxy 127.0.0.1:8000\n}\n", BLOCKED),
     ],
     ids=["shipped", "nginx", "nginx, bare", "nginx, bare, HTTP/1.1", "caddy", "caddy, bare"],
 )
-async def test_nobody_has_private_addresses_called_through_a_proxy_of_this_machine(
+async def test_callers_through_a_local_proxy_cannot_reach_private_addresses(
     proxy: Proxy, shown: str, by_default: str | None, database_url: str, tmp_path: Path
 ) -> None:
-    # What the docs' command sets beside the configuration.
+    # Settings that the command in the docs adds to the configuration.
     told = {"private_endpoints": "never", "trusted_proxies": "127.0.0.1"}
     for number, settings in enumerate(({}, told)):
         directory = tmp_path / str(number)
@@ -299,7 +299,7 @@ async def test_nobody_has_private_addresses_called_through_a_proxy_of_this_machi
                 expected = BLOCKED if settings else by_default
                 assert expected in (code, None), (directory / "proxy.log").read_text()
                 if not settings:
-                    assert await place.code() == SAVED  # straight to the same server
+                    assert await place.code() == SAVED  # directly to the same server
 
 
 async def test_the_shipped_proxy_keeps_large_and_slow_requests_from_the_server(

@@ -1,4 +1,4 @@
-"""Which items of a client's a bank has, over HTTP."""
+"""Matching over HTTP: which items of a client are in a bank."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ ITEMS: list[dict[str, Any]] = [
 
 
 def hash_of(item: dict[str, Any]) -> str:
-    """The recipe that the API describes, anew."""
+    """Compute the hash as the API describes it."""
     messages = [[turn["role"], turn["content"]] for turn in item.get("messages", [])]
     parts = [item.get("prompt"), messages, item.get("choices", []), item["target"]]
     text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
@@ -47,7 +47,7 @@ async def test_items_are_matched_by_key_and_by_what_they_ask(client: Client) -> 
     assert stored["content_hash"] == hashes[2]
 
 
-async def test_what_a_withheld_bank_asks_is_not_found_out_by_trying(
+async def test_items_of_a_withheld_bank_cannot_be_guessed(
     client: Client, client_with: NewClient
 ) -> None:
     await made(client, visibility="withheld")
@@ -55,13 +55,13 @@ async def test_what_a_withheld_bank_asks_is_not_found_out_by_trying(
     guess = hash_of(ITEMS[0])
     refused = await match(reader, 403, content_hashes=[guess])
     assert "matched by key alone" in refused["detail"]
-    # Nor by giving it as a key beside that of the item.
+    # A hash given as a key beside that of the item reveals nothing either.
     found = await match(reader, keys=["q1", guess])
     assert (found["matched"], found["missing"]) == ({"q1": ["q1"]}, [guess])
     assert guess in (await match(client, content_hashes=[guess]))["matched"]
 
 
-async def test_malformed_hashes_are_refused_where_they_stand(client: Client) -> None:
+async def test_malformed_hashes_are_refused_with_a_pointer(client: Client) -> None:
     await made(client)
     refused = await match(client, 422, content_hashes=["0" * 64, "ABC"])
     (error,) = refused["errors"]

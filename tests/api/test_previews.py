@@ -1,4 +1,4 @@
-"""One item put to an endpoint before a test is paid."""
+"""Previews: one item sent to an endpoint before a session is paid."""
 
 import json
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ async def test_nothing_is_sent_where_only_the_request_is_wanted(
     assert server.calls == []
 
 
-async def test_of_likelihoods_every_options_call_is_shown(
+async def test_a_preview_of_likelihoods_shows_the_call_of_every_option(
     client: Client, faults: tuple[FaultServer, str]
 ) -> None:
     server, url = faults
@@ -90,7 +90,7 @@ async def test_of_likelihoods_every_options_call_is_shown(
     prompts = ["Question: Which?\n\nAnswer: two words", "Question: Which?\n\nAnswer: one"]
     assert [request["body"]["prompt"] for request in found["requests"]] == prompts
     assert sorted(call.body["prompt"] for call in server.calls) == sorted(prompts)
-    assert (found["answer"]["answer"], found["answer"]["score"]) == ("A", 0.0)  # longer by bytes
+    assert (found["answer"]["answer"], found["answer"]["score"]) == ("A", 0.0)  # longer in bytes
     assert [option["bytes"] for option in found["answer"]["method"]["options"]] == [9, 3]
 
 
@@ -101,7 +101,7 @@ async def test_a_scripted_endpoint_answers_though_nobody_is_called(client: Clien
     assert (found["requests"], found["answer"]["score"]) == ([], 1.0)
 
 
-async def test_a_withheld_items_preview_is_for_those_who_may_read_it(
+async def test_a_withheld_items_preview_is_only_for_bank_writers(
     client: Client, client_with: NewClient, faults: tuple[FaultServer, str]
 ) -> None:
     server, url = faults
@@ -116,7 +116,7 @@ async def test_a_withheld_items_preview_is_for_those_who_may_read_it(
     assert server.calls == []
 
 
-async def test_a_session_tells_by_a_hash_what_was_passed_on(client: Client) -> None:
+async def test_a_session_stores_a_hash_of_passed_on_parameters(client: Client) -> None:
     hashes = []
     await bank(client, unparsed_policy="wrong")
     parameters = {"parameters": {"content": "item,a,b,c,d\nsum,1,0,0,1\npick,1,0,0,1\n"}}

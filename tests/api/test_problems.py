@@ -1,4 +1,4 @@
-"""Every error is an RFC 9457 problem with a stable code, and tells no secrets."""
+"""Errors: each is an RFC 9457 problem with a stable code and without secrets."""
 
 import json
 from collections.abc import AsyncIterator
@@ -70,7 +70,7 @@ async def test_a_wrong_method_lists_every_method_of_the_path(
 async def test_head_answers_with_the_head_of_get(client: Client, path: str) -> None:
     whole, head = await client.get(path), await client.head(path)
     assert (head.status_code, head.content) == (whole.status_code, b"")
-    varying = {"x-request-id", "content-length"}  # a problem's body names its request
+    varying = {"x-request-id", "content-length"}  # the body of a problem names its request
     assert {k: v for k, v in head.headers.items() if k not in varying} == {
         k: v for k, v in whole.headers.items() if k not in varying
     }
@@ -186,7 +186,7 @@ async def test_text_that_postgres_cannot_store_is_refused(
 
 
 @pytest.mark.parametrize("padding", [0, 100_000], ids=["small", "large"])
-async def test_half_a_surrogate_pair_is_no_utf_8(client: Client, padding: int) -> None:
+async def test_a_lone_surrogate_is_refused(client: Client, padding: int) -> None:
     body = b'{"params": {"\xed\xa0\x80": 1}}' + b" " * padding
     kind = {"content-type": "application/json"}
     response = await client.post("/v1/scorers/exact:test", content=body, headers=kind)
@@ -206,7 +206,7 @@ async def test_a_secret_that_is_refused_is_not_sent_back(client: Client) -> None
     assert "sk-very-secret" not in response.text
 
 
-async def test_a_500_says_nothing_of_the_inside_but_is_logged_with_its_request_id(
+async def test_a_500_hides_its_cause_and_logs_it_with_the_request_id(
     app: FastAPI, client: Client, logs: list[EventDict]
 ) -> None:
     async def fail() -> None:
@@ -291,7 +291,7 @@ async def test_every_operation_documents_its_errors_as_problems(client: Client) 
                 kinds = list(response.get("content", ()))
                 if int(status) >= 400:
                     assert kinds == ["application/problem+json"], where
-                else:  # generated clients read one of these, and warn where there is none
+                else:  # generated clients read one of these, and warn where none is given
                     readable = ("application/json", "application/octet-stream", "text/")
                     assert not kinds or any(one.startswith(readable) for one in kinds), where
 
@@ -338,7 +338,7 @@ async def test_a_body_that_grows_too_large_is_refused_while_it_comes_in(client: 
         ("/v1/banks?limit=5&%ED%A0%80=1", "", "one of after, limit, order"),
     ],
 )
-async def test_a_query_parameter_that_a_route_does_not_have_is_refused(
+async def test_an_unknown_query_parameter_is_refused(
     client: Client, path: str, parameter: str, known: str
 ) -> None:
     response = await client.get(path)
@@ -350,7 +350,7 @@ async def test_a_query_parameter_that_a_route_does_not_have_is_refused(
     assert error["pointer"].startswith(f"/query/{parameter}")
 
 
-async def test_a_key_is_asked_for_before_parameters_are_looked_at(anonymous: Client) -> None:
+async def test_the_key_is_checked_before_the_parameters(anonymous: Client) -> None:
     assert (await anonymous.get("/v1/banks?limt=5")).status_code == 401
 
 

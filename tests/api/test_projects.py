@@ -1,4 +1,4 @@
-"""What belongs to another project is as if it were not there, by every route."""
+"""Projects: on every route, resources of another project do not exist."""
 
 import json
 import re
@@ -29,7 +29,7 @@ STOPPING = {"se": None, "min_items": 1, "max_items": 3}
 SHEETS = "examinee,item,score\n" + "".join(
     f"e{e},q{n},{int(e % 9 > 2 * n)}\n" for e in range(60) for n in range(4)
 )
-#: By a route's parameter, what stands where something of others is guessed and nothing is.
+#: By route parameter, an id that exists in no project, to compare with guessed ids.
 NOWHERE = {
     "bank": "bnk_" + "0" * 26,
     "item": "itm_" + "0" * 26,
@@ -49,7 +49,7 @@ NOWHERE = {
     "endpoint_name": "nowhere-endpoint",
     "set_name": "nowhere-answers",
 }
-#: Bodies that name something.
+#: Bodies that name a resource.
 BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/sessions": [
         {"mode": "manual", "bank": "{bank}"},
@@ -86,7 +86,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/banks/{bank}/versions/{version}:compose": [{"items": 2}],
     "/v1/banks/{bank}/versions/{version}/drift": [{"response_set": "{response_set}"}],
 }
-#: Whose rows a table's are, as a condition on it; all others have a project themselves.
+#: SQL condition for rows of a project; tables without an entry have a project column.
 OF_PARENTS = {
     "items": "bank_id IN (SELECT id FROM banks WHERE project_id = :id)",
     "bank_versions": "bank_id IN (SELECT id FROM banks WHERE project_id = :id)",
@@ -135,7 +135,7 @@ class Member:
 
 @pytest.fixture
 def settings(settings: Any, tmp_path: Any) -> Any:
-    """With one entry in the catalogue, which nothing has to be fetched for."""
+    """Settings with a catalogue of one entry, for which nothing is downloaded."""
     folder = write_files(write_entry(tmp_path / "catalog"))
     return settings.model_copy(update={"catalog": folder})
 
@@ -158,7 +158,7 @@ async def bank_made(client: Client, name: str, **fields: Any) -> dict[str, Any]:
 
 
 async def furnished(member: Member) -> dict[str, str]:
-    """One of everything in a project, by the parameters of routes."""
+    """Create one of every resource in a project; return ids by route parameter."""
     client = await member.client("admin")
     bank = await bank_made(client, "theirs-bank")
     version = (await client.get("/v1/banks/theirs-bank")).json()["latest_version"]["id"]
@@ -204,7 +204,7 @@ async def furnished(member: Member) -> dict[str, str]:
 
 
 async def state_of(database: Database, project_id: str) -> dict[str, Any]:
-    """A digest of all that a project has."""
+    """Return a digest of all rows of a project."""
     conditions = dict.fromkeys(OWN, "project_id = :id") | OF_PARENTS
     found = {}
     with acting_for(EVERYBODY):
@@ -221,7 +221,7 @@ async def state_of(database: Database, project_id: str) -> dict[str, Any]:
 def guesses(
     document: dict[str, Any], *, thorough: bool
 ) -> Iterator[tuple[str, str, Any, dict[str, str]]]:
-    """Method, path, body and headers of every request that names something, with `{names}`."""
+    """Yield method, path, body and headers of every request with `{names}` in place of ids."""
     for route, operations in document["paths"].items():
         names = [name for name in re.findall(r"{(\w+)}", route) if name in NOWHERE]
         for method, operation in operations.items():
@@ -233,7 +233,7 @@ def guesses(
             forms: list[dict[str, str]] = [{}]
             if "text/event-stream" in json.dumps(operation):
                 forms.append({"Accept": "text/event-stream"})
-            # Any id may be tried in any place, not only that of its kind.
+            # Each id is tried in any place, not only in that of its kind.
             last = [list(NOWHERE)] if thorough and names else [names[-1:]] * bool(names)
             kinds = [*([name] for name in names[:-1]), *last]
             for chosen, body, form in product(product(*kinds), bodies, forms):
@@ -246,7 +246,7 @@ def guesses(
 async def asked(
     client: Client, guess: tuple[str, str, Any, dict[str, str]], ids: dict[str, str]
 ) -> tuple[int, Any]:
-    """How a guess with these ids is answered, the ids in the answer told by their names again."""
+    """Send a guess with these ids; return the response with ids replaced by their names."""
     method, path, body, headers = guess
     sent = json.dumps(body)
     for name, made in ids.items():
@@ -263,7 +263,7 @@ async def asked(
 async def attacked(
     app: FastAPI, database: Database, theirs: Member, ours: Member, *, thorough: bool
 ) -> int:
-    """How many requests named something of another project; none met anything."""
+    """Send all guesses; return the number of requests. None may reveal another project."""
     ids = await furnished(theirs)
     client = await ours.client("admin")
     await bank_made(client, "mine")
@@ -295,13 +295,13 @@ async def test_nothing_of_another_project_is_seen_or_changed(
 
 
 @pytest.mark.slow
-async def test_no_id_of_another_project_is_good_anywhere(
+async def test_no_id_of_another_project_is_accepted(
     app: FastAPI, database: Database, theirs: Member, ours: Member
 ) -> None:
     assert await attacked(app, database, theirs, ours, thorough=True) > 2000
 
 
-async def test_a_shared_bank_is_measured_on_and_stays_its_owners(
+async def test_a_shared_bank_can_be_used_but_not_changed(
     app: FastAPI, database: Database, theirs: Member, ours: Member
 ) -> None:
     owner, user = await theirs.client("admin"), await ours.client("admin")
@@ -337,7 +337,7 @@ async def test_a_shared_bank_is_measured_on_and_stays_its_owners(
     assert "other projects" in refused.text
     hidden = await owner.patch("/v1/banks/common", json={"visibility": "withheld"}, headers=head)
     assert hidden.status_code == 422
-    # Its name is free in other projects; there their own bank is meant by it.
+    # Other projects may use the name for their own bank, which it then refers to.
     own = await bank_made(user, "common")
     assert (await user.get("/v1/banks/common")).json()["id"] == own["id"]
     for client in (owner, user):
@@ -375,7 +375,7 @@ async def test_a_key_of_all_projects_works_in_the_one_it_names(
     assert "1 bank" in refused.text
     empty = await posted(client, "/v1/projects", {"name": "empty"})
     assert empty["created_by"] not in (None, theirs.key_id)
-    assert project["created_by"] is None  # made by no key
+    assert project["created_by"] is None  # created by no key
     path = f"/v1/projects/{empty['id']}"
     assert (await client.delete(path, headers=head)).status_code == 204
     assert (await client.get(path)).status_code == 404

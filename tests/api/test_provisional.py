@@ -1,4 +1,4 @@
-"""Own questions over HTTP: guessed, revised by answers, offered to be revised again."""
+"""Provisional banks over HTTP: guessed difficulties, revised by answers."""
 
 import json
 
@@ -16,7 +16,7 @@ N = 20
 
 
 def table() -> str:
-    """Answers of 40 models; the later an item stands, the harder it is."""
+    """Return answers of 40 models; later items are harder."""
     rng = np.random.default_rng(2)
     theta, b = rng.normal(size=(40, 1)), np.linspace(-1.5, 1.5, N)
     right = rng.random((40, N)) < 1 / (1 + np.exp(-1.5 * (theta - b)))

@@ -69,8 +69,8 @@ async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client
         ]
         for entry in second["order"]
     }
-    assert len(hashes) == 1  # who joined was asked as the others were
-    # Its events go on.
+    assert len(hashes) == 1  # the new member got the same items as the others
+    # Its events continue.
     stream = {"Accept": "text/event-stream", "Last-Event-ID": str(told["last_seq"])}
     lines = (await client.get(path, headers=stream)).text.splitlines()
     kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
@@ -82,7 +82,7 @@ async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client
 
 
 async def taught_by_weak_examinees(database: Database) -> None:
-    """The demo bank's version, as if forty weak examinees had been calibrated."""
+    """Change the demo bank's version as if forty weak examinees had calibrated it."""
     rng, items = np.random.default_rng(3), demo_bank().items
     b, theta = np.array([item.b for item in items]), rng.normal(-1.5, 0.5, size=(40, 1))
     scores = (rng.random((40, b.size)) < 1 / (1 + np.exp(b - theta))).astype(np.float64)
@@ -92,7 +92,7 @@ async def taught_by_weak_examinees(database: Database) -> None:
         errors={},
         population=population_quantiles(scores),
     )
-    # Of whom nobody can place nothing can be decided.
+    # Nothing is decided about members that cannot be placed.
     beyond = ExtrapolationAdjustment(centre=0.0, spread=9.0, above=0.0, below=0.0, max_bias=2.0)
     stretch = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
     correction = IntervalCorrection(theta=stretch, n_examinees=40)
@@ -108,7 +108,7 @@ async def taught_by_weak_examinees(database: Database) -> None:
         )
 
 
-async def test_a_ranking_goes_by_the_score_unless_it_says_ability(client: Client) -> None:
+async def test_a_ranking_uses_the_score_unless_ability_is_given(client: Client) -> None:
     body = {**BODY, "min_items": 8, "max_items": 12}
     for said, metric, preset in (({}, "score", "score"), ({"metric": "theta"}, "theta", "ability")):
         made = await posted(client, "/v1/rankings", {**body, **said}, 202)
@@ -120,7 +120,7 @@ async def test_a_ranking_goes_by_the_score_unless_it_says_ability(client: Client
         assert None not in (first["theta"], second["theta"])
 
 
-async def test_a_published_ranking_is_named_and_what_is_said_holds(client: Client) -> None:
+async def test_a_published_ranking_is_named_and_given_values_hold(client: Client) -> None:
     body = {**BODY, "preset": "continuous-paper", "min_items": 5, "max_items": 6}
     body["allocation"] = "variance_per_cost"
     made = (await client.post("/v1/rankings", json={**body, "shared_items": True})).json()
@@ -131,7 +131,7 @@ async def test_a_published_ranking_is_named_and_what_is_said_holds(client: Clien
     await problem_of(client, "/v1/rankings", {**BODY, "preset": ["atlas"]})
 
 
-async def test_members_beyond_those_calibrated_are_told_of(
+async def test_members_beyond_the_reference_models_are_reported(
     client: Client, database: Database
 ) -> None:
     await taught_by_weak_examinees(database)

@@ -1,4 +1,4 @@
-"""Rankings of named examinees over HTTP: whoever asks for items drives them."""
+"""Rankings of named examinees over HTTP, driven by the client that asks for items."""
 
 import asyncio
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ async def fetched(client: Client, path: str, n: int) -> list[dict[str, Any]]:
 
 
 def answers(services: Services, items: Sequence[str]) -> dict[str, FloatArray]:
-    """What each examinee answers to each item, whenever it is asked."""
+    """Return recorded answers of each examinee to each item, in any order."""
     hardness = np.linspace(-2.0, 2.0, len(items))
     return {
         name: (np.random.default_rng(at).random(len(items)) < 1 / (1 + np.exp(hardness - theta)))
@@ -65,11 +65,11 @@ class Driver:
     def __init__(self, client: Client, items: Sequence[str], rows: dict[str, FloatArray]) -> None:
         self._client, self._rows = client, rows
         self._position = {key: at for at, key in enumerate(items)}
-        #: Who was asked what, in order.
+        #: Examinee and item, in the order of asking.
         self.asked: list[tuple[str, int]] = []
 
     async def tell(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Answer an item; the member's session after it."""
+        """Answer an item; return the member's session."""
         position = self._position[item["item"]["id"]]
         self.asked.append((item["examinee"], position))
         score = self._rows[item["examinee"]][position]
@@ -78,7 +78,7 @@ class Driver:
         return await posted(self._client, path, given, 201)
 
     async def finish(self, path: str, n: int) -> dict[str, Any]:
-        """Answer to the end, with `n` items in hand; the ranking as it then is."""
+        """Answer to the end with `n` items in hand; return the ranking."""
         items = await fetched(self._client, path, n)
         while items:
             items += (await self.tell(items.pop(0)))["next_items"]
@@ -102,7 +102,7 @@ OFFLINE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("said", OFFLINE, ids=str)
-async def test_it_asks_what_a_ranking_on_recorded_answers_asks_and_finds_the_same(
+async def test_it_asks_and_finds_the_same_as_a_simulated_ranking(
     client: Client, app: FastAPI, said: dict[str, Any]
 ) -> None:
     services: Services = app.state.services
@@ -133,7 +133,7 @@ async def test_it_asks_what_a_ranking_on_recorded_answers_asks_and_finds_the_sam
 
 
 class _Watched:
-    """A row of scores that notes what is looked up."""
+    """A row of scores that records the items looked up."""
 
     def __init__(self, row: FloatArray, name: str, told: list[tuple[str, int]]) -> None:
         self._row, self._name, self._told = row, name, told
@@ -146,12 +146,10 @@ class _Watched:
 SMALL = {"min_items": 5, "max_items": 8, "concurrency": 2}
 
 
-async def test_items_in_hand_are_never_more_than_asked_for_and_results_are_like_any(
-    client: Client, app: FastAPI
-) -> None:
+async def test_items_in_hand_never_exceed_the_request(client: Client, app: FastAPI) -> None:
     services: Services = app.state.services
     hook = await posted(client, "/v1/webhooks", {**HOOK, "events": ["ranking.completed"]}, 201)
-    path = await begun(client, **{**SMALL, "max_items": 30})  # enough to part the three
+    path = await begun(client, **{**SMALL, "max_items": 30})  # enough to separate the three
     assert (await client.get(path)).json()["order"] == []
     hand = await driver(client, services)
     found = await hand.finish(path, 4)
@@ -179,7 +177,7 @@ async def test_items_in_hand_are_never_more_than_asked_for_and_results_are_like_
     assert "is completed and asks nothing more" in refused["detail"]
 
 
-async def test_what_is_fetched_again_is_the_same_and_an_answer_counts_once(client: Client) -> None:
+async def test_a_repeated_fetch_is_the_same_and_an_answer_counts_once(client: Client) -> None:
     path = await begun(client, **SMALL)
     items = await fetched(client, path, 3)
     assert await fetched(client, path, 3) == items
@@ -201,7 +199,7 @@ async def test_what_is_fetched_again_is_the_same_and_an_answer_counts_once(clien
     ]
     assert more.content == again.content
     assert len(more.json()["data"]) == 5
-    # Of each member as many as may be in flight, whatever is asked for.
+    # For each member as many items as may be in flight, whatever is requested.
     assert len(await fetched(client, path, 64)) == 6
 
 
@@ -234,7 +232,7 @@ async def test_answers_of_two_clients_that_come_at_once_are_all_counted_once(
     assert ranking["progress"] == {"items": counted, "scored": counted, "in_flight": 0}
 
 
-async def test_services_that_answer_by_turns_find_what_one_does(
+async def test_alternating_servers_find_the_same_as_one(
     app: FastAPI,
     settings: Settings,
     database: Database,
@@ -242,7 +240,7 @@ async def test_services_that_answer_by_turns_find_what_one_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     services: Services = app.state.services
-    monkeypatch.setattr(SpareTime, "is_left", lambda _: False)  # a process that is busy
+    monkeypatch.setattr(SpareTime, "is_left", lambda _: False)  # a busy process
     hand = await driver(client, services)
     async with open_services(settings, database, JobQueue(database)) as others:
         told = []
@@ -266,7 +264,7 @@ async def test_services_that_answer_by_turns_find_what_one_does(
     assert all(one["score"] for one in told[-1]["order"])
 
 
-async def test_a_members_own_calls_do_not_go_round_the_ranking(client: Client) -> None:
+async def test_a_members_session_calls_cannot_bypass_the_ranking(client: Client) -> None:
     path = await begun(client, "weak", "strong", **SMALL)
     (item,) = await fetched(client, path, 1)
     own = f"/v1/sessions/{item['session_id']}"
@@ -302,7 +300,7 @@ async def test_a_members_own_calls_do_not_go_round_the_ranking(client: Client) -
     assert (await posted(client, f"{own}/responses", told, 201))["progress"]["scored"] == 1
 
 
-async def test_what_is_not_answered_in_time_is_an_error_and_another_is_asked(
+async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
     client: Client, database: Database
 ) -> None:
     path = await begun(client, answer_within=1800, **SMALL)
@@ -326,7 +324,7 @@ async def test_a_ranking_whose_client_is_silent_ends_with_what_it_has(
     for item in await fetched(client, path, 2):
         told = {"step_token": item["step_token"], "score": 1.0}
         await posted(client, f"/v1/sessions/{item['session_id']}/responses", told, 201)
-    await asyncio.sleep(0.25)  # the limit itself is what is tested
+    await asyncio.sleep(0.25)  # waits for the limit under test
     assert await services.sessions.end_idle() == []
     assert await services.rankings.end_idle() == [path.rsplit("/", 1)[1]]
     ranking = (await client.get(path)).json()
@@ -365,7 +363,7 @@ async def test_no_worker_takes_it_and_cancelling_ends_it_for_its_client(
     assert (await client.get(path)).json()["progress"]["scored"] == 0
     assert (await client.delete(path)).status_code == 204
     assert (await client.get(where.removesuffix("/responses"))).status_code == 404
-    await begun(await client_with("run", "read"))  # the names went with it
+    await begun(await client_with("run", "read"))  # the names were removed with it
 
 
 async def test_a_named_examinee_joins_and_only_it_is_asked(client: Client, app: FastAPI) -> None:
@@ -399,7 +397,7 @@ async def test_a_named_examinee_joins_and_only_it_is_asked(client: Client, app: 
         )
 
 
-async def test_budgets_hold_by_what_the_client_says_and_failures_end_it(client: Client) -> None:
+async def test_budgets_count_usage_from_the_client_and_failures_end_it(client: Client) -> None:
     path = await begun(client, "weak", "strong", **SMALL, budget={"usd": 30.0})
     items, spent = await fetched(client, path, 2), 0.0
     while items:
@@ -474,7 +472,7 @@ async def test_names_belong_to_the_key_that_first_used_them(
     assert "this request says an agent (model m-2)" in known["detail"]
 
 
-async def test_rankings_that_name_somebody_at_once_name_the_same(client: Client) -> None:
+async def test_concurrent_rankings_with_a_new_name_share_the_examinee(client: Client) -> None:
     names = list(THETAS)
     made = await asyncio.gather(
         *(

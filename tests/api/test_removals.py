@@ -1,4 +1,4 @@
-"""What is deleted is gone: no row of any table has its texts; and what refuses says why."""
+"""Deletions: no table keeps texts of a deleted resource, and a refusal gives its reason."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def faults() -> FaultServer:
 
 
 def rows_with(database_url: str, mark: str) -> set[str]:
-    """`table.column` of all rows of all tables that have a text in them, as text or as bytes."""
+    """Return `table.column` of every row with this text, stored as text or as bytes."""
     found = set()
     with psycopg.connect(libpq(database_url)) as connection:
         columns = connection.execute(
@@ -63,7 +63,7 @@ async def deleted(client: Client, path: str, *, erase: bool = False) -> httpx2.R
 
 
 async def measured(client: Client, url: str, **changes: object) -> dict[str, Any]:
-    """A bank with marked items, and an ended session on it whose answers have the mark, too."""
+    """Create a bank with marked items, and a finished session with the mark in its answers."""
     items = [
         {"key": f"q{n}", "prompt": f"Which {MARK}?", "target": f"the {MARK}"} for n in range(3)
     ]

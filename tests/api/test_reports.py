@@ -39,7 +39,7 @@ WANTED = [
 ]
 
 
-async def test_the_page_comes_to_whom_it_is_for(client: Client) -> None:
+async def test_a_browser_gets_the_page(client: Client) -> None:
     for query, accept, is_page in WANTED:
         response = await client.get(URL + query, headers={"Accept": accept})
         assert response.status_code == 200, accept
@@ -59,6 +59,6 @@ async def test_a_report_of_nothing_is_a_problem(client: Client, anonymous: Clien
     assert (await anonymous.get(URL)).status_code == 401
 
 
-def test_the_first_kind_wins_where_all_are_welcome() -> None:
+def test_the_first_media_type_wins_where_all_are_accepted() -> None:
     asked = Request({"type": "http", "headers": []})
     assert preferred(asked, "json", "html") == "json"

@@ -1,4 +1,4 @@
-"""Log lines of workers name the request that began the work."""
+"""Log lines of workers name the request that started the work."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ ENDS = ("session_ended", "ranking_ended", "calibration_completed")
 
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:
-    """With the catalogue that a furnished project has installed from."""
+    """Settings with the catalogue from which a furnished project was installed."""
     folder = write_files(write_entry(tmp_path / "catalog"))
     return settings.model_copy(update={"catalog": folder})
 

@@ -100,7 +100,7 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_an_import_that_makes_no_sense_is_refused_at_its_place(client: Client) -> None:
+async def test_an_invalid_import_is_refused_with_its_place(client: Client) -> None:
     await made(client)
     for body, pointer in SENSELESS:
         response = await problem_of(client, "/v1/response-sets/arc/imports", body)
@@ -118,7 +118,7 @@ async def test_what_is_not_there_is_not_found(client: Client) -> None:
         assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
-async def test_no_trap_of_any_format_becomes_a_wrong_answer(client: Client) -> None:
+async def test_known_pitfalls_of_formats_give_no_wrong_answers(client: Client) -> None:
     for number, trap in enumerate(TRAPS):
         name = f"trap-{number}"
         await made(client, name)

@@ -1,4 +1,4 @@
-"""Comparisons, gates and leaderboards over HTTP, on sessions that real tests have ended."""
+"""Comparisons, gates and leaderboards over HTTP, on finished sessions."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PLAN = {"stopping": {"se": 0.4, "min_items": 4, "max_items": 40}}
 async def measured(
     client: Client, services: Services, name: str, theta: float, **changes: Any
 ) -> dict[str, Any]:
-    """A session of a simulated model, run to its end."""
+    """Return a finished session of a simulated model."""
     found = (await client.get("/v1/endpoints", params={"name": name})).json()["data"]
     if not found:
         options = {"theta": theta, "seed": 3}
@@ -74,7 +74,7 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
         for s in (strong, weak)
     ]
     common = answers[0].keys() & answers[1].keys()
-    # Nothing is estimated anew on a grid that holds no posterior.
+    # A grid that holds no posterior is not used for a new estimate.
     for copy in ("replay", "extend"):
         coarse = {"estimator": {"nodes": 3, "range": [-4, 4]}}
         refused = await problem_of(client, f"/v1/sessions/{strong['id']}:{copy}", coarse)
@@ -85,7 +85,7 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
         assert found["common"]["delta"] == pytest.approx(sum(differences) / len(common))
 
 
-def test_no_more_items_are_said_to_decide_than_the_bank_has() -> None:
+def test_items_to_decide_never_exceed_the_bank() -> None:
     one, other = (
         MeasuredScore(n_items=40, value=at, lo=at - 0.1, hi=at + 0.1) for at in (0.6, 0.601)
     )
@@ -222,7 +222,7 @@ async def test_what_cannot_be_gated_or_compared_is_a_clear_problem(client: Clien
     assert (await client.get("/v1/banks/nothing/leaderboard")).status_code == 404
 
 
-async def test_a_running_session_compares_with_nobody(client: Client, working: Services) -> None:
+async def test_a_running_session_cannot_be_compared(client: Client, working: Services) -> None:
     made = await client.post("/v1/sessions", json={"mode": "manual", "bank": "demo"})
     ended = await measured(client, working, "strong", 2.0)
     body = {"session_ids": [made.json()["id"], ended["id"]]}
@@ -260,7 +260,7 @@ async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     )
 
 
-async def test_few_questions_replace_no_longer_test_and_new_settings_do(
+async def test_a_shorter_test_replaces_a_longer_one_only_with_new_settings(
     client: Client, working: Services
 ) -> None:
     async def shown() -> list[str]:

@@ -1,4 +1,4 @@
-"""When a session's numbers are told at all, what they count, and when a test ends."""
+"""Results of sessions: when numbers are given, what they count, and when a test ends."""
 
 import json
 from typing import Any
@@ -13,12 +13,12 @@ from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.services.sessions import until
 
-#: Marked or not: 2 of 40 answers.
+#: 40 answers of which 2 have a score.
 FEW: dict[int, float | str] = {**dict.fromkeys(range(1, 41), "unparsed"), 3: 1.0, 30: 0.0}
 ALL = {"se": None, "min_items": 1, "max_items": 40}
 
 
-def test_figures_of_before_are_told_with_what_they_lack() -> None:
+def test_older_results_are_shown_with_their_missing_fields() -> None:
     old = {"value": 0.5, "interval": None, "method": "p-irt"}
     later = {"equivalent_random_items": None, "interval_raw": None, "target": None}
     told = TypeAdapter(ScoreFigures).validate_python({**old, "recent": None})
@@ -28,7 +28,7 @@ def test_figures_of_before_are_told_with_what_they_lack() -> None:
 async def answered(
     client: Client, answers: dict[int, float | str], **changes: Any
 ) -> dict[str, Any]:
-    """A manual session, answered by step until it ends or no more is given."""
+    """Answer a manual session by step until it ends or no answers are left."""
     body = {
         "mode": "manual",
         "bank": "demo",
@@ -58,7 +58,7 @@ def nothing_told(session: dict[str, Any]) -> bool:
     return [*numbers, session["score"], session["profile"]] == [None] * 6
 
 
-async def test_two_marked_answers_of_forty_are_no_result_anywhere(
+async def test_two_scored_answers_of_forty_give_no_result(
     client: Client, services: Services
 ) -> None:
     few = await answered(client, FEW)
@@ -109,7 +109,7 @@ async def test_two_marked_answers_of_forty_are_no_result_anywhere(
         ("score", "the lower end of the score's interval has room for them"),
     ],
 )
-async def test_a_gate_says_what_its_session_is_warned_of(
+async def test_a_gate_repeats_the_warnings_of_its_session(
     client: Client, services: Services, metric: str, room: str
 ) -> None:
     marked: dict[int, float | str] = dict.fromkeys(range(1, 13), 1.0)
@@ -123,7 +123,7 @@ async def test_a_gate_says_what_its_session_is_warned_of(
     assert f"33 % of the answers have no score: {room}." in gate["detail"]
 
 
-async def test_a_session_tells_nothing_until_the_fifth_mark(
+async def test_a_session_has_no_result_before_the_fifth_scored_answer(
     client: Client, services: Services
 ) -> None:
     session = await answered(
@@ -169,7 +169,7 @@ async def test_an_endpoint_without_a_result_has_no_rank(client: Client, working:
     assert left_out["reason"].startswith("Needs at least 5 scored answers, has 3")
 
 
-async def test_unmarked_answers_widen_the_predicted_score(
+async def test_unscored_answers_widen_the_predicted_score(
     client: Client, services: Services
 ) -> None:
     scores: dict[int, float | str] = {step: float(step % 2) for step in range(1, 13)}
@@ -208,7 +208,7 @@ async def test_failures_are_watched_from_the_tenth_item_on(
 
 
 async def version_with(client: Client, policy: str | None) -> str:
-    """A bank of its own, whose parameters were made where unreadable answers counted so."""
+    """Create a bank whose parameters were made under this policy for unparseable answers."""
     items = [
         {"key": f"q{n}", "prompt": f"{n} + 1 = ?", "target": str(n + 1), "scorer": "numeric"}
         for n in range(12)
@@ -227,7 +227,7 @@ async def version_with(client: Client, policy: str | None) -> str:
     return name
 
 
-async def test_a_session_counts_unreadable_answers_as_its_version_does(
+async def test_a_session_counts_unparsed_answers_as_its_version_does(
     client: Client, services: Services
 ) -> None:
     bank = await version_with(client, "wrong")
@@ -271,9 +271,7 @@ async def test_a_session_counts_unreadable_answers_as_its_version_does(
     assert not [name for found in details for name in found if name.startswith("not_scored")]
 
 
-async def test_the_next_version_counts_as_the_one_before(
-    client: Client, services: Services
-) -> None:
+async def test_the_next_version_keeps_the_policy(client: Client, services: Services) -> None:
     bank = await version_with(client, "wrong")
     path = f"/v1/banks/{bank}/versions"
     carried = await client.post(path, json={"from_version": "latest"})
@@ -282,7 +280,7 @@ async def test_the_next_version_counts_as_the_one_before(
     assert changed.json()["knowledge"]["unparsed_policy"] == "missing"
 
 
-async def test_the_bank_decides_where_a_version_does_not_know(
+async def test_the_bank_decides_where_a_version_has_no_policy(
     client: Client, services: Services
 ) -> None:
     bank = await version_with(client, None)
@@ -307,7 +305,7 @@ async def test_the_bank_decides_where_a_version_does_not_know(
         ("lm-eval", "missing", "missing"),
     ],
 )
-async def test_a_response_set_knows_how_unreadable_answers_counted(
+async def test_a_response_set_stores_how_unparsed_answers_counted(
     client: Client, files: str, said: str | None, policy: str | None
 ) -> None:
     row = {"doc_id": 0, "resps": [["4"]], "doc_hash": "a", "exact_match": 1.0}
@@ -325,7 +323,7 @@ async def test_a_response_set_knows_how_unreadable_answers_counted(
     assert found["unparsed_policy"] == policy
 
 
-async def test_a_target_that_min_items_held_is_told_from_start_to_end(
+async def test_a_target_delayed_by_min_items_is_reported(
     client: Client, services: Services
 ) -> None:
     plan = {"stopping": {"se": 0.6}}
@@ -352,7 +350,7 @@ async def test_a_target_that_min_items_held_is_told_from_start_to_end(
     assert rows[first - 1]["se"] <= 0.6 < rows[first - 2]["se"]
 
 
-async def test_expected_items_allow_for_answers_without_a_mark(
+async def test_expected_items_allow_for_unscored_answers(
     client: Client, services: Services
 ) -> None:
     answers: dict[int, float | str] = {step: float(step % 4 > 1) for step in range(1, 13)}

@@ -1,7 +1,6 @@
-"""The API keeps to its own description: schemathesis against the really served API.
+"""The API keeps to its description: schemathesis against a running server.
 
-This run is a small one, with the same seed each time. The whole one is a command in
-`schemathesis.toml`.
+This run is short, with a fixed seed. `schemathesis.toml` has the command for a full run.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from app.storage.database import Database
 from tests.api.test_webhooks import HOOK
 
 ROOT = Path(__file__).parents[2]
-_TIMEOUT_S = 1200  # beside other work; by itself it takes a minute
+_TIMEOUT_S = 1200  # beside other work; alone it takes a minute
 
 
 @pytest.mark.slow
@@ -49,7 +48,7 @@ async def test_the_served_api_keeps_to_its_description(
 
 
 async def _something_of_each(url: str, key: str) -> dict[str, str]:
-    """Resources for the calls to find, by the name of their path parameter."""
+    """Create one of each resource for the calls to find, by path parameter."""
     headers = {"Authorization": f"Bearer {key}"}
     items = "".join(
         json.dumps({"key": f"q{n}", "prompt": f"{n} + 1 = ?", "target": str(n + 1)}) + "\n"
@@ -64,7 +63,7 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
             made: dict[str, Any] = response.json()
             return made
 
-        # Made when first asked for; who reads it below waits 10 s for it.
+        # Made at the first request; the reader below waits 10 s for it.
         assert (await client.get(f"{url}/openapi.json")).is_success
         await post("/banks", {"name": "demo", "default_scorer": {"name": "numeric"}})
         await post(

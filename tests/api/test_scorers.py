@@ -1,4 +1,4 @@
-"""Scorers over HTTP: what is installed, and a trial."""
+"""Scorers over HTTP: the list of scorers, and trials."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ TRIALS: list[tuple[dict[str, Any], str, float | None]] = [
 ]
 
 
-async def test_a_trial_marks_like_a_session(client: Client) -> None:
+async def test_a_trial_scores_like_a_session(client: Client) -> None:
     for body, outcome, score in TRIALS:
         response = await posted(client, "/v1/scorers/numeric:test", body, 200)
         assert (response["outcome"], response["score"]) == (outcome, score)

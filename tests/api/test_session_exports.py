@@ -1,4 +1,4 @@
-"""Ended sessions as Every Eval Ever keeps results."""
+"""Exports of finished sessions in the format of Every Eval Ever."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     assert accuracy["score_details"]["score"] == session["score"]["value"]
     assert theta["score_details"]["score"] == session["estimate"]["theta"]
     assert theta["score_details"]["details"]["not_scored_refused"] == "1"
-    # What its page warns of goes with the figures.
+    # The warnings of its page are exported with the figures.
     left_out = "17 % of the answers have no score: "
     for result, room in ((accuracy, "the lower end of the score's"), (theta, "ability and its")):
         assert f"{left_out}{room}" in result["score_details"]["details"]["caution"]
@@ -82,7 +82,7 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     assert rows[1]["output"]["raw"] == []
 
 
-async def test_content_of_a_withheld_bank_stays_inside(
+async def test_content_of_a_withheld_bank_is_not_exported(
     client: Client, client_with: NewClient
 ) -> None:
     identifier = await session_of(client, {"response": "2"}, visibility="withheld")
@@ -95,7 +95,7 @@ async def test_content_of_a_withheld_bank_stays_inside(
 
 
 @pytest.mark.parametrize("query", ["", "?format=eee-items"])
-async def test_a_session_that_goes_on_is_not_given_out(client: Client, query: str) -> None:
+async def test_a_running_session_is_not_exported(client: Client, query: str) -> None:
     identifier = await session_of(client)
     response = await client.get(f"/v1/sessions/{identifier}/export{query}")
     assert (response.status_code, response.json()["code"]) == (409, "invalid_state")

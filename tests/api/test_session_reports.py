@@ -1,4 +1,4 @@
-"""Reports of sessions over HTTP: of any state, for whom they are."""
+"""Reports of sessions over HTTP, in any state and as JSON or page."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ ITEMS = [
 
 
 async def started(client: Client, *, visibility: str = "open", **fields: Any) -> str:
-    """Id of a manual session that waits for its first answer."""
+    """Start a manual session that waits for its first answer; return its id."""
     numbers = "".join(f"q{n}{NASTY},1.2,{n / 4 - 1.5},0,1\n" for n in range(12))
     await bank_of(client, "sums", ITEMS, numbers, visibility=visibility)
     session = await posted(
@@ -71,10 +71,10 @@ async def test_a_finished_test_has_a_report_as_json_and_as_a_page(client: Client
     assert report["estimate"] == session["estimate"]
     score = {name: report["score"][name] for name in ("value", "interval")}
     assert score == {name: session["score"][name] for name in score}
-    assert report["score"]["below"] is None  # nobody knows the models it was calibrated on
+    assert report["score"]["below"] is None  # the reference models are unknown
     assert [item["outcome"] for item in report["items"]].count("refused") == 1
     assert report["items"][0]["question"].startswith(NASTY)
-    assert {task["tag"] for task in report["tasks"]} == {"tag-0", "tag-1"}  # not what all carry
+    assert {task["tag"] for task in report["tasks"]} == {"tag-0", "tag-1"}  # not a common tag
     last = report["trace"][-1]
     assert (last["answers"], last["theta"]) == (9, session["estimate"]["theta"])
     assert last["score"] == session["score"]["value"]

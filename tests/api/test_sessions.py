@@ -24,7 +24,7 @@ BODY: dict[str, Any] = {
     "bank": "demo",
     "endpoint": {"kind": "scripted", "model": "simulated", "options": {"theta": 0.5, "seed": 3}},
     "stopping": {"se": None, "min_items": 1, "max_items": 8},
-    "concurrency": 1,  # what is asked does not hang on which answer comes first
+    "concurrency": 1,  # makes the items independent of the order in which answers arrive
     "seed": 11,
 }
 MANUAL = {"mode": "manual", "bank": "demo", "stopping": {"max_items": 3, "min_items": 1}}
@@ -42,7 +42,7 @@ async def test_one_call_starts_a_measurement(client: Client) -> None:
     assert interval["lo"] < session["estimate"]["theta"] < interval["hi"]
     assert session["usage"]["usd"] is None
     assert session["endpoint"]["model"] == "simulated"
-    # How theta came about.
+    # How theta was estimated.
     url = created.headers["location"]
     page = (await client.get(f"{url}/responses?limit=5")).json()
     rest = (await client.get(f"{url}/responses?after={page['last_step']}")).json()
@@ -64,7 +64,7 @@ async def test_one_call_starts_a_measurement(client: Client) -> None:
     assert EVENTS.validate_python(polled["data"])
 
 
-async def test_a_saved_endpoint_and_a_certain_version_do_as_well(client: Client) -> None:
+async def test_a_saved_endpoint_and_a_fixed_version_start_a_session(client: Client) -> None:
     endpoint = await client.post("/v1/endpoints", json={**BODY["endpoint"], "name": "sim"})
     first = (await client.post("/v1/sessions", json=BODY)).json()
 
@@ -142,10 +142,10 @@ async def test_steering_over_http(client: Client) -> None:
     assert extended.json()["relation"] == "extend"
     assert replayed.status_code == 201, replayed.text
     assert replayed.json()["estimate"]["method"] == "map"
-    assert gone.status_code == 409  # others were made from it
+    assert gone.status_code == 409  # other sessions were made from it
 
 
-async def test_the_endpoint_key_never_comes_back(client: Client) -> None:
+async def test_the_endpoint_key_is_never_returned(client: Client) -> None:
     endpoint = {
         "kind": "openai_chat",
         "base_url": "http://127.0.0.1:9/v1",
@@ -184,14 +184,14 @@ async def test_items_in_pretest_are_shown_apart(client: Client, app: FastAPI) ->
     items = (await client.get(url)).json()["data"]
     assert sum(item["pretest_sessions"] for item in items) == 2
     three = {**MANUAL, "pretest": {"items_per_session": 3}}
-    none = (await posted(client, "/v1/sessions", three, 201))["pretest"]  # the demo has none
+    none = (await posted(client, "/v1/sessions", three, 201))["pretest"]  # the demo bank has none
     assert (none["planned"], "no items without parameters" in none["caution"]) == (0, True)
     body["pretest"] = {"items_per_session": -1}
     refused = await problem_of(client, "/v1/sessions", body)
     assert refused["errors"][0]["pointer"] == "/pretest/items_per_session"
 
 
-async def test_a_design_as_it_was_told_starts_another_session(client: Client) -> None:
+async def test_a_reported_design_starts_another_session(client: Client) -> None:
     rules: dict[str, Any] = {
         "any_of": [{"se": 0.2}, {"all_of": [{"se": 0.3}, {"theta_change": 0.02}]}]
     }
@@ -268,8 +268,8 @@ async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_sto
         assert says in answer.json()["detail"]
         assert [entry["pointer"] for entry in answer.json()["errors"]] == [pointer]
 
-    # Four items leave the general ability with more error than their curves alone tell, 0.71:
-    # where the other ability stands is to be found from the same answers.
+    # Four items leave the general ability a larger error than their curves alone imply, 0.71,
+    # because the same answers must also place the other ability.
     ratio = {"cut_score": {"theta": 0.0, "method": "sprt"}}
     for stopping, pointer, says in (
         ({"se": 0.72}, "/stopping/se", "reach 0.745 at best"),

@@ -1,4 +1,4 @@
-"""Versions of several abilities over HTTP: forms, predicted scores, gates, boards, rankings."""
+"""Versions of several abilities over HTTP: forms, scores, gates, leaderboards, rankings."""
 
 import csv
 import functools
@@ -35,7 +35,7 @@ URL = "/v1/banks/tasks/versions/latest"
 
 
 def known() -> MultidimensionalModel:
-    """A general ability, and one of each task."""
+    """Return a population with a general ability and one for each task."""
     rng, task = np.random.default_rng(1), np.arange(N_ITEMS) % 2
     loadings = 0.8 * np.column_stack([task == 0, task == 1])
     items = Loadings(np.full(N_ITEMS, 1.5), rng.normal(size=N_ITEMS), loadings, nested=True)
@@ -86,7 +86,7 @@ async def services(app: FastAPI) -> Services:
 async def measured(
     client: Client, services: Services, name: str, skill: float, **design: Any
 ) -> dict[str, Any]:
-    """A session of a simulated model that has its skill in both tasks."""
+    """Return a session of a simulated model with this skill in both tasks."""
     found = (await client.get("/v1/endpoints", params={"name": name})).json()["data"]
     if not found:
         options = {"skills": {"law": skill, "maths": skill}, "seed": 3}
@@ -105,9 +105,7 @@ async def measured(
     return ended
 
 
-async def test_a_form_predicts_the_score_of_who_fills_it_in(
-    client: Client, services: Services
-) -> None:
+async def test_a_form_predicts_the_score_of_an_examinee(client: Client, services: Services) -> None:
     form = await posted(client, f"{URL}:compose", {"items": 10}, 200)
     chosen = [KEYS.index(item["key"]) for item in form["items"]]
     weights = np.array([item["weight"] for item in form["items"]])
@@ -182,7 +180,7 @@ async def test_a_version_without_a_score_model_has_no_forms_and_no_gates_on_tags
     assert (await client.get("/v1/sessions")).json()["data"] == []
 
 
-async def test_gates_and_boards_know_which_score_a_session_told(
+async def test_gates_and_leaderboards_use_the_score_a_session_reported(
     client: Client, working: Services
 ) -> None:
     design = {"selection": {"criterion": "v_optimal", "target": {"maths": 1.0}}}
@@ -197,7 +195,7 @@ async def test_gates_and_boards_know_which_score_a_session_told(
         body = {"session_id": able["id"], "metric": "score", "tag": tag, "threshold": 0.1}
         gate = (await client.post("/v1/gates", json=body)).json()
         assert gate["value"] == tasks[tag or "all"]["value"]
-        assert gate["outcome"] == ("inconclusive" if tag == "law" else "go")  # law: never asked
+        assert gate["outcome"] == ("inconclusive" if tag == "law" else "go")  # not asked
         assert gate["tag"] == tag
         assert (f"score of {tag}" in gate["detail"]) == (tag is not None)
     strange = {"session_id": able["id"], "metric": "score", "tag": "physics", "threshold": 0.1}
@@ -219,7 +217,7 @@ async def test_gates_and_boards_know_which_score_a_session_told(
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv", "mirt"])
-async def test_a_version_that_was_exported_comes_back_with_its_abilities(
+async def test_an_exported_version_is_imported_with_its_abilities(
     client: Client, services: Services, file_format: str
 ) -> None:
     content = (await client.get(f"{URL}/export?format={file_format}")).text

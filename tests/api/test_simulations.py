@@ -1,4 +1,4 @@
-"""Forecasts over REST."""
+"""Forecasts over HTTP."""
 
 import asyncio
 import hashlib
@@ -42,7 +42,7 @@ async def refused(client: Client, **changes: Any) -> dict[str, Any]:
     return problem
 
 
-async def test_a_goal_that_few_tests_reach_is_said(client: Client) -> None:
+async def test_a_goal_that_few_tests_reach_is_reported(client: Client) -> None:
     found = await forecast_of(
         client, n_examinees=5, stopping={"score_margin": 0.01, "max_items": 12}
     )
@@ -94,9 +94,7 @@ async def test_a_saved_endpoint_gives_its_price_and_limits(client: Client) -> No
     assert unknown.status_code == 404
 
 
-async def test_examinees_are_drawn_like_those_the_version_was_calibrated_with(
-    client: Client, app: FastAPI
-) -> None:
+async def test_examinees_are_drawn_like_the_reference_models(client: Client, app: FastAPI) -> None:
     twice = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
     correction = IntervalCorrection(theta=twice, n_examinees=99)
     knowledge = {
@@ -157,7 +155,7 @@ async def test_a_bundle_gives_the_same_forecast_without_a_server(
     assert "demo.csv carries no reference models" in " ".join(said["export"].split())
     assert "carries no" not in said["bundle"]
 
-    # Whoever changes what a bundle knows can hash it again.
+    # A changed bundle can be hashed again.
     head, bank, version, *rest, _ = files["bundle"].read_bytes().splitlines(keepends=True)
     odd = json.loads(version)
     odd["version"]["knowledge"][CURVES] = ["of nobody"]

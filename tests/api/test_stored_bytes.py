@@ -1,4 +1,4 @@
-"""What a project stores is counted as it is, whatever came, was edited, copied and went."""
+"""Stored bytes of a project are counted after imports, edits, copies and deletions."""
 
 from sqlalchemy import delete, text
 
@@ -29,7 +29,7 @@ _PRESENT = text("""
 """).execution_options(**of_opened("all"))
 
 
-async def test_what_came_was_edited_copied_and_went_is_counted_as_it_is_stored(
+async def test_imports_edits_copies_and_deletions_are_counted(
     client: Client, database: Database
 ) -> None:
     async def counted() -> int:
@@ -68,12 +68,12 @@ async def test_what_came_was_edited_copied_and_went_is_counted_as_it_is_stored(
 
     sets = await posted(client, "/v1/response-sets", {"name": "answers"})
     path = f"/v1/response-sets/{sets['id']}"
-    for keys in "qp":  # the second time the same examinee has answered other items
+    for keys in "qp":  # the second import has answers of the same examinee to other items
         lines = "examinee,item,score\n" + "".join(f"e,{keys}{n},{n % 2}\n" for n in range(3000))
         file = {"content": lines, "name": f"{keys}.csv"}
         assert await grows("POST", f"{path}/imports", {"files": [file]})
     assert await grows("POST", f"{path}:collect", {"bank": "exam"})
-    # A project is held to its limit.
+    # The limit of a project applies.
     head, limits = {"If-Match": '"1"'}, {"limits": {"stored_bytes": await counted()}}
     assert (await client.patch("/v1/projects/default", json=limits, headers=head)).is_success
     spend = (await client.get("/v1/projects/default/spend")).json()

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: whose they are, and what is told of them."""
+"""Webhooks over HTTP: scopes, and the deliveries that are listed."""
 
 import base64
 from typing import Any

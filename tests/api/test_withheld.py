@@ -1,7 +1,7 @@
-"""Nothing of a withheld bank's content reaches a key that may not write banks, by any route.
+"""No route shows content of a withheld bank to a key without the scope to write banks.
 
-Every field of a bank holds a canary, sessions of every kind are made of it, and then every route of
-the OpenAPI document is asked by keys of every scope. docs/withheld.md has the table.
+Every field of a bank holds a canary; sessions of every kind use it, and keys of every scope call
+every route of the OpenAPI document. docs/withheld.md has the table.
 """
 
 import json
@@ -36,7 +36,7 @@ BANK, TWIN = "secret", "twin"
 N_ITEMS = 10
 STOPPING = {"se": None, "min_items": 1, "max_items": N_ITEMS}
 ENDED = {"completed", "failed", "cancelled"}
-#: Routes on which whoever may write banks sees content: the canary is there to be found.
+#: Routes that show content to bank writers; the canary must appear there.
 SHOWN_TO_OWNERS = {
     "/v1/banks",
     "/v1/banks/{bank}",
@@ -60,7 +60,7 @@ SHOWN_TO_OWNERS = {
 
 
 def echoing() -> FastAPI:
-    """A model that repeats its prompt; below `/broken` in its error messages."""
+    """Return a model that repeats its prompt; below `/broken` it does so in error messages."""
     app = FastAPI()
 
     @app.post("/{how}/chat/completions")
@@ -81,7 +81,7 @@ def echoing() -> FastAPI:
 
 @dataclass
 class World:
-    """Everything made of a withheld bank, by the names of the routes' parameters."""
+    """Ids of everything made from a withheld bank, by route parameter."""
 
     owner: Client
     ids: dict[str, list[str]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class World:
 
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:
-    """With an entry of the catalogue whose bank is withheld."""
+    """Settings with a catalogue entry whose bank is withheld."""
     folder = write_entry(tmp_path / "catalog", '{file = "test.jsonl"}', '{file = "irt.csv"}')
     entry = (folder / "small.toml").read_text().replace('"MIT"', '"MIT"\nvisibility = "withheld"')
     (folder / "small.toml").write_text(entry)
@@ -115,7 +115,7 @@ def settings(settings: Settings, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def servers() -> Iterator[dict[str, str]]:
-    """A model that echoes, a callback that says more than it should, and a judge."""
+    """Start an echoing model, a callback that reveals too much, and a judge."""
     marker = FaultServer()
     marker.canned("mark", {"score": 1.0, "reason": f"{CANARY}-said", "version": f"{CANARY}-1"})
     with (
@@ -128,7 +128,7 @@ def servers() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 async def world(app: FastAPI, client: Client, servers: dict[str, str]) -> World:
-    """What was made while a worker ran; what is asked for after that stays queued."""
+    """Create resources while a worker runs; later work stays queued."""
     async with running_worker(app.state.services):
         return await _made(client, servers)
 
@@ -218,7 +218,7 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
 
 
 async def _banks(world: World) -> None:
-    """The withheld bank with a canary in every field of its content, and an open one beside it."""
+    """Create the withheld bank with a canary in every field, and an open bank."""
     own = [
         {"name": "judge", "params": {"judges": ["judge"], "rubric": f"{CANARY}-rubric"}},
         {"name": "numeric", "params": {}},
@@ -264,7 +264,7 @@ async def _banks(world: World) -> None:
         )
 
 
-#: Bodies with which routes are asked that would refuse an empty one.
+#: Bodies for routes that refuse an empty one.
 BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/comparisons": [{"session_ids": ["{echo}", "{scripted}"]}],
     "/v1/simulations": [{"bank": BANK, "stopping": STOPPING, "n_examinees": 5}],
@@ -287,7 +287,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/sessions/{session_id}/responses": [{"step_token": "wrong", "response": "x"}],
     "/v1/banks/{bank}/versions/{version}:compose": [{"items": 3}],
 }
-#: These would end or remove what others are asked about.
+#: These would end or remove what other requests need.
 LEFT_ALONE = re.compile(r":(cancel|pause|probe)$")
 
 
@@ -303,7 +303,7 @@ class Ask:
 
 
 def asks(document: dict[str, Any], world: World) -> Iterator[Ask]:
-    """Every GET and POST route, for everything that was made, in every form that it offers."""
+    """Yield every GET and POST route for every resource, in every format it offers."""
     for route, operations in document["paths"].items():
         names = re.findall(r"{(\w+)}", route)
         for method in ("get", "post"):
@@ -348,7 +348,7 @@ def _forms(
 async def found_by(
     client: Client, world: World, *, by: Collection[str] = ("GET", "POST")
 ) -> tuple[set[tuple[str, str]], int]:
-    """Where a caller finds the canary, and how many of the answers were given at all."""
+    """Return where a caller finds the canary, and how many requests succeeded."""
     document = (await client.get("/openapi.json")).json()
     leaks, answered = set(), 0
     live = {world.sessions["manual"], world.ids["ranking_id"][-1]}
@@ -356,7 +356,7 @@ async def found_by(
         if ask.method not in by:
             continue
         if "Accept" in ask.headers and any(name in ask.path for name in live):
-            continue  # its stream goes on; the list of its events says the same
+            continue  # an endless stream; the list of its events has the same content
         answer = await client.request(ask.method, ask.path, headers=ask.headers, json=ask.body)
         assert answer.status_code < 500, (ask, answer.text)
         answered += answer.status_code < 300
@@ -377,7 +377,7 @@ async def test_the_whole_table(
     leaks, answered = await found_by(await client_with("read", "run"), world)
     assert leaks == set()
     assert answered > 100
-    # Whoever sees everything, or no more than they do, is asked about a part.
+    # The owner, and callers with fewer scopes, are checked on a part of the sessions.
     some = ("echo", "unmarked", "broken", "manual", "moved")
     world.ids |= {"session_id": [world.sessions[name] for name in some]}
     seen, _ = await found_by(world.owner, world, by={"GET"})
@@ -394,7 +394,7 @@ async def test_the_whole_table(
     await _only_writers_choose_or_move_a_scorer(world, await client_with("read", "run"), servers)
 
 
-#: Pages on which whoever may write banks sees content, with `*` for what differs.
+#: Pages that show content to bank writers, with `*` for variable parts.
 PAGES_FOR_OWNERS = {
     f"/banks/{BANK}",
     "/banks/*/versions/*/items/*",
@@ -406,7 +406,7 @@ PAGES_FOR_OWNERS = {
 
 
 async def _pages_tell_owners_alone(world: World, app: FastAPI, database: Database) -> None:
-    """All pages that links lead to, of each kind one beside those of these tests."""
+    """Check all linked pages, one of each kind beside those of these tests."""
     names = ("echo", "broken", "manual", "renamed")
     tests = [f"/sessions/{world.sessions[name]}" for name in names]
     ended = [path for path in tests if not path.endswith(world.sessions["manual"])]
@@ -447,23 +447,23 @@ async def _only_writers_choose_or_move_a_scorer(
             assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
             assert "withheld" in refused.json()["detail"]
     await posted(runner, f"/v1/sessions/{echo}:rescore", {}, 202)
-    # The scorers of an open bank would be told answers that were given on a withheld one.
+    # Scorers of an open bank would receive answers given on a withheld one.
     refused = await runner.post(f"/v1/sessions/{moved}:rescore", json={})
     assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
 
-    # What marked before still marks what is extended, though the bank names it no more.
+    # Scorers used before still score an extended session, though the bank lists them no more.
     bank = await world.owner.get(f"/v1/banks/{BANK}")
     exact = {"default_scorer": {"name": "exact"}}
     match = {"If-Match": bank.headers["etag"]}
     assert (await world.owner.patch(f"/v1/banks/{BANK}", json=exact, headers=match)).is_success
     elsewhere = {"base_url": f"{servers['echo']}/mine", "api_key": None}
-    for endpoint in world.ids["endpoint_id"][2:]:  # those that mark
+    for endpoint in world.ids["endpoint_id"][2:]:  # the endpoints used for scoring
         found = await runner.get(f"/v1/endpoints/{endpoint}")
         match = {"If-Match": found.headers["etag"]}
         changed = await runner.patch(f"/v1/endpoints/{endpoint}", json=elsewhere, headers=match)
         deleted = await runner.delete(f"/v1/endpoints/{endpoint}", headers=match)
         assert (changed.status_code, deleted.status_code) == (403, 403)
-    # An item names the judge, which is the last: who takes its name would be asked in its place.
+    # An item names the judge, which comes last: an endpoint taking its name would be asked.
     gone = await world.owner.delete(f"/v1/endpoints/{endpoint}", headers=match)
     assert gone.status_code == 204
     mine = {"kind": "openai_chat", "name": "judge", "model": "m", **elsewhere}
@@ -515,7 +515,7 @@ async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> 
     broken = (await reader.get(f"/v1/sessions/{world.sessions['broken']}")).json()
     assert broken["failure"]["code"] == "endpoint_fault"
     assert "banks:write" in broken["stop_detail"]
-    # What was given on an open bank is as open as ever.
+    # Answers given on an open bank stay open.
     own = {"mode": "manual", "bank": TWIN, "stopping": STOPPING}
     open_one = (await reader.post("/v1/sessions", json=own)).json()
     assert open_one["provenance"]["asking"]["default_scorer"]["name"] == "by_kind"

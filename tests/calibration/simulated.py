@@ -1,4 +1,4 @@
-"""Answers of simulated examinees, with the parameters that made them."""
+"""Simulated answers with the parameters that made them."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Simulated(NamedTuple):
 
 
 def draw_items(rng: np.random.Generator, family: Family, n_items: int) -> ItemParameters:
-    """Items as in simulation studies of the family: log-normal a, normal b, beta c and d."""
+    """Draw items as simulation studies do: log-normal a, normal b, beta-distributed c and d."""
     a = np.exp(rng.normal(0.2, 0.35, n_items)) if family is not Family.RASCH else np.ones(n_items)
     b = rng.normal(0.0, 1.0, n_items)
     guessing = family in (Family.THREE_PL, Family.FOUR_PL)
@@ -59,16 +59,16 @@ def adaptive(
     seeded: int = 0,
     n_seeded: int = 0,
 ) -> ScoreMatrix:
-    """Answers of adaptive tests: each examinee is asked what is informative at its estimate.
+    """Simulate adaptive tests: each examinee is asked items informative at its estimate.
 
     Args:
         rng: Randomness.
-        believed: Parameters that the tests go by.
-        true: Parameters that the answers follow, the items in pretest behind the others.
+        believed: Parameters by which the tests select and score.
+        true: Parameters that make the answers; the pretest items come last.
         theta: True abilities.
-        n_asked: Items of each test, chosen among the best 5.
-        seeded: Items in pretest.
-        n_seeded: Those of them, drawn evenly, that each examinee is asked.
+        n_asked: Items of each test, each chosen at random among the best 5.
+        seeded: Number of pretest items.
+        n_seeded: Pretest items that each examinee is asked, drawn evenly.
     """
     n, n_items = len(theta), len(believed.a)
     nodes = np.linspace(-5, 5, 81)

@@ -1,4 +1,4 @@
-"""Items that nobody has calibrated: curves to be expected, and what few answers make of them."""
+"""Beliefs about uncalibrated items: expected curves, and their update from few answers."""
 
 import numpy as np
 import pytest
@@ -56,13 +56,13 @@ def eap(bank: ItemBank, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
 def errors(
     found: tuple[FloatArray, FloatArray], theta: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Of thetas aligned in mean and sd, and their standard errors, stretched alike."""
+    """Return errors of thetas aligned in mean and sd, and standard errors scaled alike."""
     stretch = theta.std() / found[0].std()
     error: FloatArray = (found[0] - found[0].mean()) * stretch - (theta - theta.mean())
     return error, found[1] * stretch
 
 
-def test_the_expected_curve_is_the_mean_of_the_curves_that_the_item_may_have() -> None:
+def test_the_expected_curve_is_the_mean_over_possible_curves() -> None:
     found = ItemBeliefs(
         keys=("x", "y"), b=np.array([0.7, -1.0]), se_b=np.array([1.1, 0.3]), c=np.array([0.25, 0.0])
     ).bank()
@@ -75,13 +75,13 @@ def test_the_expected_curve_is_the_mean_of_the_curves_that_the_item_may_have() -
         assert found.expected_score(theta)[:, j] == pytest.approx(mean, abs=0.025)
 
 
-def test_only_the_order_of_guesses_counts() -> None:
+def test_only_the_order_of_guessed_difficulties_matters() -> None:
     levels = np.repeat([1, 2, 3, 4], N // 4)
     one, other = beliefs(guesses=levels), beliefs(guesses=10.0**levels)
     assert (one.b == other.b).all()
     assert (np.diff(one.b) >= 0).all()
     assert np.std(one.b) < GUESS_CORRELATION * DIFFICULTY_SD
-    assert (beliefs(guesses=np.ones(N)).b == 0).all()  # one guess for all says nothing
+    assert (beliefs(guesses=np.ones(N)).b == 0).all()  # equal guesses have no information
     some = ItemBeliefs.guessed(("a", "b", "c"), [0, 2, 5], [1.0, None, 2.0])
     assert some.b[1] == 0
     assert some.se_b[1] > some.se_b[0]
@@ -91,8 +91,8 @@ def test_only_the_order_of_guesses_counts() -> None:
 
 
 @pytest.mark.parametrize(("c", "hints"), [(0.0, -0.5), (0.25, 0.5)])
-def test_sixty_examinees_bring_guesses_near_the_truth(c: float, hints: float) -> None:
-    """Bars: tau 0.8 of five models before, RMSE after within 1.15 of that under the truth."""
+def test_sixty_examinees_bring_guesses_near_the_true_difficulties(c: float, hints: float) -> None:
+    """Bars: tau 0.8 for five models before, RMSE after within 1.15 times that of true items."""
     rng = np.random.default_rng(6)
     models = np.linspace(-2, 2, 5)
     taus, squares, covered = [], [], []
@@ -104,7 +104,7 @@ def test_sixty_examinees_bring_guesses_near_the_truth(c: float, hints: float) ->
         rising = np.sign(np.subtract.outer(found, found)) * np.sign(
             np.subtract.outer(models, models)
         )
-        taus.append(rising.sum() / 20)  # Kendall's, of 5 models that differ
+        taus.append(rising.sum() / 20)  # Kendall's tau of 5 models that differ
         given = answers(bank, rng.normal(size=60), rng)
         learned = calibrate_beliefs(ScoreMatrix.of(given, items=KEYS), first)
         theta = rng.normal(size=120)
@@ -123,12 +123,12 @@ def test_sixty_examinees_bring_guesses_near_the_truth(c: float, hints: float) ->
     assert 0.92 <= np.mean(covered) <= 0.99
 
 
-def test_what_nobody_answered_stays_as_it_was_believed_to_be() -> None:
+def test_unanswered_items_keep_their_prior_belief() -> None:
     rng = np.random.default_rng(1)
     first = beliefs(guesses=np.arange(N))
     scores = answers(true_bank(rng, 0.0), rng.normal(size=30), rng)
     scores[:, :2] = np.nan
-    scores[:, 2] = np.where(np.isnan(scores[:, 2]), np.nan, 1.0)  # all right: no fault, a hint
+    scores[:, 2] = np.where(np.isnan(scores[:, 2]), np.nan, 1.0)  # all right is a hint and no error
     learned = calibrate_beliefs(ScoreMatrix.of(scores, items=KEYS), first)
     found = learned.calibration
     assert found.errors is not None

@@ -28,7 +28,7 @@ def test_the_bank_carries_ids_scale_and_parameters() -> None:
     assert bank.a.tolist() == result.items.a.tolist()
 
 
-def test_the_reported_log_likelihood_is_that_of_the_items_without_the_prior() -> None:
+def test_the_reported_log_likelihood_excludes_the_prior() -> None:
     data = simulate(2, Family.THREE_PL, 400, 10)
     result = calibrate(data.matrix, CalibrationSettings(family=Family.THREE_PL))
     again = expect(data.matrix, result.items, LatentDensity.normal()).log_likelihood
@@ -99,7 +99,7 @@ def test_progress_is_reported_and_may_stop_the_run() -> None:
         calibrate(simulate(10, Family.THREE_PL, 300, 10).matrix, watch=stop)
 
 
-def test_new_items_may_guess_where_their_anchors_do_not() -> None:
+def test_new_items_may_have_guessing_where_anchors_have_none() -> None:
     rng = np.random.default_rng(15)
     items = draw_items(rng, Family.THREE_PL, 30)
     items.c[:15] = 0.0
@@ -176,7 +176,7 @@ def test_a_fixed_prior_on_b_pulls_the_difficulties_towards_it() -> None:
     family=st.sampled_from(Family),
     priors=st.sampled_from([None, Priors.none()]),
 )
-def test_however_few_the_answers_the_bank_is_finite_or_refused(
+def test_a_bank_of_few_answers_is_finite_or_refused(
     seed: int, n_examinees: int, n_items: int, missing: float, family: Family, priors: Priors | None
 ) -> None:
     matrix = simulate(seed, family, n_examinees, n_items, missing).matrix

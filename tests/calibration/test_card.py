@@ -1,4 +1,4 @@
-"""What a calibration says of the ability that it found."""
+"""Warnings of the calibration card about the ability found."""
 
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ def found(theta: FloatArray, answers: FloatArray = ANSWERS) -> list[str]:
     return not_the_score(ExamineeAbilities(theta, np.ones_like(theta), score), answers)
 
 
-def test_an_ability_that_is_not_the_score_is_told_of() -> None:
+def test_an_ability_unrelated_to_the_score_is_reported() -> None:
     score = ANSWERS.mean(axis=1)
-    apart = np.where(np.arange(60) % 2, 1.0, -1.0)  # a way of answering
+    apart = np.where(np.arange(60) % 2, 1.0, -1.0)  # a style of answering, unrelated to ability
     assert found(score) == found(2.0 * score - 1.0) == []
     for theta in (apart, -score, apart + score):
         (warning,) = found(theta)
@@ -31,4 +31,4 @@ def test_scores_on_parts_of_a_bank_do_not_compare(answered: int) -> None:
     answers = ANSWERS.copy()
     answers[answered:, 3:] = np.nan
     assert found(np.where(np.arange(60) % 2, 1.0, -1.0), answers) == []
-    assert found(np.ones(60)) == []  # all alike
+    assert found(np.ones(60)) == []  # all items alike

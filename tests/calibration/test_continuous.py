@@ -58,7 +58,7 @@ def test_known_items_are_recovered_and_their_errors_are_true() -> None:
         assert np.mean(shares) == pytest.approx(0.95, abs=0.035)
 
 
-def test_tests_on_a_calibrated_bank_find_thetas_with_the_coverage_they_promise() -> None:
+def test_intervals_of_theta_on_a_calibrated_bank_have_their_coverage() -> None:
     _, sample, answers = simulated(400, 60, 20)
     found = calibrate_continuous(answers).bank
     rng = np.random.default_rng(21)
@@ -68,7 +68,7 @@ def test_tests_on_a_calibrated_bank_find_thetas_with_the_coverage_they_promise()
     for block in estimate_many(found, scores, GridEstimator()):
         for row, belief in zip(block.rows, block.beliefs, strict=True):
             estimate = belief.estimate()
-            # The scale is that of the 400: mean 0 and sd 1 are theirs.
+            # The 400 examinees define the scale: their mean is 0 and their sd 1.
             theta = (thetas[row] - sample.mean()) / sample.std()
             held += estimate.lo <= theta <= estimate.hi
     assert 0.93 <= held / 600 <= 0.97
@@ -85,7 +85,7 @@ def test_a_few_examinees_give_nearly_common_slopes_and_dispersions() -> None:
     assert "own answers decide its dispersion" in warning
 
 
-def test_many_examinees_leave_each_item_its_own() -> None:
+def test_many_examinees_give_each_item_its_own_slope_and_dispersion() -> None:
     bank, _, answers = simulated(300, 80, 2)
     found = calibrate_continuous(answers)
     assert found.bank.a.std() == pytest.approx(bank.a.std(), rel=0.15)
@@ -121,7 +121,7 @@ def test_missing_scores_take_no_part() -> None:
     assert found.n_answers == int((~np.isnan(holes)).sum())
 
 
-def test_the_published_procedure_is_that_of_its_formulas() -> None:
+def test_the_published_procedure_follows_its_formulas() -> None:
     _, _, answers = simulated(60, 40, 7)
     found = calibrate_by_moments(answers).bank
     scores = answers.scores
@@ -135,7 +135,7 @@ def test_the_published_procedure_is_that_of_its_formulas() -> None:
     assert (found.a == 1).all()
 
 
-def test_conformance_tells_the_models_scatter_from_another() -> None:
+def test_conformance_detects_another_distribution_of_scores() -> None:
     bank, thetas, answers = simulated(200, 100, 8)
     good = conformance(bank, answers.scores, thetas)
     rng = np.random.default_rng(9)
@@ -147,7 +147,7 @@ def test_conformance_tells_the_models_scatter_from_another() -> None:
     assert bad < 0
 
 
-def test_an_item_that_falls_with_ability_is_left_out_and_a_good_one_is_not_for_bad_luck() -> None:
+def test_falling_items_are_dropped_and_good_items_kept_despite_chance() -> None:
     _, _, answers = simulated(300, 40, 10)
     scores = answers.scores.copy()
     scores[:, 7] = 1 - scores[:, 7]
@@ -165,7 +165,7 @@ def test_an_item_that_falls_with_ability_is_left_out_and_a_good_one_is_not_for_b
     assert len(filter_continuous(few, published).items) < unlucky / 3
 
 
-def test_what_falls_with_ability_or_is_constant_counts_in_the_score_alone() -> None:
+def test_falling_and_constant_items_count_only_in_the_score() -> None:
     _, _, answers = simulated(300, 40, 10)
     scores = answers.scores.copy()
     scores[:, 7] = 1 - scores[:, 7]
@@ -178,7 +178,7 @@ def test_what_falls_with_ability_or_is_constant_counts_in_the_score_alone() -> N
     assert bank.information(np.linspace(-3.0, 3.0, 7))[:, [3, 7]].max() == 0.0
     at_zero = bank.expected_score(np.zeros(1))[0]
     assert at_zero[[3, 7]] == pytest.approx(scores[:, [3, 7]].mean(axis=0), abs=0.01)
-    # The others are calibrated as if these were not there.
+    # The other items are calibrated as if these were absent.
     dropping = replace(plan, filters=FilterSettings(keep_for_score=False))
     alone = prepared(table(scores), dropping)
     rest = fit(alone.matrix, dropping, lambda _: None).columns
@@ -187,7 +187,7 @@ def test_what_falls_with_ability_or_is_constant_counts_in_the_score_alone() -> N
         np.testing.assert_allclose(fitted.columns[name][inside], rest[name])
 
 
-def test_what_cannot_be_calibrated_is_left_out_with_its_reason() -> None:
+def test_items_that_cannot_be_calibrated_are_dropped_with_a_reason() -> None:
     _, _, answers = simulated(50, 6, 12)
     scores = answers.scores.copy()
     scores[:, 1], scores[:, 2], scores[3, :] = 0.4, np.nan, np.nan
@@ -243,7 +243,7 @@ def test_a_score_off_its_scale_is_refused_with_row_and_column() -> None:
         ScoreScale(lo=1, hi=1)
 
 
-def test_items_that_part_the_examinees_alike_have_slopes_without_end() -> None:
+def test_items_with_the_same_split_of_examinees_have_infinite_slopes() -> None:
     alike = np.repeat([[1.0], [0.0], [0.0]], 10, axis=0).repeat(4, axis=1)
     with pytest.raises(CalibrationError, match="slopes of the items have no end"):
         calibrate_continuous(table(alike))

@@ -1,4 +1,4 @@
-"""Items whose new answers leave their old curve, found in the answers of adaptive tests."""
+"""Drift: items whose new answers in adaptive tests leave their old curve."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Living(NamedTuple):
     moved: frozenset[str]
 
     def of(self, drift: Drift, *, moved: bool) -> IntArray:
-        """Positions in `drift` of judged items that have moved, or that have not."""
+        """Return positions in `drift` of judged items that have moved, or have not."""
         judged = np.isfinite(drift.z)
         return np.flatnonzero(judged & [(key in self.moved) == moved for key in drift.keys])
 
@@ -50,7 +50,7 @@ def living(
     family: Family = Family.TWO_PL,
     flatter: float = 1.0,
 ) -> Living:
-    """Adaptive tests of a population that is abler than the old one, some items having moved."""
+    """Simulate adaptive tests of an abler population than the old one, with some moved items."""
     rng = np.random.default_rng(seed)
     items = draw_items(rng, family, N_ITEMS)
     theta = rng.normal(0.5, 1.1, n)
@@ -92,7 +92,7 @@ def test_an_item_whose_curve_has_become_flat_is_found_too() -> None:
 
 
 @pytest.mark.slow
-def test_without_drift_z_is_standard_normal_whatever_was_asked_of_whom() -> None:
+def test_without_drift_z_is_standard_normal_under_adaptive_selection() -> None:
     looks = []
     for seed in range(12):
         family = (Family.TWO_PL, Family.THREE_PL)[seed % 2]
@@ -108,7 +108,7 @@ def test_without_drift_z_is_standard_normal_whatever_was_asked_of_whom() -> None
     assert sum(drift.drifted.sum() for drift in looks) <= 3
 
 
-def test_items_that_moved_do_not_drag_the_others_along() -> None:
+def test_moved_items_do_not_flag_the_others() -> None:
     world = living(3, shift=-1.5, n_moved=30)
     drift = find_drift(world.matrix, world.bank)
 
@@ -119,7 +119,7 @@ def test_items_that_moved_do_not_drag_the_others_along() -> None:
 
 
 @pytest.mark.slow
-def test_what_the_old_answers_left_open_is_no_drift() -> None:
+def test_errors_of_the_old_parameters_are_no_drift() -> None:
     rng = np.random.default_rng(4)
     world = living(4, n=2500)
     error = rng.normal(0, 0.35, N_ITEMS)
@@ -139,7 +139,7 @@ def test_what_the_old_answers_left_open_is_no_drift() -> None:
     assert fair.drifted.mean() < 0.02
 
 
-def test_few_answers_are_not_judged_and_alike_ones_stay_finite() -> None:
+def test_few_answers_are_not_judged_and_constant_ones_stay_finite() -> None:
     bank = as_bank(ItemParameters(np.ones(4), np.zeros(4), np.zeros(4), np.ones(4)))
     scores = np.full((60, 4), np.nan)
     scores[:, 0] = 1.0
@@ -156,7 +156,7 @@ def test_few_answers_are_not_judged_and_alike_ones_stay_finite() -> None:
     assert drift.new_b[0] < drift.old_b[0] - 1
 
 
-def test_answers_to_nothing_that_the_bank_knows_are_refused() -> None:
+def test_answers_without_items_of_the_bank_are_refused() -> None:
     bank = as_bank(ItemParameters(np.ones(2), np.zeros(2), np.zeros(2), np.ones(2)))
     with pytest.raises(CalibrationError, match="at least 2 items that the bank knows, got 1"):
         find_drift(ScoreMatrix.of([[1, 0], [0, 1]], items=["1", "new"]), bank)
@@ -187,7 +187,7 @@ def test_new_items_seeded_into_adaptive_tests_are_recovered_on_the_old_scale() -
 
 
 def used(matrix: ScoreMatrix) -> ScoreMatrix:
-    """Without the items that nobody was asked, or that all answered alike."""
+    """Return the matrix without items that are unanswered or answered alike by all."""
     mixed = [j for j, mean in enumerate(matrix.item_means()) if 0 < mean < 1]
     return matrix.select(items=np.array(mixed))
 

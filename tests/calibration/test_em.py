@@ -1,4 +1,4 @@
-"""The pieces of EM against brute force and finite differences, and its promises."""
+"""The steps of EM against direct sums and finite differences, and its guarantees."""
 
 import numpy as np
 import pytest
@@ -113,7 +113,7 @@ def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_sl
     counts = expect(data.matrix, curves.natural(), NODES)
     at = objective(problem, curves.x, counts, NODES.nodes)
     gradient = at.gradient
-    # The search for starts weighs the same objective, of each item at each curve.
+    # The search for starts maximises the same objective, for each item and curve.
     of_all = candidate_values(problem, curves.x, counts, NODES.nodes)
     assert np.diagonal(of_all) == pytest.approx(at.value, rel=1e-9)
     step = 1e-5
@@ -128,14 +128,14 @@ def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_sl
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), family=st.sampled_from(Family))
-def test_no_item_ever_climbs_down(seed: int, family: Family) -> None:
+def test_the_objective_of_an_item_never_falls(seed: int, family: Family) -> None:
     data = simulate(seed, family, 80, 6)
     problem = Problem(family=family, log_slope=True, priors=Priors.none())
     x = Curves.from_natural(draw_items(np.random.default_rng(seed), family, 6), log_slope=True).x
     counts = first_counts(data.matrix, NODES)
     before = objective(problem, x, counts, NODES.nodes).value
     after = climb(problem, x, counts, NODES.nodes, np.full(6, START_DAMPING), 6).at.value
-    if family is Family.RASCH:  # the common slope may cost one item what it gives the others
+    if family is Family.RASCH:  # the common slope may lower one item and raise the others
         assert after.sum() >= before.sum()
     else:
         assert (after >= before).all()
@@ -166,7 +166,7 @@ def test_acceleration_ends_where_plain_em_ends() -> None:
     assert x == pytest.approx(result.curves.x, abs=2e-4)
 
 
-def test_anderson_solves_in_some_steps_a_linear_map_that_takes_a_thousand_by_itself() -> None:
+def test_anderson_solves_a_slow_linear_map_in_few_steps() -> None:
     rng = np.random.default_rng(8)
     contraction = np.diag([0.99, 0.9, 0.5, 0.1])
     target = rng.normal(size=4)

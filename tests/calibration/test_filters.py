@@ -18,16 +18,16 @@ from app.printable import percent
 from tests.calibration.simulated import simulate
 
 NAN = float("nan")
-#: Items that say little of ability stay in the bank.
+#: Weakly informative items stay in the bank.
 KEEPING = FilterSettings()
 
 
 def published(**thresholds: Any) -> FilterSettings:
-    """Items that say little of ability are dropped."""
+    """Drop weakly informative items."""
     return FilterSettings(keep_for_score=False, **thresholds)
 
 
-#: Only those that are known to go badly with the rest are found to.
+#: Only items that surely correlate badly with the rest are found.
 SURE = published(point_biserial_confidence=0.95)
 
 
@@ -63,7 +63,7 @@ def test_every_dropped_item_is_listed_with_reason_and_value() -> None:
     assert abs(values["noise"] or 0) < 0.1
 
 
-def test_what_says_little_of_ability_can_stay_for_the_score() -> None:
+def test_weakly_informative_items_can_stay_for_the_score() -> None:
     filtered = apply_filters(_with_odd_items(), KEEPING)
     assert [(item.name, item.reason) for item in filtered.score_only] == [
         ("always", DropReason.CONSTANT),
@@ -77,14 +77,14 @@ def test_what_says_little_of_ability_can_stay_for_the_score() -> None:
 
 
 def test_items_for_the_score_alone_make_no_bank() -> None:
-    """With nothing that measures, the same is said as where they are dropped."""
+    """A bank without measuring items gives the same error as when those are dropped."""
     few = _with_odd_items().select(items=np.array([1, 1, 1, 0, 0, 0]) > 0)
     with pytest.raises(CalibrationError, match="1 were dropped as too_easy"):
         apply_filters(few, KEEPING)
 
 
-def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
-    """Of six items two are left; the shares are means over items."""
+def test_scores_of_remaining_items_are_not_taken_for_all_items() -> None:
+    """Two of six items are left; their scores are means over those items."""
     matrix = _with_odd_items()
     means = matrix.item_means()
     (warning,) = apply_filters(matrix, published()).warnings
@@ -107,7 +107,7 @@ def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
     ).warnings
 
 
-def test_without_filters_only_what_cannot_be_calibrated_goes() -> None:
+def test_without_filters_only_uncalibratable_items_are_dropped() -> None:
     nothing = replace(FilterSettings.none(), keep_for_score=False)
     filtered = apply_filters(_with_odd_items(), nothing)
     assert filtered.matrix.items == ("easy", "noise", "good", "fine")
@@ -144,7 +144,7 @@ def test_the_lowest_thousandth_of_examinees_is_dropped() -> None:
     assert {examinee.reason for examinee in dropped} == {DropReason.LOW_SCORE}
 
 
-def test_a_small_group_of_examinees_loses_nobody() -> None:
+def test_a_small_group_keeps_all_examinees() -> None:
     assert apply_filters(simulate(6, Family.TWO_PL, 200, 20).matrix).examinees == ()
 
 
@@ -177,21 +177,21 @@ def test_point_biserials_do_not_depend_on_which_items_an_examinee_saw() -> None:
 
 
 def _with_wrong_keys(seed: int, n_examinees: int) -> ScoreMatrix:
-    """The keys of the first 12 of 240 items are wrong."""
+    """Simulate 240 items of which the first 12 have wrong keys."""
     scores = simulate(seed, Family.TWO_PL, n_examinees, 240).matrix.scores.astype(float)
     scores[:, :12] = 1 - scores[:, :12]
     return ScoreMatrix.of(scores)
 
 
 def _weak(matrix: ScoreMatrix, settings: FilterSettings) -> set[int]:
-    """Positions of the items dropped for their correlation."""
+    """Return positions of items dropped for their correlation."""
     dropped = apply_filters(matrix, settings).items
     weak = DropReason.LOW_POINT_BISERIAL
     return {int(item.name) - 1 for item in dropped if item.reason is weak}
 
 
-def test_by_default_the_estimate_is_taken_for_the_truth() -> None:
-    """ATLAS: an item is dropped below 0.1, however few examinees there are."""
+def test_by_default_the_estimated_correlation_decides() -> None:
+    """As in ATLAS an item is dropped below 0.1, however few examinees there are."""
     matrix = _with_wrong_keys(9, 40)
     means = matrix.item_means()
     kept = np.flatnonzero((means > 0) & (means <= 0.95))
@@ -204,7 +204,7 @@ def test_by_default_the_estimate_is_taken_for_the_truth() -> None:
     assert _weak(matrix, published()) == expected
 
 
-def test_few_examinees_cost_hardly_a_sound_item_and_wrong_keys_go_all_the_same() -> None:
+def test_few_examinees_drop_wrong_keys_and_hardly_a_sound_item() -> None:
     wrong = set(range(12))
     sound_before, sound_now, wrong_now = 0, 0, 0
     for seed in range(4):
@@ -218,10 +218,10 @@ def test_few_examinees_cost_hardly_a_sound_item_and_wrong_keys_go_all_the_same()
     assert wrong_now > 0.8 * 4 * 12
     of_many = _weak(_with_wrong_keys(0, 500), SURE)
     assert of_many < wrong
-    assert len(of_many) == 11  # the twelfth hardly anybody gets right
+    assert len(of_many) == 11  # almost nobody has the twelfth right
 
 
-def test_the_surer_it_must_be_the_fewer_items_go() -> None:
+def test_higher_confidence_drops_fewer_items() -> None:
     matrix = _with_wrong_keys(4, 60)
     dropped = [
         _weak(matrix, published(point_biserial_confidence=sure))
@@ -231,7 +231,7 @@ def test_the_surer_it_must_be_the_fewer_items_go() -> None:
     assert all(fewer < more for more, fewer in pairwise(dropped[1:]))
 
 
-def test_an_item_with_few_answers_is_given_more_to_chance() -> None:
+def test_an_item_with_few_answers_has_a_wider_margin() -> None:
     correlation, n_answers = np.array([-0.1, -0.1, np.nan]), np.array([20, 200, 200])
     assert SURE.too_weak(correlation, n_answers).tolist() == [False, True, False]
     assert published().too_weak(correlation, n_answers).tolist() == [True, True, False]

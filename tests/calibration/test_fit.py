@@ -21,7 +21,7 @@ def _calibrated(matrix: ScoreMatrix, family: Family = Family.TWO_PL) -> Calibrat
 
 
 def _two_dimensional(seed: int, n_examinees: int, n_items: int) -> ScoreMatrix:
-    """Half of the items measure something of their own."""
+    """Simulate items of which half measure a second dimension."""
     rng = np.random.default_rng(seed)
     items = draw_items(rng, Family.TWO_PL, n_items)
     half = n_items // 2
@@ -80,7 +80,7 @@ def test_a_wrong_family_fits_worse_than_the_right_one() -> None:
 
 def test_the_rmsea_interval_inverts_the_noncentral_chi_square() -> None:
     def noncentral(x: float, df: int, noncentrality: float) -> float:
-        """Chi squares with 2k more degrees of freedom, as often as a Poisson number is k."""
+        """Return the CDF: chi squares with 2k more degrees of freedom, k Poisson distributed."""
         k = np.arange(1000)
         shares = np.diff(pdtr(k, noncentrality / 2), prepend=0)
         return float(shares @ chdtr(df + 2 * k, x))
@@ -103,7 +103,7 @@ def test_m2_of_a_large_bank_is_computed_on_a_stated_subset() -> None:
     assert fit.srmsr_items == 150
 
 
-def test_with_many_missing_answers_m2_is_missing_for_a_stated_reason_but_srmsr_is_not() -> None:
+def test_with_many_missing_answers_srmsr_is_given_and_m2_is_not() -> None:
     matrix = simulate(6, Family.TWO_PL, 1000, 20, missing=0.7).matrix
     fit = goodness_of_fit(matrix, _calibrated(matrix))
     assert fit.m2 is None
@@ -111,7 +111,7 @@ def test_with_many_missing_answers_m2_is_missing_for_a_stated_reason_but_srmsr_i
     assert 0 < fit.srmsr < 0.2
 
 
-def test_m2_of_few_examinees_asks_for_no_more_than_there_are() -> None:
+def test_m2_of_few_examinees_uses_no_more_than_there_are() -> None:
     matrix = simulate(6, Family.TWO_PL, 40, 8, missing=0.1).matrix
     fit = goodness_of_fit(matrix, _calibrated(matrix))
     assert "M2 needs at least 40 examinees" in fit.m2_missing
@@ -148,7 +148,7 @@ def test_thresholds_have_words(value: float, word: str) -> None:
         (0.0, 0.0, 0.05, 30, "too few to tell"),
     ],
 )
-def test_a_word_is_said_where_the_interval_allows_it(
+def test_a_verdict_needs_an_interval_on_one_side(
     rmsea: float, lo: float, hi: float, n: int, word: str
 ) -> None:
     m2 = M2(
@@ -161,7 +161,7 @@ def test_a_word_is_said_where_the_interval_allows_it(
 @pytest.mark.parametrize(
     ("srmsr", "word"), [(0.03, "good"), (0.07, "acceptable"), (0.213, "poor"), (np.nan, "good")]
 )
-def test_the_word_is_that_of_the_worse_of_rmsea_and_srmsr(srmsr: float, word: str) -> None:
+def test_the_verdict_takes_the_worse_of_rmsea_and_srmsr(srmsr: float, word: str) -> None:
     m2 = M2(
         statistic=1.0, df=9, p_value=0.5, rmsea=0.03, rmsea_lo=0.02, rmsea_hi=0.04, n_items=9,
         n_examinees=500,
@@ -170,10 +170,10 @@ def test_the_word_is_that_of_the_worse_of_rmsea_and_srmsr(srmsr: float, word: st
     assert fit.verdict == word
 
 
-def test_without_m2_the_word_is_that_of_srmsr_beyond_chance() -> None:
+def test_without_m2_the_verdict_uses_srmsr_beyond_chance() -> None:
     matrix = simulate(6, Family.TWO_PL, 1000, 20, missing=0.7).matrix
     fit = goodness_of_fit(matrix, _calibrated(matrix))
-    # Of about 90 answers to each pair, of which every correlation is off by a tenth.
+    # About 90 answers to each pair give every correlation an error of about 0.1.
     assert fit.srmsr_chance == pytest.approx(0.105, abs=0.01)
     assert fit.srmsr == pytest.approx(fit.srmsr_chance, rel=0.1)
     assert fit.verdict == "too few to tell"
@@ -192,7 +192,7 @@ def test_items_that_fit_are_rarely_flagged_and_one_that_does_not_is() -> None:
     items = draw_items(rng, Family.TWO_PL, 20)
     theta = rng.normal(size=3000)
     scores = answer(rng, items, theta).scores.copy()
-    scores[:, 0] = np.abs(theta) < 0.7  # right in the middle only: no logistic curve
+    scores[:, 0] = np.abs(theta) < 0.7  # right only in the middle, so no logistic curve
     fit = item_fit(ScoreMatrix.of(scores), _calibrated(ScoreMatrix.of(scores)))
     assert fit.p_value[0] < 1e-10
     assert fit.p_value[0] < fit.p_value[1:].min()
@@ -230,7 +230,7 @@ def test_a_copied_item_is_locally_dependent(missing: float) -> None:
 @pytest.mark.parametrize(
     ("n_examinees", "missing", "is_told"), [(120, 0.0, True), (120, 0.2, True), (12, 0.0, False)]
 )
-def test_a_copy_is_warned_of_where_it_is_not_by_chance(
+def test_copies_are_reported_only_beyond_chance(
     n_examinees: int, missing: float, is_told: bool
 ) -> None:
     rng = np.random.default_rng(15)
@@ -248,7 +248,7 @@ def test_a_copy_is_warned_of_where_it_is_not_by_chance(
     assert ("'4' and '8'" in said) is is_told
 
 
-def test_no_abilities_are_asked_for_without_copies(
+def test_abilities_are_not_needed_without_copies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scores = simulate(15, Family.TWO_PL, 120, 25).matrix.scores.astype(float)

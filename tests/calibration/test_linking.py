@@ -17,7 +17,7 @@ from app.engine.bank import ItemBank
 from app.errors import CalibrationError, InvalidInputError, ScaleMismatchError
 from tests.calibration.simulated import draw_items, simulate
 
-SLOPE, INTERCEPT = 1.5, 0.4  # the simulated shift of scale
+SLOPE, INTERCEPT = 1.5, 0.4  # the simulated change of scale
 
 
 def _linking(slope: float = SLOPE, intercept: float = INTERCEPT) -> Linking:
@@ -41,7 +41,7 @@ def test_linking_moves_thetas_and_items_so_that_no_probability_changes(
     assert after == pytest.approx(before, abs=1e-9)
 
 
-def test_there_and_back_is_where_one_began() -> None:
+def test_a_link_and_its_inverse_cancel() -> None:
     round_trip = _linking().then(_linking().inverse())
     assert (round_trip.source, round_trip.target) == ("new", "new")
     assert round_trip.slope == pytest.approx(1)
@@ -117,7 +117,7 @@ def test_parts_below_a_hundred_items_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_bank_in_parts_is_the_bank_as_a_whole() -> None:
+def test_a_bank_in_parts_matches_the_whole_bank() -> None:
     data = simulate(8, Family.TWO_PL, 600, 200)
     settings = CalibrationSettings()
     whole = calibrate(data.matrix, settings)
@@ -144,7 +144,7 @@ def test_linking_undoes_a_shift_of_one_parts_scale() -> None:
     shifted = [results[0], _shifted(results[1])]
     linking = link_parts(data.matrix, parts, shifted)[1]
     straight = link_parts(data.matrix, parts, results)[1]
-    # theta_shifted = A theta + B, so the way back has slope 1 / A and intercept -B / A.
+    # theta_shifted = A theta + B, so the inverse has slope 1 / A and intercept -B / A.
     assert linking.slope == pytest.approx(straight.slope / SLOPE, rel=0.01)
     assert linking.intercept == pytest.approx(
         straight.intercept - straight.slope * INTERCEPT / SLOPE, abs=0.01
@@ -159,7 +159,7 @@ def test_standard_errors_move_with_the_scale(negative_slopes: bool) -> None:
     data = simulate(11, Family.TWO_PL, 400, 6)
     errors = calibrate(data.matrix, CalibrationSettings(negative_slopes=negative_slopes)).errors
     assert errors is not None
-    # 95 % of a normal estimate: of a itself, or of log a where slopes are positive.
+    # 95 % interval of a normal estimate: of a itself, or of log a where slopes are positive.
     ends, a = errors.interval_a(), errors.curves.a
     half = 1.959964 * errors.a
     if negative_slopes:
@@ -190,7 +190,7 @@ def test_parts_without_common_examinees_cannot_be_linked() -> None:
 
 
 def _shifted(result: Calibration) -> Calibration:
-    """The same part, as though calibrated on the scale A theta + B."""
+    """Return the same part, as if calibrated on the scale A theta + B."""
     away = Linking(source=result.scale, target="away", slope=SLOPE, intercept=INTERCEPT)
     fields = {name: getattr(result, name) for name in Calibration.__dataclass_fields__}
     return Calibration(**{**fields, "items": away.items(result.items)})

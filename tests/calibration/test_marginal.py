@@ -1,4 +1,4 @@
-"""The likelihood of answers whose examinees' abilities are integrated out."""
+"""Marginal likelihood of answers, with abilities integrated out."""
 
 import numpy as np
 from scipy.special import log_expit, logsumexp
@@ -31,7 +31,7 @@ def test_the_marginal_likelihood_is_that_of_a_fine_grid_of_abilities() -> None:
     assert abs(found - expected) < 0.002 * abs(expected)
 
 
-def test_a_second_ability_that_is_not_there_is_not_taken_for_a_better_fit() -> None:
+def test_a_spurious_second_ability_does_not_improve_the_fit() -> None:
     rng = np.random.default_rng(2)
     slopes, intercept = rng.uniform(0.8, 1.5, 30), rng.normal(size=30)
     logit = rng.normal(size=(400, 1)) * slopes + intercept

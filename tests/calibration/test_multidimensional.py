@@ -15,7 +15,7 @@ from app.errors import CalibrationError, InvalidInputError
 def simulated(
     dimensions: int, seed: int, n_examinees: int = 400, n_items: int = 60
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Scores, abilities and slopes of a model whose items lie mostly on one dimension each."""
+    """Simulate scores of items that load mostly on one dimension; with abilities and slopes."""
     rng = np.random.default_rng(seed)
     slopes = 0.3 * rng.normal(size=(n_items, dimensions))
     slopes[np.arange(n_items), np.arange(n_items) % dimensions] += 1.7
@@ -36,7 +36,7 @@ def fitted(
 
 
 def agreement(found: FloatArray, truth: FloatArray) -> float:
-    """Least canonical correlation: how well every direction is found, up to rotation."""
+    """Return the least canonical correlation, which ignores rotation."""
     left = np.linalg.qr(found - found.mean(axis=0))[0]
     right = np.linalg.qr(truth - truth.mean(axis=0))[0]
     return float(np.linalg.svd(left.T @ right, compute_uv=False).min())
@@ -93,7 +93,7 @@ def test_parallel_analysis_leaves_out_items_that_nobody_answered() -> None:
     assert parallel_analysis(scores, np.random.default_rng(0)).dimensions == 2
 
 
-def test_methods_are_compared_on_answers_that_neither_saw() -> None:
+def test_methods_are_compared_on_held_out_answers() -> None:
     scores, _, _ = simulated(2, seed=5, n_examinees=120, n_items=30)
     scores[scores.shape[0] // 2 :, :3] = np.nan
     settings = MultidimensionalSettings(nested=False)
@@ -105,7 +105,7 @@ def test_methods_are_compared_on_answers_that_neither_saw() -> None:
     assert fit.log_likelihood < 0
 
 
-def test_items_that_all_answer_alike_are_answered_by_their_constant() -> None:
+def test_constant_items_are_predicted_by_their_constant() -> None:
     scores, _, _ = simulated(1, seed=2, n_examinees=80, n_items=20)
     scores[:, 4], scores[:, 5] = 1.0, 0.0
     fit = fitted(scores, 1)
@@ -116,7 +116,7 @@ def test_items_that_all_answer_alike_are_answered_by_their_constant() -> None:
     assert not fit.items.slopes[[4, 5]].any()
 
 
-def test_what_cannot_be_fitted_is_refused() -> None:
+def test_data_that_cannot_be_fitted_are_refused() -> None:
     scores, _, _ = simulated(1, seed=2, n_examinees=5, n_items=20)
     with pytest.raises(CalibrationError, match="9 dimensions are too many"):
         fitted(scores, 9, nested=True)

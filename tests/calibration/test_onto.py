@@ -1,4 +1,4 @@
-"""A second calibration, of other examinees, lands on the scale of the first."""
+"""Linking: a second calibration of other examinees lands on the scale of the first."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SETTINGS = CalibrationSettings(family=Family.TWO_PL, with_errors=False)
 def _shifted(
     n_examinees: int = 2000, n_items: int = 30
 ) -> tuple[ItemParameters, ItemBank, ScoreMatrix]:
-    """Items, the bank of the first half on scale `old`, and answers of abler examinees."""
+    """Return items, the bank of the first half on scale `old`, and answers of abler examinees."""
     rng = np.random.default_rng(21)
     items = draw_items(rng, Family.TWO_PL, n_items)
     known = items.take(np.arange(n_items // 2))
@@ -55,7 +55,7 @@ def test_a_linked_calibration_is_the_same_model_on_another_scale() -> None:
     assert moved.calibration.log_likelihood == own.log_likelihood
 
 
-def test_falling_items_and_items_of_one_side_carry_no_link() -> None:
+def test_falling_items_and_items_of_one_bank_do_not_link() -> None:
     bank = ItemBank.from_difficulties(
         a=[1.0, -1.0, 1.2, 0.8], b=[0.0, 0.0, 1.0, 2.0], item_ids=["a", "falls", "c", "d"]
     )
@@ -81,14 +81,14 @@ def test_an_item_beyond_the_examinees_does_not_bend_mean_sigma() -> None:
 
 
 @pytest.mark.parametrize("family", [Family.TWO_PL, Family.THREE_PL, Family.FOUR_PL])
-def test_with_every_item_fixed_the_examinees_alone_are_found(family: Family) -> None:
+def test_with_all_items_fixed_only_the_population_is_estimated(family: Family) -> None:
     _, bank, matrix = _shifted(600)
     settings = CalibrationSettings(family=family, with_errors=False)
     known = matrix.select(items=np.arange(bank.n_items))
     found = calibrate_linked(known, bank, LinkMethod.FIXED_ANCHOR, settings)
     assert found.calibration.items.a == pytest.approx(bank.a)
     assert found.calibration.b == pytest.approx(bank.b)
-    assert found.calibration.n_parameters == 2  # mean and spread of the examinees
+    assert found.calibration.n_parameters == 2  # mean and sd of the examinees
     assert found.linking.slope == pytest.approx(1.5, abs=0.15)
     assert found.linking.intercept == pytest.approx(0.4, abs=0.15)
 

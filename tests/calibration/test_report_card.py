@@ -1,4 +1,4 @@
-"""Tests of held-out examinees, and what a version learns from them."""
+"""The report card: tests of held-out examinees, and the corrections learned from them."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ def tried(
 
 
 @pytest.mark.slow
-def test_designs_are_compared_on_examinees_held_out_in_turn_of_whom_each_teaches() -> None:
+def test_designs_are_compared_by_cross_validation() -> None:
     left_out: list[IntArray] = []
     held = tried(N_EXAMINEES, left_out, SHIFTED)
     card, correction = report_card(held), held.correction()
@@ -62,7 +62,7 @@ def test_designs_are_compared_on_examinees_held_out_in_turn_of_whom_each_teaches
     assert document["rows"][2]["coverage95_raw"] == loose.coverage95_raw
     assert document["rows"][2]["se_target"] == 0.3
 
-    # Chosen items are worth more than random ones.
+    # Selected items are worth more than random ones.
     by_design = {row.design: row for row in card.rows}
     ies = by_design["ability"].theta_ies
     assert ies is not None
@@ -73,25 +73,25 @@ def test_designs_are_compared_on_examinees_held_out_in_turn_of_whom_each_teaches
     assert by_design["random"].theta_ies is None
 
 
-def test_too_few_examinees_for_a_card_teach_intervals_all_the_same() -> None:
+def test_too_few_examinees_for_a_card_still_correct_intervals() -> None:
     held = tried(20, [])
     correction = held.correction()
     assert correction.n_examinees == 20
     last = {one.row: one for fold in held.folds for one in fold.seen}.values()
     told = [correction.of_estimate(one.estimate, one.state.n_scored) for one in last]
-    # The widest that anybody needed is what 95 % of so few take.
+    # The largest factor of so few examinees is their 95 % quantile.
     assert all(one.lo <= seen.theta <= one.hi for one, seen in zip(told, last, strict=True))
     with pytest.raises(InvalidInputError, match="at least 40 examinees, got 20"):
         report_card(held)
 
 
-def test_fewer_than_twenty_examinees_teach_nothing() -> None:
+def test_fewer_than_twenty_examinees_give_no_correction() -> None:
     with pytest.raises(InvalidInputError, match="at least 20 examinees, got 19"):
         tried(19, [])
 
 
 def several(n_items: int, seed: int) -> ItemBank:
-    """A nested bank of two tasks, each with an ability of its own."""
+    """Return a nested bank of two tasks, each with its own ability."""
     rng = np.random.default_rng(seed)
     task = np.arange(n_items) % 2
     loadings = np.column_stack([task == 0, task == 1]) * 0.8
@@ -124,7 +124,7 @@ def test_several_abilities_are_tried_at_a_few_lengths(several_card: ReportCard) 
     assert rows["score_32"].summary.items_mean == 32
     errors = [rows[f"score_{n}"].summary.accuracy_mae for n in (8, 16, 32)]
     assert errors == sorted(errors, reverse=True)
-    assert rows["random"].summary.accuracy_mae == pytest.approx(0.0, abs=1e-9)  # all 40 asked
+    assert rows["random"].summary.accuracy_mae == pytest.approx(0.0, abs=1e-9)  # all 40 items
     assert all(row.summary.accuracy_coverage95 > 0.85 for row in several_card.rows)
     assert all(row.summary.coverage95 > 0.85 for row in several_card.rows)
     document = several_card.to_dict()
@@ -132,7 +132,7 @@ def test_several_abilities_are_tried_at_a_few_lengths(several_card: ReportCard) 
     assert document["rows"][0]["se_target"] is None
 
 
-def test_the_score_of_each_task_is_judged(several_card: ReportCard) -> None:
+def test_the_score_of_each_task_is_evaluated(several_card: ReportCard) -> None:
     for row in several_card.rows:
         assert set(row.tasks) == {"law", "maths"}
         for task in row.tasks.values():

@@ -1,4 +1,4 @@
-"""Score curves learned from records, and how wrong they are found to be."""
+"""Score curves learned from reference models, and their estimated errors."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from app.engine.prediction.model_error import SCORE, Seen, model_error
 
 
 def records(n: int, n_items: int = 60, seed: int = 0) -> FloatArray:
-    """Answers by a 2PL."""
+    """Draw answers by a 2PL."""
     rng = np.random.default_rng(seed)
     theta, b = rng.normal(size=n), rng.normal(size=n_items)
     chance = 1 / (1 + np.exp(-(theta[:, None] - b)))
@@ -32,7 +32,7 @@ def test_scores_between_0_and_1_have_less_variance_than_right_and_wrong() -> Non
     assert fit_curves(smooth).dispersion < 0.5
 
 
-def test_hold_outs_keep_known_and_tested_apart_and_the_strong_strong() -> None:
+def test_hold_outs_are_disjoint_and_hold_out_the_strongest() -> None:
     scores = records(41)
     means = scores.mean(axis=1)
     found = {one.name: one for one in hold_outs(scores, np.random.default_rng(0))}
@@ -46,15 +46,15 @@ def test_hold_outs_keep_known_and_tested_apart_and_the_strong_strong() -> None:
     assert means[found["weakest_fifth"].tested].max() <= means[found["weakest_fifth"].known].min()
 
 
-def test_everybody_is_held_out_once_at_random() -> None:
+def test_each_model_is_held_out_once_at_random() -> None:
     parts = [one for one in hold_outs(records(41), np.random.default_rng(0)) if one.name == RANDOM]
     assert len(parts) == 4
     tested = np.concatenate([one.tested for one in parts])
     np.testing.assert_array_equal(np.sort(tested), np.arange(41))
 
 
-def test_what_is_open_of_a_slope_makes_heavier_tails_and_few_records_leave_much() -> None:
-    """Errors drawn at a known scale: of those far beyond 95 % are within the t that is expected."""
+def test_an_uncertain_slope_makes_heavier_tails() -> None:
+    """Errors have a known scale; of errors far beyond, 95 % lie within the expected t."""
     rng = np.random.default_rng(5)
     held = np.zeros(2)
     n_banks, position = 150, 3.0
@@ -91,5 +91,5 @@ def test_errors_are_learned_for_every_target() -> None:
 def test_curves_are_learned_from_the_first_model_on(count: int) -> None:
     learned = learn_curves(records(count), {"all": np.full(60, 1 / 60)}, np.random.default_rng(0))
     assert learned.n_reference == count
-    assert (learned.errors, learned.population) == ({}, ())  # nobody could be held out
+    assert (learned.errors, learned.population) == ({}, ())  # no model could be held out
     assert np.isfinite(learned.curves.slopes).all()

@@ -32,14 +32,14 @@ def test_widths_and_errors_are_learned_from_records_with_gaps() -> None:
         assert 0.6 * width < partial.targets["all"].widths.at(count) < 2.0 * width
 
 
-def test_an_item_that_nobody_answered_does_not_undo_what_the_others_tell() -> None:
+def test_an_unanswered_item_does_not_affect_the_others() -> None:
     scores = records()
     scores[:, 3] = np.nan
     errors = learn_scores(scores, TARGET, np.random.default_rng(0)).errors["all"]
     assert errors[32] < errors[8] < 0.2
 
 
-def test_records_that_miss_most_of_the_target_promise_only_what_is_possible() -> None:
+def test_records_missing_most_of_the_target_give_possible_intervals() -> None:
     scores = records()
     scores[:, N_ITEMS // 3 :] = np.nan
     learned = learn_scores(scores, TARGET, np.random.default_rng(0))
@@ -48,7 +48,7 @@ def test_records_that_miss_most_of_the_target_promise_only_what_is_possible() ->
     assert (lo, hi) == pytest.approx((1 / N_ITEMS, 1 - 1 / N_ITEMS))
 
 
-def test_intervals_learned_from_records_with_many_gaps_hold_and_are_no_wider_than_needed() -> None:
+def test_intervals_from_records_with_many_gaps_hold_and_are_narrow() -> None:
     known, new = two_tasks(300, 1), two_tasks(300, 2)
     known[np.random.default_rng(3).random(known.shape) < 0.4] = np.nan
     targets = {"all": np.full(60, 1 / 60)}
@@ -61,13 +61,13 @@ def test_intervals_learned_from_records_with_many_gaps_hold_and_are_no_wider_tha
         assert np.diff(ends, axis=1).mean() < 8 * np.abs(truth - ends.mean(axis=1)).mean()
 
 
-def test_half_widths_are_those_of_normal_errors_where_errors_are_normal() -> None:
+def test_normal_errors_give_normal_half_widths() -> None:
     standard = 1.3 * np.random.default_rng(0).normal(size=(5, 4000))
     half = LeftOut(standard, standard, np.zeros_like(standard)).half_widths()
     np.testing.assert_allclose(half, 1.3 * 1.96, rtol=0.03)
 
 
-def test_errors_that_gaps_made_are_taken_off() -> None:
+def test_errors_due_to_gaps_are_subtracted() -> None:
     standard = np.random.default_rng(0).normal(size=(5, 4000))
     gaps = np.sqrt(0.5) * np.random.default_rng(1).normal(size=standard.shape)
     noisy = standard + gaps
@@ -86,7 +86,7 @@ def one_of(standard: FloatArray) -> float:
 
 
 def two_tasks(n_examinees: int, seed: int) -> FloatArray:
-    """A long and a short task, each with an ability of its own beside the general one."""
+    """Return a long and a short task, each with its own ability beside the general one."""
     items = np.random.default_rng(8)
     difficulty, short = items.normal(size=60), np.arange(60) >= 45
     rng = np.random.default_rng(seed)
@@ -95,13 +95,13 @@ def two_tasks(n_examinees: int, seed: int) -> FloatArray:
     return (rng.random(chance.shape) < chance).astype(np.float64)
 
 
-def test_intervals_of_a_task_hold_when_items_were_chosen_for_the_whole_bank() -> None:
+def test_task_intervals_hold_when_items_were_chosen_for_the_whole_bank() -> None:
     of_short = np.r_[np.zeros(45), np.full(15, 1 / 15)]
     targets = {"all": np.full(60, 1 / 60), "short": of_short}
     learned = learn_scores(two_tasks(150, 1), targets, np.random.default_rng(0))
     known, new = learned.targets, two_tasks(100, 2)
 
-    for count in (8, 20, 40):  # more items than the short task has, but not all of them are its own
+    for count in (8, 20, 40):  # more items than the short task has, but not all from it
         form = short_form(known["all"], count)
         assert set(form) != set(range(45, 60))
         intervals = [known["short"].interval(form, row[form]) for row in new]

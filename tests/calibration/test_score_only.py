@@ -1,4 +1,4 @@
-"""Items that say too little of ability to measure it, and count in scores all the same."""
+"""Items that measure ability too poorly, and still count in scores."""
 
 import time
 from dataclasses import replace
@@ -29,7 +29,7 @@ DROPPING = CalibrationPlan(
     filters=FilterSettings(point_biserial_confidence=0.95, keep_for_score=False)
 )
 PLAN = replace(DROPPING, filters=replace(DROPPING.filters, keep_for_score=True))
-#: With wrong keys, of 40 items.
+#: Items with wrong keys, of 40.
 WRONG = {"q0", "q1", "q2", "q3"}
 SHORT = {"preset": "ability", "stopping": {"se": None, "min_items": 20, "max_items": 20}}
 
@@ -54,7 +54,7 @@ def calibrated() -> tuple[Filtered[ScoreMatrix], Fitted]:
     return filtered, found
 
 
-def test_a_wrong_key_tells_nothing_of_ability(
+def test_items_with_wrong_keys_are_kept_for_the_score_only(
     calibrated: tuple[Filtered[ScoreMatrix], Fitted],
 ) -> None:
     filtered, fitted = calibrated
@@ -66,7 +66,7 @@ def test_a_wrong_key_tells_nothing_of_ability(
     assert np.isnan(bank.b[:4]).all()
 
 
-def test_only_tests_for_the_score_ask_it_and_all_count_it(
+def test_only_tests_for_the_score_ask_such_items_and_all_count_them(
     calibrated: tuple[Filtered[ScoreMatrix], Fitted],
 ) -> None:
     filtered, fitted = calibrated
@@ -87,7 +87,7 @@ def test_only_tests_for_the_score_ask_it_and_all_count_it(
             assert told.lo <= answers.mean() <= told.hi
 
 
-def test_it_changes_no_other_item(calibrated: tuple[Filtered[ScoreMatrix], Fitted]) -> None:
+def test_such_items_change_no_other_item(calibrated: tuple[Filtered[ScoreMatrix], Fitted]) -> None:
     matrix = prepared(_answers(), DROPPING).matrix
     without = fit(matrix, DROPPING, lambda _: None)
     filtered, fitted = calibrated
@@ -97,7 +97,7 @@ def test_it_changes_no_other_item(calibrated: tuple[Filtered[ScoreMatrix], Fitte
     assert without.figures["fit"] == fitted.figures["fit"]
 
 
-def test_no_answer_to_it_moves_theta(
+def test_answers_to_such_items_do_not_move_theta(
     calibrated: tuple[Filtered[ScoreMatrix], Fitted],
 ) -> None:
     filtered, fitted = calibrated
@@ -115,7 +115,7 @@ def test_no_answer_to_it_moves_theta(
     assert told[0].belief.theta == pytest.approx(told[1].belief.theta, abs=1e-9)
 
 
-def test_it_is_at_the_share_of_those_who_teach() -> None:
+def test_expected_scores_are_the_reference_models_mean() -> None:
     data = simulate(8, Family.TWO_PL, 400, 60)
     easy = np.argsort(-data.matrix.item_means())[:6]
     plan = replace(PLAN, filters=replace(PLAN.filters, greatest_mean=0.7))
@@ -135,7 +135,7 @@ def test_it_is_at_the_share_of_those_who_teach() -> None:
     assert (bank.expected_score([0.0])[0, easy] - share).mean() > 0.1
 
 
-def test_parts_are_of_the_other_items_and_the_joined_bank_has_them_all() -> None:
+def test_parts_hold_measuring_items_and_the_joined_bank_holds_all() -> None:
     scores = simulate(6, Family.TWO_PL, 150, 210).matrix.scores.astype(float)
     scores[:, :4] = 1 - scores[:, :4]
     matrix = ScoreMatrix.of(scores)
@@ -158,7 +158,7 @@ def test_parts_are_of_the_other_items_and_the_joined_bank_has_them_all() -> None
 
 
 @pytest.mark.parametrize("model", ["1pl", "2pl", "3pl"])
-def test_what_all_answer_alike_stays_in_the_score(model: str) -> None:
+def test_constant_items_stay_in_the_score(model: str) -> None:
     table = _answers()
     scores = table.scores.copy()
     scores[:, 5], scores[:, 6] = 1.0, 0.0

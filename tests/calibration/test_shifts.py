@@ -1,4 +1,4 @@
-"""Rows of the report card about examinees unlike those learned from."""
+"""Report card rows for examinees unlike the reference models."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ BANK = clean_bank(3, 60)
 
 
 def records(thetas: FloatArray, seen: list[set[int]]) -> Records:
-    """Of examinees of these abilities; notes whom banks and curves are learned from."""
+    """Return records with these abilities; note who the banks and curves are learned from."""
     scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(5))))
     everybody = set(range(len(scores)))
 
@@ -32,7 +32,7 @@ def records(thetas: FloatArray, seen: list[set[int]]) -> Records:
     )
 
 
-def test_the_strongest_are_tested_and_nobody_tested_is_learned_from() -> None:
+def test_the_strongest_are_held_out_from_bank_and_curves() -> None:
     thetas = np.linspace(-2.0, 2.0, 80)
     seen: list[set[int]] = []
     fifth, third = by_strength(np.argsort(-thetas))
@@ -43,7 +43,7 @@ def test_the_strongest_are_tested_and_nobody_tested_is_learned_from() -> None:
         seen.clear()
         shift = tried(plan, records(thetas, seen), seed=0)
         assert (shift.n_learned, shift.n_examinees) == (n_learned, len(tested))
-        # The bank, the curves, and the bank of those who teach how wide intervals must be.
+        # The bank, the curves, and the bank for learning how wide intervals must be.
         assert [len(known) for known in seen] == [n_learned, n_learned, n_rest]
         assert all(known.isdisjoint(tested) for known in seen)
         ((design, figures),) = shift.rows
@@ -54,7 +54,7 @@ def test_the_strongest_are_tested_and_nobody_tested_is_learned_from() -> None:
         assert document["rows"][0]["accuracy_mae"] == figures.accuracy_mae
 
 
-def test_families_are_held_out_in_turn_and_told_together() -> None:
+def test_families_are_held_out_in_turn_and_reported_together() -> None:
     thetas = np.random.default_rng(1).normal(size=60)
     families = ["a"] * 20 + ["b"] * 6 + ["c"] * 5 + ["d"] * 4 + ["e"] * 2 + [None] * 23
     plan = by_family(families)
@@ -69,11 +69,11 @@ def test_families_are_held_out_in_turn_and_told_together() -> None:
         ("a", "b", "c"),
         40,
         24,
-    )  # of the largest a part
+    )  # a part of the largest
     assert all(known.isdisjoint(range(20)) for known in seen[:3])
 
 
-def test_too_few_examinees_are_said_to_be_so() -> None:
+def test_too_few_examinees_are_reported() -> None:
     few = by_strength(np.arange(30))
     assert [plan.hold_outs for plan in few] == [(), ()]
     assert "24 to learn from (it takes 20) and 6 to test (it takes 10)" in (few[0].reason or "")
@@ -85,7 +85,7 @@ def test_too_few_examinees_are_said_to_be_so() -> None:
     assert (missing.rows, missing.reason) == ((), few[0].reason)
 
 
-def test_a_family_is_told_or_stands_before_the_first_slash() -> None:
+def test_a_family_is_given_or_read_before_the_first_slash() -> None:
     by_name = CalibrationPlan()
     assert by_name.family_of("org/model/7b") == "org"
     assert by_name.family_of("model-7b") is None

@@ -72,7 +72,7 @@ def test_parameters_that_are_not_estimated_have_no_error() -> None:
     assert np.isfinite(errors.b).all()
 
 
-def test_the_common_slope_of_the_1pl_is_known_better_than_a_single_one() -> None:
+def test_the_common_slope_of_the_1pl_has_a_smaller_error() -> None:
     data = simulate(4, Family.RASCH, 500, 10)
     common = calibrate(data.matrix, CalibrationSettings(family=Family.RASCH)).errors
     single = calibrate(data.matrix, CalibrationSettings(family=Family.TWO_PL)).errors
@@ -83,7 +83,7 @@ def test_the_common_slope_of_the_1pl_is_known_better_than_a_single_one() -> None
 
 
 @pytest.mark.parametrize("negative_slopes", [False, True])
-def test_errors_of_parameters_are_those_of_the_coordinates_times_numeric_slopes(
+def test_parameter_errors_follow_the_delta_method(
     negative_slopes: bool,
 ) -> None:
     data = simulate(5, Family.FOUR_PL, 3000, 10)
@@ -111,9 +111,9 @@ def test_errors_of_parameters_are_those_of_the_coordinates_times_numeric_slopes(
     )
 
 
-def test_answers_that_leave_the_model_leave_errors_of_ordinary_size(shared_data: Path) -> None:
-    # On real answers the blocks of the full matrix, which agree where the model holds, can make no
-    # covariance: one direction of less than no information once gave every item errors of 50.
+def test_answers_off_the_model_give_errors_of_ordinary_size(shared_data: Path) -> None:
+    # On real answers the blocks of the full matrix may be no covariance, though they agree where
+    # the model holds: one direction with negative information gave every item errors of 50.
     table = read_responses((shared_data / "tiny" / "arc.csv.gz").read_bytes())
     matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
     some = matrix.select(examinees=np.arange(matrix.n_examinees) < 500)

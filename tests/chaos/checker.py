@@ -1,7 +1,7 @@
-"""Judges what is left of a run, by plain SQL and the model's own log. Nothing of Sextant is asked.
+"""Checks the result of a chaos run by plain SQL and the model's log, without code of Sextant.
 
-Each written answer of the model carries the number of its call, so a stored answer names the one
-line of the log that it came from.
+Each answer of the model carries the number of its call, so a stored answer identifies one line of
+the log.
 """
 
 import json
@@ -45,29 +45,29 @@ _NEW: Final = """
     FROM administrations a LEFT JOIN jsonb_each_text(%s) AS known ON known.key = a.session_id
     WHERE a.arrival > coalesce(known.value::int, 0) ORDER BY a.session_id, a.arrival
 """
-#: Theta and SE after each answer of each session, and last as they are told.
+#: Theta and SE after each answer of each session, and the final reported ones.
 Thetas = Sequence[Sequence[tuple[float, float]]]
-#: Thetas are the same to the last digit; this is for their way through JSON.
+#: Thetas must agree exactly; this tolerance covers their conversion to JSON.
 _TOLERANCE: Final = 1e-9
-#: Nobody waits minutes here for calls whose server died.
+#: The run does not wait minutes for calls whose server died.
 _AGE: Final = """
     UPDATE idempotency_keys SET created_at = created_at - interval '5 minutes'
     WHERE response_status IS NULL AND created_at < now() - interval '15 seconds'
 """
-#: With fewer marked answers a session tells no theta.
+#: With fewer scored answers a session has no theta.
 _MIN_MARKED: Final = 5
 
 
 @dataclass
 class Watch:
-    """What was seen in the database while the run lasted: whatever was there once must stay."""
+    """Rows seen in the database during the run: what was stored once must stay."""
 
     conninfo: str
     seen: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     _known: dict[str, int] = field(default_factory=dict)
 
     def look(self) -> None:
-        """See what is new; nothing while the database is away."""
+        """Read new rows; do nothing while the database is away."""
         try:
             with psycopg.connect(self.conninfo, row_factory=dict_row) as connection:
                 connection.execute(_AGE)
@@ -80,7 +80,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that is judged, read at once."""
+    """All data that is checked, read at one time."""
 
     sessions: list[dict[str, Any]]
     rows: dict[str, list[dict[str, Any]]]
@@ -93,7 +93,7 @@ class Facts:
 
     @classmethod
     def read(cls, connection: psycopg.Connection, model_log: Path) -> "Facts":
-        """From the database and the log."""
+        """Read the facts from the database and the log."""
         with connection.cursor(row_factory=dict_row) as cursor:
 
             def found(query: LiteralString) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ class Facts:
             )
 
     def good(self) -> dict[tuple[str, str], list[str]]:
-        """Good replies by model and item."""
+        """Return the good replies by model and item."""
         found = defaultdict(list)
         for number, reply in self.replies.items():
             if reply["kind"] in {GOOD, *UNMARKED}:
@@ -128,11 +128,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found.
+    """Result of the check.
 
     Attributes:
-        faults: Each in a sentence; none in a good run.
-        figures: What there was.
+        faults: One sentence per fault; empty in a good run.
+        figures: Counts of what was checked.
     """
 
     faults: list[str]
@@ -148,15 +148,15 @@ def check(
     acknowledged: Sequence[tuple[str, int, float]] = (),
     again: Callable[[dict[str, Any]], Thetas] | None = None,
 ) -> Verdict:
-    """Judge a run that has come to its end.
+    """Check a finished run.
 
     Args:
-        facts: What is left of it.
-        wanted: How many `sessions`, `rankings` and `calibrations` were asked for.
-        disturbed_model: How often the model lost what it was saying.
-        seen: Closed rows as they were seen during the run.
-        acknowledged: Answers by hand that the API took.
-        again: Replays; left out, in a process of its own.
+        facts: Data left by the run.
+        wanted: Number of `sessions`, `rankings` and `calibrations` requested.
+        disturbed_model: How often the model lost a reply.
+        seen: Closed rows as they were read during the run.
+        acknowledged: Manual answers that the API accepted.
+        again: Replays; by default they are computed in a separate process.
     """
     repeats, wasted = _repeats(facts, disturbed_model)
     faults = [
@@ -183,7 +183,7 @@ def check(
 
 
 def _ends(facts: Facts, wanted: Mapping[str, int]) -> Iterator[str]:
-    """Everything that was asked for is there once, and has ended."""
+    """Everything requested exists once and has ended."""
     tops = [one for one in facts.sessions if one["ranking_id"] is None]
     parts = {"sessions": tops, "rankings": facts.rankings, "calibrations": facts.calibrations}
     for kind, made in parts.items():
@@ -199,12 +199,12 @@ def _ends(facts: Facts, wanted: Mapping[str, int]) -> Iterator[str]:
 
 
 def _was_killed(calibration: Mapping[str, Any]) -> bool:
-    """Whether its process was killed: it says so, and whoever wants it begins it again."""
+    """Return whether its process was killed; its failure says so, and a client starts it again."""
     return "(exit -9)" in (calibration["failure"] or {}).get("detail", "")
 
 
 def _once(facts: Facts) -> Iterator[str]:
-    """Each answer is counted once wherever answers are counted."""
+    """Each answer is counted once in every place where answers are counted."""
     for session in facts.sessions:
         name, rows = session["id"], facts.rows[session["id"]]
         closed = [row for row in rows if row["arrival"] is not None]
@@ -240,7 +240,7 @@ def _once(facts: Facts) -> Iterator[str]:
 
 
 def _marks(facts: Facts) -> Iterator[str]:
-    """What is marked was said by the model, once, and is marked as it deserves; no fault is."""
+    """Each score belongs to one answer of the model and is correct; faults have no score."""
     used: dict[str, str] = {}
     for session in facts.sessions:
         for row in facts.rows[session["id"]]:
@@ -275,7 +275,7 @@ def _kept(
     seen: Mapping[tuple[str, int], Mapping[str, Any]],
     acknowledged: Sequence[tuple[str, int, float]],
 ) -> Iterator[str]:
-    """What was stored once, or taken by the API, is there and as it was."""
+    """Everything stored once, or accepted by the API, still exists unchanged."""
     now = {(name, row["step"]): row for name, rows in facts.rows.items() for row in rows}
     for place, before in seen.items():
         row = now.get(place)
@@ -288,7 +288,7 @@ def _kept(
 
 
 def _repeats(facts: Facts, disturbed_model: int) -> tuple[int, list[str]]:
-    """How many good answers were thrown away, and where there were more than were in flight."""
+    """Count good answers thrown away, and report where more were lost than were in flight."""
     good, faults, all_wasted = facts.good(), [], 0
     for session in facts.sessions:
         if session["model"] is None:
@@ -315,7 +315,7 @@ def _repeats(facts: Facts, disturbed_model: int) -> tuple[int, list[str]]:
 
 
 def replayed_apart(given: dict[str, Any]) -> Thetas:
-    """A replay in a process that has seen nothing else."""
+    """Replay in a new process without any state."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos.replay"],
         input=json.dumps(given),
@@ -329,7 +329,7 @@ def replayed_apart(given: dict[str, Any]) -> Thetas:
 
 
 def _thetas(facts: Facts, again: Callable[[dict[str, Any]], Thetas]) -> Iterator[str]:
-    """Theta and SE are those of a replay."""
+    """Theta and SE equal those of a replay."""
     by_version: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for session in facts.sessions:
         by_version[session["bank_version_id"]].append(session)
@@ -375,7 +375,7 @@ def _same(one: float | None, other: float | None) -> bool:
 
 
 def _others(facts: Facts) -> Iterator[str]:
-    """Rankings tell what their sessions do; equal calibrations have equal results."""
+    """Rankings match their sessions, and equal calibrations have equal results."""
     by_id = {session["id"]: session for session in facts.sessions}
     for ranking in facts.rankings:
         for place in ranking["summary"].get("order", ()):

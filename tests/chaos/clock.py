@@ -1,6 +1,6 @@
-"""A clock that can be set: a library that adds what a file says to the time of day.
+"""A settable clock: a preloaded library adds the offset in a file to the time of day.
 
-Who is started with `environment` in its own sees that time; how long things take stays as it is.
+It affects processes with `environment` in their own; the monotonic clock stays unchanged.
 """
 
 import shutil
@@ -50,7 +50,7 @@ time_t time(time_t *told) {
 
 
 class Clock:
-    """The time of day of whoever runs with `environment`.
+    """The time of day of all processes that run with `environment`.
 
     Raises:
         FileNotFoundError: There is no C compiler.
@@ -71,8 +71,8 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(self._ahead)}
 
     def set(self, ahead_s: int) -> None:
-        """Have it so many seconds ahead of the machine's."""
+        """Set the clock this many seconds ahead of the machine's."""
         if not self._ahead.exists():
             self._ahead.touch()
-        with self._ahead.open("r+b") as file:  # the same file: it is mapped
+        with self._ahead.open("r+b") as file:  # the same file, since it is memory-mapped
             file.write(struct.pack("=q", ahead_s))

@@ -1,4 +1,4 @@
-"""Plays the faults of a plan on a fleet, and notes each as it was."""
+"""Applies the faults of a plan to a fleet and records each one."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ _SELF = "pg_backend_pid()"
 
 @dataclass
 class Chaos:
-    """What is played on a fleet.
+    """Applies faults to a fleet.
 
     Attributes:
-        played: How often each fault was really had.
-        disturbed_model: How often the model was killed or halted: what it was saying may be lost.
+        played: How often each fault took effect.
+        disturbed_model: How often the model was killed or halted, which may lose a reply.
     """
 
     fleet: Fleet
@@ -32,7 +32,7 @@ class Chaos:
     _postgres: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def play(self, plan: Sequence[Fault]) -> None:
-        """All of them, each at its time; everything is mended at the end."""
+        """Apply all faults at their times; everything is repaired at the end."""
         begin = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             for fault in plan:
@@ -83,7 +83,7 @@ class Chaos:
             victims = []
         program = self._program(fault)
         if not victims:
-            # Where there is no child just then, its parent goes.
+            # Without a child at that moment, its parent is killed.
             return program is not None and program.signal(signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(victims[fault.nth % len(victims)], signal.SIGKILL)
@@ -119,14 +119,14 @@ class Chaos:
                     proxy.cut() if fault.what == "network_cut" else proxy.hold()
                 await asyncio.sleep(fault.lasts_s)
                 for proxy in fleet.proxies:
-                    if fault.nth % 2:  # who was held is answered, or hears that it is over
+                    if fault.nth % 2:  # held connections are answered, or broken
                         proxy.cut()
                     proxy.mend()
             case "no_connections":
                 await asyncio.to_thread(_hog, fleet.conninfo, fault.lasts_s)
             case "disk_full":
                 ballast = fleet.disk / "ballast"
-                for _ in range(3):  # what others have written meanwhile makes it fail
+                for _ in range(3):  # it fails if others have written meanwhile
                     with contextlib.suppress(OSError), ballast.open("ab") as file:
                         free = os.statvfs(fleet.disk)
                         size = free.f_bavail * free.f_frsize
@@ -146,7 +146,7 @@ def _signal_all(pids: Sequence[int], number: int) -> None:
 
 
 def _hog(conninfo: str, lasts_s: float) -> None:
-    """Take all connections that there are, those of others too."""
+    """Take all free connections, including those meant for others."""
     taken: list[psycopg.Connection] = []
     until = time.monotonic() + lasts_s
     with contextlib.suppress(psycopg.Error):

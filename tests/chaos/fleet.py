@@ -1,4 +1,4 @@
-"""Sextant as several processes on one Postgres beside a model; who dies is started again."""
+"""Sextant as several processes on one Postgres beside a model; dead processes are restarted."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from tests.chaos.proxy import Proxy
 from tests.servers.forked import Forked
 
 ROOT: Final = Path(__file__).parents[2]
-#: Of the file system that can be filled, where one can be mounted.
+#: Size of the file system that can be filled, where one can be mounted.
 _DISK_BYTES: Final = 768 << 20
 
 
@@ -37,14 +37,14 @@ class Running(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """Return its id."""
 
     def poll(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """Return its exit code, or None while it runs."""
 
 
 def launch(command: Sequence[str], env: Mapping[str, str], stderr: BinaryIO) -> Running:
-    """Start a program of this environment; Sextant's own need not load it each time."""
+    """Start a program of this environment; programs of Sextant are forked from a loaded process."""
     if command[0] == "sextant":
         return Forked(command, env=dict(env), stderr=stderr)
     program = str(Path(sys.executable).with_name(command[0]))
@@ -53,7 +53,7 @@ def launch(command: Sequence[str], env: Mapping[str, str], stderr: BinaryIO) -> 
 
 @dataclass
 class Program:
-    """One place in the fleet, held by one process after the other."""
+    """One role in the fleet, filled by one process after another."""
 
     name: str
     command: Sequence[str]
@@ -63,20 +63,20 @@ class Program:
     starts: int = 0
 
     def start(self) -> None:
-        """Have it run."""
+        """Start the process."""
         with self.log.open("ab") as log:
             self.running = launch(self.command, self.env, log)
         self.starts += 1
 
     def signal(self, number: int) -> bool:
-        """Send it a signal; whether it was there."""
+        """Send it a signal; return whether it existed."""
         if self.running is None or self.running.poll() is not None:
             return False
         os.kill(self.running.pid, number)
         return True
 
     async def keep(self) -> None:
-        """Start it again whenever it has ended."""
+        """Restart it whenever it has ended."""
         while True:
             if self.running is not None and self.running.poll() is not None:
                 await asyncio.sleep(0.2)
@@ -85,8 +85,8 @@ class Program:
             await asyncio.sleep(0.1)
 
     def _have_its_share(self) -> None:
-        """A worker gives way to servers: on busy cores it would be killed before it has begun."""
-        with contextlib.suppress(OSError):  # only root may take that back
+        """Give a worker the priority of servers, or on busy cores it is killed before its start."""
+        with contextlib.suppress(OSError):  # only root may undo this
             if self.running is not None:
                 ours = os.getpriority(os.PRIO_PROCESS, 0)
                 os.setpriority(os.PRIO_PROCESS, self.running.pid, ours)
@@ -104,13 +104,13 @@ class Program:
 
 @dataclass
 class Fleet:
-    """What runs.
+    """The running processes.
 
     Attributes:
-        postgres: Durable, with a socket only.
-        proxies: Before it, one for each process of ours.
-        model_log: What the model was asked and what it said.
-        missing: Faults that cannot be had on this machine, and why.
+        postgres: Durable server with only a socket.
+        proxies: One before Postgres for each of our processes.
+        model_log: Calls and replies of the model.
+        missing: Faults that are impossible on this machine, with the reason.
     """
 
     folder: Path
@@ -129,31 +129,31 @@ class Fleet:
 
     @property
     def programs(self) -> list[Program]:
-        """All of them."""
+        """Return all programs."""
         return [*self.workers, *self.apis, *([self.model] if self.model else [])]
 
     @property
     def model_log(self) -> Path:
-        """Lines of JSON."""
+        """Return the path of the log, lines of JSON."""
         return self.folder / "model.jsonl"
 
     @property
     def socket(self) -> Path:
-        """Where Postgres listens."""
+        """Return the directory of Postgres's socket."""
         return Path(str(psycopg.conninfo.conninfo_to_dict(self.conninfo)["host"])) / ".s.PGSQL.5432"
 
     @property
     def conninfo(self) -> str:
-        """For libpq, past all proxies."""
+        """Return a libpq connection string that bypasses all proxies."""
         host = self.postgres.url.partition("host=")[2].partition("&")[0].replace("%2F", "/")
         return f"host={host} port=5432 user=sextant dbname=sextant connect_timeout=5"
 
     def connect(self) -> psycopg.Connection:
-        """A connection of our own to the database."""
+        """Open a connection of the checker to the database."""
         return psycopg.connect(self.conninfo, autocommit=True)
 
     def postgres_pids(self) -> list[int]:
-        """The postmaster and its children; nothing when it is down."""
+        """Return the postmaster and its children; empty when it is down."""
         name = next(self.folder.rglob("postmaster.pid"), None)
         if name is None:
             return []
@@ -163,7 +163,7 @@ class Fleet:
         return []
 
     async def mend(self) -> None:
-        """End all faults: everything runs and reaches everything."""
+        """End all faults: everything runs and can connect."""
         for proxy in self.proxies:
             proxy.mend()
         (self.disk / "ballast").unlink(missing_ok=True)
@@ -176,7 +176,7 @@ class Fleet:
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes that a process has started and that are there."""
+    """Return running processes that a process has started."""
     found: list[int] = []
     for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return an unused port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -193,7 +193,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, missing: dict[str, str]) -> Iterator[Path]:
-    """A file system of its own, or where there can be none, a folder."""
+    """Mount a separate small file system, or use a directory where that is impossible."""
     disk = folder / "disk"
     disk.mkdir()
     mount, unmount = shutil.which("mount"), shutil.which("umount")
@@ -209,13 +209,13 @@ def small_disk(folder: Path, missing: dict[str, str]) -> Iterator[Path]:
 
 
 def _clock(stack: contextlib.AsyncExitStack, folder: Path, missing: dict[str, str]) -> Clock | None:
-    """A clock that all processes with its environment have, until the stack is closed."""
+    """Give all processes with its environment a settable clock until the stack is closed."""
     try:
         clock = Clock(folder)
     except FileNotFoundError:
         missing["clock"] = "there is no C compiler"
         return None
-    # What a server is started with is the same for all; here it gets our clock.
+    # Servers are normally started with a common environment; here it includes the clock.
     stack.callback(dict.update, embedded._ENVIRONMENT, dict(embedded._ENVIRONMENT))
     stack.callback(dict.clear, embedded._ENVIRONMENT)
     embedded._ENVIRONMENT.update(clock.environment)
@@ -234,9 +234,9 @@ async def running_fleet(
     n_apis: int = 2,
     with_clock: bool = True,
 ) -> AsyncIterator[Fleet]:
-    """Start everything in an empty folder that other users may enter; all is gone at the end.
+    """Start everything in an empty directory open to other users; stop it at the end.
 
-    With a clock, what Sextant's processes load is loaded anew: it must be loaded under that clock.
+    With a clock, Sextant's processes load their code anew, as it must run under that clock.
     """
     missing: dict[str, str] = {}
     async with contextlib.AsyncExitStack() as stack:

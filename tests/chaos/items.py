@@ -1,10 +1,10 @@
-"""The bank that is asked: known here, so that a checker needs nobody's word for what is right."""
+"""The item bank of the runs, defined here so that the checker knows all right answers."""
 
 import math
 from typing import Any, Final
 
 N_ITEMS: Final = 120
-#: Finds an item's key in what is asked.
+#: Finds an item's key in a prompt.
 ITEM_IN_PROMPT: Final = r"\bq\d{3}\b"
 _NAMES: Final = [f"q{nth:03d}" for nth in range(N_ITEMS)]
 KEY_OF: Final = {name: "ABCD"[(7 * nth) % 4] for nth, name in enumerate(_NAMES)}
@@ -15,13 +15,13 @@ PARAMETERS: Final = {
 
 
 def p_right(item: str, theta: float) -> float:
-    """How likely an examinee of ability `theta` answers an item right."""
+    """Return the probability that an examinee of ability `theta` answers an item right."""
     a, b = PARAMETERS[item]
     return 1 / (1 + math.exp(-a * (theta - b)))
 
 
 def bank_items() -> list[dict[str, Any]]:
-    """The items as they are imported."""
+    """Return the items as they are imported."""
     options = ["north", "east", "south", "west"]
     return [
         {"key": name, "prompt": f"Question {name}: whence?", "choices": options, "target": key}
@@ -30,6 +30,6 @@ def bank_items() -> list[dict[str, Any]]:
 
 
 def bank_parameters() -> str:
-    """Their parameters as CSV."""
+    """Return their parameters as CSV."""
     rows = [f"{name},{a},{b},0,1" for name, (a, b) in PARAMETERS.items()]
     return "\n".join(["item,a,b,c,d", *rows])

@@ -1,4 +1,4 @@
-"""Gives a fleet its work over the API, and sees it through: who gets no answer asks again."""
+"""Gives a fleet work over the API until it ends; calls without a response are repeated."""
 
 import asyncio
 import itertools
@@ -16,9 +16,9 @@ from tests.chaos.items import KEY_OF, N_ITEMS, bank_items, bank_parameters
 from tests.services.calibrations import answers, csv_of
 
 ENDED: Final = ("completed", "failed", "cancelled")
-#: Between two looks at what has not ended, seconds: looking shall not be most of the work.
+#: Seconds between polls of unfinished work, so that polling is a small part of the load.
 _LOOK_S: Final = 2.0
-#: Of one call of the model: less than it takes when it is late.
+#: Time limit of one call of the model, shorter than its late replies.
 _MODEL_TIMEOUT_S: Final = 2.0
 _HARDY: Final = {"max_consecutive": 1000, "max_share": 1.0}
 _RETRY: Final = {"max_attempts": 100, "base_s": 0.2, "cap_s": 0.5, "max_wait_s": 600}
@@ -26,11 +26,11 @@ _RETRY: Final = {"max_attempts": 100, "base_s": 0.2, "cap_s": 0.5, "max_wait_s":
 
 @dataclass
 class Client:
-    """Calls one of several APIs, the next one after each failure.
+    """Calls one of several APIs, and the next one after each failure.
 
     Attributes:
-        acknowledged: Answers given by hand that the API took: session, step, score.
-        refused: What was answered to calls that nobody expects to be refused.
+        acknowledged: Manual answers that the API accepted: session, step, score.
+        refused: Responses to calls that should not be refused.
     """
 
     fleet: Fleet
@@ -42,7 +42,7 @@ class Client:
     async def call(
         self, method: str, path: str, body: Any = None, *, key: str = "", fine: Sequence[int] = ()
     ) -> tuple[int, Any]:
-        """Call until somebody answers; `key` makes a call that may be made twice one."""
+        """Call until a server responds; with `key`, a repeated call counts once."""
         headers = {"Authorization": f"Bearer {self.fleet.api_key}"}
         if key:
             headers["Idempotency-Key"] = key
@@ -55,7 +55,7 @@ class Client:
                 continue
             status = answer.status_code
             said = answer.json() if "json" in answer.headers.get("content-type", "") else {}
-            if not said:  # a server that is ending breaks off what it is doing
+            if not said:  # a stopping server aborts its current work
                 await asyncio.sleep(0.2)
                 continue
             code = said["code"] if status >= 400 else ""
@@ -70,7 +70,7 @@ class Client:
             await asyncio.sleep(0.2)
 
     async def prepare(self, *, calibrates: bool) -> None:
-        """The bank, and the answers that are calibrated, if any are."""
+        """Create the bank and, if needed, the answers to calibrate."""
         await self.call("POST", "/v1/banks", {"name": "chaos"}, fine=[409])
         rows = "\n".join(map(json.dumps, bank_items()))
         files = {"items": {"content": rows}, "parameters": {"content": bank_parameters()}}
@@ -82,7 +82,7 @@ class Client:
         await self.call("POST", "/v1/response-sets/chaos/imports", {"files": [file]})
 
     async def ended(self, path: str) -> dict[str, Any]:
-        """What stands there, once it has ended; taken up again where it may be."""
+        """Return a resource once it has ended; resume it where possible."""
         while True:
             _, found = await self.call("GET", path)
             failure = found.get("failure") or {}
@@ -104,7 +104,7 @@ class Client:
         }
 
     async def session(self, nth: int, items: int) -> dict[str, Any]:
-        """A live session, to its end."""
+        """Run a live session to its end."""
         body = {
             "bank": "chaos",
             "endpoint": self._endpoint(f"s{nth}"),
@@ -118,7 +118,7 @@ class Client:
         return await self.ended(f"/v1/sessions/{made['id']}")
 
     async def manual(self, nth: int, items: int) -> dict[str, Any]:
-        """A session answered by hand, to its end."""
+        """Run a manual session to its end."""
         body = {
             "bank": "chaos",
             "mode": "manual",
@@ -139,12 +139,12 @@ class Client:
             key = f"m{nth}-{awaited['step']}" if nth % 2 else ""
             status, _ = await self.call(
                 "POST", f"{path}/responses", answer, key=key, fine=[409]
-            )  # 409: it was taken, and the word of that was lost
+            )  # 409: it was accepted, but the response was lost
             self.acknowledged.append((made["id"], awaited["step"], float(right)))
             await asyncio.sleep(0.2)
 
     async def ranking(self, nth: int, items: int) -> dict[str, Any]:
-        """A ranking of three, to its end."""
+        """Run a ranking of three to its end."""
         body = {
             "bank": "chaos",
             "endpoints": [{"endpoint": self._endpoint(f"r{nth}-{one}")} for one in range(3)],
@@ -160,13 +160,13 @@ class Client:
         return await self.ended(f"/v1/rankings/{made['id']}")
 
     async def calibration(self, nth: int) -> dict[str, Any]:
-        """A calibration, to its end."""
+        """Run a calibration to its end."""
         body = {"response_set": "chaos", "model": "2pl", "report_card": False, "seed": 1}
         for again in itertools.count():
             key = f"c{nth}-{again}"
             _, made = await self.call("POST", "/v1/calibrations", body, key=key)
             found = await self.ended(f"/v1/calibrations/{made['id']}")
-            if "(exit -9)" not in str(found["failure"]):  # its process was not among the killed
+            if "(exit -9)" not in str(found["failure"]):  # its process was not one of the killed
                 return found
         raise AssertionError
 
@@ -181,7 +181,7 @@ async def work(
     items: int,
     over_s: float,
 ) -> list[dict[str, Any]]:
-    """Begin all of it spread over a time; how each ended, once all have."""
+    """Start all work spread over a time; return how each ended, once all have."""
     if items > N_ITEMS:
         raise ValueError(f"the bank has {N_ITEMS} items")
     begin = time.monotonic()

@@ -1,8 +1,8 @@
-"""A model over HTTP that keeps a log of its own: each call as it comes, each reply before it goes.
+"""A model over HTTP that logs each call when it arrives and each reply before it is sent.
 
-It knows the items of `items.py` alone and answers from (seed, model, item). At a rate it misbehaves
-in every way that an endpoint may. Each written answer carries the number of its call, so that a
-stored answer names the line of the log that it came from. The log outlives the process.
+It knows only the items of `items.py` and answers from (seed, model, item). At a given rate it shows
+every fault that an endpoint may have. Each answer carries the number of its call, so that a stored
+answer identifies one line of the log. The log outlives the process.
 
     python -m tests.chaos.model_server --port 8123 --log LOG --seed 7 --fault-rate 0.15
 """
@@ -26,7 +26,7 @@ from tests.chaos.items import ITEM_IN_PROMPT, KEY_OF, p_right
 GOOD: Final = "good"
 #: Written, but too late for a caller with the time limit of `load.py`.
 SLOW: Final = "slow"
-#: Answers that came and have no mark.
+#: Answers that arrive but have no score.
 UNMARKED: Final = ("babble", "refusal")
 FAULTS: Final = ("rate_limited", "error_500", "cut", SLOW, "garbage", "empty", *UNMARKED)
 _LATE_S = 4.0
@@ -34,7 +34,7 @@ _LATE_S = 4.0
 
 @dataclass(slots=True)
 class Model:
-    """What it answers, and what it remembers of calls: nothing that its log does not tell."""
+    """The model's answers and its memory of calls, all of which its log contains."""
 
     log: int
     seed: int
@@ -44,16 +44,16 @@ class Model:
     calls: int = 0
 
     def note(self, **line: Any) -> None:
-        """One line of the log, whole or not at all."""
+        """Write one line of the log, atomically."""
         os.write(self.log, json.dumps(line).encode() + b"\n")
 
     def drawn(self, *what: object) -> Iterator[float]:
-        """Numbers in [0, 1) that depend on the seed and on `what`."""
+        """Return numbers in [0, 1) that depend on the seed and on `what`."""
         digest = sha256(":".join(map(str, (self.seed, *what))).encode()).digest()
         return (number / 2**64 for number in struct.unpack("4Q", digest))
 
     async def reply(self, body: Mapping[str, Any]) -> tuple[int, Any]:
-        """Status and JSON of a reply; a text breaks off."""
+        """Return status and JSON of a reply; a string is sent incompletely."""
         model, prompt = str(body["model"]), str(body["messages"])
         found = re.search(ITEM_IN_PROMPT, prompt)
         item = found[0] if found else "?"
@@ -91,7 +91,7 @@ class Model:
         return 200, {"model": model, "choices": [choice], "usage": usage}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = re.search(rb"(?i)content-length: *(\d+)", head)
@@ -111,7 +111,7 @@ class Model:
 
 
 def past(log: Path) -> Counter[tuple[str, str]]:
-    """How often each item was asked of each model before."""
+    """Return from the log how often each model was asked each item."""
     lines = map(json.loads, log.read_bytes().splitlines() if log.exists() else ())
     return Counter((line["model"], line["item"]) for line in lines if "call" in line)
 

@@ -1,4 +1,4 @@
-"""Which faults come when: drawn from a seed before anything runs."""
+"""Plans of faults, drawn from a seed before anything runs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-#: Who is killed, and how often among others.
+#: Processes to kill, weighted by frequency.
 KILLED: Final = {
     "worker": 0.5, "api": 0.2, "model": 0.08, "backend": 0.1, "postmaster": 0.04, "child": 0.08,
 }  # fmt: skip
-#: Who is halted and later goes on.
+#: Processes to halt and continue later.
 HALTED: Final = ("worker", "api", "model", "postgres")
 OUTAGES: Final = (
     "postgres_killed", "postgres_stopped", "network_cut", "network_held", "no_connections",
@@ -21,14 +21,14 @@ CLOCKS_S: Final = (3600, -3600, 40, -40, 0)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """Something that goes wrong.
+    """A fault.
 
     Attributes:
-        at_s: Seconds after the beginning.
+        at_s: Seconds after the start.
         kind: `kill`, `halt`, `outage` or `clock`.
-        what: Who, which outage, or how far the clock is ahead.
-        nth: Which of several, by the remainder.
-        lasts_s: Until it is mended.
+        what: Process, kind of outage, or offset of the clock.
+        nth: Index among several processes, modulo their number.
+        lasts_s: Seconds until it is repaired.
     """
 
     at_s: float
@@ -49,23 +49,23 @@ def plan(
     lease_s: float,
     without: Collection[str] = (),
 ) -> list[Fault]:
-    """Faults in the order in which they come.
+    """Return faults in the order in which they occur.
 
     Args:
-        seed: Of the draws.
-        duration_s: They come within this time.
-        kills: How many processes are killed.
-        halts: How many are halted, half of them for longer than a lease.
-        outages: How often the database cannot be reached or used, each kind as often as any other.
-        clocks: How often the clock jumps.
-        lease_s: Of the workers.
-        without: Outages that cannot be had here.
+        seed: Seed of the draws.
+        duration_s: Time within which they occur.
+        kills: Number of killed processes.
+        halts: Number of halted processes, half of them for longer than a lease.
+        outages: Number of database outages; all kinds are equally frequent.
+        clocks: Number of jumps of the clock.
+        lease_s: Lease of the workers.
+        without: Outages that are impossible here.
     """
     rng = np.random.default_rng(seed)
     possible = [kind for kind in OUTAGES if kind not in without]
 
     def drawn(kind: str, n: int, whats: Sequence[str], longest_s: float) -> list[Fault]:
-        # One in each of `n` equal spans: never a long time without any.
+        # One in each of `n` equal spans, so that no long time passes without any.
         starts = (np.arange(n) + rng.uniform(0.1, 0.9, n)) * duration_s / max(n, 1)
         lasts = rng.uniform(0.2, 1.0, n) * longest_s
         nths = rng.integers(0, 1 << 30, n)

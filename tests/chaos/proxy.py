@@ -10,7 +10,7 @@ _CHUNK = 1 << 16
 
 
 class Proxy:
-    """Forwards connections; while it is held nothing passes, while it is cut there are none."""
+    """Forwards connections; on hold nothing passes, and when cut there are no connections."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -28,28 +28,28 @@ class Proxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """End all."""
+        """Close everything."""
         self.cut()
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # what was aborted is closed in the next round
+        await asyncio.sleep(0)  # aborted connections close in the next round
 
     def hold(self) -> None:
-        """Let nothing pass, and tell nobody."""
+        """Hold all data silently."""
         self._passing.clear()
 
     def cut(self) -> None:
-        """Break all connections and take none."""
+        """Break all connections and accept none."""
         self._is_cut = True
         self._passing.set()
         for writer in self._writers:
             writer.transport.abort()
 
     def mend(self) -> None:
-        """Let all pass."""
+        """Let all data pass."""
         self._is_cut = False
         self._passing.set()
 
@@ -67,7 +67,7 @@ class Proxy:
                 self._writers.add(back)
                 await self._both(self._pump(reader, back), self._pump(there, writer))
         except OSError:
-            pass  # nobody is there
+            pass  # no listener
         finally:
             for each in ours:
                 each.transport.abort()
@@ -75,7 +75,7 @@ class Proxy:
 
     @staticmethod
     async def _both(*pumps: Coroutine[Any, Any, None]) -> None:
-        """Until one of them has ended."""
+        """Run both until one has ended."""
         ways = [asyncio.ensure_future(pump) for pump in pumps]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Reckons sessions again from their stored answers, by the engine's public face alone.
+"""Replays sessions from their stored answers through the public interface of the engine.
 
 python -m tests.chaos.replay < FACTS        thetas and standard errors of each session, as JSON
 """
@@ -11,7 +11,7 @@ from app.engine import Design, ItemBank, ItemIndex, Response
 
 
 def replay(facts: dict[str, Any]) -> list[list[tuple[float, float]]]:
-    """Theta and SE after each answer of each session, and last as they are told at the end."""
+    """Return theta and SE after each answer of each session, and the final reported ones."""
     bank = ItemBank(**facts["bank"])
     told = []
     for session in facts["sessions"]:

@@ -1,4 +1,4 @@
-"""One run: a fleet, its work, faults, and the verdict."""
+"""One run: a fleet, its work, faults, and the check."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.chaos.fleet import Fleet, running_fleet
 from tests.chaos.load import Client, work
 from tests.chaos.plan import Fault, plan
 
-#: What has not ended, and the calls to which nobody has an answer yet.
+#: Unfinished work, and calls without a response so far.
 _STANDING: Final[tuple[LiteralString, ...]] = (
     """
     SELECT id, mode, status, arrivals, lease_epoch, lapses, lease_expires_at - now(), metadata
@@ -31,10 +31,10 @@ _STANDING: Final[tuple[LiteralString, ...]] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much of everything.
+    """Amount of work and faults.
 
     Attributes:
-        limit_s: That the work may take after the last fault.
+        limit_s: Time for the work after the last fault.
     """
 
     duration_s: float
@@ -55,10 +55,10 @@ class Size:
 async def run(
     folder: Path, size: Size, *, seed: int, tell: Callable[[str], object] = lambda _: None
 ) -> Verdict:
-    """Do all of it in an empty folder that other users may enter.
+    """Do a complete run in an empty directory open to other users.
 
     Raises:
-        TimeoutError: The work does not come to an end, though everything is mended.
+        TimeoutError: The work does not end although everything is repaired.
     """
     async with running_fleet(
         folder,
@@ -139,7 +139,7 @@ async def _run(
 
 
 async def _finished(working: asyncio.Task[Any], fleet: Fleet, limit_s: float) -> None:
-    """Wait for the work, or say what of it stands still."""
+    """Wait for the work, or report which part of it is stuck."""
     try:
         async with asyncio.timeout(limit_s):
             await working
@@ -152,7 +152,7 @@ async def _finished(working: asyncio.Task[Any], fleet: Fleet, limit_s: float) ->
 
 
 def _complaints(fleet: Fleet) -> list[str]:
-    """Faults of our own that processes noted: what an outage brings is said in one line."""
+    """Return internal errors from the logs; effects of an outage are a single line."""
     found: dict[str, str] = {}
     for program in (*fleet.workers, *fleet.apis):
         for line in program.log.read_text(errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""The judge of chaos runs finds what it looks for: an honest run, then one tampered with."""
+"""The checker finds manipulated data: one honest run, then one with manipulated rows."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ WANTED = {"sessions": 1, "rankings": 0, "calibrations": 0}
 
 @pytest.fixture
 async def model(tmp_path: Path) -> AsyncIterator[tuple[str, Path]]:
-    """Address and log of a model that misbehaves."""
+    """Return address and log of a faulty model."""
     path = tmp_path / "model.jsonl"
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     model = Model(log, seed=4, fault_rate=0.3, latency_s=0.0)
@@ -43,7 +43,7 @@ async def model(tmp_path: Path) -> AsyncIterator[tuple[str, Path]]:
 async def honest(
     settings: Settings, database: Database, database_url: str, model: tuple[str, Path]
 ) -> tuple[str, Path]:
-    """Database and log after one session, to its end."""
+    """Return database and log after one complete session."""
     url, log = model
     records = [
         parse_item({**item, "a": PARAMETERS[item["key"]][0], "b": PARAMETERS[item["key"]][1]})
@@ -61,7 +61,7 @@ async def honest(
     return libpq(database_url), log
 
 
-#: What is done to the database, and a word of what is said about it.
+#: The manipulation, and a word of the fault it must cause.
 TAMPERINGS: dict[LiteralString, str] = {
     "DELETE FROM administrations WHERE step = 9": "steps are",
     "UPDATE administrations SET arrival = NULL, outcome = NULL WHERE step = 9": "missing",
@@ -81,7 +81,7 @@ TAMPERINGS: dict[LiteralString, str] = {
 
 
 @pytest.mark.slow
-async def test_what_is_tampered_with_is_found(honest: tuple[str, Path]) -> None:
+async def test_manipulated_data_is_found(honest: tuple[str, Path]) -> None:
     url, log = honest
     with psycopg.connect(url) as connection:
         facts = Facts.read(connection, log)
@@ -105,7 +105,7 @@ async def test_what_is_tampered_with_is_found(honest: tuple[str, Path]) -> None:
         assert "2 sessions were asked for and 1 are there" in twice.faults
 
 
-async def test_answers_thrown_away_are_found(honest: tuple[str, Path]) -> None:
+async def test_lost_answers_are_found(honest: tuple[str, Path]) -> None:
     url, log = honest
     good = next(line for line in log.read_text().splitlines() if '"good"' in line)
     number = good.partition('"reply": "')[2].partition('"')[0]

@@ -1,4 +1,4 @@
-"""A few seconds of what `benchmarks/chaos.py` does for half an hour."""
+"""A run of a few seconds; `benchmarks/chaos.py` runs for half an hour."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The GitHub Action: its steps, run in their shells, against a stub of GitHub's API."""
+"""The GitHub Action: its steps run in their shells against a stub of GitHub's API."""
 
 import json
 import os
@@ -27,7 +27,7 @@ rules: [{{name: sure enough, bank: demo, threshold: 0.99}}]
 
 
 class GitHub(ThreadingHTTPServer):
-    """Comments of one pull request."""
+    """A server that keeps the comments of one pull request."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @override
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Suppress the log."""
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_run_comments_once_and_the_next_one_updates_it_and_asks_nothing(
     steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
     _, decide, comment, outcome = steps
     outputs = tmp_path / "outputs"
-    (tmp_path / "sextant").symlink_to(sys.prefix)  # what the first step installs
+    (tmp_path / "sextant").symlink_to(sys.prefix)  # stands for the install of the first step
     environment = {
         **os.environ,
         "RUNNER_TEMP": str(tmp_path),

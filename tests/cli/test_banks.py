@@ -1,4 +1,4 @@
-"""`sextant banks` as the shell calls it, on a database of its own."""
+"""`sextant banks`, called as from a shell on an own database."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def test_a_bank_is_imported_listed_shown_and_linted(files: tuple[Path, Path]) ->
         (("from-results", "sums", "FILE", "--model", "5pl"), "did you mean '4pl'?"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_message(
+def test_an_impossible_request_gives_one_clear_message(
     files: tuple[Path, Path], arguments: tuple[str, ...], message: str
 ) -> None:
     assert message in refused(*(files[1] if part == "FILE" else part for part in arguments))
@@ -137,7 +137,7 @@ def test_a_bank_is_exported_in_every_format_and_comes_back_the_same(
     assert not list(tmp_path.glob(".*.part"))
 
 
-def test_an_export_that_cannot_be_is_one_clear_message(tmp_path: Path) -> None:
+def test_an_impossible_export_gives_one_clear_message(tmp_path: Path) -> None:
     parameters = tmp_path / "flat.csv"
     parameters.write_text("X,a1,d,g,u\nq,1,0,0,1\n=flat,0,0.5,0,1\n")
     done("import", "flat", "--parameters", parameters)
@@ -155,7 +155,7 @@ def test_an_export_that_cannot_be_is_one_clear_message(tmp_path: Path) -> None:
     assert target.read_text().endswith("\n'=flat,0.0,0.5,0.0,1.0\n")
 
 
-def test_a_server_lists_what_its_database_holds(
+def test_a_server_lists_the_banks_of_its_database(
     database_url: str, tmp_path: Path, files: tuple[Path, Path]
 ) -> None:
     settings = Settings(database_url=database_url, data_dir=tmp_path, port=0, auth="off")
@@ -167,7 +167,7 @@ def test_a_server_lists_what_its_database_holds(
         async with serving(settings, worker=False) as server:
             return await asyncio.to_thread(done, "list", "--server", server.base_url)
 
-    with structlog.testing.capture_logs():  # the server's, which go to the same stdout here
+    with structlog.testing.capture_logs():  # logs of the server, which share this stdout
         answered = asyncio.run(ask())
     assert len(answered.stdout.splitlines()) == 3
     assert answered.stdout == done("list").stdout

@@ -160,7 +160,7 @@ def test_several_abilities_are_calibrated_with_what_predicts_scores(tmp_path: Pa
     assert (tmp_path / "bank.csv").read_text().startswith("X,a1,a2,d,g,u")
 
 
-def test_families_are_told_in_a_table(tmp_path: Path, data: Simulated) -> None:
+def test_families_are_shown_in_a_table(tmp_path: Path, data: Simulated) -> None:
     path = _write(tmp_path / "answers.csv", data)
     families = tmp_path / "families.csv"
     families.write_text("examinee,family\nm1,a\nm2,a\nm1,b\n")

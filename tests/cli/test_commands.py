@@ -1,4 +1,4 @@
-"""All commands there are: each that touches what is stored speaks to a server, and to it alone."""
+"""All commands: those that need stored data talk to a server, and only to it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,16 +11,16 @@ from typer.testing import CliRunner
 from app.cli import PANELS, build, main
 from tests.cli.shell import done, refused
 
-#: These work on files, on this machine itself, on a database beside any server, or on the login.
+#: Commands that work on files, this machine, a local database, or the login.
 _WITHOUT = {
     *("estimate", "simulate", "rank-simulate", "calibrate", "lint", "reproduce"),
     *("demo", "demo-model", "serve", "worker", "migrate", "backup", "restore"),
     "keys rotate-secret",
     "logout",
 }
-#: It says where a page is, and asks nobody.
+#: Prints the address of a page without a request.
 _ASKS_NOBODY = {"open"}
-#: What a command needs beside what it says it needs.
+#: Arguments that a command needs beyond its required parameters.
 _MORE = {
     "gate": (
         *("--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--bank", "b"),
@@ -55,11 +55,11 @@ _ALL = dict(_commands())
 
 def test_the_exceptions_are_commands() -> None:
     assert set(_ALL) >= _WITHOUT | _ASKS_NOBODY
-    for name in set(_ALL) - {"login"}:  # the server is its argument
+    for name in set(_ALL) - {"login"}:  # takes the server as its argument
         command = _ALL[name]
         options = {option for parameter in command.params for option in parameter.opts}
         assert ("--server" in options) == (name not in _WITHOUT), name
-        if not name.startswith("projects "):  # of which the project is an argument
+        if not name.startswith("projects "):  # take the project as an argument
             assert ("--project" in options) == (name not in _WITHOUT | _ASKS_NOBODY), name
         assert ("--server-key" in options) == (name not in _WITHOUT | _ASKS_NOBODY), name
 
@@ -88,7 +88,7 @@ def test_a_command_with_a_server_starts_no_database(
 @pytest.mark.parametrize(
     ("words", "told"), [((), "rank-simulate"), (("lint", "--help"), "sextant lab lint [OPTIONS]")]
 )
-def test_lab_shows_its_commands_alone_and_runs_them(
+def test_lab_lists_only_its_commands_and_runs_them(
     words: tuple[str, ...],
     told: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -110,7 +110,7 @@ def test_a_command_works_in_the_project_that_is_named(
     items.write_text('{"key": "q", "prompt": "1 + 1?", "target": "2"}')
 
     done("projects", "create", "other")
-    # Over the API of this process, and on the database itself.
+    # Over the API of this process, and directly on the database.
     named = ("--project", "other")
     done("banks", "import", "sums", "--items", items, *named)
     saved = ("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")

@@ -42,9 +42,7 @@ def test_a_form_predicts_the_score_of_new_examinees_by_its_weights(
     assert held.mean() > 0.85
 
 
-def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
-    train: Path, tmp_path: Path
-) -> None:
+def test_a_form_is_exported_to_lm_eval_with_its_documents(train: Path, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = []
     for task in ("maths", "law"):
         rows = [
@@ -80,11 +78,11 @@ def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
         (["--items", "5", "--target", "physics"], "'physics' has no items"),
     ],
 )
-def test_what_cannot_be_built_is_refused(train: Path, flags: list[str], complaint: str) -> None:
+def test_an_impossible_form_is_refused(train: Path, flags: list[str], complaint: str) -> None:
     assert complaint in refused("compose", "--train", train, *flags)
 
 
-def test_a_form_of_a_server_has_no_cost_where_none_was_given(
+def test_a_form_from_a_server_has_no_cost_unless_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     form = {"items": [{"key": "q", "weight": 1.0}], "constant": 0.0, "half_width95": 0.1}

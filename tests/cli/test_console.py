@@ -1,4 +1,4 @@
-"""What the terminal shows, and that nothing which a server or a model writes is obeyed by it."""
+"""Terminal output: layout, and text of servers or models that must not act as control codes."""
 
 import io
 import json
@@ -22,7 +22,7 @@ from tests.cli.shell import done
         ("2 fields cannot be used.", [("/a", "not known"), ("/b", "not known")], 3),
     ],
 )
-def test_a_single_fault_is_told_once(
+def test_a_single_fault_is_shown_once(
     detail: str, problems: list[tuple[str, str]], lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     console.show_error(
@@ -74,14 +74,14 @@ def test_a_terminal_breaks_sentences_between_words_and_no_address(
     ]
 
 
-def test_the_catalogue_of_this_machine_tells_how_each_bank_was_asked() -> None:
+def test_the_local_catalogue_shows_how_each_bank_was_asked() -> None:
     listed = done("banks", "catalog", "--server", "local").stdout.splitlines()
     lines = {line.split()[0]: line for line in listed}
     assert "generate, 5-shot" in lines["gsm8k"]
     assert "here, of 134 agents" in lines["swebench-verified"]
 
 
-def test_a_phase_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_phase_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = catalog._Progress()
     for phase in ("fetching", "joining", "joining", "writing", "writing"):
         progress.tell(catalog.Progress(phase=phase))
@@ -91,7 +91,7 @@ def test_a_phase_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> 
     assert [line.split(":")[0] for line in told] == ["joining", "writing", *["fetching f"] * 3]
 
 
-def test_a_word_between_colons_is_no_picture_and_one_in_brackets_no_style() -> None:
+def test_colons_make_no_emoji_and_brackets_no_style() -> None:
     shown = io.StringIO()
     terminal = console.SafeConsole(file=shown)
     table = Table("[head]", title="[title]")
@@ -117,7 +117,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 @pytest.mark.parametrize("style", [None, "bold"])
-def test_what_others_wrote_is_shown_and_not_obeyed(
+def test_foreign_text_is_shown_without_control_codes(
     style: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = _terminal(monkeypatch)
@@ -130,14 +130,14 @@ def test_what_others_wrote_is_shown_and_not_obeyed(
     console.show_error(InvalidInputError(HOSTILE, problems=problems))
     console.show_warning(HOSTILE)
     shown = screen.getvalue()
-    own = shown.replace("\x1b[", "")  # rich's own styles are plain CSI sequences
+    own = shown.replace("\x1b[", "")  # styles of rich are plain CSI sequences
     assert "\x1b" not in own
     assert not set(own) & set(OBEYED)
     assert "\x1b[31mdel" not in shown
     assert "]0;title" in shown
 
 
-def test_json_for_the_terminal_means_the_same_and_obeys_nobody(
+def test_json_for_the_terminal_is_equal_and_without_control_codes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = {HOSTILE: [HOSTILE, "Größe 数\tand\nlines"]}
@@ -148,7 +148,7 @@ def test_json_for_the_terminal_means_the_same_and_obeys_nobody(
     assert "Größe 数" in written
 
 
-def test_what_ascii_cannot_hold_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_outside_ascii_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
     log = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", log)
     monkeypatch.setattr("sys.argv", ["sextant", "--version"])

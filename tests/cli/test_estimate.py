@@ -53,7 +53,7 @@ def test_items_that_the_bank_lacks_are_counted_and_quarantined_ones_used() -> No
     assert "sextant lint" in said
 
 
-def test_ids_that_went_through_r_are_matched_and_told(folder: Path) -> None:
+def test_ids_changed_by_r_are_matched_and_reported(folder: Path) -> None:
     (folder / "responses.csv").write_text("model,1,2\nalpha,1,0\n")
     assert result_of()["responses"]["renamed"] == {"1": "X1", "2": "X2"}
     assert "'1' to 'X1'" in run().stderr
@@ -74,7 +74,7 @@ def test_the_settings_are_those_asked_for() -> None:
     assert document["examinees"][0] != result_of()["examinees"][0]
 
 
-def test_an_mle_that_does_not_exist_is_told_and_an_infinite_error_is_null() -> None:
+def test_a_missing_mle_is_reported_and_an_infinite_error_is_null() -> None:
     row = result_of("--estimator", "mle")["examinees"][2]
     assert (row["method"], row["at_bound"]) == ("map", True)
     assert "no finite estimate" in run("--estimator", "mle").stderr
@@ -93,7 +93,7 @@ def test_an_mle_that_does_not_exist_is_told_and_an_infinite_error_is_null() -> N
         (["--estimator", "magic"], "magic"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(arguments: list[str], words: str) -> None:
+def test_invalid_settings_are_refused(arguments: list[str], words: str) -> None:
     assert words in refused(*ESTIMATE, *arguments)
 
 

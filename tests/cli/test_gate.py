@@ -1,4 +1,4 @@
-"""`sextant gate`: exit codes that a pipeline can stand on."""
+"""`sextant gate`: exit codes for pipelines."""
 
 import json
 import re
@@ -21,14 +21,14 @@ def model_url() -> Iterator[str]:
 
 
 def gate(*arguments: object, code: int = 0) -> Any:
-    """What a gate writes as JSON, where it ends with this code."""
+    """Run a gate that ends with this code, and return its JSON output."""
     result = sextant("gate", *arguments, "--json", "-")
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
 
 
 def no_gate(*arguments: object) -> str:
-    """Why a gate could not be asked."""
+    """Run a gate that is refused, and return the reason."""
     return refused("gate", *arguments, code=64)
 
 
@@ -43,19 +43,19 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     found = json.loads(path.read_text())
     assert found["outcome"] == "go"
     assert "gate" in go.stdout
-    # The session is kept: it can be held against other thresholds without another call.
+    # The session is stored, so other thresholds need no new calls.
     kept = ("--session", found["session_id"])
     assert gate(*kept, "--metric", "theta", "--threshold", "4", code=1)["outcome"] == "no_go"
     unsure = gate(*kept, "--metric", "theta", "--threshold", found["value"], code=2)
     assert unsure["outcome"] == "inconclusive"
     open_yet = sextant("gate", *kept, "--metric", "theta", "--threshold", found["value"]).stdout
     assert f"sextant sessions extend {found['session_id']} --max-items " in open_yet
-    # Where nothing is said it is about the score, which that test knows as well.
+    # By default a gate is about the score, which that session also has.
     of_score = gate(*kept, "--threshold", "0.1")
     assert (of_score["metric"], of_score["outcome"]) == ("score", "go")
     assert "by ability (theta)" in found["detail"]
     assert "ability" not in of_score["detail"]
-    # A result under a name is what later ones are held against.
+    # A result with a name is the reference for later ones.
     named = done("baselines", "set", "main", found["session_id"])
     assert re.match(r"main is m now, known to ±\d+\.\d points by \d+ questions: ", named.stdout)
     after = gate(*ask, "--baseline", "main", "--tolerance", "40", "--quiet")
@@ -64,7 +64,7 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     points = rf"score {number} points from that of main, {number} to {number} \(95 % interval\)"
     assert re.match(points, after["detail"])
     assert after["session_id"] != found["session_id"]
-    # People read percent and points.
+    # People read percentages and points.
     listed = done("gates", "list").stdout
     assert "score above main -40.0 points at 95 %" in listed
     assert "score above 10 % at 95 %" in listed
@@ -91,7 +91,7 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
     assert {told["outcome"], *(one["outcome"] for one in told["rules"])} == {"error"}
     assert [one.get("type") for one in ET.parse(xml).getroot().iter("error")] == ["error"]
     assert "### ⚠️ error" in comment.read_text()
-    # With --session alike.
+    # The same with --session.
     session = told["rules"][0]["session_id"]
     assert gate("--session", session, "--threshold", "0.5", code=1)["outcome"] == "error"
     listed = done("gates", "list").stdout
@@ -140,18 +140,18 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_gate_that_cannot_be_asked_is_no_answer(arguments: tuple[str, ...], words: str) -> None:
+def test_an_impossible_gate_exits_with_64(arguments: tuple[str, ...], words: str) -> None:
     assert words in no_gate(*arguments)
 
 
-def test_a_fault_of_ours_is_no_answer_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_exits_with_70(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("app.cli.commands.gate.connected", broken)
     fault = refused("gate", "--threshold", "1", "--session", "ses_1", code=70)
     assert "RuntimeError: a bug" in fault
-    done("gate", "--help")  # is none
+    done("gate", "--help")  # there is none
 
 
 @pytest.mark.usefixtures("own_database")
@@ -161,7 +161,7 @@ def test_a_saved_endpoint_is_named_by_its_id(model_url: str) -> None:
     assert failed.count(f"There is no endpoint '{unknown}'") == 1
 
 
-def test_a_server_that_is_something_else_is_named(model_url: str) -> None:
+def test_a_server_that_is_not_sextant_is_named(model_url: str) -> None:
     server = model_url.removesuffix("/v1")
     failed = no_gate("--threshold", "0", "--session", "ses_1", "--server", server)
     assert "not as a Sextant server does" in failed
@@ -181,9 +181,7 @@ rules:
 
 
 @pytest.mark.usefixtures("own_database")
-def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
-    model_url: str, tmp_path: Path
-) -> None:
+def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -> None:
     path, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
     path.write_text(POLICY.format(url=model_url))
     of_commit = ("--policy", path, "--commit", "abc", "--markdown", comment)
@@ -206,7 +204,7 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
 
 
 @pytest.mark.usefixtures("own_database")
-def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(model_url: str) -> None:
+def test_an_undecided_gate_extends_until_its_limit(model_url: str) -> None:
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1", "--quiet")
     short = (*ask, "--max-items", "10", "--threshold", "0.7")
     gate(*short, code=2)
@@ -214,7 +212,7 @@ def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(model_url:
     assert "adjusted for 3 looks" in json.loads(longer.stdout)["detail"]
 
 
-def test_a_policy_is_not_half_overruled(tmp_path: Path) -> None:
+def test_a_policy_excludes_flags_that_override_a_part(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY.format(url="http://m/v1"))
     for option in (("--max-items", "5"), ("--metric", "theta"), ("--seed", "0")):
@@ -245,7 +243,9 @@ def test_a_policy_is_not_half_overruled(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_told_where(text: str, words: str, tmp_path: Path) -> None:
+def test_faults_of_a_policy_are_reported_with_their_place(
+    text: str, words: str, tmp_path: Path
+) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(text)
     assert words in no_gate("--policy", path)

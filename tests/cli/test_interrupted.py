@@ -1,4 +1,4 @@
-"""What a signal ends at the terminal does not go on where nobody looks."""
+"""A signal at the terminal also ends the work on the server."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tests.servers import serving
 
 
 async def _interrupting(scope: Scope, receive: Receive, send: Send) -> None:
-    """A model in whose first call somebody presses Ctrl-C; it answers nobody."""
+    """Act as a model during whose first call the user presses Ctrl-C; it never answers."""
     if scope["type"] != "http":
         return
     while (await receive()).get("more_body"):

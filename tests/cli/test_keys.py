@@ -12,7 +12,7 @@ from tests.cli.shell import done, refused
 
 @pytest.fixture
 def url(empty_database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Commands run on a database without tables."""
+    """Run commands on a database without tables."""
     monkeypatch.setenv("DATABASE_URL", empty_database_url)
     monkeypatch.setenv("COLUMNS", "40")
     return empty_database_url

@@ -40,7 +40,7 @@ def rank(*flags: str) -> dict[str, Any]:
 
 
 def grades(thetas: Sequence[float], seed: int) -> list[FloatArray]:
-    """A judge's whole numbers from 1 to 10."""
+    """Return grades of a judge, whole numbers from 1 to 10."""
     rng = np.random.default_rng(seed)
     quality = 1 / (1 + np.exp(-(0.5 * np.array(thetas)[:, None] - BANK.b)))
     noisy = np.clip(quality + rng.normal(0, 0.1, quality.shape), 0, 1)
@@ -69,7 +69,7 @@ def test_scores_on_another_scale_than_those_of_the_training_models_are_refused(f
     assert "lie outside 1 to 10" in refused(*BASE)
 
 
-def test_the_order_to_be_found_is_that_of_the_scores_as_they_were_recorded(files: Path) -> None:
+def test_the_true_order_is_that_of_the_recorded_scores(files: Path) -> None:
     write(files / "others.csv", [f"m{k}" for k in range(8)], grades([0.0] * 8, 1))
     ranked = grades(list(THETAS.values()), 2)
     ranked[2][:3] = 100.0
@@ -85,7 +85,7 @@ def test_items_without_a_score_are_never_asked_of_that_model(files: Path) -> Non
     assert rank()["items_per_examinee"]["middle"] <= 14
 
 
-def test_the_published_ranking_is_switched_on_by_name_and_money_ends_it(files: Path) -> None:
+def test_the_published_ranking_is_chosen_by_name_and_ends_at_its_budget(files: Path) -> None:
     (files / "costs.csv").write_text("model,cost\nlow,0.5\nmiddle,1\nhigh,2\n")
     flags = ("--preset", "continuous-paper", "--costs", "costs.csv")
     document = rank(*flags)
@@ -100,7 +100,7 @@ def test_the_published_ranking_is_switched_on_by_name_and_money_ends_it(files: P
     )
 
 
-def test_a_training_model_that_is_ranked_itself_is_not_calibrated_from(files: Path) -> None:
+def test_ranked_models_are_excluded_from_the_training_models(files: Path) -> None:
     rng = np.random.default_rng(6)
     rows = list(draw_scores(BANK, rng.normal(size=4), rng))
     write(files / "others.csv", ["high", "a", "b", "c"], rows)
@@ -119,7 +119,7 @@ def test_a_training_model_that_is_ranked_itself_is_not_calibrated_from(files: Pa
         (("--budget-usd", "3"), "--budget-usd needs --costs"),
     ],
 )
-def test_a_ranking_that_cannot_be_is_refused_in_one_sentence(
+def test_an_impossible_ranking_is_refused_in_one_sentence(
     files: Path, flags: tuple[str, ...], message: str
 ) -> None:
     assert message in refused(*BASE, *flags)

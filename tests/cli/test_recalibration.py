@@ -1,4 +1,4 @@
-"""`sextant banks drift`, `recalibrate` and `sextant calibrations` as the shell calls them."""
+"""`sextant banks drift`, `recalibrate` and `sextant calibrations`, called as from a shell."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def test_drift_is_shown_and_versions_are_made(tmp_path: Path) -> None:
     assert all(f"Item '{key}' has become easier" in listed for key in leaked)
     assert "nothing" in refused("banks", "drift", "living", "--responses", "nothing")
 
-    # What is stored is also calibrated by itself.
+    # Stored answers can also be calibrated without the old version.
     start = ("calibrations", "start", "live", "--no-report-card")
     made = done(*start, "--model", "1pl", "--bank", "anew")
     assert "completed" in made.stdout

@@ -1,4 +1,4 @@
-"""`sextant report` as the shell calls it."""
+"""`sextant report`, called as from a shell."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_a_bank_alone_and_a_stored_version_have_pages_too(tmp_path: Path) -> Non
         (("--bank", "none.csv"), "none.csv"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_message(
+def test_an_impossible_request_gives_one_clear_message(
     tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     bank, empty = tmp_path / "bank.csv", tmp_path / "empty.json"

@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bank = ItemBank.from_difficulties(
         a=rng.lognormal(0.2, 0.2, n), b=rng.normal(size=n), c=np.full(n, 0.1)
     )
-    thetas = rng.normal(size=28)  # too few halves to learn from: no time is spent on it
+    thetas = rng.normal(size=28)  # too few for split halves, so that it takes no time
     scores = np.array(list(draw_scores(bank, thetas, rng)))
     written(made / "own" / "responses.csv.gz", scores)
     lines = ["item,a,b,c,d", *(f"{i},{bank.a[i]},{bank.b[i]},0.1,1" for i in range(n))]
@@ -61,13 +61,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _fitted_alone(
     scores: FloatArray, _: object, rng: np.random.Generator, **__: object
 ) -> LearnedCurves:
-    """Curves of whose errors nothing was learned: that takes nearly all of the time."""
+    """Return curves without learned errors, because learning takes nearly all of the time."""
     return LearnedCurves(curves=fit_curves(scores, rng), n_reference=len(scores))
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer of everything than the protocols have."""
+    """Reduce all counts of the protocols."""
     monkeypatch.setattr(atlas, "_STOPS", (0.3,))
     monkeypatch.setattr(atlas, "_ITEMS", 30)
     monkeypatch.setattr(wild, "_LEAST", 24)
@@ -92,7 +92,7 @@ def test_atlas_has_all_tables_and_a_page(folder: Path, tmp_path: Path) -> None:
     assert figures(tables["Table 6"])["own, SE-0.3: overlap"][1] > 0.3
     assert tables["Table 1"]["rows"][0][0] == "law"
     law = tables["Table 1"]["rows"][0]
-    assert law[6] == law[2]  # so few items are one part
+    assert law[6] == law[2]  # so few items make one part
     small = figures(tables["Table 7"])
     kinds = {key.partition(" items, ")[2]: row for key, row in small.items() if "law" in key}
     assert kinds["SE-0.3: MAE"][0] == 0.1517
@@ -103,7 +103,7 @@ def test_atlas_has_all_tables_and_a_page(folder: Path, tmp_path: Path) -> None:
     assert "<svg" in page.read_text()
 
 
-def test_a_tenth_of_the_models_is_like_all_of_them() -> None:
+def test_a_tenth_of_the_models_represents_all() -> None:
     scores = np.random.default_rng(1).random((400, 1)) > np.linspace(0, 1, 50)
     tested = atlas.stratified(scores.astype(float), np.random.default_rng(2))
     assert len(set(tested.tolist())) == 40
@@ -161,13 +161,13 @@ def test_wild_scores_interpolation_and_extrapolation_apart(folder: Path) -> None
     never = figures(tables["Figures 2, 3, 10"])
     own = figures(tables["Figure 4"])
     assert never["MIRT, V-optimal, adaptive"][0] == "< 0.07 at 16"
-    # Of a task never asked its mean among the known models is all that is known.
+    # Only the mean of the reference models is known for a task never asked.
     assert len(set(never["task mean"][1:3])) == 1
     assert len(set(own["task mean"][1:3])) == 2
     assert never["MIRT, V-optimal, adaptive"][3] is None  # there are no 64 items
     assert [row[0] for row in tables["Figures 12, 13"]["rows"]] == ["law", "maths"]
     assert tables["Figure 6"]["missing"]
-    # Each task is the only one that may be asked where the other is the target.
+    # Where one task is the target, only the other one may be asked.
     assert {row[2] for row in tables["Figure 11"]["rows"]} == {16.0}
     hardest = [row[3] for row in tables["Figures 14, 15"]["rows"]]
     assert hardest == sorted(hardest, reverse=True)
@@ -176,7 +176,7 @@ def test_wild_scores_interpolation_and_extrapolation_apart(folder: Path) -> None
 
 
 @pytest.mark.usefixtures("short")
-def test_wild_shows_what_the_cheapest_items_cost_and_tell(folder: Path, tmp_path: Path) -> None:
+def test_wild_shows_cost_and_error_of_the_cheapest_items(folder: Path, tmp_path: Path) -> None:
     two = tmp_path / "tiny"
     two.mkdir()
     for path in sorted((folder / "tiny").glob("*.csv.gz")):
@@ -213,12 +213,12 @@ def test_too_few_models_are_refused(
 
 
 @pytest.mark.slow
-def test_atlas_on_real_answers_is_near_what_was_published(
+def test_atlas_on_real_answers_is_near_the_published_results(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tables 1 to 3, 6 and 7, and figures 4 to 6; small banks of a quarter of their models."""
-    monkeypatch.setattr(atlas, "_ITEMS", 20)  # of the ways beside it nothing is asserted here
-    # How wide intervals are is not asserted, either, and takes most of the learning.
+    """Tables 1 to 3, 6 and 7, and figures 4 to 6; small banks use a quarter of their models."""
+    monkeypatch.setattr(atlas, "_ITEMS", 20)  # other methods are not checked here
+    # Widths of intervals are not checked either; they take most of the learning.
     monkeypatch.setattr(curve_errors, "_MOST_TESTED", 10)
     monkeypatch.setattr(curve_errors, "_MOST_OF_A_PART", 2)
     (tmp_path / "arc_mixtral").symlink_to(shared_data / "arc_mixtral")
@@ -231,7 +231,7 @@ def test_atlas_on_real_answers_is_near_what_was_published(
     use = figures(tables["Table 6"])
     for stop in ("SE-0.1", "SE-0.2", "SE-0.3"):
         row = f"arc_mixtral, {stop}"
-        # Items are drawn by chance: a mean error varies by some 0.005.
+        # Items are sampled: a mean error varies by some 0.005.
         for table, kind, within in (
             (theta, "MAE", 0.015),
             (theta, "items", 4),
@@ -248,7 +248,7 @@ def test_atlas_on_real_answers_is_near_what_was_published(
     errors = [row for name, row in small.items() if name.endswith("SE-0.2: MAE")]
     assert len(errors) == 2
     for published, theirs in errors:
-        assert theirs == pytest.approx(published, abs=0.02)  # of other small banks
+        assert theirs == pytest.approx(published, abs=0.02)  # other small banks
     ranks = figures(tables["Figures 2, 4-6"])
     assert ranks["arc: Spearman"][1] == pytest.approx(0.91, abs=0.03)
     assert ranks["arc: Kendall"][1] == pytest.approx(0.77, abs=0.03)

@@ -1,4 +1,4 @@
-"""`sextant response-sets` as the shell calls it, on a database of its own."""
+"""`sextant response-sets`, called as from a shell on an own database."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def scores(tmp_path: Path) -> Path:
 def test_answers_are_imported_listed_and_shown(scores: Path) -> None:
     tried = done("import", "arc", "--from", scores, "--dry-run")
     assert "nothing was stored" in tried.stderr
-    assert "rsp_" not in tried.stdout  # nothing has that id
+    assert "rsp_" not in tried.stdout  # no set has that id
     assert "arc" not in done("list").stdout
 
     result = done("import", "arc", "--from", scores)
@@ -57,7 +57,7 @@ def test_a_folder_is_searched_for_files_of_answers(tmp_path: Path) -> None:
     assert "The files: expected the filter 'nosuch', found: none." in told
 
 
-def test_answers_in_place_of_failures_are_told_without_negative_counts(tmp_path: Path) -> None:
+def test_answers_that_replace_failures_give_no_negative_counts(tmp_path: Path) -> None:
     folder = tmp_path / "some-model"
     folder.mkdir()
     file = folder / "samples_arc_2026-11-20T10-00-00.jsonl"
@@ -76,7 +76,7 @@ def test_answers_in_place_of_failures_are_told_without_negative_counts(tmp_path:
     assert "unparsed    wrong" in shown
 
 
-def test_the_files_that_a_shell_expands_are_all_taken(scores: Path) -> None:
+def test_all_files_of_a_shell_pattern_are_imported(scores: Path) -> None:
     second = scores.with_name("more.csv")
     second.write_text("model,q1\nm9,1\n", encoding="utf-8")
     result = done("import", "arc", "--from", scores, second)
@@ -95,7 +95,7 @@ def test_the_files_that_a_shell_expands_are_all_taken(scores: Path) -> None:
         (("show", "arc"), "There is no response set 'arc'"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_message(
+def test_an_impossible_request_gives_one_clear_message(
     scores: Path, words: tuple[str, ...], message: str
 ) -> None:
     assert message in refused(*(scores if word == "FILE" else word for word in words))
@@ -125,7 +125,7 @@ def test_a_set_is_exported_in_every_format_and_comes_back_the_same(tmp_path: Pat
     assert not (tmp_path / "p.jsonl").exists()
 
 
-def test_sessions_are_collected_into_a_set_that_is_made(tmp_path: Path) -> None:
+def test_sessions_are_collected_into_a_new_set(tmp_path: Path) -> None:
     parameters = tmp_path / "bank.csv"
     parameters.write_text("item,a,b\nq1,1,0\n", encoding="utf-8")
     shell.done("banks", "import", "sums", "--parameters", parameters)

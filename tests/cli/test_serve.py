@@ -8,14 +8,14 @@ from app.settings import Settings
 from tests.cli.shell import refused
 
 
-def test_a_key_that_is_none_is_refused_in_one_line_before_anything_starts(
+def test_an_invalid_key_is_refused_in_one_line_before_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SEXTANT_SECRET_KEY", "abc")
     assert "SEXTANT_SECRET_KEY is not base64" in refused("serve", "--port", "0")
 
 
-def test_the_command_for_a_key_leads_to_the_database_of_this_server(
+def test_the_printed_key_command_uses_the_database_of_this_server(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

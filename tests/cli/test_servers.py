@@ -1,4 +1,4 @@
-"""Commands that speak to a server: which one, with which key, and what they show of it."""
+"""Commands that talk to a server: the choice of server and key, and the output."""
 
 import asyncio
 import stat
@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that cannot be reached: whoever starts or asks one fails."""
+    """Use a database that cannot be reached: a command that starts or reads it fails."""
     monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
     monkeypatch.setenv("SEXTANT_DATA_DIR", "/proc/none")
 
@@ -53,7 +53,7 @@ def test_an_address_is_kept_in_one_form(given: str, kept: str) -> None:
     "given",
     ["", "localhost:8000", "ftp://x", "http://", "http://k@x", "http://x?k=1", "http://x:y"],
 )
-def test_what_is_no_address_is_refused(given: str) -> None:
+def test_an_invalid_address_is_refused(given: str) -> None:
     with pytest.raises(InvalidInputError, match="--server: expected an address"):
         address(given)
 
@@ -66,7 +66,7 @@ def test_what_is_no_address_is_refused(given: str) -> None:
         ("http://[::1]:1", False),
     ],
 )
-def test_who_sends_a_key_to_another_machine_unencrypted_is_warned(
+def test_sending_a_key_unencrypted_to_another_machine_warns(
     home: Path, server: str, warns: bool
 ) -> None:
     entered = sextant("login", server, given="sxt_x\n")
@@ -74,12 +74,12 @@ def test_who_sends_a_key_to_another_machine_unencrypted_is_warned(
     assert ("unencrypted" in entered.stderr) is warns
 
 
-def test_a_fault_of_an_address_is_told_of_the_argument_that_it_was(home: Path) -> None:
+def test_an_invalid_address_names_its_argument(home: Path) -> None:
     assert "SERVER: expected an address" in sextant("login", "ftp://x", given="\n").stderr
     assert "--server: expected" in sextant("sessions", "list", "--server", "ftp://x").stderr
 
 
-def test_a_kept_key_goes_to_its_own_server_alone(home: Path) -> None:
+def test_a_saved_key_is_sent_only_to_its_server(home: Path) -> None:
     assert target(None, None) is None
     keep_login(Target("http://127.0.0.1:8000", KEY))
     assert stat.S_IMODE(home.stat().st_mode) == 0o600
@@ -118,7 +118,7 @@ def test_commands_on_a_server_need_no_database(
         assert entered.exit_code == 0, entered.stderr
         assert secret not in entered.output
         assert "(1 bank)" in entered.output
-        # Faults, in the words of the command; what is missing, with where to look.
+        # Errors use the words of the command; for missing resources they say where to look.
         unknown = refused("banks", "show", "nope")
         assert "There is no bank 'nope'. `sextant banks list` lists" in unknown
         assert "There is no saved endpoint 'mien'" in refused("endpoints", "show", "mien")
@@ -149,11 +149,11 @@ def test_commands_on_a_server_need_no_database(
         assert "Error: Give --items, --parameters or both" in nothing
         assert done("open").stdout == f"{local.base_url}/\n"
 
-    with structlog.testing.capture_logs():  # the server's, which go to the same stdout here
+    with structlog.testing.capture_logs():  # logs of the server, which share this stdout
         asyncio.run(with_server(use))
 
 
-def test_a_reply_of_another_version_is_told_in_a_sentence(
+def test_a_reply_of_another_version_gives_one_sentence(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [{"id": "bnk_1", "name": "sums", "latest_version": {"number": [1]}}]
@@ -172,7 +172,7 @@ def test_a_reply_of_another_version_is_told_in_a_sentence(
             "required. Server and command line may be of different versions: compare "
             f"{url}/healthz with `sextant --version`."
         )
-        # A key that our own code misses is no fault of the server.
+        # A missing key in our own code is no error of the server.
         monkeypatch.setattr("app.cli.commands.sessions.request", Mock(side_effect=KeyError("ours")))
         assert isinstance(sextant(*answers).exception, KeyError)
 
@@ -206,11 +206,11 @@ def test_pages_are_named_by_ids() -> None:
         assert "expected an id" in refused("open", wrong)
 
 
-def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:
+def test_a_wait_is_shown_once_and_an_answer_with_its_figures() -> None:
     progress = Progress(clock=lambda: 0.0)
     waits = {"reason": "http://x answered 500: oops", "until": "2026-01-01T10:00:00+00:00"}
     first = progress.take("session.waiting", waits)
-    # `sessions watch` leaves a test running that Ctrl-C would end in `run`.
+    # `sessions watch` leaves a session running that Ctrl-C would end in `run`.
     assert first == "waiting: http://x answered 500: oops. Retrying."
     assert progress.take("session.waiting", waits) is None
     progress.take("response.received", {"outcome": "error", "item_id": "q0"})

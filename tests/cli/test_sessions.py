@@ -1,4 +1,4 @@
-"""`sextant sessions`: stored answers marked again, and results as pages, from the shell."""
+"""`sextant sessions`: stored answers scored again, and results as pages, from the shell."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def model_url() -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("own_database")
-def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) -> None:
+def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> None:
     old = told(
         *("run", "--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1"),
         *("--max-items", "12", "--min-items", "12", "--concurrency", "4"),
@@ -61,7 +61,7 @@ def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) ->
     assert "--margin: expected points, got 0.03" in refused(*extend, "--margin", "0.03")
     gone_on = told(*extend, "--max-items", "16")
     assert (gone_on["parent_id"], gone_on["progress"]["items"]) == (old["id"], 16)
-    # The goal that was missed still ends it.
+    # The missed goal still ends the session.
     assert gone_on["design"]["stopping"]["score_margin"] == 0.04
     reached = told(*extend, "--max-items", "300", "--margin", "20")
     assert reached["stop_reason"] == "score_margin"
@@ -93,7 +93,7 @@ def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) ->
         (("--scorer", "exact", "--params", "[]"), "expected a JSON object"),
     ],
 )
-def test_parameters_that_are_none_are_refused(arguments: tuple[str, ...], words: str) -> None:
+def test_invalid_parameters_are_refused(arguments: tuple[str, ...], words: str) -> None:
     assert words in refused("sessions", "rescore", "ses_1", *arguments)
 
 
@@ -114,7 +114,7 @@ async def test_a_server_gives_the_same_page(settings: Settings, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("own_database")
-def test_a_session_that_is_not_there_is_one_clear_message(tmp_path: Path) -> None:
+def test_an_unknown_session_gives_one_clear_message(tmp_path: Path) -> None:
     assert "There is no session 'ses_none'" in refused("compare", "ses_none", "ses_other")
     missing = refused("sessions", "report", "ses_none", "--out", tmp_path / "page.html")
     assert "There is no session 'ses_none'" in missing

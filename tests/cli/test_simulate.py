@@ -69,13 +69,13 @@ def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> 
     assert all(p["accuracy"]["value"] != b["accuracy"]["value"] for p, b in pairs)
 
 
-def test_simpler_ways_are_held_beside_the_design(files: Path) -> None:
+def test_baselines_are_compared_with_the_design(files: Path) -> None:
     (files / "short.csv").write_text("item\ni3\ni7\n\ni20\n")
     train = ("--train", "others.csv", "--max-items", "10")
     document = simulate(*train, "--fixed", "short.csv")
     found = {one["name"]: one for one in document["baselines"]}
     assert {"random", "stratified", "ridge", "anchors", "gp-irt", "fixed"} <= found.keys()
-    assert "tasks" not in found  # the ids name none
+    assert "tasks" not in found  # the ids contain none
     assert found["fixed"]["items"] == 3
     assert found["random"]["items"] == round(document["summary"]["items_mean"])
     names = [one["name"] for one in simulate(*train, "--baselines")["baselines"]]
@@ -90,13 +90,13 @@ def test_simpler_ways_are_held_beside_the_design(files: Path) -> None:
         ("item\n", "expected item ids, one a line, got none"),
     ],
 )
-def test_a_list_that_is_none_is_named(files: Path, listed: str, words: str) -> None:
+def test_an_invalid_list_is_named(files: Path, listed: str, words: str) -> None:
     (files / "short.csv").write_text(listed)
     train = ("--train", "others.csv")
     assert words in refused(*BASE, *train, "--fixed", "short.csv")
 
 
-def test_baselines_need_somebody_to_learn_from(files: Path) -> None:
+def test_baselines_need_reference_models(files: Path) -> None:
     needed = "Baselines need --bank, --responses and --train"
     assert needed in refused(*BASE, "--baselines")
     several = ("--train", "others.csv", "--dimensions", "2")
@@ -105,7 +105,7 @@ def test_baselines_need_somebody_to_learn_from(files: Path) -> None:
     assert "at least 2 examinees of --train" in refused(*BASE, "--baselines", *tested)
 
 
-def test_who_is_tested_is_not_learned_from(files: Path) -> None:
+def test_tested_models_are_not_learned_from(files: Path) -> None:
     others = (files / "others.csv").read_text().splitlines()
     (files / "both.csv").write_text(
         "\n".join(others + (files / "answers.csv").read_text().splitlines()[1:])
@@ -113,7 +113,7 @@ def test_who_is_tested_is_not_learned_from(files: Path) -> None:
     short = ("--max-items", "3", "--train")
     learned = simulate(*short, "both.csv")["learned"]
     assert learned["interval_correction"]["n_examinees"] == 30
-    # Whoever is left may be few, or nobody.
+    # Few models may remain, or none.
     (files / "few.csv").write_text("\n".join(others[:4]))
     learned = simulate(*short, "few.csv")["learned"]
     assert list(learned) == ["curves"]
@@ -189,7 +189,7 @@ def test_without_answers_it_forecasts_items_cost_and_time(files: Path) -> None:
     assert forecast(*flags) == forecast(*flags)
 
 
-def test_a_forecast_knows_no_recorded_answers() -> None:
+def test_a_forecast_takes_no_training_records() -> None:
     trained = refused("simulate", "--bank", "bank.csv", "--train", "others.csv")
     assert "give --responses, too" in trained
     unsaved = refused("simulate", "--bank", "demo")

@@ -19,7 +19,7 @@ N_TESTED = 30
 
 
 def records(n: int, seed: int) -> FloatArray:
-    """Answers to two tasks of 20 items, each with an ability of its own beside a common one."""
+    """Return answers to two tasks of 20 items, each with its own ability beside a common one."""
     rng, items = np.random.default_rng(seed), np.random.default_rng(0)
     difficulty, task = items.normal(size=40), np.arange(40) % 2
     general, special = rng.normal(size=(n, 1)), rng.normal(size=(n, 2))
@@ -54,9 +54,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is learned from the same records by the same settings is learned once.
+    """Cache what is learned from the same records with the same settings.
 
-    How wrong curves are is looked at on few of those held out, which takes most of the time.
+    Errors of curves are learned from few held-out models, as this takes most of the time.
     """
     monkeypatch.setattr(simulate_design, "learn_abilities", _learn_once)
     monkeypatch.setattr(curve_errors, "_MOST_TESTED", 4)
@@ -85,7 +85,7 @@ _known: dict[tuple[str, ...], dict[str, Any]] = {}
 
 
 def simulated(files: dict[str, str], *flags: str) -> dict[str, Any]:
-    """What the command writes; the same command is run once."""
+    """Return the output of the command; each command runs only once."""
     command = (
         *("simulate", "--selector", "v-optimal"),
         *("--responses", files["tested"], "--train", files["train"]),
@@ -103,7 +103,7 @@ def test_a_task_that_is_never_asked_is_predicted_from_another(files: dict[str, s
     assert summary["accuracy_coverage95"] > 0.85
 
 
-def test_who_has_no_answer_to_the_target_is_left_out(files: dict[str, str], tmp_path: Path) -> None:
+def test_models_without_target_answers_are_left_out(files: dict[str, str], tmp_path: Path) -> None:
     header, first, *others = Path(files["tested"]).read_text().splitlines()
     name, *scores = first.split(",")
     law_only = ["" if j % 2 else score for j, score in enumerate(scores)]
@@ -119,14 +119,14 @@ def test_costs_turn_the_choice_to_cheap_items(files: dict[str, str]) -> None:
     costly = simulated(files)
     cheap = simulated(files, "--item-costs", files["costs"])
     assert "cost_mean" not in costly["summary"]
-    # No dearer than questions sampled in proportion to 1 / sqrt(cost), the cheap ones left in.
+    # No more expensive than sampling in proportion to 1 / sqrt(cost), cheap items included.
     rows = Path(files["costs"]).read_text().split()[1:]
     price = np.array([float(row.split(",")[1]) for row in rows])
     assert cheap["summary"]["cost_mean"] < 8 * np.sqrt(price).sum() / (1 / np.sqrt(price)).sum()
     assert cheap["summary"]["cost_mean"] < 0.2 * cheap["summary"]["cost_mean_ignoring_costs"]
 
 
-def test_what_the_same_error_costs_a_choice_that_ignores_costs_is_told(
+def test_the_cost_of_the_same_error_without_regard_to_costs_is_shown(
     files: dict[str, str],
 ) -> None:
     rows = Path(files["costs"]).read_text().split()[1:]
@@ -161,7 +161,7 @@ def test_a_test_ends_when_the_predicted_score_is_known_well_enough(files: dict[s
         (["--item-costs", "bank"], "expected the header item,cost"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_any_test(
+def test_impossible_settings_are_refused_before_any_test(
     files: dict[str, str], flags: list[str], complaint: str
 ) -> None:
     given = ("--selector", "v-optimal", "--responses", files["tested"], "--train", files["train"])

@@ -1,25 +1,25 @@
-"""What commands load before they do anything: names of packages, not seconds."""
+"""Modules that commands load at their start, checked by name and not by time."""
 
 import subprocess
 import sys
 
-#: Each takes longer to load than a client needs for all of its work.
+#: Each takes longer to load than all the work of a client.
 OF_A_SERVER = {
     *("sqlalchemy", "alembic", "fastapi", "starlette", "psycopg", "numpy", "scipy"),
     *("pyarrow", "app.engine", "app.services", "app.storage", "app.api"),
 }
-#: What few calls need: loaded by the first one that does.
+#: Needed by few calls: the first such call loads it.
 OF_FEW = {
     *("alembic", "mako", "pyarrow", "scipy.optimize", "scipy.interpolate", "scipy.stats"),
     *("scipy.spatial", "sacrebleu", "math_verify", "sympy", "app.demo.model_server"),
     "huggingface_hub",
 }
-#: No garbage is looked for in what is loaded, which takes a fifth of the time.
+#: Imports run without garbage collection, which would take a fifth of the time.
 _QUICK = "import gc, sys\ngc.disable()"
 
 
 def loaded_by(code: str) -> set[str]:
-    """Names of all modules that a process has loaded at its end."""
+    """Return names of all modules that a process has loaded at its end."""
     found = subprocess.run(
         [sys.executable, "-c", f"{_QUICK}\n{code}\nprint(*sys.modules, file=sys.stderr)"],
         capture_output=True,
@@ -30,12 +30,12 @@ def loaded_by(code: str) -> set[str]:
 
 
 def command(*words: str) -> str:
-    """Code that runs a command to its end, whatever its exit code."""
+    """Return code that runs a command to its end, whatever its exit code."""
     run = f"sys.argv[1:] = {list(words)}\nfrom app.cli import main\n"
     return f"{run}try:\n    main()\nexcept SystemExit:\n    pass"
 
 
-def test_whoever_only_talks_to_a_server_does_not_load_one() -> None:
+def test_a_client_command_does_not_load_the_server() -> None:
     commands = [
         command("--help"),
         command("banks", "list", "--server", "http://127.0.0.1:9"),
@@ -45,12 +45,12 @@ def test_whoever_only_talks_to_a_server_does_not_load_one() -> None:
     assert loaded_by("\n".join(commands)) & OF_A_SERVER == set()
 
 
-def test_a_list_read_from_the_database_loads_the_database_alone() -> None:
+def test_a_list_from_the_database_loads_only_the_database() -> None:
     loaded = loaded_by("import app.cli.terminal.runtime, app.services.banks.overviews")
     assert loaded & (OF_FEW | {"scipy", "fastapi", "app.engine", "app.services.container"}) == set()
 
 
-def test_a_server_that_starts_loads_nothing_that_few_calls_need() -> None:
+def test_a_starting_server_loads_no_rarely_used_modules() -> None:
     assert loaded_by("import app.cli.commands.serve, app.cli.commands.worker") & OF_FEW == set()
 
 
@@ -62,7 +62,7 @@ def test_the_engine_loads_numpy_special_functions_and_pydantic_only() -> None:
     assert more - set(sys.stdlib_module_names) <= {"app", "pydantic", "annotated_types"}
 
 
-def test_who_reads_files_loads_nothing_that_tests_are_made_of() -> None:
+def test_reading_files_does_not_load_the_engine() -> None:
     loaded = loaded_by(
         "from app.sandbox.pool import _PRELOADED as names\nlist(map(__import__, names))"
     )

@@ -1,4 +1,4 @@
-"""What the terminal says of sessions and rankings, while they run and at their end."""
+"""Terminal output of sessions and rankings, during their run and at their end."""
 
 import copy
 import json
@@ -16,7 +16,7 @@ from app.engine.prediction.sample_size import sample_interval
 from app.records.fields import interval
 from tests.cli.shell import done, told
 
-#: As sessions are told, with other figures.
+#: A session as the API returns it, with other figures.
 SESSION: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "golden/session.json").read_text()
 )
@@ -47,7 +47,7 @@ def said(capsys: pytest.CaptureFixture[str], **changes: dict[str, Any]) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_unreadable_answers_that_count_as_wrong_are_not_kept_out(
+def test_unparsed_answers_that_count_as_wrong_are_not_called_excluded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = said(
@@ -69,7 +69,7 @@ def test_unreadable_answers_that_count_as_wrong_are_not_kept_out(
     assert "has room for the 9 % without a score" in mixed
 
 
-def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_result_no_number_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     nothing = {
         "theta": None,
         "se": None,
@@ -98,7 +98,7 @@ def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
         ([-0.1, 0.7], None, "not symmetric"),
     ],
 )
-def test_an_interval_that_the_error_does_not_give_is_explained(
+def test_an_interval_unlike_the_standard_error_is_explained(
     ends: list[float], raw: list[float] | None, word: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = {"interval": interval(*ends), "interval_raw": raw and interval(*raw)}
@@ -109,7 +109,7 @@ def test_an_interval_that_the_error_does_not_give_is_explained(
         assert word in text
 
 
-def test_a_score_of_items_that_no_test_asks_and_a_test_without_its_end_say_so(
+def test_items_never_asked_and_a_missed_goal_are_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     usual = said(capsys)
@@ -125,7 +125,7 @@ def test_a_score_of_items_that_no_test_asks_and_a_test_without_its_end_say_so(
     assert "failed partial results" in text
 
 
-def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stopping_rule_is_shown_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     announce(SESSION)
     assert capsys.readouterr().err.strip() == "Stops at 20 items asked."
     caution = "Answers that nobody can read are left out here."
@@ -133,13 +133,13 @@ def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixtu
     assert caution in capsys.readouterr().err
 
 
-def test_a_test_that_goes_on_was_stopped_by_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_session_has_no_stop_reason(capsys: pytest.CaptureFixture[str]) -> None:
     report(copy.deepcopy(SESSION) | {"stop_reason": None, "stop_detail": None})
     report(copy.deepcopy(SESSION) | {"status": "failed"}, error_follows=True)
     assert "stopped by" not in capsys.readouterr().out
 
 
-def test_what_trust_rests_on_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_evidence_for_trust_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     session = copy.deepcopy(SESSION)
     session["asked"]["caution"] = "Another scorer is used."
     report(session)
@@ -149,7 +149,7 @@ def test_what_trust_rests_on_is_told_once(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.count("Another scorer is used.") == 1
 
 
-def test_the_headline_comes_first_and_without_a_score_the_answers_are_told(
+def test_the_headline_comes_first_and_without_a_score_counts_answers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report(copy.deepcopy(SESSION))
@@ -162,7 +162,7 @@ def test_the_headline_comes_first_and_without_a_score_the_answers_are_told(
     assert "mean score 0.62 over 20 answers" in capsys.readouterr().out
 
 
-def test_who_gets_no_scores_is_not_told_to_ask_more() -> None:
+def test_without_scored_answers_more_questions_are_not_suggested() -> None:
     outcomes = {"scored": 31, "refused": 0, "unparsed": 19, "error": 0, "truncated": 0}
     told = SESSION | {
         "design": {"stopping": {"score_margin": 0.04}},
@@ -175,8 +175,8 @@ def test_who_gets_no_scores_is_not_told_to_ask_more() -> None:
     assert "extend" not in missed
 
 
-def test_a_session_tells_its_tokens() -> None:
-    """Else a gate's budget would not notice a server that tells none."""
+def test_a_session_shows_its_tokens() -> None:
+    """A budget of a gate would not notice a server that reports no tokens."""
     with pytest.raises(ValidationError, match="tokens_in"):
         Session.model_validate(SESSION | {"usage": {"usd": 0.0, "calls": 1, "seconds": 1.0}})
 
@@ -191,7 +191,7 @@ def updated(items: int, mean: float, score: tuple[float, float, float] | None) -
     }
 
 
-def test_it_says_how_many_random_questions_were_as_exact() -> None:
+def test_the_equivalent_number_of_random_questions_is_shown() -> None:
     shown = SideBySide(n_items=360)
     shown.take("chosen", "estimate.updated", updated(4, 0.5, None))
     assert shown.verdict() is None
@@ -217,7 +217,7 @@ def test_the_demo_leaves_one_model_on_the_leaderboard() -> None:
     assert len(told("leaderboard", "demo")["data"]) == 1
 
 
-def test_random_questions_that_were_never_as_exact_say_how_far_off_they_are() -> None:
+def test_random_questions_never_as_exact_are_shown_with_their_error() -> None:
     shown = SideBySide(n_items=360)
     shown.take("chosen", "estimate.updated", updated(20, 0.5, (0.7, 0.65, 0.75)))
     shown.take("random", "estimate.updated", updated(60, 0.7, None))
@@ -230,7 +230,7 @@ def _width(n: int) -> float:
     return hi - lo
 
 
-def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -> None:
+def test_a_table_shows_the_interval_and_reads_older_events() -> None:
     entry: dict[str, Any] = {
         "rank_lo": 1,
         "rank_hi": 1,
@@ -246,7 +246,7 @@ def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -
     assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
 
 
-def test_who_has_no_result_yet_leads_nobody() -> None:
+def test_a_member_without_a_result_leads_no_other() -> None:
     nobody: dict[str, Any] = {"rank_lo": 1, "rank_hi": 2, "items": 0, "scored": 0, "usd": None}
     none = _Entry(model="tiny", theta=None, **nobody)
     assert _leading([none, _Entry(model="large", theta=-2.0, **nobody)]) == "large"

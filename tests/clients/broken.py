@@ -1,4 +1,4 @@
-"""Real connections, of which the first ones break."""
+"""Real connections, the first of which break."""
 
 from collections.abc import AsyncIterator
 
@@ -7,13 +7,13 @@ from typing_extensions import override
 
 
 class Breaking(httpx2.AsyncHTTPTransport):
-    """Loses the first answers to requests of one method to one path, whole or half.
+    """Drops the first responses to requests of one method and path, completely or in part.
 
     Args:
-        method: Of which requests.
-        ends: How their paths end.
-        times: How many answers are lost.
-        halves: Of each, half of the first piece still comes.
+        method: Method of these requests.
+        ends: Suffix of their paths.
+        times: Number of responses to drop.
+        halves: Whether half of the first piece still arrives.
     """
 
     def __init__(self, method: str, ends: str, *, times: int, halves: bool = False) -> None:

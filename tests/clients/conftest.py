@@ -1,4 +1,4 @@
-"""A server with the demo bank, and a key that may do everything."""
+"""A server with the demo bank, and a key with all scopes."""
 
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Running(NamedTuple):
 
 @pytest.fixture
 async def server(settings: Settings) -> AsyncIterator[Running]:
-    """Real HTTP, without a worker."""
+    """Run a server over real HTTP, without a worker."""
     with structlog.testing.capture_logs():
         async with serving(settings.model_copy(update={"port": 0}), worker=False) as local:
             _, secret = await local.services.api_keys.create(name="test", scopes=[Scope.ADMIN])

@@ -1,7 +1,7 @@
-"""Tasks of Inspect, 300 samples with a tool loop, that Sextant chooses from.
+"""Inspect tasks with 300 samples and a tool loop, whose samples Sextant selects.
 
 Inspect runs them with its mock model, or with one behind an address. `python inspect_tasks.py` runs
-those that standard input tells of, one after the other, and prints what their logs say.
+the tasks given on standard input in turn and prints the contents of their logs.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def calculator() -> Tool:
         """Evaluate a product.
 
         Args:
-            expression: Two integers and a star between them.
+            expression: Two integers and an asterisk between them.
         """
         first, second = expression.split("*")
         return str(int(first) * int(second))
@@ -42,13 +42,13 @@ def calculator() -> Tool:
 
 
 def is_right(number: int) -> bool:
-    """Rather with low numbers."""
+    """Return whether the answer is right, which is likelier for low numbers."""
     unit = int(hashlib.sha256(str(number).encode()).hexdigest(), 16) % 1000 / 1000
     return unit < 1 / (1 + math.exp(1.5 * (number / 100 - 2)))
 
 
 class Examinee:
-    """The mock model. Of what it is asked it keeps a list, and thinks for ever from a number on."""
+    """The mock model. It records its prompts, and hangs from a given number on."""
 
     def __init__(self) -> None:
         self._asked = Path(os.environ.get("EXAMINEE_ASKED", os.devnull))
@@ -68,7 +68,7 @@ class Examinee:
             output = ModelOutput.from_content("mockllm", messages[-1].text)
         else:
             output = ModelOutput.from_content("mockllm", "I do not know: 0")
-        # Without it Inspect counts by a vocabulary that it fetches.
+        # Otherwise Inspect counts with a vocabulary that it downloads.
         output.usage = ModelUsage(
             input_tokens=30,
             output_tokens=5,
@@ -80,7 +80,7 @@ class Examinee:
 
 
 def ten() -> Model:
-    """A model that always says 10."""
+    """Return a model that always says 10."""
     output = ModelOutput.from_content("mockllm", "10")
     output.usage = ModelUsage(input_tokens=9, output_tokens=1, total_tokens=10)
     return get_model("mockllm/model", custom_outputs=lambda *_: output)
@@ -88,7 +88,7 @@ def ten() -> Model:
 
 @solver
 def breaks(every: int) -> Solver:
-    """A harness that fails on some samples."""
+    """Return a harness that fails on some samples."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         if int(str(state.sample_id)[1:]) % every == 0:
@@ -115,15 +115,15 @@ def arith(
     agent: bool = False,
     **settings: Any,
 ) -> Task:
-    """The bank has 300 items, `m001` to `m300`, in order of difficulty.
+    """A task whose bank has 300 items, `m001` to `m300`, in order of difficulty.
 
     Args:
-        every: The harness fails on each so manieth sample.
-        value: That a scorer gives to all.
-        samples: So many.
-        numbered: Samples have no ids.
-        agent: Drives the model.
-        settings: Of `adaptive`.
+        every: The harness fails on each `every`-th sample.
+        value: Score that a scorer gives to all samples.
+        samples: Number of samples.
+        numbered: Whether samples have no ids.
+        agent: Agent that drives the model.
+        settings: Settings of `adaptive`.
     """
     mocked = "EXAMINEE_MODEL" not in os.environ
     return sextant_inspect.adaptive(
@@ -151,7 +151,7 @@ def arith(
 
 
 def told(location: str) -> dict[str, Any]:
-    """What a log says."""
+    """Return the contents of a log."""
     log = read_eval_log(location)
     results = log.results
     stops = results.early_stopping if results else None

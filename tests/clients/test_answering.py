@@ -1,4 +1,4 @@
-"""Tests by hand through the client: the loop, failures on the way, problems."""
+"""Manual sessions through the client: the loop, failures during it, and problems."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ EXAMINEE = Examinee(name="nightly", kind="agent", model="m-4", scaffold="loop 2"
 
 
 def solved(item: Item) -> Answer:
-    """The same for the same item, whoever asks."""
+    """Return an answer that depends only on the item."""
     right = random.Random(item.item.id).random() < 0.6
     return Answer(score=float(right), usd=0.5, seconds=2.0, metadata={"try": "1"})
 
@@ -56,7 +56,7 @@ async def test_four_in_flight_and_both_clients_find_the_same(server: Running) ->
         assert (ended.status, ended.progress.scored, most) == ("completed", 8, 4)
 
 
-async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
+async def test_a_failure_of_the_harness_ends_the_loop_and_a_new_one_continues(
     server: Running,
 ) -> None:
     async def breaks(item: Item) -> Answer:
@@ -80,7 +80,7 @@ async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
         assert (ended.status, ended.progress.scored) == ("completed", 8)
 
 
-async def test_problems_say_what_was_wrong_where(server: Running) -> None:
+async def test_problems_name_the_fault_and_its_place(server: Running) -> None:
     async with AsyncSextant(server.url, server.key, retries=0) as sextant:
         with pytest.raises(ProblemError) as refused:
             await sextant.create_session("demo", mode="manual", concurrency=100)
@@ -91,7 +91,7 @@ async def test_problems_say_what_was_wrong_where(server: Running) -> None:
         assert (missing.value.code, missing.value.status) == ("not_found", 404)
 
 
-def test_an_answer_whose_server_may_be_gone_is_told_anew() -> None:
+def test_an_answer_is_sent_again_after_a_lost_connection() -> None:
     content = ItemContent(id="q1", prompt="?", messages=[], choices=[])
     item = Item(session_id="ses_1", step=1, step_token="t", item=content)
     telling = Loop("ses_1").tell(item, Answer(score=1.0))

@@ -1,4 +1,4 @@
-"""Tasks of Inspect whose samples Sextant chooses: real runs in processes of their own."""
+"""Inspect tasks whose samples Sextant selects: real runs in separate processes."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ PROGRAM = Path(sys.executable).with_name("inspect")
 
 @pytest.fixture
 async def sextant(server: Running) -> Any:
-    """A client of a server with the bank of the tasks."""
+    """Return a client of a server with the bank of the tasks."""
     async with AsyncSextant(server.url, server.key) as client:
         await client.request("POST", "/v1/banks", json={"name": "arith"})
         rows = "".join(f"m{number:03d},1.2,{number / 100 - 1.5}\n" for number in range(1, 301))
@@ -39,7 +39,7 @@ async def sextant(server: Running) -> Any:
 
 
 class Inspect:
-    """Inspect's programs, against a server, in a folder."""
+    """Runs programs of Inspect against a server, in a directory."""
 
     def __init__(self, server: Running, folder: Path) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class Inspect:
         )
 
     async def runs(self, *runs: dict[str, Any]) -> list[dict[str, Any]]:
-        """What the logs of runs say, one after the other."""
+        """Return the contents of the logs of runs, in order."""
         process = await self.begin(sys.executable, TASKS)
         said, _ = await process.communicate(json.dumps(runs).encode())
         logs = [json.loads(line) for line in said.splitlines() if line.startswith(b'{"status"')]
@@ -81,7 +81,7 @@ def failed(log: dict[str, Any]) -> str:
     return str(log["error"])
 
 
-async def test_figures_are_those_of_rest_and_stand_in_the_log(
+async def test_figures_of_the_log_are_those_of_rest(
     inspect: Inspect, sextant: AsyncSextant
 ) -> None:
     logs = await inspect.runs(
@@ -115,7 +115,7 @@ async def test_figures_are_those_of_rest_and_stand_in_the_log(
         }
         told = {name: log["figures"][name] for name in expected}
         assert told == pytest.approx(expected, abs=1e-12)
-        assert list(log["figures"])[-1] == "stderr"  # of the scorer itself
+        assert list(log["figures"])[-1] == "stderr"  # from the scorer itself
         assert log["samples"] == dict.fromkeys(scores, False)
         assert log["tokens"] == session.usage.tokens_in + session.usage.tokens_out == 84 * len(path)
         assert session.usage.usd == 0.5 * len(path)
@@ -126,7 +126,7 @@ async def test_figures_are_those_of_rest_and_stand_in_the_log(
 
 
 @pytest.mark.parametrize("early_stopping", ["false", "true"], ids=["source", "stopping"])
-async def test_a_killed_run_is_gone_on_with(
+async def test_a_killed_run_is_continued(
     early_stopping: str, inspect: Inspect, sextant: AsyncSextant, tmp_path: Path
 ) -> None:
     run = await inspect.begin(
@@ -155,12 +155,12 @@ async def test_a_killed_run_is_gone_on_with(
     steps = await sextant.list_responses(session.id)
     assert log["samples"] == {step.item_id: False for step in steps}
     assert log["tokens"] == session.usage.tokens_in + session.usage.tokens_out
-    # Those that the first run thought about were not begun by then: none was asked twice.
+    # Samples on which the first run hung were not recorded: none was asked twice.
     asked = Counter((tmp_path / "asked").read_text().split())
     assert set(asked.values()) == {1}
 
 
-async def test_failures_are_no_wrong_answers_and_faults_end_the_task(
+async def test_failures_are_not_wrong_answers_and_errors_end_the_task(
     inspect: Inspect, sextant: AsyncSextant
 ) -> None:
     early = {"early_stopping": True}
@@ -191,7 +191,7 @@ async def test_failures_are_no_wrong_answers_and_faults_end_the_task(
     for log in (none, none_early):
         assert f"Session {log['metadata']['sextant_session']} of Sextant is failed" in failed(log)
     means = [("unparsed", None), ("scored", 0.5), ("scored", 0.0)]
-    for outcome, mean in means:  # of an agent that came to its limit the score counts
+    for outcome, mean in means:  # the score of an agent at its limit counts
         log = rest.pop(0)
         session = await sextant.get_session(log["metadata"]["sextant_session"])
         assert session.outcomes[outcome] == len(log["samples"]) > 0
@@ -214,10 +214,10 @@ async def test_failures_are_no_wrong_answers_and_faults_end_the_task(
         assert words in failed(log)
 
 
-async def test_samples_without_a_name_are_known_by_what_they_ask(
+async def test_samples_without_an_id_are_matched_by_their_prompt(
     inspect: Inspect, sextant: AsyncSextant
 ) -> None:
-    # Numbered from 0, as another tool would: sample 1 is item 0.
+    # Numbered from 0, as another tool does: sample 1 is item 0.
     items: list[dict[str, Any]] = [
         {
             "key": str(number - 1),
@@ -238,7 +238,7 @@ async def test_samples_without_a_name_are_known_by_what_they_ask(
     steps = await sextant.list_responses(session.id)
     assert {str(int(step.item_id) + 1) for step in steps} == set(log["samples"])
 
-    # An id that a bank has for another question says nothing: each answer would count for that.
+    # An id that a bank has for another question must not be used, or answers would count for it.
     await sextant.request("POST", "/v1/banks", json={"name": "other"})
     named: list[dict[str, Any]] = [{"key": f"m{number:03d}", "b": 0.0} for number in range(1, 11)]
     for one in named:
@@ -249,7 +249,7 @@ async def test_samples_without_a_name_are_known_by_what_they_ask(
     assert "items of bank 'other', by content: 0 of the task's 10 samples" in failed(log)
 
 
-async def test_the_readme_says_what_works(
+async def test_the_code_of_the_readme_works_in_inspect(
     inspect: Inspect, server: Running, sextant: AsyncSextant, tmp_path: Path
 ) -> None:
     text = (Path(__file__).parents[2] / "clients/inspect/README.md").read_text()

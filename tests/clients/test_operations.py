@@ -1,4 +1,4 @@
-"""What the client asks of the API: which operations, and how it reads their answers."""
+"""The client's methods: which operations they call, and how they read responses."""
 
 import asyncio
 import inspect
@@ -28,7 +28,7 @@ from sextant_client.requests import Flow, Json, Request
 from tests.clients.broken import Breaking
 from tests.clients.conftest import Running
 
-#: What has no method: `request`, `download`, `list_all`, `change` and `remove` reach it.
+#: Operations without a method; `request`, `download`, `list_all`, `change` and `remove` reach them.
 LEFT_OUT = re.compile(
     r"\w+ /v1/(endpoints|scorers|simulations|catalog|installations|audit|response-sets|projects"
     r"|baselines|webhooks"
@@ -54,7 +54,7 @@ GIVEN: Mapping[str, Any] = {
 
 
 def first_request(make: Any) -> tuple[str, str]:
-    """Method and path of what an operation asks first, with the least that it takes."""
+    """Return method and path of an operation's first request, with the fewest arguments."""
     needed = [
         one.name
         for one in inspect.signature(make).parameters.values()
@@ -88,7 +88,7 @@ def test_every_operation_has_a_method_or_is_left_out_by_name() -> None:
     assert every - left_out == reached
 
 
-async def test_a_lost_answer_is_asked_for_again_and_counts_once(server: Running) -> None:
+async def test_a_lost_response_is_requested_again_and_counts_once(server: Running) -> None:
     breaking = Breaking("POST", "/responses", times=1)
     http = httpx2.AsyncClient(transport=breaking)
     async with AsyncSextant(server.url, server.key, http=http) as sextant:
@@ -103,7 +103,7 @@ async def test_a_lost_answer_is_asked_for_again_and_counts_once(server: Running)
         assert [one.step for one in await sextant.list_responses(session.id)] == [1, 2, 3]
 
 
-async def test_events_go_on_behind_the_last_one_after_a_lost_connection(server: Running) -> None:
+async def test_events_continue_after_a_lost_connection(server: Running) -> None:
     breaking = Breaking("GET", "/events", times=2, halves=True)
     http = httpx2.AsyncClient(transport=breaking)
     async with AsyncSextant(server.url, server.key, http=http) as sextant:
@@ -129,7 +129,7 @@ async def _all(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-async def test_what_is_read_has_types_and_other_operations_are_reached(server: Running) -> None:
+async def test_results_have_types_and_all_operations_can_be_reached(server: Running) -> None:
     def use() -> None:
         with Sextant(server.url, server.key) as sextant:
             first, second = (_answered(sextant, score) for score in (0.0, 1.0))

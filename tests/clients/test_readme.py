@@ -1,4 +1,4 @@
-"""The client's README, whose code is run as it stands."""
+"""The client's README, whose code is run unchanged."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""What every estimator promises. Subclass and give the fixture `estimator`."""
+"""The contract of every estimator. Subclass it and provide the fixture `estimator`."""
 
 import math
 from typing import Any
@@ -13,13 +13,13 @@ from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
 
 
 def answers(bank: ItemBank, theta: float, seed: int) -> list[Response]:
-    """One simulated answer to every item."""
+    """Return one simulated answer to every item."""
     scores = next(draw_scores(bank, [theta], np.random.default_rng(seed)))
     return [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
 
 
 def fold(estimator: Estimator[Any], bank: ItemBank, responses: list[Response]) -> Belief:
-    """The belief after all answers."""
+    """Return the belief after all answers."""
     belief: Belief = estimator.start(bank)
     for response in responses:
         belief = estimator.update(bank, belief, response)
@@ -27,7 +27,7 @@ def fold(estimator: Estimator[Any], bank: ItemBank, responses: list[Response]) -
 
 
 class EstimatorContract:
-    """Fixture `estimator`: the estimator with its defaults. Every promise holds in every model."""
+    """Fixture `estimator`: the estimator with its defaults. All tests hold for every model."""
 
     @pytest.fixture(params=KINDS)
     def kind(self, request: pytest.FixtureRequest) -> Kind:
@@ -43,7 +43,7 @@ class EstimatorContract:
         assert type(estimate.at_bound) is bool
 
     @pytest.mark.parametrize("score", [0.0, 1.0])
-    def test_answers_all_alike_give_a_finite_theta_on_their_side(
+    def test_equal_answers_give_a_finite_theta_on_their_side(
         self, estimator: Estimator[Any], kind: Kind, score: float
     ) -> None:
         bank = clean_bank(1, 20, kind=kind)
@@ -53,13 +53,13 @@ class EstimatorContract:
         assert estimate.theta > 0 if score else estimate.theta < 0
         assert estimate.se > 0.25
 
-    def test_without_answers_it_says_the_prior(self, estimator: Estimator[Any], kind: Kind) -> None:
+    def test_without_answers_it_is_the_prior(self, estimator: Estimator[Any], kind: Kind) -> None:
         estimate = estimator.start(clean_bank(2, 5, kind=kind)).estimate()
         assert estimate.theta == pytest.approx(0.0, abs=1e-9)
         assert estimate.se == pytest.approx(1.0, rel=1e-9)
         assert estimate.method in ("eap", "map")
 
-    def test_an_update_leaves_the_belief_it_was_given_as_it_was(
+    def test_an_update_does_not_change_its_input(
         self, estimator: Estimator[Any], kind: Kind
     ) -> None:
         bank = clean_bank(3, 10, kind=kind)
@@ -75,7 +75,7 @@ class EstimatorContract:
         responses = answers(bank, 1.0, 4)
         assert estimator.estimate(bank, responses) == fold(estimator, bank, responses).estimate()
 
-    def test_answers_taken_in_together_are_those_taken_in_one_by_one(
+    def test_a_joint_update_equals_single_updates(
         self, estimator: Estimator[Any], kind: Kind
     ) -> None:
         bank = random_bank(4, 40, kind=kind)

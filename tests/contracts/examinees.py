@@ -1,4 +1,4 @@
-"""What every examinee promises. Subclass and give the fixtures named below."""
+"""The contract of every examinee. Subclass it and provide the fixtures named below."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ SECRET = "sk-very-secret-0123456789"
 def ask(
     prompt: str = "Which letter comes first?\n\nA. a\nB. b", **params: Any
 ) -> CompletionRequest:
-    """A request that every kind of examinee can answer."""
+    """Return a request that every kind of examinee can answer."""
     return CompletionRequest(
         messages=(Message("user", prompt),),
         params=GenerationParams(**params),
@@ -40,7 +40,7 @@ def ask(
 
 
 class ExamineeContract:
-    """Fixture `examinee`: something that answers well."""
+    """Fixture `examinee`: an examinee that answers well."""
 
     async def test_an_answer_comes_with_plain_values(self, examinee: Examinee) -> None:
         completion = await examinee.complete(ask())
@@ -87,7 +87,7 @@ class ExamineeContract:
         assert SECRET not in repr(examinee)
 
 
-#: Behaviour of the fault server -> what it means, whatever the kind of endpoint.
+#: Behaviour of the fault server -> expected outcome, for every kind of endpoint.
 FAULTS: dict[str, type[ExamineeError]] = {
     "rate_limited": RateLimitedError,
     "error_500": EndpointFaultError,
@@ -135,7 +135,7 @@ class HttpExamineeContract(ExamineeContract):
         assert report.latency_ms is None
         assert set(report.capabilities.values()) == {None}
 
-    async def test_a_probe_that_is_slowed_down_tells_what_it_learned_before(
+    async def test_a_throttled_probe_reports_what_it_learned_before(
         self, examinee_at: Callable[..., Examinee]
     ) -> None:
         report = await examinee_at("exhausted-1").probe()

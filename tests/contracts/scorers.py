@@ -1,4 +1,4 @@
-"""What every scorer promises. Subclass, give a spec and an item, and inherit the tests."""
+"""The contract of every scorer. Subclass it and provide a spec and an item."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ class ScorerContract:
     item: ClassVar[ItemContent]
 
     def tools(self) -> Tools | None:
-        """What one that calls out is given."""
+        """Return the tools of a scorer that makes calls."""
         return None
 
     async def mark(self, item: ItemContent, answer: Answer) -> Mark:
@@ -31,11 +31,11 @@ class ScorerContract:
     @example(text="1 " * 10_000)
     @example(text=" " * 25_000)
     @example(text="\x00")
-    # One inherited test runs for several scorers, which is what this health check warns of.
+    # One inherited test runs for several scorers, which triggers this health check.
     @settings(
         max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
     )
-    async def test_any_text_gets_a_mark_and_never_an_exception(self, text: str) -> None:
+    async def test_any_text_gets_a_result_and_never_an_exception(self, text: str) -> None:
         result = await self.mark(self.item, Answer(text=text))
         assert isinstance(result, NotScored) or 0.0 <= result.score <= 1.0
 
@@ -82,7 +82,7 @@ class ScorerContract:
         assert isinstance(result, NotScored)
         assert result.outcome is Outcome.REFUSED
 
-    async def test_the_same_answer_gets_the_same_mark(self) -> None:
+    async def test_the_same_answer_gets_the_same_score(self) -> None:
         answer = Answer(text="Perhaps 12, or London, or (B).")
         first = await self.mark(self.item, answer)
         assert await self.mark(self.item, answer) == first

@@ -1,4 +1,4 @@
-"""What every selector must do, whatever it prefers."""
+"""The contract of every selector."""
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
@@ -20,7 +20,7 @@ Make = Callable[[ItemBank], Selector]
 def play(
     bank: ItemBank, selector: Selector, pool: Pool, seed: int, in_flight: int = 1
 ) -> tuple[CatState, list[ItemIndex]]:
-    """A test to the end of the pool with random answers and failures; what was asked, in order."""
+    """Run a test with random answers and failures to the end of the pool; return its items."""
     estimator = GridEstimator()
     rng = np.random.default_rng(seed)
     state = CatState(belief=estimator.start(bank))
@@ -46,7 +46,7 @@ def play(
 
 
 class SelectorContract:
-    """Parametrise it by ways to make a selector for a bank, of whichever model."""
+    """Parametrise it by functions that make a selector for a bank of any model."""
 
     @pytest.fixture(params=KINDS)
     def kind(self, request: pytest.FixtureRequest) -> Kind:
@@ -82,7 +82,7 @@ class SelectorContract:
         state = CatState(belief=GridEstimator().start(bank))
         assert make(bank).select(pool, state, np.random.default_rng(1)) is None
 
-    def test_it_cannot_be_changed(self, make: Make) -> None:
+    def test_it_is_immutable(self, make: Make) -> None:
         selector = make(random_bank(1, N_ITEMS))
         for name in getattr(type(selector), "__dataclass_fields__", ["anything"]):
             with pytest.raises(FrozenInstanceError):

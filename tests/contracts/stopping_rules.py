@@ -1,4 +1,4 @@
-"""What every stopping rule must do, whatever it looks at."""
+"""The contract of every stopping rule."""
 
 from dataclasses import FrozenInstanceError
 
@@ -8,9 +8,9 @@ from app.engine.stopping import Situation, Stop, StoppingRule
 
 
 class StoppingRuleContract:
-    """Parametrise it by rules, each with a test that it ends and one that it lets go on."""
+    """Parametrise it by rules, each with a test that it ends and one that it continues."""
 
-    def test_it_ends_what_is_over_in_a_sentence_and_remembers_nothing(
+    def test_it_ends_a_finished_test_with_a_sentence_and_has_no_state(
         self, rule: StoppingRule, over: Situation, going_on: Situation
     ) -> None:
         stop = rule.check(over)
@@ -20,7 +20,7 @@ class StoppingRuleContract:
         assert rule.check(going_on) is None
         assert rule.check(over) == stop
 
-    def test_it_cannot_be_changed(
+    def test_it_is_immutable(
         self, rule: StoppingRule, over: Situation, going_on: Situation
     ) -> None:
         for name in getattr(type(rule), "__dataclass_fields__", ["anything"]):

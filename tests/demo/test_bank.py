@@ -1,4 +1,4 @@
-"""The demo bank: every answer is worked out again here, from the words of the question alone."""
+"""The demo bank: every answer is recomputed here from the text of the question."""
 
 import datetime as dt
 import re
@@ -61,7 +61,7 @@ def _remainder(prompt: str) -> str:
 
 
 def _next_by_differences(prompt: str) -> str:
-    """The next value of the polynomial through all terms."""
+    """Return the next value of the polynomial through all terms."""
     terms = np.array(_numbers(prompt))
     return str(round(float(np.polyval(np.polyfit(range(len(terms)), terms, 2), len(terms)))))
 
@@ -197,7 +197,7 @@ async def test_each_items_own_scorer_tells_right_from_wrong(seed: int) -> None:
             assert wrong.score == 0.0, (item, text, wrong)
 
 
-def test_a_bank_is_what_its_seed_gives() -> None:
+def test_the_seed_determines_the_bank() -> None:
     assert demo_bank.__wrapped__(5) == demo_bank(5)
     assert demo_bank(5).items != demo_bank(6).items
 
@@ -231,7 +231,7 @@ def test_half_of_the_items_are_multiple_choice_and_guessing_is_one_in_n() -> Non
         assert item.c == (pytest.approx(1 / n, abs=1e-4) if n else 0.0)
 
 
-def test_no_place_among_the_options_is_favoured() -> None:
+def test_positions_of_right_options_are_uniform() -> None:
     for n in (4, 5):
         places = Counter(
             item.content.target_letters for item in BANK.items if len(item.content.choices) == n

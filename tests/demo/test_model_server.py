@@ -78,7 +78,7 @@ async def test_a_stream_carries_the_same_text_then_usage_then_done(
 
 
 def chunks(response: httpx2.Response) -> list[dict[str, Any]]:
-    """What a stream says before its end."""
+    """Return the text of a stream before its end."""
     *events, end = (line.removeprefix("data: ") for line in response.text.split("\n\n") if line)
     assert end == "[DONE]"
     return [json.loads(event) for event in events]
@@ -201,7 +201,7 @@ def test_the_process_ends_when_its_parent_is_killed() -> None:
         json.loads(output.readline())
         parent.kill()
         parent.wait()
-        # The server holds the other end of this pipe: its end is the pipe's end.
+        # The server holds the other end of this pipe, which closes when the server ends.
         ready, _, _ = select.select([output], [], [], 20)
         assert ready
         assert os.read(output.fileno(), 1) == b""
@@ -214,7 +214,7 @@ def test_a_taken_port_is_a_clear_message(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("skill", ["dates", "=1", "dates=high", "dates=nan"])
-def test_a_skill_that_is_none_is_refused(skill: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_skill_is_refused(skill: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--skill", skill])
     assert ended.value.code == 2

@@ -1,4 +1,4 @@
-"""The demo bank's reference models, and what is kept of what they taught."""
+"""The demo bank's reference models, and the stored knowledge learned from them."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ BANK = demo_bank()
 LEARNED = curves_of(BANK.item_bank(), reference_models.learned())
 
 
-def test_what_is_kept_was_learned_from_the_answers_of_the_present_bank() -> None:
+def test_stored_knowledge_belongs_to_the_present_bank() -> None:
     assert LEARNED is not None
     fitted = fit_curves(reference_models.answers(BANK))
     np.testing.assert_allclose(LEARNED.curves.intercept, fitted.intercept, atol=0.05)
@@ -21,7 +21,7 @@ def test_what_is_kept_was_learned_from_the_answers_of_the_present_bank() -> None
 
 
 @pytest.mark.slow  # a hundred simulated tests
-def test_the_file_is_what_learning_anew_gives() -> None:
+def test_learning_again_gives_the_stored_file() -> None:
     again = curves_of(BANK.item_bank(), reference_models.learn(BANK))
     assert again is not None
     assert LEARNED is not None

@@ -81,11 +81,11 @@ def test_several_ways_of_answering_occur() -> None:
     assert len(CHOICE_STYLES) + len(FREE_STYLES) >= 8
 
 
-def test_an_unknown_prompt_gets_a_polite_word() -> None:
+def test_an_unknown_prompt_gets_a_polite_reply() -> None:
     assert ScriptedModel(theta=0.0, seed=1).reply("Say hello.") == UNKNOWN
 
 
-def test_skills_hold_for_items_whose_key_begins_so() -> None:
+def test_skills_apply_to_items_by_the_prefix_of_their_key() -> None:
     model = ScriptedModel(theta=-30.0, seed=1, skills={"dates": 30.0})
     plain = ScriptedModel(theta=-30.0, seed=1)
     of_dates = [item.key for item in ITEMS if item.key.startswith("dates")]

@@ -1,4 +1,4 @@
-"""As much of curl as the docs use, for machines that lack it."""
+"""The part of curl that the docs use, for machines without it."""
 
 import argparse
 import sys

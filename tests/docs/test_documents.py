@@ -1,7 +1,7 @@
-"""Every command and code block of the README and the docs, run as a reader would run it.
+"""Every command and code block of the README and the docs, run as a reader would.
 
 The bash and Python blocks of one document run in order, in one shell and one empty directory. A
-block that cannot run here says so behind its language: ```bash no-run: why
+block that cannot run here gives the reason after its language: ```bash no-run: why
 """
 
 import contextlib
@@ -31,12 +31,12 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-#: Every word of README.md and docs/, tables and code included, and of a sentence on average.
+#: Limits on the words in README.md and docs/, tables and code included, and in a sentence.
 _MOST_WORDS, _MOST_WORDS_A_SENTENCE = 25_000, 16
 _NO_PROSE = re.compile(r"^(?:    |\||#|!\[).*$", re.MULTILINE)
 _CODE, _TARGET = re.compile(r"`[^`]*`"), re.compile(r"\]\([^)]*\)")
 _SENTENCE_ENDS = re.compile(r"[.!?](?=\**(?:\s|$))|\n\n|\n *(?:[-*]|\d+\.) ")
-#: What has one name has no other, and what nobody could pass on is said otherwise.
+#: Words that have a standard synonym, and phrases that readers would not understand.
 _OTHER_WORDS = re.compile(
     r"""\b(?:
         accuracy | (?:full|predicted|expected)\ scores? | examinees? | abler | whoever | whom
@@ -56,7 +56,7 @@ def name(document: Path) -> str:
 
 
 def without_code(text: str) -> str:
-    """A document without blocks and link targets; a word stands for code within a line."""
+    """Return a document without blocks and link targets; inline code becomes one word."""
     return _TARGET.sub("", _CODE.sub("it", _FENCE.sub("", text)))
 
 
@@ -67,7 +67,7 @@ class Block:
 
 
 def blocks(document: Path) -> list[Block]:
-    """The blocks that are to be run."""
+    """Return the blocks to run."""
     found = []
     for fence in _FENCE.finditer(document.read_text(encoding="utf-8")):
         language, _, note = fence["info"].partition(" ")
@@ -78,7 +78,7 @@ def blocks(document: Path) -> list[Block]:
 
 
 def script(document: Path) -> str:
-    """The document's commands as one shell script."""
+    """Return the document's commands as one shell script."""
     parts = ["set -euo pipefail"]
     for number, block in enumerate(blocks(document)):
         if block.language == "bash":
@@ -89,19 +89,19 @@ def script(document: Path) -> str:
 
 
 def free_port() -> int:
-    """A free port that no connection of another test is given before it is used."""
+    """Return a free port that no other test connects from before it is used."""
     while True:
-        port = random.randrange(20_000, 32_000)  # below those that a system hands out
+        port = random.randrange(20_000, 32_000)  # below the ports that a system assigns
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Path:
-    """Stand-ins on the PATH for what a test machine need not have."""
+    """Put stand-ins on the PATH for programs that a test machine may lack."""
     directory = tmp_path / "bin"
     directory.mkdir()
-    # uv brought this environment about; installing it once more would change the machine.
+    # uv made this environment; installing it again would change the machine.
     (directory / "pip").write_text('#!/bin/sh\n[ "$*" = "install uv" ] && exec uv --version\n')
     if shutil.which("curl") is None:
         curl = (Path(__file__).parent / "curl.py").read_text(encoding="utf-8")
@@ -113,7 +113,7 @@ def commands(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick_uv(commands: Path) -> None:
-    """A `uv` whose commands need not load Sextant, and a `sextant` that is one of them."""
+    """Provide a `uv` and a `sextant` that start without loading Sextant."""
     words = [sys.executable, "-IS", ROOT / "tests/docs/uv.py", preloaded(), shutil.which("uv")]
     for name, arguments in (("uv", ""), ("sextant", " run sextant")):
         command = commands / name
@@ -123,7 +123,7 @@ def quick_uv(commands: Path) -> None:
 
 @pytest.fixture(scope="session")
 def made_data() -> Iterator[Path]:
-    """A data directory as a first start leaves it: making one takes longer than most commands."""
+    """Return a data directory as after a first start, which takes longer than most commands."""
     with tempfile.TemporaryDirectory(prefix="sx-", dir="/tmp") as directory:
         Path(directory).chmod(0o755)  # for the server's unprivileged user
         with EmbeddedPostgres(Path(directory), durable=False) as server:
@@ -141,21 +141,21 @@ def test_every_command_of_a_document_works(
         pytest.skip("nothing to run in it")
     if shutil.which("uv") is None:
         pytest.skip("uv is not on the PATH: run the tests with `uv run pytest`")
-    if document.name != "README.md":  # there the commands start as a reader's do
+    if document.name != "README.md":  # the commands start as a reader's do
         request.getfixturevalue("quick_uv")
         made = request.getfixturevalue("made_data")
         subprocess.run(["cp", "-a", made, scratch / "data"], check=True)
     served = free_port()
     text = text.replace("127.0.0.1:8000", f"127.0.0.1:{served}")
-    # Other documents, run beside it, name the same ports.
+    # Other documents, run in parallel, use the same ports.
     ports = {port: str(free_port()) for port in _MODEL_PORT.findall(text)}
     text = _MODEL_PORT.sub(lambda found: ports[found[0]], text)
     work = scratch / "work"
     work.mkdir()
     venv = Path(sys.executable).parent
     said = scratch / "output.txt"
-    # A file, not a pipe: the servers that the script leaves behind would hold a pipe open, and a
-    # pipe that nobody reads is full after 64 kB.
+    # A file, not a pipe: servers left by the script would hold a pipe open, and an unread pipe is
+    # full after 64 kB.
     with said.open("w") as output:
         process = subprocess.Popen(
             ["bash", "-c", text],
@@ -187,7 +187,7 @@ def test_every_command_of_a_document_works(
 
 
 def anchors(document: Path) -> set[str]:
-    """What links to its headings end in."""
+    """Return the anchors of its headings."""
     text = _FENCE.sub("", document.read_text(encoding="utf-8"))
     return {
         re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
@@ -208,7 +208,7 @@ def test_json_blocks_are_json_and_links_lead_somewhere(document: Path) -> None:
         )
 
 
-def test_the_docs_stay_short_and_say_one_thing_by_one_word() -> None:
+def test_the_docs_stay_short_and_use_one_word_for_one_thing() -> None:
     texts = {
         document: document.read_text(encoding="utf-8")
         for document in DOCUMENTS

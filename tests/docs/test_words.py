@@ -1,4 +1,4 @@
-"""One word for one thing in all that people read: pages, reports, terminal, errors."""
+"""One word for one thing in all that users read: pages, reports, terminal, errors."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: What has another word, and what nobody could pass on.
+#: Words with a standard synonym, and phrases that readers would not understand.
 _OTHER_WORDS = re.compile(
     r"""\b(?:
         (?:un)?marked(?!\ with) | marks?\ (?:it|them|again|answers) | unreadable | abler
@@ -24,7 +24,7 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 def texts_of_code(file: Path) -> Iterator[str]:
-    """Strings of several words that are no docstrings."""
+    """Return strings of several words that are no docstrings."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -40,7 +40,7 @@ def texts_of_template(file: Path) -> Iterator[str]:
     yield _TAG.sub(" ", _CODE.sub(" ", text))
 
 
-def test_people_read_the_words_that_everybody_knows() -> None:
+def test_messages_use_standard_words() -> None:
     app = ROOT / "app"
     found = [
         f"{file.relative_to(ROOT)}: {word[0]!r} in {text[max(word.start() - 40, 0) :][:100]!r}"

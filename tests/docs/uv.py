@@ -1,4 +1,4 @@
-"""What stands for `uv` where documented commands run: see `tests/servers/preloaded.py`."""
+"""Stand-in for `uv` in documented commands: see `tests/servers/preloaded.py`."""
 
 import json
 import os

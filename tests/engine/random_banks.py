@@ -1,4 +1,4 @@
-"""Banks for tests of the adaptive engine."""
+"""Random item banks for tests of the adaptive engine."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -18,9 +18,9 @@ KINDS: tuple[Kind, ...] = ("logistic", "continuous")
 def random_bank(
     seed: int, n_items: int, *, steepness: float = 0.4, kind: Kind = "logistic"
 ) -> ItemBank:
-    """A bank with a tenth of its slopes negative and some items exactly alike.
+    """Return a bank where a tenth of the slopes are negative and some items are identical.
 
-    Logistic ones are 4PL; continuous ones have ranges and dispersions of their own.
+    Logistic banks are 4PL; continuous items have their own ranges and dispersions.
     """
     rng = np.random.default_rng(seed)
     a = rng.lognormal(0.2, steepness, n_items) * rng.choice([1.0, -1.0], n_items, p=[0.9, 0.1])
@@ -34,24 +34,24 @@ def random_bank(
 
 
 def clean_bank(seed: int, n_items: int, *, kind: Kind = "logistic") -> ItemBank:
-    """A 2PL bank as one would wish it, or one of continuous scores in [0, 1]."""
+    """Return a well-behaved 2PL bank, or one of continuous scores in [0, 1]."""
     rng = np.random.default_rng(seed)
     a, b = rng.lognormal(0.1, 0.3, n_items), rng.normal(0.0, 1.0, n_items)
     return ItemBank.from_difficulties(a=a, b=b, k=_dispersions(a, kind))
 
 
 def _dispersions(a: FloatArray, kind: Kind) -> FloatArray | None:
-    """Dispersions from 0.05 to 0.4; items with the same slope have the same."""
+    """Return dispersions from 0.05 to 0.4; items with the same slope have the same dispersion."""
     return None if kind == "logistic" else 0.05 + 0.35 * np.modf(1e3 * np.abs(a))[0]
 
 
 def parameters(*values: float) -> ItemParameters:
-    """Of one item."""
+    """Return the parameters of one item."""
     return ItemParameters(*(np.float64(value) for value in values))  # type: ignore[arg-type]  # scalars broadcast
 
 
 def slope_of(function: Callable[[float], Any], theta: float) -> float:
-    """By differences of the fourth order."""
+    """Return the numeric derivative at `theta` by central differences of fourth order."""
     h = 1e-4
     return float(
         (8 * (function(theta + h) - function(theta - h)) - function(theta + 2 * h))
@@ -64,7 +64,7 @@ SLOPES = st.floats(-5, 5).filter(lambda a: abs(a) > 0.05)
 
 @st.composite
 def logistic_items(draw: st.DrawFn) -> ItemParameters:
-    """Items of the 2PL to the 4PL."""
+    """Draw items of the 2PL, 3PL or 4PL model."""
     a = draw(SLOPES)
     c = draw(st.one_of(st.just(0.0), st.floats(0.001, 0.5)))
     d = draw(st.one_of(st.just(1.0), st.floats(0.6, 0.999)))
@@ -73,13 +73,13 @@ def logistic_items(draw: st.DrawFn) -> ItemParameters:
 
 @st.composite
 def continuous_items(draw: st.DrawFn) -> ItemParameters:
-    """Items of scores between 0 and 1."""
+    """Draw items with continuous scores."""
     a = draw(SLOPES)
     c, d = draw(st.floats(0.0, 0.4)), draw(st.floats(0.6, 1.0))
     return parameters(a, -a * draw(st.floats(-6, 6)), c, d, draw(st.floats(0.01, 1.5)))
 
 
-#: A model and an item of it.
+#: A response model and an item of it.
 ANY_ITEM = st.one_of(
     st.tuples(st.just(LOGISTIC), logistic_items()),
     st.tuples(st.just(CONTINUOUS), continuous_items()),

@@ -1,4 +1,4 @@
-"""Differences of abilities beyond those calibrated."""
+"""Abilities of two examinees: intervals, differences and their decisions."""
 
 import math
 from dataclasses import replace
@@ -33,7 +33,7 @@ BIASED = ExtrapolationAdjustment(
     bias_se_below=0.1,
 )
 STRETCH = IntervalFactor(answers=(5,), factor=(1.2,), usual=(1.0,), power=0.0, beyond=BIASED)
-#: Another version's, where all is as uncertain but for itself.
+#: The same correction from another bank version, which shares no error with `STRETCH`.
 ELSEWHERE = replace(STRETCH, beyond=replace(BIASED, centre=1e-9))
 
 thetas = st.floats(-6, 6)
@@ -49,7 +49,7 @@ abilities = st.builds(ability, thetas, ses, stretches)
 
 
 @given(abilities)
-def test_an_ability_is_stated_by_the_interval_that_its_session_tells(one: Ability) -> None:
+def test_an_ability_has_the_interval_of_its_session(one: Ability) -> None:
     half = 1.959964 * one.se
     plain = Estimate(
         theta=one.theta,
@@ -66,7 +66,7 @@ def test_an_ability_is_stated_by_the_interval_that_its_session_tells(one: Abilit
 
 
 @given(abilities, abilities, st.floats(0.5, 0.999))
-def test_the_verdict_the_interval_and_the_probability_of_a_difference_say_the_same(
+def test_verdict_interval_and_p_value_of_a_difference_agree(
     first: Ability, second: Ability, confidence: float
 ) -> None:
     found = of_abilities(first, second, confidence=confidence)
@@ -82,7 +82,7 @@ def test_the_verdict_the_interval_and_the_probability_of_a_difference_say_the_sa
 
 
 @given(abilities, abilities)
-def test_what_two_share_only_takes_doubt_away(first: Ability, second: Ability) -> None:
+def test_shared_errors_only_narrow_a_difference(first: Ability, second: Ability) -> None:
     one, other = first.stated(), second.stated()
     gap, back = one.minus(other), other.minus(one)
     assert (gap.estimate, gap.middle, gap.sd) == (-back.estimate, -back.middle, back.sd)
@@ -92,7 +92,7 @@ def test_what_two_share_only_takes_doubt_away(first: Ability, second: Ability) -
     assert abs(gap.least_z) <= abs(gap.z)
 
 
-def test_doubt_cancels_between_two_as_far_beyond_and_between_nobody_else() -> None:
+def test_shared_bias_cancels_only_between_examinees_equally_far_beyond() -> None:
     far, farther, within, weak = (ability(theta).stated() for theta in (3.0, 4.0, 0.5, -3.0))
     own = math.hypot(far.own, far.own)
     assert far.minus(ability(3.0).stated()).sd == pytest.approx(own)
@@ -106,7 +106,7 @@ def test_doubt_cancels_between_two_as_far_beyond_and_between_nobody_else() -> No
 
 
 @pytest.mark.parametrize("pair", [(3.0, 3.8), (3.5, 0.3), (4.0, -3.0)])
-def test_intervals_hold_where_all_lean_by_an_unknown_slope(
+def test_intervals_cover_under_a_bias_of_unknown_slope(
     pair: tuple[float, float],
 ) -> None:
     rng = np.random.default_rng(5)
@@ -126,7 +126,7 @@ def test_intervals_hold_where_all_lean_by_an_unknown_slope(
     assert 0.94 < inside.mean() < 0.965
 
 
-def test_estimates_that_are_thought_too_high_decide_less() -> None:
+def test_estimates_with_upward_bias_decide_less() -> None:
     strong, usual = ability(2.5), ability(1.0)
     found = of_abilities(strong, usual)
     assert found.delta == 1.5
@@ -142,7 +142,7 @@ BANK = clean_bank(11, 150)
 
 
 def ranked(stretch: IntervalFactor) -> tuple[Ranking, RankingState]:
-    """Two who got nearly all right, and half."""
+    """Return the standing of three examinees: two with nearly all answers right, one with half."""
     known = IntervalCorrection(theta=stretch, n_examinees=40)
     test = Design.from_dict({"preset": "ability"}).build(BANK, correction=known)
     easy = BANK.b.argsort()[:40]
@@ -155,7 +155,7 @@ def ranked(stretch: IntervalFactor) -> tuple[Ranking, RankingState]:
     return Ranking(tests=(test,) * 2, rules=rules), RankingState(tuple(states))
 
 
-def test_a_ranking_ties_who_is_apart_by_what_estimates_are_thought_to_err() -> None:
+def test_a_ranking_ties_examinees_apart_by_no_more_than_their_bias() -> None:
     plain, state = ranked(replace(STRETCH, beyond=None))
     (pair,) = plain.ranks(state).pairs
     assert (pair.above, pair.decided) == (0, True)
@@ -164,10 +164,10 @@ def test_a_ranking_ties_who_is_apart_by_what_estimates_are_thought_to_err() -> N
     beyond = replace(BIASED, centre=thetas[1], spread=spread, bias_above=0.9, bias_se_above=0.05)
     moved, same = ranked(replace(STRETCH, beyond=beyond))
     (pair,) = moved.ranks(same).pairs
-    assert pair.above == 0  # in the order of what is shown as theta
+    assert pair.above == 0  # ranked by the theta that is shown
     assert not pair.decided
     assert pair.p_above < 0.99
-    # Thought to be stronger still than estimated: no proof that they differ more.
+    # A bias that raises the stronger one further is no evidence for a larger difference.
     stronger, same = ranked(replace(STRETCH, beyond=replace(beyond, bias_above=-0.9)))
     (pair,) = stronger.ranks(same).pairs
     (level,) = ranked(replace(STRETCH, beyond=replace(beyond, bias_above=0.0)))[0].ranks(same).pairs
@@ -175,7 +175,7 @@ def test_a_ranking_ties_who_is_apart_by_what_estimates_are_thought_to_err() -> N
     assert pair.p_above >= level.p_above
 
 
-def test_whom_nobody_can_place_is_told_apart_by_more_and_whoever_is_placed_as_before() -> None:
+def test_only_unplaced_examinees_need_larger_differences() -> None:
     stretch = replace(STRETCH, beyond=replace(BIASED, max_bias=2.0))
     placed = [Ability(theta=at, se=0.3, n_items=30, stretch=stretch) for at in (0.7, -0.7)]
     assert [one.stated().own for one in placed] == [ability(0.7).stated().own] * 2
@@ -186,7 +186,7 @@ def test_whom_nobody_can_place_is_told_apart_by_more_and_whoever_is_placed_as_be
     assert replace(nothing_learned, place=UNPLACED).stated() == nothing_learned.stated()
 
 
-def test_how_far_off_one_may_be_whom_nobody_places_grows_no_less_with_answers() -> None:
+def test_the_error_of_unplaced_examinees_does_not_shrink_with_answers() -> None:
     max_bias = replace(BIASED, max_bias=2.0)
     placed = Ability(theta=0.7, se=0.3, n_items=30, stretch=replace(STRETCH, beyond=max_bias))
     open_ = replace(placed, place=UNPLACED)
@@ -200,5 +200,5 @@ def test_how_far_off_one_may_be_whom_nobody_places_grows_no_less_with_answers() 
     ("middle", "sd", "z"),
     [(1.0, 0.5, 2.0), (0.0, 0.0, 0.0), (-1.0, 0.0, -math.inf), (1.0, math.inf, 0.0)],
 )
-def test_a_gap_in_its_standard_errors(middle: float, sd: float, z: float) -> None:
+def test_a_gap_in_units_of_its_standard_error(middle: float, sd: float, z: float) -> None:
     assert Gap(estimate=middle, middle=middle, sd=sd).z == z

@@ -23,7 +23,7 @@ DESIGNS: list[dict[str, Any]] = [
 
 
 def answers(seed: int) -> Callable[[ItemIndex], float]:
-    """An examinee who gives each item one fixed answer."""
+    """Return a fixed random answer to each item."""
     return lambda item: float(np.random.default_rng([seed, item]).integers(0, 2))
 
 
@@ -42,7 +42,7 @@ def run(
 
 @given(seed=st.integers(0, 2**32), design=st.sampled_from(DESIGNS))
 @settings(max_examples=25, deadline=None)
-def test_what_is_asked_depends_on_seed_and_answers_alone(seed: int, design: dict[str, Any]) -> None:
+def test_the_items_asked_depend_only_on_seed_and_answers(seed: int, design: dict[str, Any]) -> None:
     bank = random_bank(seed, 60)
     first, _ = run(Design.from_dict(design).build(bank), seed, answers(seed))
     again, _ = run(Design.from_dict(design).build(bank), seed, answers(seed))
@@ -52,7 +52,7 @@ def test_what_is_asked_depends_on_seed_and_answers_alone(seed: int, design: dict
 
 @given(seed=st.integers(0, 2**32), cut=st.integers(0, 12), design=st.sampled_from(DESIGNS))
 @settings(max_examples=25, deadline=None)
-def test_a_test_replayed_to_any_step_goes_on_as_it_did(
+def test_a_replayed_test_continues_as_the_original(
     seed: int, cut: int, design: dict[str, Any]
 ) -> None:
     test = Design.from_dict(design).build(random_bank(seed, 60))
@@ -109,7 +109,7 @@ def test_ask_leaves_the_state_alone_and_reports_the_information_of_its_item() ->
     assert state.asked == frozenset()
 
 
-def test_an_unscored_item_changes_the_bill_and_not_theta() -> None:
+def test_an_unscored_item_adds_cost_and_leaves_theta() -> None:
     test = Design.from_dict({"preset": "ability"}).build(clean_bank(1, 30))
     state = test.administer(test.start(), ItemIndex(4))
     state = test.skip(state, ItemIndex(4), Usage(usd=0.5, tokens=10, calls=2))
@@ -164,7 +164,7 @@ def test_the_more_able_examinee_gets_the_higher_theta_in_few_items() -> None:
 
 
 def asked_at_once(test: AdaptiveTest, state: CatState) -> int:
-    """How many items go out when as many as wanted may be in flight."""
+    """Return how many items the test puts in flight when concurrency is not limited."""
     before = len(state.pending)
     while isinstance(step := test.ask(state, step_rng(1, state)), Ask):
         state = test.administer(state, step.item)
@@ -172,11 +172,11 @@ def asked_at_once(test: AdaptiveTest, state: CatState) -> int:
 
 
 def test_items_in_flight_are_no_more_than_the_precision_is_expected_to_take() -> None:
-    """Of equal items n take the precision from 1 to 1 + n I: so n is known beforehand."""
+    """n equal items take the precision from 1 to 1 + n I, so n is known beforehand."""
     bank = ItemBank.from_difficulties(a=np.full(200, 2.0), b=np.full(200, 0.0))
     stopping = {"se": 0.3, "min_items": 0, "max_items": None}
     test = Design.from_dict({"estimator": {"method": "map"}, "stopping": stopping}).build(bank)
-    # Each item carries a^2 / 4 = 1 at theta 0, the prior 1: eleven items for 1 / 0.3^2 = 11.1.
+    # The prior has precision 1 and each item a^2 / 4 = 1 at theta 0: 1 / 0.3^2 = 11.1 items.
     state = test.start()
     for item in range(2):
         state = test.tell(test.administer(state, ItemIndex(item)), Response(ItemIndex(item), 0.5))
@@ -186,7 +186,7 @@ def test_items_in_flight_are_no_more_than_the_precision_is_expected_to_take() ->
     assert asked_at_once(test, one_out) == 8
 
 
-def test_before_any_answer_half_of_what_the_precision_takes_is_asked() -> None:
+def test_before_any_answer_half_of_the_expected_items_are_asked() -> None:
     bank = ItemBank.from_difficulties(a=np.full(200, 2.0), b=np.full(200, 0.0))
     stopping = {"se": 0.3, "min_items": 0, "max_items": None}
     test = Design.from_dict({"estimator": {"method": "map"}, "stopping": stopping}).build(bank)
@@ -194,7 +194,7 @@ def test_before_any_answer_half_of_what_the_precision_takes_is_asked() -> None:
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_the_same_is_predicted_of_whom_nobody_asked(
+def test_prediction_without_answers_is_the_same_for_everyone(
     design: dict[str, Any],
 ) -> None:
     bank = random_bank(5, 60)

@@ -1,4 +1,4 @@
-"""With everything asked the score is known, not predicted."""
+"""When all items were asked, the score is known and not predicted."""
 
 import numpy as np
 import pytest

@@ -21,13 +21,13 @@ def held(n: int, rows: FloatArray = ROWS, fixed: IntArray | None = None) -> dict
     return {one.name: one for one in found}
 
 
-def test_all_questions_tell_the_score_itself() -> None:
+def test_asking_all_questions_gives_the_exact_score() -> None:
     every = held(N, fixed=np.arange(N))
     for name in ("random", "stratified", "anchors", "anchors-irt", "p-irt", "gp-irt", "fixed"):
         assert every[name].accuracy_mae == pytest.approx(0.0, abs=1e-9), name
 
 
-def test_a_fixed_list_errs_by_its_mean_and_by_the_line_through_the_reference_models() -> None:
+def test_errors_of_a_fixed_list_by_mean_and_by_regression_line() -> None:
     listed = np.array([3, 17, 41, 55])
     found = held(10, fixed=listed)
     part = ROWS[:, listed].mean(axis=1)
@@ -40,14 +40,14 @@ def test_a_fixed_list_errs_by_its_mean_and_by_the_line_through_the_reference_mod
     assert found["fixed, regressed"].accuracy_mae_se == pytest.approx(expected)
 
 
-def test_random_questions_err_as_much_as_sampling_without_replacement_says() -> None:
+def test_error_of_random_questions_is_that_of_sampling_without_replacement() -> None:
     n = 12
     spread = ROWS.std(axis=1, ddof=1) * np.sqrt((1 - n / N) / n)
     mean = float(np.mean(spread * np.sqrt(2 / np.pi)))
     assert held(n)["random"].accuracy_mae == pytest.approx(mean, rel=0.25)
 
 
-def test_strata_tasks_and_the_reference_models_mean_help() -> None:
+def test_strata_tasks_and_the_reference_mean_lower_the_error() -> None:
     easy = np.arange(N) % 2 == 0
     level = np.where(easy, 0.95, 0.05)
     others = (np.random.default_rng(1).random((40, N)) < level).astype(float)
@@ -98,7 +98,7 @@ def test_the_ridge_penalty_is_the_one_with_the_least_error_on_models_left_out() 
     assert rule.constant == pytest.approx(constant)
 
 
-def test_anchors_that_stand_for_copies_of_one_question_tell_the_score_itself() -> None:
+def test_anchors_of_identical_questions_give_the_exact_score() -> None:
     kinds = np.repeat(np.arange(4), [5, 10, 15, 30])
     rng = np.random.default_rng(6)
     others, rows = (rng.integers(0, 2, (m, 4)).astype(float)[:, kinds] for m in (50, 9))
@@ -107,7 +107,7 @@ def test_anchors_that_stand_for_copies_of_one_question_tell_the_score_itself() -
     assert anchors.accuracy_mae == pytest.approx(0.0, abs=1e-9)
 
 
-def test_p_irt_is_the_answers_and_what_theta_expects_of_the_rest() -> None:
+def test_p_irt_adds_expected_scores_at_theta_to_the_answers() -> None:
     items = np.array([1, 5, 9, 30])
     asked = np.full(ROWS.shape, np.nan)
     asked[:, items] = ROWS[:, items]
@@ -117,7 +117,7 @@ def test_p_irt_is_the_answers_and_what_theta_expects_of_the_rest() -> None:
     assert p_irt(BANK, items, ROWS) == pytest.approx(expected.mean(axis=1))
 
 
-def test_what_nobody_answered_is_neither_asked_nor_counted() -> None:
+def test_unanswered_items_are_neither_asked_nor_counted() -> None:
     at = np.arange(0, N, 2)
     holes = np.full(ROWS.shape, np.nan)
     holes[:, at] = ROWS[:, at]
@@ -126,7 +126,7 @@ def test_what_nobody_answered_is_neither_asked_nor_counted() -> None:
     assert held(10, holes) == {one.name: one for one in alone}
 
 
-def test_examinees_with_answers_to_different_items_are_each_held_on_their_own() -> None:
+def test_examinees_with_different_answered_items_are_evaluated_separately() -> None:
     some = ROWS[:6].copy()
     some[3:, :20] = np.nan
     listed = np.array([2, 5, 30])

@@ -16,7 +16,7 @@ def score(value: float, lo: float, hi: float, n_items: int = 50) -> MeasuredScor
 
 
 def test_a_difference_counts_how_far_the_intervals_reach_towards_each_other() -> None:
-    # The first may be far better than it is told: that speaks against no difference.
+    # The first score may be far higher than stated, which is no evidence for no difference.
     found = of_scores(score(0.7, 0.67, 0.95), score(0.6, 0.35, 0.64))
     assert found.se == pytest.approx(0.05 / 1.959964)
     assert found.delta == pytest.approx(0.1)
@@ -29,27 +29,27 @@ def test_a_difference_counts_how_far_the_intervals_reach_towards_each_other() ->
 
 
 @pytest.mark.parametrize(("other", "verdict"), [(0.61, "below"), (0.6, "undecided")])
-def test_scores_that_are_known_differ_or_do_not(other: float, verdict: str) -> None:
+def test_known_scores_differ_or_are_equal(other: float, verdict: str) -> None:
     found = of_scores(score(0.6, 0.6, 0.6), score(other, other, other))
     assert found.verdict == verdict
     assert found.p_value == (0.0 if verdict == "below" else 1.0)
 
 
-def test_what_two_scores_are_both_wrong_by_cancels_from_their_difference() -> None:
+def test_shared_errors_of_two_scores_cancel_in_their_difference() -> None:
     one, other = score(0.62, 0.52, 0.72), score(0.6, 0.5, 0.7)
     alone, together = of_scores(one, other), of_scores(one, other, correlation=0.75)
     assert together.delta == alone.delta
-    # Variances add, less twice the covariance: 1 + 1 - 2 * 0.75.
+    # Variance of the difference: 1 + 1 - 2 * 0.75, variances less twice the covariance.
     assert alone.se is not None
     assert together.se == pytest.approx(alone.se * 0.5)
 
 
-def test_errors_are_shared_as_far_as_the_same_items_surprise() -> None:
+def test_shared_error_is_the_correlation_of_residuals() -> None:
     first = np.tile([0.4, -0.6, 0.3, -0.2], 7)
     assert shared_error(first, first, 28, 28) == pytest.approx(
         0.5 * np.tanh(np.arctanh(0.99) - 1 / 5), abs=1e-12
     )
-    # Residuals of correlation 21 / sqrt(14 * 126) = 1/2, whatever their size.
+    # The residuals correlate by 21 / sqrt(14 * 126) = 1/2, whatever their size.
     alike, larger = np.tile([1.0, 1.0, 0.0, 0.0], 7), np.tile([3.0, 0.0, 3.0, 0.0], 7)
     assert shared_error(alike, larger, 28, 28) == pytest.approx(
         0.5 * np.tanh(np.arctanh(0.5) - 1 / 5)

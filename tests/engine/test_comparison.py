@@ -1,4 +1,4 @@
-"""Differences, their errors, and what would decide them."""
+"""Paired comparisons: differences, their errors, and how many items would decide them."""
 
 import math
 
@@ -17,7 +17,7 @@ from app.errors import InvalidInputError
 
 
 def binary(both: int, first: int, second: int, neither: int) -> tuple[list[float], list[float]]:
-    """Scores of two examinees by how many items each, both or neither got right."""
+    """Return scores of two examinees with so many items right for both, one or neither."""
     counts = (both, first, second, neither)
     pairs = np.repeat([(1, 1), (1, 0), (0, 1), (0, 0)], counts, axis=0)
     return pairs[:, 0].astype(float).tolist(), pairs[:, 1].astype(float).tolist()
@@ -42,7 +42,7 @@ def test_a_handful_of_items_decides_nothing_even_if_all_agree() -> None:
     assert found.se is None
     assert found.lo is not None
     assert found.lo < 1
-    assert found.items_to_decide == 2  # six in a row are the least at 95 %
+    assert found.items_to_decide == 2  # at 95 % at least six items in a row are needed
 
 
 @given(*[st.integers(0, 40)] * 2, st.integers(2, 80))
@@ -56,7 +56,7 @@ def test_the_interval_excludes_no_difference_where_the_exact_test_does(
     assert found.lo <= found.delta <= found.hi
 
 
-def test_no_item_on_which_they_differ_is_no_difference_and_no_certainty() -> None:
+def test_identical_scores_give_no_difference_but_an_interval() -> None:
     found = paired(*binary(10, 0, 0, 10))
     assert (found.delta, found.p_value, found.verdict) == (0.0, 1.0, Verdict.UNDECIDED)
     assert found.lo is not None
@@ -67,7 +67,7 @@ def test_no_item_on_which_they_differ_is_no_difference_and_no_certainty() -> Non
 
 
 def test_graded_scores_take_the_paired_t_test() -> None:
-    # Student's own sleep data (1908), as in R's t.test: t = -4.0621, df = 9, p = 0.002833.
+    # Student's sleep data (1908); R's t.test gives t = -4.0621, df = 9, p = 0.002833.
     first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
     found = paired(first, second)
@@ -88,12 +88,12 @@ def test_items_of_one_text_count_as_one() -> None:
     assert together.delta == pytest.approx(apart.delta)
     assert apart.se is not None
     assert together.se is not None
-    assert together.se > 2.5 * apart.se  # about the root of ten
+    assert together.se > 2.5 * apart.se  # about sqrt(10)
 
 
 def test_two_groups_are_enough_and_each_counts_as_one_answer() -> None:
     told = paired([1.0, 0.8, 0.2], [0.4, 0.2, 0.5], groups=["a", "a", "b"])
-    # Differences 0.6, 0.6, -0.3 of mean 0.3: groups are off by 0.6 and -0.6 in all.
+    # Residuals of the differences 0.6, 0.6, -0.3 sum to 0.6 and -0.6 in the two groups.
     assert told.test == "cluster_t"
     assert told.delta == pytest.approx(0.3)
     assert told.se == pytest.approx((2 * (0.6**2 + 0.6**2)) ** 0.5 / 3)
@@ -120,7 +120,7 @@ def test_the_other_way_round_is_the_same_with_the_other_sign(
     assert 0 <= one.p_value <= 1
 
 
-def test_as_many_items_as_said_find_the_difference_four_times_in_five() -> None:
+def test_the_stated_number_of_items_has_a_power_of_80_percent() -> None:
     rng = np.random.default_rng(7)
     pilot = paired(*binary(20, 9, 6, 15))
     assert pilot.items_to_decide is not None
@@ -158,7 +158,7 @@ def test_equal_or_unknown_abilities_are_never_decided() -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.4, 1.0])
-def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
+def test_an_invalid_confidence_is_refused(confidence: float) -> None:
     with pytest.raises(InvalidInputError, match="confidence"):
         paired([1.0, 0.0], [0.0, 1.0], confidence=confidence)
 
@@ -184,23 +184,23 @@ def test_one_common_item_or_one_group_cannot_be_compared() -> None:
 def test_a_gate_goes_by_the_whole_interval(
     threshold: float, above: bool, outcome: GateOutcome
 ) -> None:
-    found = gate(1.0, 0.608, 1.392, threshold=threshold, above=above)  # SE 0.2
+    found = gate(1.0, 0.608, 1.392, threshold=threshold, above=above)  # standard error 0.2
     assert found.outcome is outcome
     assert found.margin is not None
     assert (found.margin > 0) == ((threshold < 1.0) == above)
 
 
-def test_an_interval_cut_off_at_the_end_of_its_measure_is_no_surer() -> None:
+def test_an_interval_clipped_at_its_range_is_no_more_certain() -> None:
     assert gate(0.98, 0.94, 1.0, threshold=0.99).outcome is GateOutcome.INCONCLUSIVE
     assert gate(0.98, 0.94, 1.0, threshold=0.99).p_beyond == pytest.approx(0.31, abs=0.01)
 
 
-def test_a_value_of_which_nothing_is_known_is_inconclusive() -> None:
+def test_an_unknown_value_is_inconclusive() -> None:
     assert gate(0.0, None, None, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
     assert gate(0.0, -math.inf, math.inf, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
 
 
-def test_a_gate_goes_by_the_very_interval_that_was_told() -> None:
+def test_a_gate_uses_the_reported_interval() -> None:
     found = gate(0.95, 0.88, 0.96, threshold=0.97)
     assert (found.outcome, found.interval) == (GateOutcome.NO_GO, (0.88, 0.96))
     assert gate(0.95, 0.88, 0.96, threshold=0.89).outcome is GateOutcome.INCONCLUSIVE
@@ -216,7 +216,7 @@ def test_a_gate_goes_by_the_very_interval_that_was_told() -> None:
     degrees=st.sampled_from([None, 5.0]),
     earlier=st.integers(0, 2),
 )
-def test_a_gate_its_interval_and_its_probability_say_the_same(
+def test_verdict_interval_and_probability_of_a_gate_agree(
     value: float,
     below: float,
     above: float,
@@ -249,13 +249,13 @@ def test_a_gate_its_interval_and_its_probability_say_the_same(
 
 
 def test_a_gates_probability_is_about_where_its_interval_lies() -> None:
-    """Estimated at 2.5, thought to be at 2.0 and 1.4 to 2.6: 0.2 from the lower end."""
+    """The estimate is 2.5; the interval 1.4 to 2.6 has its middle at 2.0."""
     found = gate(2.5, 1.4, 2.6, threshold=1.6)
     assert found.outcome is GateOutcome.INCONCLUSIVE
     assert found.p_beyond == pytest.approx(0.9043, abs=1e-4)  # Phi(0.4 / 0.6 * 1.96)
 
 
-def test_a_gate_that_was_held_before_is_as_sure_as_it_says() -> None:
+def test_the_probability_of_a_gate_is_calibrated() -> None:
     first, second = (gate(0.5, 0.1, 0.9, threshold=0.05, earlier=n) for n in (0, 1))
     assert (first.outcome, second.outcome) == (GateOutcome.GO, GateOutcome.INCONCLUSIVE)
     assert first.p_beyond is not None
@@ -264,8 +264,8 @@ def test_a_gate_that_was_held_before_is_as_sure_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.99])
-def test_an_interval_beside_its_estimate_has_its_errors_about_its_middle(confidence: float) -> None:
-    """One that corrections have moved: 1.4 to 2.6 at 95 %, estimated at 2.5."""
+def test_a_moved_interval_has_its_errors_about_its_middle(confidence: float) -> None:
+    """Corrections moved the interval to 1.4 to 2.6 at 95 %; the estimate is 2.5."""
     lo, hi = at_confidence(2.5, 1.4, 2.6, confidence)
     about = at_confidence(2.0, 1.4, 2.6, confidence)
     assert lo <= about[0] + 1e-12
@@ -280,12 +280,12 @@ def test_tails_that_are_heavy_widen_a_gate_beyond_95_percent() -> None:
     assert ends[0] == pytest.approx((0.369, 0.631), abs=1e-3)
     assert ends[1] == pytest.approx((0.343, 0.657), abs=1e-3)
     within = gate(0.5, 0.4, 0.6, threshold=0, confidence=0.8, degrees=5.0).interval
-    assert within == pytest.approx((0.435, 0.565), abs=1e-3)  # the normal's is the wider here
+    assert within == pytest.approx((0.435, 0.565), abs=1e-3)  # the normal one is wider
 
 
 @pytest.mark.parametrize("counts", [(20, 9, 6, 15), (3, 7, 1, 2), (40, 0, 3, 1), (5, 2, 2, 5)])
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
-def test_right_and_wrong_by_the_counts_alone(
+def test_binary_scores_are_compared_from_their_counts(
     counts: tuple[int, int, int, int], confidence: float
 ) -> None:
     _, wins, losses, _ = counts
@@ -293,7 +293,7 @@ def test_right_and_wrong_by_the_counts_alone(
     found = paired(*binary(*counts), confidence=confidence)
     z = norm.ppf(0.5 + confidence / 2)
     assert found.p_value == pytest.approx(binomtest(wins, wins + losses).pvalue)
-    # Half a pair more of each of the four kinds: shares of a multinomial of n + 2.
+    # Half a pair is added to each of the four kinds: shares of a multinomial of n + 2.
     p, q = (wins + 0.5) / (n + 2), (losses + 0.5) / (n + 2)
     half = z * ((p + q - (p - q) ** 2) / (n + 2)) ** 0.5
     lo = p - q - half if found.p_value <= 1 - confidence else min(p - q - half, 0.0)
@@ -314,7 +314,7 @@ def test_right_and_wrong_by_the_counts_alone(
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
-def test_differences_all_alike_are_tested_by_their_sign(confidence: float) -> None:
+def test_equal_differences_are_tested_by_their_sign(confidence: float) -> None:
     least = next(k for k in range(2, 20) if binomtest(0, k).pvalue <= 1 - confidence)
     for n in (2, 4, least - 1, least, 9):
         found = paired([0.75] * n, [0.5] * n, confidence=confidence)
@@ -326,7 +326,7 @@ def test_differences_all_alike_are_tested_by_their_sign(confidence: float) -> No
     assert (nothing.p_value, nothing.items_to_decide) == (1.0, None)
 
 
-def test_a_difference_of_abilities_by_the_normal_alone() -> None:
+def test_a_difference_of_abilities_uses_the_normal_distribution() -> None:
     one, other = (Ability(theta=theta, se=0.3, n_items=n) for theta, n in ((0.5, 40), (0.0, 20)))
     found = of_abilities(one, other, confidence=0.9)
     se, z = 0.3 * 2**0.5, norm.ppf(0.95)
@@ -337,7 +337,7 @@ def test_a_difference_of_abilities_by_the_normal_alone() -> None:
     assert found.items_to_decide == math.ceil(40 * (times - 1))
     close, far = (Ability(theta=theta, se=0.3, n_items=40) for theta in (0.034, 0.033))
     zero = Ability(theta=0.0, se=0.3, n_items=40)
-    # Told apart by 996 times as many items at most; by 1,057 no more.
+    # At most 996 times as many items can decide; 1,057 times as many cannot.
     assert of_abilities(close, zero, confidence=0.8).items_to_decide is not None
     assert of_abilities(far, zero, confidence=0.9).items_to_decide is None
 

@@ -49,7 +49,7 @@ def test_warm_terms_match_numeric_derivatives(item: ItemParameters, theta: float
     )
 
 
-def test_with_all_of_the_scatter_it_is_the_logistic_model() -> None:
+def test_dispersion_one_gives_the_logistic_model() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.lognormal(0.0, 0.4, 30), rng.normal(size=30)
     plain = ItemBank.from_difficulties(a=a, b=b)
@@ -106,7 +106,7 @@ def beta(bank: ItemBank, theta: float, n: int, rng: np.random.Generator) -> Floa
 
 
 def graded(bank: ItemBank, theta: float, n: int, rng: np.random.Generator) -> FloatArray:
-    """Grades 0, 1/m, ..., 1: a judge's marks, with variance mu (1 - mu) / m."""
+    """Draw grades 0, 1/m, ..., 1 with variance mu (1 - mu) / m, as a judge gives them."""
     grades = np.round(1 / bank.k).astype(int)
     right = rng.binomial(grades, bank.expected_score(theta), (n, bank.n_items))
     shares: FloatArray = right / grades
@@ -119,7 +119,7 @@ def cut_normal(bank: ItemBank, theta: float, n: int, rng: np.random.Generator) -
 
 
 def near_bank() -> ItemBank:
-    """50 items as an adaptive test would choose them for theta 0.5, each with grades to give."""
+    """Return 50 items as an adaptive test would choose them for theta 0.5, and their grades."""
     rng = np.random.default_rng(4)
     return ItemBank.from_difficulties(
         a=rng.lognormal(0.0, 0.3, 50),
@@ -150,7 +150,7 @@ def test_information_is_the_inverse_variance_of_the_estimator(
         ]
     )
     information = float(bank.information(theta).sum())
-    # 1,500 thetas: the standard error of their variance is 3.7 %, that of their mean 0.003.
+    # Of 1,500 thetas the variance has a standard error of 3.7 %, the mean one of 0.003.
     assert found.var() * information == pytest.approx(1.0, abs=0.11)
     assert found.mean() == pytest.approx(theta, abs=0.01)
 
@@ -163,7 +163,7 @@ def test_information_is_the_inverse_variance_of_the_estimator(
         (cut_normal, EstimatorName.EAP),
     ],
 )
-def test_intervals_hold_as_often_as_they_say_whatever_the_shape_of_the_scores(
+def test_coverage_holds_whatever_the_distribution_of_the_scores(
     draw: Callable[..., FloatArray], method: EstimatorName
 ) -> None:
     bank, n = near_bank(), 1_000
@@ -175,11 +175,11 @@ def test_intervals_hold_as_often_as_they_say_whatever_the_shape_of_the_scores(
         for row, belief in zip(block.rows, block.beliefs, strict=True):
             estimate = belief.estimate()
             held += estimate.lo <= thetas[row] <= estimate.hi
-    # 1,000 intervals: three standard errors are 2.1 %.
+    # Three standard errors of the coverage of 1,000 intervals are 2.1 %.
     assert 0.93 <= held / n <= 0.97
 
 
-def test_lint_knows_ranges_from_guessing_and_finds_too_much_scatter() -> None:
+def test_lint_tells_ranges_from_guessing_and_finds_overdispersion() -> None:
     bank = ItemBank.from_difficulties(
         a=[1.0, 1.0], b=[0.0, 0.0], c=[0.6, 0.0], d=[0.9, 0.5], k=[0.1, 1.4]
     )
@@ -187,6 +187,6 @@ def test_lint_knows_ranges_from_guessing_and_finds_too_much_scatter() -> None:
 
 
 @pytest.mark.parametrize("k", [0.0, -0.1, 1e-300])
-def test_a_dispersion_that_is_none_is_refused_with_its_item(k: float) -> None:
+def test_an_invalid_dispersion_is_refused_with_its_item(k: float) -> None:
     with pytest.raises(ItemBankError, match=r"item 'y': need k >= 1e-09, got k="):
         ItemBank.from_difficulties(a=[1, 1], b=[0, 0], k=[0.1, k], item_ids=["x", "y"])

@@ -11,7 +11,7 @@ TASK = np.arange(N_TASKS * N_EACH) % N_TASKS
 
 
 def model() -> ScoreModel:
-    """Scores that share a general part and one of their task."""
+    """Return a score model with a general component and one component per task."""
     own = np.where(np.arange(N_TASKS)[:, None] == TASK, 0.15, 0.0)
     factors = np.concatenate([np.full((1, TASK.size), 0.25), own])
     return ScoreModel(np.linspace(0.3, 0.7, TASK.size), factors, np.full(TASK.size, 0.1))
@@ -40,7 +40,7 @@ def test_intervals_of_contrasts_hold_for_examinees_of_the_population() -> None:
     assert held / n == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / n))
 
 
-def test_answers_as_expected_make_no_contrast_and_uneven_ones_do() -> None:
+def test_only_uneven_answers_make_a_contrast() -> None:
     whole, tasks = targets()
     items = list(range(TASK.size))
     means = model().mean
@@ -60,7 +60,7 @@ def test_a_task_that_is_the_whole_bank_has_no_contrast() -> None:
     assert of_scores(whole, whole, [0, 1], np.array([1.0, 0.0])) is None
 
 
-def test_the_more_contrasts_are_looked_at_the_wider_each_interval() -> None:
+def test_more_contrasts_widen_each_interval() -> None:
     whole, tasks = targets()
     items, scores = [0, 1, 2, 3], np.array([1.0, 0.0, 1.0, 0.0])
     alone = of_scores(tasks[0], whole, items, scores)
@@ -68,7 +68,7 @@ def test_the_more_contrasts_are_looked_at_the_wider_each_interval() -> None:
     assert alone is not None
     assert among is not None
     assert among.value == alone.value
-    # The quantiles of the normal distribution at 0.9975 and 0.975.
+    # Quantiles of the normal distribution at 0.9975 and 0.975.
     assert (among.hi - among.lo) / (alone.hi - alone.lo) == pytest.approx(2.807034 / 1.959964)
 
 
@@ -77,7 +77,7 @@ def test_answers_are_compared_with_their_curves() -> None:
     right = of_answers(bank, 0.0, list(range(30)), np.ones(30))
     assert right.value == pytest.approx(0.5)
     assert right.sign == 1
-    # 1.96 standard errors of the mean of 30 fair coins, and half an answer.
+    # 1.96 standard errors of the mean of 30 fair coins, plus half an answer.
     half = (1.959964 * np.sqrt(30 / 4) + 0.5) / 30
     assert [right.lo, right.hi] == pytest.approx([0.5 - half, 0.5 + half])
     assert of_answers(bank, 0.0, [0, 1], np.ones(2)).sign == 0
@@ -95,7 +95,7 @@ def test_chance_seldom_makes_a_contrast_of_answers() -> None:
     assert found / n < 0.05
 
 
-def test_a_contrast_of_answers_is_that_of_sums_over_them() -> None:
+def test_a_contrast_of_answers_matches_direct_sums() -> None:
     bank = ItemBank.from_difficulties(a=np.linspace(0.5, 2, 12), b=np.linspace(-1, 2, 12))
     items, theta = [1, 4, 5, 9, 11], 0.4
     p = 1 / (1 + np.exp(-bank.a[items] * (theta - bank.b[items])))

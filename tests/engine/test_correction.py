@@ -1,4 +1,4 @@
-"""Intervals corrected by what other examinees taught."""
+"""Interval corrections learned from other examinees."""
 
 import json
 import math
@@ -66,14 +66,14 @@ def test_a_decision_takes_the_corrected_interval() -> None:
     state = answered(*[1] * 6)
     belief = state.belief
     cut = belief.theta - 2.2 * belief.se
-    # Looked at hardly more than once: who looks often must see more.
+    # A single look would have sufficed; repeated looks need more evidence.
     stopping = {"se": None, "min_items": 6, "max_items": 7, "cut_score": {"theta": cut}}
     document = {"stopping": stopping}
     assert stop(document, state, None) is not None
     assert stop(document, state, KNOWN) is None
 
 
-def test_knowledge_comes_back_from_json_as_it_was() -> None:
+def test_corrections_survive_json() -> None:
     knowledge = {"interval_correction": KNOWN.to_dict(), "population": {"mean": [0.0]}}
     assert correction_in(knowledge) == KNOWN
     assert correction_in({}) is None
@@ -90,13 +90,13 @@ def test_knowledge_comes_back_from_json_as_it_was() -> None:
         {"usual": (0.0, 1.0)},
     ],
 )
-def test_a_correction_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
+def test_an_invalid_correction_is_refused(change: dict[str, Any]) -> None:
     good: dict[str, Any] = {"answers": (5, 20), "factor": (1.0, 2.0), "usual": (0.5, 0.2)}
     with pytest.raises(InvalidInputError, match="interval correction"):
         IntervalFactor(**{**good, **change}, power=0.0)
 
 
-def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
+def test_intervals_grow_with_the_distance_from_the_reference_models() -> None:
     beyond = ExtrapolationAdjustment(centre=0.5, spread=1.0, above=0.3, below=0.1)
     stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
     assert stretch.at(5, 1.0) == stretch.at(5, 1.0, 1.5) == pytest.approx(1.5)
@@ -117,7 +117,7 @@ def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
     assert told.hi - told.lo == pytest.approx(factor * (without.hi - without.lo))
 
 
-def test_an_interval_is_about_where_the_truth_is_thought_to_be_and_about_the_estimate() -> None:
+def test_a_bias_moves_the_interval_which_still_holds_the_estimate() -> None:
     beyond = ExtrapolationAdjustment(
         centre=0.0,
         spread=2.0,
@@ -139,13 +139,13 @@ def test_an_interval_is_about_where_the_truth_is_thought_to_be_and_about_the_est
         assert found.theta == theta
         return found.lo, found.hi
 
-    assert told(1.9) == pytest.approx((-0.1, 3.9))  # like those calibrated
-    assert told(4.0) == pytest.approx((2.0, 6.2))  # two logits beyond them: 0.2 more
+    assert told(1.9) == pytest.approx((-0.1, 3.9))  # within the reference models
+    assert told(4.0) == pytest.approx((2.0, 6.2))  # two logits beyond: 0.2 more
     half = math.hypot(2.0, 1.959964 * 0.1)
     assert told(-4.0) == pytest.approx((-4.8 - half, -4.0 + half))
 
 
-def test_whom_score_curves_place_farther_out_than_theta_does_has_the_interval_of_those() -> None:
+def test_the_farther_of_theta_and_the_curves_position_sets_the_growth() -> None:
     beyond = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.3, below=0.1)
     stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
 
@@ -159,7 +159,7 @@ def test_whom_score_curves_place_farther_out_than_theta_does_has_the_interval_of
     assert factor(1.5, PopulationPosition.WITHIN, 4.0) == stretch.at(5, 1.0, 1.5)
 
 
-def test_a_correction_of_before_there_was_growth_is_read() -> None:
+def test_a_stored_correction_without_growth_is_read() -> None:
     document = {"answers": [5], "factor": [1.5], "usual": [1.0], "power": 0.0}
     assert IntervalFactor.from_dict(document).at(5, 1.0, 9.0) == pytest.approx(1.5)
 
@@ -167,7 +167,7 @@ def test_a_correction_of_before_there_was_growth_is_read() -> None:
 @pytest.mark.parametrize(
     "change", [{"spread": 0.0}, {"above": -0.1}, {"bias_se_below": -0.1}, {"centre": math.nan}]
 )
-def test_growth_that_is_none_is_refused(change: dict[str, float]) -> None:
+def test_invalid_growth_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match="beyond the reference models"):
         ExtrapolationAdjustment(
             **{"centre": 0.0, "spread": 1.0, "above": 0.1, "below": 0.1, **change}
@@ -176,7 +176,7 @@ def test_growth_that_is_none_is_refused(change: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("power", [-0.6, 0.0, 0.4])
 @pytest.mark.parametrize("factors", [(1.2, 2.0), (0.5, 0.8)])
-def test_a_factor_is_that_of_its_formula(power: float, factors: tuple[float, float]) -> None:
+def test_a_factor_follows_its_formula(power: float, factors: tuple[float, float]) -> None:
     beyond = ExtrapolationAdjustment(
         centre=0.5,
         spread=0.8,
@@ -202,7 +202,7 @@ def test_a_factor_is_that_of_its_formula(power: float, factors: tuple[float, flo
         for half in usual * np.exp([-2.0, -0.7, 0.7, 2.0]):
             ratio = half / usual
             of_known = factor * np.exp(np.clip(np.log(ratio), -1.5, 1.5)) ** power
-            if ratio > 1 and power < 0:  # nothing shrinks a factor but errors that add in squares
+            if ratio > 1 and power < 0:  # only errors that add in squares shrink a factor
                 of_known = (1 + (factor**2 - 1) / ratio**2) ** 0.5 if factor > 1 else factor
             assert stretch.at(answers, half) == pytest.approx(of_known)
             for theta, grows, bias, bias_se in ((-1.5, 0.3, -0.2, 0.15), (2.7, 0.2, 0.1, 0.05)):

@@ -72,7 +72,7 @@ def test_a_design_survives_json_and_back(document: dict[str, Any]) -> None:
     assert Design.from_dict(json.loads(text)) == design
 
 
-def test_what_was_said_is_what_comes_out() -> None:
+def test_given_values_are_kept() -> None:
     written = Design.from_dict(EVERYTHING).to_dict()
     for section in ("estimator", "selection", "budget"):
         assert written[section] == EVERYTHING[section]
@@ -80,7 +80,7 @@ def test_what_was_said_is_what_comes_out() -> None:
     assert written["stopping"]["any_of"][1]["all_of"][1]["theta_change"] == 0.02
 
 
-def test_presets_fill_in_what_is_not_said_and_null_takes_away() -> None:
+def test_presets_fill_in_missing_values_and_null_removes_them() -> None:
     atlas = Design.from_dict({"preset": "atlas", "stopping": {"se": 0.2}})
     assert (atlas.stopping.se, atlas.stopping.min_items, atlas.stopping.max_items) == (0.2, 30, 500)
     assert (atlas.selection.top_k, atlas.selection.nearest_start) == (5, True)
@@ -112,11 +112,11 @@ def test_presets_fill_in_what_is_not_said_and_null_takes_away() -> None:
         ({"preset": "score", "stopping": {"se": 0.3}}, "score"),
     ],
 )
-def test_what_one_wants_to_know_decides_the_preset(document: dict[str, Any], preset: str) -> None:
+def test_the_goal_decides_the_preset(document: dict[str, Any], preset: str) -> None:
     assert Design.from_dict(document).preset.value == preset
 
 
-def test_nothing_said_is_a_test_for_the_score() -> None:
+def test_an_empty_design_measures_the_score() -> None:
     design = Design.from_dict({})
     stopping = design.stopping
     assert (stopping.score_margin, stopping.min_items, stopping.max_items) == (0.04, 20, 60)
@@ -135,7 +135,7 @@ def test_nothing_said_is_a_test_for_the_score() -> None:
         ({"stopping": {"score_margin": None}}, None, None),
     ],
 )
-def test_a_precision_that_is_asked_for_takes_the_place_of_the_presets(
+def test_a_given_precision_replaces_the_one_of_the_preset(
     document: dict[str, Any], se: float | None, margin: float | None
 ) -> None:
     stopping = Design.from_dict(document).stopping
@@ -150,9 +150,7 @@ def test_another_method_takes_no_standard_error_or_grid_from_the_preset() -> Non
 @pytest.mark.parametrize(
     ("said", "least", "most"), [({"max_items": 12}, 12, 12), ({"min_items": 600}, 600, 600)]
 )
-def test_the_presets_item_limits_give_way_to_what_is_said(
-    said: dict[str, int], least: int, most: int
-) -> None:
+def test_given_item_limits_override_the_preset(said: dict[str, int], least: int, most: int) -> None:
     stopping = Design.from_dict({"preset": "atlas", "stopping": said}).stopping
     assert (stopping.min_items, stopping.max_items) == (least, most)
 
@@ -214,7 +212,7 @@ def test_each_fault_is_named_by_its_pointer(
         ({"range": [-4, 4], "nodes": 3}, "at least 17 nodes"),
     ],
 )
-def test_a_grid_that_holds_no_posterior_opens_where_stored_but_begins_no_test(
+def test_a_stored_grid_without_posterior_opens_but_cannot_start_a_test(
     grid: dict[str, Any], words: str
 ) -> None:
     estimator = Design.from_dict({"estimator": grid}).estimator
@@ -224,7 +222,7 @@ def test_a_grid_that_holds_no_posterior_opens_where_stored_but_begins_no_test(
     assert [problem.pointer for problem in caught.value.problems] == ["/estimator/range"]
 
 
-def test_a_number_of_items_below_none_is_no_fault_of_another_field() -> None:
+def test_a_negative_number_of_items_is_the_only_fault() -> None:
     for most in (-3, 0):
         assert set(problems({"stopping": {"max_items": most}})) == {"/stopping/max_items"}
 
@@ -250,7 +248,7 @@ json_values = st.recursive(
     ),
     value=json_values,
 )
-def test_whatever_comes_in_gives_a_design_or_problems(section: str, key: str, value: Any) -> None:
+def test_any_input_gives_a_design_or_problems(section: str, key: str, value: Any) -> None:
     for document in ({section: {key: value}}, {section: value}, value):
         try:
             design = Design.from_dict(document)
@@ -267,7 +265,7 @@ def test_whatever_comes_in_gives_a_design_or_problems(section: str, key: str, va
         ({"exposure": {"max_rate": 0.2}}, "/selection/exposure"),
     ],
 )
-def test_a_bank_that_lacks_what_the_design_needs_is_refused(
+def test_a_bank_without_what_the_design_needs_is_refused(
     selection: dict[str, Any], pointer: str
 ) -> None:
     design = Design.from_dict({"preset": "ability", "selection": selection})
@@ -333,14 +331,14 @@ BY_CUT = {"cut_score": {"method": "ci", "theta": 0.0}, "min_items": 5, "max_item
         ({"any_of": [{"score_margin": 0.03}, {"max_items": 9}]}, False, 1.0),
     ],
 )
-def test_what_a_rule_asks_is_known_however_deep_it_lies(
+def test_requirements_of_nested_rules_are_found(
     stopping: Any, asks_theta: bool, looks: float
 ) -> None:
     read = Design.from_dict({"preset": "score", "stopping": stopping}).stopping
     assert (read.asks_theta, read.looks) == (asks_theta, looks)
 
 
-def test_quarantined_items_are_left_out_unless_the_caller_says_what_is_active() -> None:
+def test_quarantined_items_are_skipped_unless_the_caller_gives_active_items() -> None:
     bank = ItemBank.from_difficulties(a=[1.0, -2.0, 1.5], b=[0.0, 0.0, 0.5])
     assert quarantined(bank).tolist() == [False, True, False]
 
@@ -354,7 +352,7 @@ def test_quarantined_items_are_left_out_unless_the_caller_says_what_is_active() 
 
     assert asked({"preset": "ability"}) == {0, 2}
     assert asked({"preset": "ability", "selection": {"quarantine": False}}) == {0, 1, 2}
-    assert asked({}) == {0, 1, 2}  # it counts in the score
+    assert asked({}) == {0, 1, 2}  # the item counts in the score
     assert asked({"preset": "atlas"}) == {0, 1, 2}
     assert asked({}, active=[False, True, True]) == {1, 2}
 
@@ -366,7 +364,7 @@ def test_tests_on_one_bank_share_its_index() -> None:
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400)])
-def test_a_number_without_end_is_refused_in_words(value: int) -> None:
+def test_an_infinite_number_is_refused_with_a_message(value: int) -> None:
     with pytest.raises(InvalidInputError) as caught:
         Design.from_dict({"stopping": {"se": value}})
     assert len(caught.value.detail) < 300

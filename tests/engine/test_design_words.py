@@ -1,4 +1,4 @@
-"""What ends a test, told before it starts."""
+"""Words for what ends a test, shown before it starts."""
 
 from typing import Any
 

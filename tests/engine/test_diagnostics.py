@@ -53,7 +53,7 @@ def test_lz_star_of_fitting_answers_is_standard_normal(method: EstimatorName, ki
     assert np.mean([fit.flagged for fit in fits]) < 0.03
 
 
-def test_lz_star_is_freed_of_the_theta_that_was_fitted() -> None:
+def test_lz_star_corrects_for_the_estimated_theta() -> None:
     """Snijders (2001), Psychometrika 66, eq. 3 and 4: c = sum of w P' / sum of r P'."""
     bank = ItemBank.from_difficulties(
         a=np.linspace(0.6, 2.0, 12), b=np.linspace(-2, 2, 12), c=np.full(12, 0.2)
@@ -81,14 +81,14 @@ def test_right_on_hard_and_wrong_on_easy_items_is_flagged() -> None:
     assert not person_fit(bank, forwards, theta).flagged
 
 
-def test_inversions_are_counted_beside_what_is_expected() -> None:
+def test_inversions_are_counted_with_their_expected_number() -> None:
     bank = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
     backwards = [Response(ItemIndex(i), float(i >= 10)) for i in range(20)]
     forwards = [Response(ItemIndex(i), float(i < 10)) for i in range(20)]
 
     turned, straight = inversions(bank, backwards, 0.0), inversions(bank, forwards, 0.0)
 
-    # All pairs of an easy and a hard item, but those in the middle that are too close.
+    # All pairs of an easy and a hard item count, except close ones in the middle.
     assert 80 < turned.observed <= 100
     assert straight.observed == 0
     assert turned.expected == straight.expected < 20
@@ -129,7 +129,7 @@ def test_lz_is_the_standardised_log_likelihood() -> None:
 
 
 def test_lz_star_allows_for_several_abilities() -> None:
-    # Good at one task and bad at the other is no misfit where the bank knows both.
+    # A model good at one task and bad at another fits where the bank knows both abilities.
     rng = np.random.default_rng(9)
     task = np.eye(2)[np.arange(60) % 2]
     abilities = MultidimensionalModel(
@@ -189,8 +189,8 @@ def test_a_single_test_overlaps_with_none() -> None:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_what_few_reference_models_leave_open_is_no_misfit(several: bool) -> None:
-    # Curves estimated with the errors that so many models of known abilities leave.
+def test_uncertain_curves_of_few_reference_models_cause_no_misfit(several: bool) -> None:
+    # The curves have the estimation errors of so many models with known abilities.
     rng, n_items, n_models = np.random.default_rng(3), 150, 25
     a, intercept = np.exp(rng.normal(0.1, 0.4, n_items)), rng.normal(0.0, 1.3, n_items)
     nodes = rng.normal(size=2000)

@@ -71,7 +71,7 @@ def test_mle_is_the_highest_point_or_says_there_is_none(seed: int, n: int) -> No
 
 
 def test_the_higher_of_two_modes_is_found() -> None:
-    # Right on a hard item with guessing, wrong on easy ones: modes near -3 and near 4.
+    # Right on a hard item with guessing and wrong on easy ones: modes near -3 and 4.
     bank = ItemBank.from_difficulties(
         a=[6.0, 6.0, 3.0, 3.0], b=[4.0, 4.2, -3.0, 6.0], c=[0.05, 0.05, 0.0, 0.0]
     )
@@ -107,7 +107,7 @@ def test_wle_of_one_parameter_items_solves_warms_equation() -> None:
         assert estimate.theta == pytest.approx(grid[weighted.argmax()], abs=2e-4)
 
 
-# What is told when there is no solution
+# Fallbacks when there is no solution
 
 
 @pytest.mark.parametrize("scores", [[], [1.0] * 10, [0.0] * 10])
@@ -138,7 +138,7 @@ def test_answers_to_items_without_slope_leave_the_prior() -> None:
 
 
 @pytest.mark.parametrize("method", [EstimatorName.EAP, EstimatorName.MAP])
-def test_a_fixed_range_that_cuts_the_posterior_off_is_told(method: EstimatorName) -> None:
+def test_a_fixed_range_that_truncates_the_posterior_is_reported(method: EstimatorName) -> None:
     bank = ItemBank.from_difficulties(a=np.full(60, 2.0), b=np.linspace(0, 5, 60))
     grid = FixedGrid(n_nodes=33, lo=-2, hi=2)
     estimator = GridEstimator(method=method, grid=grid)
@@ -222,7 +222,7 @@ def test_intervals_hold_as_often_as_they_say(method: EstimatorName) -> None:
     assert np.corrcoef([e.theta for e in estimates], thetas)[0, 1] > 0.94
 
 
-# Many at once
+# Many examinees at once
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.5])
@@ -253,14 +253,14 @@ def test_many_at_once_get_what_each_would_get_alone(
         assert (together.lo, together.hi) == pytest.approx((alone.lo, alone.hi), abs=2e-3)
 
 
-def test_each_row_comes_once() -> None:
+def test_each_examinee_is_estimated_once() -> None:
     bank = clean_bank(5, 20)
     scores = simulated(bank, np.random.default_rng(5).normal(0, 2, 400), 5)
     rows = [row for block in estimate_many(bank, scores, GridEstimator()) for row in block.rows]
     assert sorted(rows) == list(range(400))
 
 
-def test_a_theta_has_a_prior_in_it_where_its_method_and_its_standard_error_have() -> None:
+def test_theta_uses_a_prior_where_its_method_or_standard_error_does() -> None:
     prior, bank = NormalPrior(mean=0.3, sd=1.2), ItemBank.from_difficulties(a=[1.0], b=[0.0])
     for method in (EstimatorName.EAP, EstimatorName.MAP):
         assert GridEstimator(method=method, prior=prior).prior_in(bank) == (0.3, 1.2)

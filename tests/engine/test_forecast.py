@@ -1,4 +1,4 @@
-"""What tests will take, before anything is paid."""
+"""Forecasts of the length and cost of tests before anything is paid."""
 
 import numpy as np
 import pytest
@@ -107,7 +107,7 @@ def test_a_forecast_for_nobody_is_refused() -> None:
         forecast(test, [], seed=1)
 
 
-def test_of_several_abilities_the_main_one_is_given_and_the_others_are_drawn() -> None:
+def test_forecasts_fix_the_main_ability_and_draw_the_others() -> None:
     bank = several(1)
     assert bank.abilities is not None
     population, main = bank.abilities.population, bank.abilities.composite
@@ -121,7 +121,7 @@ def test_of_several_abilities_the_main_one_is_given_and_the_others_are_drawn() -
     np.testing.assert_allclose(np.cov(drawn_given.T), left, atol=0.12)
 
 
-def test_tests_of_several_abilities_are_forecast_as_the_model_has_them() -> None:
+def test_tests_of_several_abilities_are_forecast_from_their_model() -> None:
     bank = several(1)
     design = Design.from_dict(
         {"selection": {"criterion": "d_optimal"}, "stopping": {"se": None, "max_items": 15}}
@@ -132,7 +132,7 @@ def test_tests_of_several_abilities_are_forecast_as_the_model_has_them() -> None
     assert found.theta_rmse == pytest.approx(found.se.mean, rel=0.25)
 
 
-def test_what_a_margin_takes_is_told_in_questions_time_and_money() -> None:
+def test_a_margin_is_forecast_in_questions_time_and_money() -> None:
     calls = calls_of(120, tokens_in=100, tokens_out=20, price_in=10.0, price_out=50.0, pace_s=3.0)
     short = forecast_of({"se": None, "min_items": 10, "max_items": 10}, calls=calls)
     assert short.for_all.items == 120
@@ -153,7 +153,7 @@ def test_what_a_margin_takes_is_told_in_questions_time_and_money() -> None:
     assert Forecast.from_dict(short.to_dict()) == short
 
 
-def test_a_large_bank_saves_and_says_how_much() -> None:
+def test_a_large_bank_reports_its_savings() -> None:
     design = Design.from_dict({"preset": "ability", "stopping": {"min_items": 50}})
     bank = clean_bank(3, 4000)
     found = forecast(design.build(bank), THETAS[:5], seed=1)

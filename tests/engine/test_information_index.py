@@ -47,7 +47,7 @@ def test_the_index_makes_exactly_the_choice_of_brute_force(
     index = InformationIndex(bank)
     active = None if share_active is None else rng.random(n_items) < share_active
     for theta in thetas:
-        # The best items are the ones that tests have asked: exclude from the top of the list.
+        # Tests ask the best items, so the excluded ones come from the top of the list.
         order = np.argsort(-bank.information(theta), kind="stable")
         asked = set(order[: int(share_asked * n_items)].tolist())
         found = index.best(theta, count=count, asked=asked, active=active)
@@ -80,7 +80,7 @@ def test_extreme_parameters_do_not_mislead_the_index(
 ) -> None:
     a, intercept, c, share = (np.tile(column, copies) for column in zip(*items, strict=True))
     d = c + (1.0 - c) * share
-    # Every copy sits a little further out, so that some modes are near any theta.
+    # Each copy lies a little further out, so some modes are near any theta.
     shift = np.repeat(np.arange(copies) * 0.05, len(items))
     dispersions = None if k is None else np.full(a.size, k)
     bank = ItemBank.from_intercepts(a=a, intercept=intercept - a * shift, c=c, d=d, k=dispersions)

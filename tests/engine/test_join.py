@@ -1,4 +1,4 @@
-"""Whether answers tell a right join of parameters and questions from a wrong one."""
+"""Checks whether answers tell a correct join of parameters and questions from a wrong one."""
 
 import csv
 import gzip
@@ -26,8 +26,8 @@ TRIES = 100
 
 @pytest.fixture(scope="module")
 def gsm8k(shared_data: Path) -> tuple[ItemBank, ItemBank]:
-    """The parameters of GSM8K, and at the same places those that the questions there truly have
-    when the parameters were laid on the rows as they stand."""
+    """Return the parameters of GSM8K, and in the same order those of the questions in the rows of
+    the data set, which differ where rows are joined as they stand."""
     bank = read_parameters(
         (shared_data / "real/gsm8k_irt_item_parameters_combined.csv").read_bytes()
     )
@@ -42,16 +42,14 @@ def gsm8k(shared_data: Path) -> tuple[ItemBank, ItemBank]:
 
 
 def drawn(true: ItemBank, rng: np.random.Generator, n: int) -> FloatArray:
-    """Four examinees, each right or wrong on `n` questions of its own."""
+    """Draw answers of four examinees, each to `n` questions of its own."""
     scores = (rng.random((4, true.n_items)) < true.expected_score(THETAS)).astype(float)
     for row in scores:
         row[rng.permutation(true.n_items)[n:]] = np.nan
     return scores
 
 
-def test_a_wrong_order_is_caught_and_no_right_one(
-    gsm8k: tuple[ItemBank, ItemBank],
-) -> None:
+def test_a_wrong_order_is_caught_and_no_right_one(gsm8k: tuple[ItemBank, ItemBank]) -> None:
     held, true = gsm8k
     rng = np.random.default_rng(1)
     wrong = [check_join(held, drawn(true, rng, 100)) for _ in range(TRIES)]
@@ -65,7 +63,7 @@ def test_a_wrong_order_is_caught_and_no_right_one(
     assert np.mean([check.z or 0.0 for check in wrong]) == pytest.approx(0, abs=0.3)
 
 
-def test_few_answers_are_said_to_be_few(gsm8k: tuple[ItemBank, ItemBank]) -> None:
+def test_few_answers_are_reported_as_few(gsm8k: tuple[ItemBank, ItemBank]) -> None:
     held, true = gsm8k
     rng = np.random.default_rng(2)
     checks = [check_join(held, drawn(true, rng, 20)) for _ in range(TRIES)]
@@ -74,9 +72,7 @@ def test_few_answers_are_said_to_be_few(gsm8k: tuple[ItemBank, ItemBank]) -> Non
     assert sum(check.verdict == "holds" for check in checks) <= 4
 
 
-def test_adaptive_tests_vouch_for_no_wrong_join(
-    gsm8k: tuple[ItemBank, ItemBank],
-) -> None:
+def test_adaptive_tests_do_not_confirm_a_wrong_join(gsm8k: tuple[ItemBank, ItemBank]) -> None:
     held, true = gsm8k
     design = Design.from_dict(
         {"preset": "ability", "stopping": {"se": None, "min_items": 30, "max_items": 30}}
@@ -105,9 +101,7 @@ def test_adaptive_tests_vouch_for_no_wrong_join(
     assert found["wrong"]["holds"] <= 1
 
 
-def test_real_models_follow_a_right_join_and_no_wrong_one(
-    shared_data: Path,
-) -> None:
+def test_real_models_follow_a_right_join_and_no_wrong_one(shared_data: Path) -> None:
     bank = read_parameters((shared_data / "arc_mixtral/bank.csv").read_bytes())
     with gzip.open(shared_data / "arc_mixtral/responses.csv.gz", "rt") as file:
         (_, *names), *rows = csv.reader(file)
@@ -133,7 +127,7 @@ def test_answers_that_tell_nothing_are_no_verdict() -> None:
 
 
 def test_an_examinee_right_on_the_easy_half_alone_has_the_exact_z() -> None:
-    """Against all 70 ways to deal four parameters of each kind to four right and four wrong."""
+    """Compare with all 70 ways to assign easy and hard parameters to right and wrong answers."""
     from itertools import combinations
 
     bank = ItemBank.from_difficulties(a=np.ones(8), b=np.repeat([-1.0, 1.0], 4))
@@ -144,7 +138,7 @@ def test_an_examinee_right_on_the_easy_half_alone_has_the_exact_z() -> None:
     assert check.z == pytest.approx((4 - np.mean(overlaps)) / spread)
 
 
-def test_a_check_with_gaps_is_that_of_plain_sums_over_examinees_and_items() -> None:
+def test_a_check_with_missing_answers_matches_direct_sums() -> None:
     rng = np.random.default_rng(6)
     n_items = 30
     bank = ItemBank.from_difficulties(
@@ -183,7 +177,7 @@ def test_a_check_with_gaps_is_that_of_plain_sums_over_examinees_and_items() -> N
             dealt += float(parts[j] @ parts[k]) * together
             own = float(noise[j].sum()) if j == k else 0.0
             right += (float(centred[j] @ centred[k]) + own) * together
-    shift = 2.0 * 2 / dealt**0.5  # of the three whose tests were adaptive one is left out
+    shift = 2.0 * 2 / dealt**0.5  # one of the three adaptively tested examinees is left out
     z = sum(a @ b for a, b in zip(logits, parts, strict=True)) / dealt**0.5 - shift
     expected = sum(a @ b for a, b in zip(logits, centred, strict=True)) / right**0.5
     chance_sd = (sum(a**2 @ b for a, b in zip(logits, noise, strict=True)) / right) ** 0.5

@@ -26,7 +26,7 @@ DESIGN = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_it
 
 
 def two_skills(bank: ItemBank, n_examinees: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Answers where odd items also take a second skill that the bank's model does not know."""
+    """Draw answers where odd items also need a second skill that the bank's model lacks."""
     rng = np.random.default_rng(seed)
     theta, second = rng.normal(size=(2, n_examinees))
     odd = np.arange(bank.n_items) % 2
@@ -38,7 +38,7 @@ def two_skills(bank: ItemBank, n_examinees: int, seed: int) -> tuple[FloatArray,
 def taught(
     scores: FloatArray, thetas: FloatArray, *, bank: ItemBank = BANK, n_items: int = 40
 ) -> IntervalCorrection:
-    """What open-ended tests of these examinees teach."""
+    """Return the corrections learned from open-ended tests of these examinees."""
     test = DESIGN.open_ended(n_items).build(bank)
     seen = glimpses(test, scores, thetas, range(len(scores)), seed=1)
     return learn_intervals(seen, [], thetas)
@@ -65,7 +65,7 @@ def learned() -> IntervalCorrection:
         {"se": 0.4, "min_items": 1, "max_items": 40},
     ],
 )
-def test_intervals_that_were_wrong_hold_after_learning_wherever_a_test_stops(
+def test_wrong_intervals_hold_after_learning_at_any_test_length(
     learned: IntervalCorrection, stopping: dict[str, Any]
 ) -> None:
     design = Design.from_dict({"preset": "ability", "stopping": stopping})
@@ -73,7 +73,7 @@ def test_intervals_that_were_wrong_hold_after_learning_wherever_a_test_stops(
     better = simulate(design.build(BANK, correction=learned), scores, seed=2)
     plain = simulate(design.build(BANK), scores, seed=2)
     summary = summarise(better, thetas, design.build(BANK))
-    # Both the quantile and the test of it rest on 150 examinees: 2.5 % standard error.
+    # The quantile and its test rest on 150 examinees each: 2.5 % standard error.
     assert coverage(better, thetas)[0] == pytest.approx(0.95, abs=0.065)
     assert (summary.coverage95, summary.accuracy_coverage95) == coverage(better, thetas)
     assert summary.coverage95_raw == coverage(plain, thetas)[0] < 0.93
@@ -90,15 +90,15 @@ def test_intervals_hold_where_a_design_ends_its_own_tests() -> None:
     ratio = np.array(held.theta.factor) / plain.theta.factor
     assert ratio == pytest.approx(ratio[0])
     assert plain.theta.beyond is not None
-    assert plain.theta.beyond.max_bias == 0.0  # nobody was shifted
+    assert plain.theta.beyond.max_bias == 0.0  # no examinee was shifted
     told = [(held.of_estimate(one.estimate, one.state.n_scored), one.theta) for one in ends]
     inside = [one.lo <= theta <= one.hi for one, theta in told]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
 
 
-def test_intervals_that_hold_the_whole_record_too_often_become_narrower() -> None:
-    # A test that asks half of a bank shares so many answers with the whole that its interval for
-    # theta on the whole is far too wide.
+def test_intervals_with_too_much_coverage_become_narrower() -> None:
+    # A test of half the bank shares so many answers with the whole record that its interval for
+    # theta on the whole record is far too wide.
     bank = clean_bank(5, 30)
     thetas = np.random.default_rng(1).normal(size=120)
     scores = np.array(list(draw_scores(bank, thetas, np.random.default_rng(2))))
@@ -123,14 +123,14 @@ def test_too_few_examinees_teach_nothing() -> None:
         taught(scores, thetas, bank=bank)
 
 
-def test_how_intervals_grow_is_learned_from_those_held_out_beyond_the_others() -> None:
+def test_growth_is_learned_from_models_held_out_beyond_the_others() -> None:
     thetas = np.random.default_rng(3).normal(size=30)
     scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
     references, _ = whole_bank_abilities(BANK, scores)
     seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
 
     def above(error_in_se: float, unit: float = 1.0) -> tuple[float, float]:
-        """Growth, where those who are 3 sd above all known are so wrong; theta in such a unit."""
+        """Return the growth learned from examinees 3 sd above the others with such errors."""
 
         def told(one: Glimpse, theta: float) -> Glimpse:
             ends = {
@@ -151,13 +151,13 @@ def test_how_intervals_grow_is_learned_from_those_held_out_beyond_the_others() -
     assert above(6.0)[1] == pytest.approx(above(0.5)[1], abs=0.1)
 
 
-def test_bias_beyond_the_known_moves_intervals_there() -> None:
+def test_bias_beyond_the_reference_models_moves_their_intervals() -> None:
     thetas = np.random.default_rng(3).normal(size=30)
     scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
     references, _ = whole_bank_abilities(BANK, scores)
     seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
     spread = float(references.std())
-    # Of those 3 sd above all known the truth is 1 sd higher than what any of them is told.
+    # Examinees 3 sd above all reference models are truly 1 sd higher than estimated.
     off = [replace(one, theta=one.theta + spread) for one in seen]
     shifted = [Shifted(seen=off, known=references - 3.0 * spread)]
     alike = [Shifted(seen=seen, known=references - 3.0 * spread)]
@@ -172,12 +172,12 @@ def test_bias_beyond_the_known_moves_intervals_there() -> None:
     unseen = learn_correction(seen, known=references).theta.beyond
     assert unseen is not None
     assert (unseen.bias_above, unseen.bias_se_above) == (0.0, 0.0)
-    assert unseen.above > none.above  # nobody was held out beyond: the growth keeps its margin
-    # What is known of where the truth lies is no reason for intervals to be much wider.
+    assert unseen.above > none.above  # no model beyond was held out: keeps its margin
+    # Knowing the bias is no reason for much wider intervals.
     assert beyond.above < none.above + 0.1
 
 
-def test_wide_intervals_hold_no_oftener_where_the_model_is_wrong_by_as_much_everywhere() -> None:
+def test_wide_intervals_have_the_same_coverage_under_equal_model_error() -> None:
     rng = np.random.default_rng(5)
     scores = np.array(list(draw_scores(BANK, [0.0], rng)))
     (one,) = glimpses(DESIGN.open_ended(5).build(BANK), scores, np.zeros(1), [0], seed=1)
@@ -197,19 +197,19 @@ def test_wide_intervals_hold_no_oftener_where_the_model_is_wrong_by_as_much_ever
     assert held(learned, 0.6) == pytest.approx(0.95, abs=0.02)
 
 
-def test_without_anybody_beyond_there_is_no_bias_and_it_is_as_open_as_before() -> None:
+def test_without_models_beyond_the_bias_stays_unknown() -> None:
     within = Seen(error=np.ones(3), sd=np.ones(3), position=np.zeros(3))
     assert bias_of([], 1, above=True) == bias_of([within], 1, above=True)
     assert bias_of([], 1, above=True).slope == 0.0
     assert bias_of([], 1, above=True).sd > 0.0
 
 
-def test_how_far_those_are_off_whom_nobody_places_widens_their_intervals_and_no_others() -> None:
+def test_errors_of_unplaced_examinees_widen_only_their_intervals() -> None:
     thetas = np.random.default_rng(3).normal(size=30)
     scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
     references, _ = whole_bank_abilities(BANK, scores)
     seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
-    # They are wrong by twice what is usual, and theta leaves them where the calibrated are.
+    # They err by twice the usual, though theta lies among the reference models.
     off = [replace(one, theta=one.estimate.theta + 4.0 * one.estimate.se) for one in seen]
     alike = [one for one in off if abs(one.estimate.theta - references.mean()) < references.std()]
     open_ = [replace(one, place=UNPLACED) for one in alike]
@@ -223,7 +223,7 @@ def test_how_far_those_are_off_whom_nobody_places_widens_their_intervals_and_no_
     assert placed.theta.beyond is not None
     assert placed.theta.beyond.max_bias == 0.0
     assert replace(unplaced.theta, beyond=placed.theta.beyond) == placed.theta
-    # The hold-out that takes most says how far, however many others were found where expected.
+    # The largest error of any hold-out counts, however many other models were placed well.
     fair = replace(seen[0], place=UNPLACED)
     both = learn_correction(
         seen,

@@ -56,7 +56,7 @@ def test_thresholds_can_be_set() -> None:
 
 def test_only_errors_quarantine_unless_told_otherwise() -> None:
     findings = lint(FAULTY)
-    assert quarantine(findings) == {"down", "drop"}  # a flat item is no harm to a score
+    assert quarantine(findings) == {"down", "drop"}  # a flat item does not harm a score
     assert quarantine(findings, allow=["negative_slope"]) == frozenset()
     assert quarantine(findings, also=["high_guessing"]) == {"down", "drop", "guess"}
     for finding in findings:

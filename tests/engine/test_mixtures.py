@@ -1,4 +1,4 @@
-"""Ends of the intervals of mixtures of normals, whatever their components are."""
+"""Quantiles of mixtures of normal distributions, for any components."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def _mixtures(way: str, rng: np.random.Generator) -> tuple[FloatArray, FloatArra
 
 @pytest.mark.parametrize("way", _WAYS)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_fortieth_of_the_mass_lies_beyond_each_end(way: str, seed: int) -> None:
+def test_each_tail_holds_2_5_percent_of_the_mass(way: str, seed: int) -> None:
     weights, mean, noise = _mixtures(way, np.random.default_rng(seed))
 
     def below(at: FloatArray) -> FloatArray:
@@ -41,7 +41,7 @@ def test_a_fortieth_of_the_mass_lies_beyond_each_end(way: str, seed: int) -> Non
         assert (below(end + 1e-8) >= level - 1e-12).all()
 
 
-def test_one_normal_has_its_own_quantiles_and_what_is_certain_no_width() -> None:
+def test_a_single_normal_has_its_quantiles_and_a_certain_value_no_width() -> None:
     lo, hi = mixture_interval(np.ones((2, 1)), np.array([[3.0], [7.0]]), np.array([[2.0], [0.0]]))
     assert lo == pytest.approx([3 - 1.959963984540054 * 2, 7.0], abs=1e-9)
     assert hi == pytest.approx([3 + 1.959963984540054 * 2, 7.0], abs=1e-9)
@@ -82,6 +82,6 @@ def test_quantiles_are_where_the_mass_below_them_is(
     )
     least, most = mixture.below(np.array([first, last]))
     wanted = least + np.array([0.025, 0.5, 0.975]) * (most - least)
-    # As near as the density allows where a logit is a millionth of a millionth exact.
+    # As near as the density allows where a logit is exact to 1e-12.
     slope = float(mixture.density(np.linspace(first, last, 9)).max() + 1.0 / min(spread))
     assert np.abs(below - wanted).max() <= 1e-9 + 1e-11 * slope

@@ -1,4 +1,4 @@
-"""How wrong a model is, held against SciPy's t on a plain grid and against its own maximum."""
+"""Errors of a model, compared with SciPy's t on a grid and a numeric maximum."""
 
 import numpy as np
 import pytest
@@ -36,12 +36,12 @@ def away(position: np.ndarray) -> np.ndarray:
 
 
 def counts(n: int, looks: int) -> float:
-    """n of them, correlated by 0.1, count together for n / (1 + (n - 1) 0.1)."""
+    """Return the weight of one of n results that together count n / (1 + (n - 1) 0.1)."""
     return 1.0 / (1.0 + (n - 1) * 0.1) / looks
 
 
 @pytest.mark.parametrize(("kind", "degrees", "farther"), [(ABILITY, 5.0, 0.15), (SCORE, 8.0, 0.2)])
-def test_a_models_error_is_the_mean_over_every_scale_that_it_may_have(
+def test_a_models_error_averages_over_its_possible_scales(
     kind: Kind, degrees: float, farther: float
 ) -> None:
     within, above, below = np.meshgrid(
@@ -50,7 +50,7 @@ def test_a_models_error_is_the_mean_over_every_scale_that_it_may_have(
         np.linspace(0, 0.75, 31),
         indexing="ij",
     )
-    # The t whose variance is that of the model, and a tenth more, on the scale of logarithms.
+    # The t has the variance of the model, and a tenth more, on the scale of logarithms.
     usual = 0.05 - np.log(stats.t(degrees).std())
     log_mass = stats.norm(usual, 0.35).logpdf(within)
     log_mass += stats.norm(0.1, farther).logpdf(above) + stats.norm(0.1, farther).logpdf(below)
@@ -75,27 +75,27 @@ def test_a_models_error_is_the_mean_over_every_scale_that_it_may_have(
     assert (by_default.above, by_default.above_sd) == pytest.approx((means[1] + sds[0], 0.0))
 
 
-def test_a_factor_is_that_of_its_side_and_its_tails_are_heavier_the_farther() -> None:
+def test_factors_differ_by_side_and_tails_grow_with_distance() -> None:
     error = ModelError(0.2, above=0.1, below=0.3, degrees=8.0, above_sd=0.05, below_sd=0.25)
     for position, slope, sd in ((3.0, 0.1, 0.05), (-3.0, 0.3, 0.25), (-40.0, 0.3, 0.25)):
         far = min(abs(position) - 1.0, 6.0)
         assert error.at(position) == pytest.approx(np.exp(0.2 + (slope + sd) * far))
         scale, degrees = error.spread_at(position)
         assert scale == pytest.approx(np.exp(0.2 + slope * far))
-        # The logarithm of a scale known to n degrees has variance 1 / 2n; three are the fewest.
+        # The logarithm of a scale known to n degrees has variance 1 / 2n; n is at least three.
         variance = 1 / (2 * 8.0) + (sd * far) ** 2
         assert degrees == pytest.approx(max(1 / (2 * variance), 3.0))
     assert error.at(0.9) == error.at(-0.9) == pytest.approx(np.exp(0.2))
     assert error.spread_at(0.9)[1] == pytest.approx(8.0)
     heavy = ModelError(degrees=2.5, above_sd=0.5)
-    assert heavy.spread_at(6.0)[1] == 2.5  # not lighter than it was
+    assert heavy.spread_at(6.0)[1] == 2.5  # not lighter than before
     assert ModelError().at(2.0) == pytest.approx(np.exp(0.1))
     assert ModelError().spread_at(-2.0) == pytest.approx((np.exp(0.1), 8.0))
 
 
 @pytest.mark.parametrize("above", [True, False])
 @pytest.mark.parametrize("size", [1.0, 0.02])
-def test_a_bias_is_where_errors_of_t_and_its_prior_are_likeliest(above: bool, size: float) -> None:
+def test_a_bias_is_the_mode_of_its_posterior_under_t_errors(above: bool, size: float) -> None:
     shown = [
         Seen(size * (one.error + 0.3 * one.position), one.sd, one.position) for one in HOLD_OUTS
     ]

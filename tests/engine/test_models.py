@@ -105,8 +105,8 @@ def test_warm_terms_match_numeric_derivatives(item: ItemParameters, theta: float
 
 
 def test_3pl_information_peaks_where_birnbaum_says() -> None:
-    # Birnbaum (1968): theta_max = b + ln((1 + sqrt(1 + 8 c)) / 2) / a, and
-    # I_max = a^2 (1 - 20 c - 8 c^2 + (1 + 8 c)^1.5) / (8 (1 - c)^2).
+    # Birnbaum (1968): theta_max = b + ln((1 + sqrt(1 + 8 c)) / 2) / a, and I_max = a^2 (1 - 20 c -
+    # 8 c^2 + (1 + 8 c)^1.5) / (8 (1 - c)^2).
     a, b, c = 1.7, 0.4, 0.25
     peak = LOGISTIC.peak(parameters(a, -a * b, c, 1.0))
     assert peak.z / a + b == pytest.approx(b + np.log((1 + np.sqrt(1 + 8 * c)) / 2) / a, rel=1e-12)
@@ -115,7 +115,7 @@ def test_3pl_information_peaks_where_birnbaum_says() -> None:
 
 
 @given(item=items())
-def test_no_ability_tells_more_than_the_peak(item: ItemParameters) -> None:
+def test_no_ability_has_more_information_than_the_peak(item: ItemParameters) -> None:
     peak = LOGISTIC.peak(item)
     at = (peak.z - item.intercept) / item.a
     near = LOGISTIC.information(item, at + np.linspace(-4, 4, 801) / item.a)

@@ -1,4 +1,4 @@
-"""Several abilities: the mode, its covariance, and what items are worth."""
+"""Several abilities: the mode, its covariance, and the value of items."""
 
 import math
 
@@ -59,7 +59,7 @@ def test_the_rank_one_covariance_is_that_of_a_fresh_inverse(dimensions: int) -> 
 
 
 def test_expected_scores_narrow_the_abilities_and_leave_them_in_place() -> None:
-    """A score that is expected has no gradient at the mode, and its Hessian is that of any."""
+    """An expected score has no gradient at the mode; the Hessian is the same for any score."""
     bank, estimator = several(3), ProfileMap()
     items = known(bank).items
     start = estimator.start(bank)
@@ -121,7 +121,7 @@ def test_a_test_of_several_abilities_finds_the_profile_within_its_errors() -> No
     assert np.abs(np.mean(misses)) < 0.3
 
 
-def test_the_nodes_of_theta_have_the_moments_of_its_belief() -> None:
+def test_the_nodes_of_theta_have_the_moments_of_the_posterior() -> None:
     belief = ProfileMap().start(several(2, dimensions=2))
     belief = ProfileMap().update(several(2, dimensions=2), belief, Response(ItemIndex(3), 1.0))
     assert belief.weights @ belief.nodes == pytest.approx(belief.theta)
@@ -130,7 +130,7 @@ def test_the_nodes_of_theta_have_the_moments_of_its_belief() -> None:
     )
 
 
-# That of eq. 6 is worked out in tests/published/test_wild.py.
+# The criterion of eq. 6 is tested in tests/published/test_wild.py.
 @pytest.mark.parametrize("optimality", sorted(set(Optimality) - {Optimality.V_LOADINGS}))
 def test_a_criterion_is_what_one_more_answer_changes(optimality: Optimality) -> None:
     bank = several(3)

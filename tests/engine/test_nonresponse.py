@@ -1,4 +1,4 @@
-"""Answers without a mark widen the interval of the predicted score, and only that."""
+"""Answers without a score widen only the interval of the predicted score."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def asked(test: AdaptiveTest, *, unmarked: range) -> CatState:
     return state
 
 
-def test_the_lower_end_makes_room_for_answers_nobody_could_mark(bank: ItemBank) -> None:
+def test_unscored_answers_lower_the_lower_end(bank: ItemBank) -> None:
     test = Design.from_dict({"preset": "ability"}).build(bank)
     full, holes = (asked(test, unmarked=part) for part in (range(0), UNMARKED))
 
@@ -40,7 +40,7 @@ def test_the_lower_end_makes_room_for_answers_nobody_could_mark(bank: ItemBank) 
     assert test.estimate(holes) == test.estimate(full)
 
 
-def test_what_was_learned_is_told_apart_from_what_was_not_marked(bank: ItemBank) -> None:
+def test_learned_corrections_are_reported_apart_from_unscored_answers(bank: ItemBank) -> None:
     stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(0.2,), power=0.0)
     correction = IntervalCorrection(theta=stretch, n_examinees=80)
     learned = correction
@@ -52,7 +52,7 @@ def test_what_was_learned_is_told_apart_from_what_was_not_marked(bank: ItemBank)
     assert open_.lo == pytest.approx(told.lo * 6 / 40)
 
 
-def test_a_test_does_not_end_at_a_margin_that_nobody_is_told(bank: ItemBank) -> None:
+def test_a_test_ends_only_at_the_reported_margin(bank: ItemBank) -> None:
     test = Design.from_dict({"preset": "ability"}).build(bank)
     full, holes = (asked(test, unmarked=part) for part in (range(0), UNMARKED))
     told = test.predict(full)

@@ -1,4 +1,4 @@
-"""Whether answers tell whom an examinee is like, and what is told and decided of it where not."""
+"""Placing: whether answers show which reference models an examinee is like."""
 
 from dataclasses import replace
 
@@ -23,18 +23,18 @@ from tests.engine.random_banks import clean_bank
 
 N_ITEMS = 60
 ABOUT_IT, ABOUT_ANOTHER = (1.5, 0.0), (0.05, 1.5)
-#: Of those calibrated, in their standard deviations.
+#: Abilities in standard deviations of the reference models.
 POPULATION = (-2.2, -1.0, 0.0, 1.0, 2.2)
 
 
 def curves(slopes: tuple[float, float]) -> ScoreCurves:
-    """Of items that all are about the general ability, or hardly at all."""
+    """Return curves whose items depend on the general ability by `slopes`."""
     intercept = np.random.default_rng(1).normal(size=N_ITEMS)
     return ScoreCurves(np.tile(np.array(slopes)[:, None], N_ITEMS), intercept)
 
 
 def place(slopes: tuple[float, float], abilities: tuple[float, float]) -> Place:
-    """Of an examinee of these abilities, the general one and another, by its answers to all."""
+    """Return the placing of an examinee with these two abilities by its answers to all items."""
     known = curves(slopes)
     chance = 1 / (1 + np.exp(-(np.array(abilities) @ known.slopes + known.intercept)))
     scores = np.random.default_rng(2).random(N_ITEMS) < chance
@@ -67,7 +67,7 @@ def test_answers_about_something_else_leave_it_open(general: float, other: float
     assert found.standing is PopulationPosition.UNKNOWN
 
 
-def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None:
+def test_an_unplaced_examinee_has_a_wider_interval_and_a_longer_test() -> None:
     bank = clean_bank(2, N_ITEMS)
     beyond = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=9.0)
     stretch = IntervalFactor(answers=(5,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
@@ -77,7 +77,7 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
     )
 
     def ends(slopes: tuple[float, float]) -> tuple[bool, float]:
-        """Whether a test ends that is right throughout, and how wide theta's interval is told."""
+        """Return whether a test of right answers ends, and the width of theta's interval."""
         known = LearnedCurves(
             curves=curves(slopes), n_reference=80, errors={}, population=POPULATION
         )
@@ -93,7 +93,7 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
     (placed, width), (open_, wider) = ends(ABOUT_IT), ends(ABOUT_ANOTHER)
     assert placed
     assert not open_
-    assert wider == pytest.approx(np.hypot(width, 2 * 9.0))  # what is told is what decides
+    assert wider == pytest.approx(np.hypot(width, 2 * 9.0))  # the reported interval decides
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
         (100.0, "As strong as the strongest of the reference models"),
     ],
 )
-def test_nobody_within_is_stronger_than_all(percentile: float, place: str) -> None:
+def test_no_position_within_is_above_all_reference_models(percentile: float, place: str) -> None:
     stands = Extrapolation(
         position=2.3,
         sd=0.4,
@@ -117,7 +117,7 @@ def test_nobody_within_is_stronger_than_all(percentile: float, place: str) -> No
     assert stands.caution is None
 
 
-def test_curves_by_parameters_go_through_expected_scores_a_logit_to_either_side() -> None:
+def test_curves_from_parameters_match_expected_scores_one_logit_to_each_side() -> None:
     bank = ItemBank.from_difficulties(
         a=np.array([0.7, 1.4, 9.0]), b=np.array([-1.0, 0.3, 0.0]), c=np.array([0.0, 0.25, 0.0])
     )
@@ -145,7 +145,7 @@ def test_an_examinee_is_beyond_by_a_standard_deviation_of_where_it_stands() -> N
 
 
 @pytest.mark.parametrize(("score", "slope", "intercept"), [(1.0, 2.0, 1.5), (0.0, 1.0, -2.0)])
-def test_an_answer_is_as_likely_as_on_average_over_the_abilities(
+def test_the_likelihood_of_an_answer_averages_over_abilities(
     score: float, slope: float, intercept: float
 ) -> None:
     curve = ScoreCurves(np.array([[slope]]), np.array([intercept]), prior_sd=1.0)

@@ -105,7 +105,7 @@ def test_a_fixed_grid_never_moves() -> None:
 
 
 def test_the_trapezoid_halves_the_ends_and_the_rectangle_does_not() -> None:
-    wide = NormalPrior(sd=1e6)  # flat, so that the weights are those of the rule
+    wide = NormalPrior(sd=1e6)  # a flat prior, so that the rule alone gives the weights
     weights = {
         rule: Posterior.start(wide, FixedGrid(n_nodes=5, lo=-1, hi=1, rule=rule)).weights
         for rule in Rule
@@ -116,7 +116,7 @@ def test_the_trapezoid_halves_the_ends_and_the_rectangle_does_not() -> None:
 
 @pytest.mark.parametrize("probability", [0.025, 0.5, 0.9])
 def test_quantiles_of_a_normal_posterior_are_the_normal_ones(probability: float) -> None:
-    expected = {0.025: -1.959964, 0.5: 0.0, 0.9: 1.281552}[probability]  # tables of the normal
+    expected = {0.025: -1.959964, 0.5: 0.0, 0.9: 1.281552}[probability]  # normal tables
     start = Posterior.start(NormalPrior(), None)
     assert start.quantile(probability) == pytest.approx(expected, abs=1e-5)
 
@@ -125,15 +125,13 @@ def test_quantiles_of_a_normal_posterior_are_the_normal_ones(probability: float)
     ("n_nodes", "lo", "hi", "words"),
     [(1, -4.0, 4.0, "got 1"), (33, 4.0, -4.0, "lo < hi"), (33, -np.inf, 4.0, "finite")],
 )
-def test_grids_that_cannot_be_laid_are_refused(
-    n_nodes: int, lo: float, hi: float, words: str
-) -> None:
+def test_invalid_grids_are_refused(n_nodes: int, lo: float, hi: float, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
         FixedGrid(n_nodes=n_nodes, lo=lo, hi=hi)
 
 
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, 0.0), (0.0, -1.0), (0.0, np.nan), (np.nan, 1.0)])
-def test_priors_that_are_none_are_refused(mean: float, sd: float) -> None:
+def test_invalid_priors_are_refused(mean: float, sd: float) -> None:
     with pytest.raises(InvalidInputError, match="prior"):
         NormalPrior(mean=mean, sd=sd)
 

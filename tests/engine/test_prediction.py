@@ -17,7 +17,7 @@ from tests.engine.random_banks import Kind, clean_bank, random_bank
 EAP = GridEstimator()
 
 
-def test_a_bank_answered_whole_is_not_predicted_but_counted() -> None:
+def test_a_fully_answered_bank_is_counted_and_not_predicted() -> None:
     bank = random_bank(1, 40)
     responses = answers(bank, 0.3, 1)
     prediction = predict(bank, responses, fold(EAP, bank, responses))
@@ -78,7 +78,7 @@ def test_an_unknown_predictor_is_named_with_those_that_exist() -> None:
 
 
 def covered(bank: ItemBank, n_answered: int, seed: int, n: int = 1_000) -> float:
-    """Share of examinees whose true score lies in the interval."""
+    """Return the share of examinees whose true score lies in the interval."""
     rng = np.random.default_rng(seed)
     thetas = rng.normal(0, 1, n)
     full = np.array(list(draw_scores(bank, thetas, rng)))

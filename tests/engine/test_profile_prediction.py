@@ -1,4 +1,4 @@
-"""p-IRT from several abilities."""
+"""p-IRT predictions from several abilities."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def bank_of(seed: int, dimensions: int = 2) -> ItemBank:
 
 
 def drawn(bank: ItemBank, n: int, seed: int) -> FloatArray:
-    """Answers of examinees from the bank's own population."""
+    """Draw answers of examinees from the bank's own population."""
     assert bank.abilities is not None
     rng, population = np.random.default_rng(seed), bank.abilities.population
     abilities = rng.multivariate_normal(population.mean, population.covariance, size=n)
@@ -120,7 +120,7 @@ def test_it_predicts_what_the_test_is_about() -> None:
     assert law.predict(state) == law.tasks["law"].predict(bank, state.responses, state.belief)
     assert law.predict(state) != whole.predict(state)
     assert set(law.tasks) == {"all", "law", "maths"}
-    # Of the odd items 15 are answered: no less than these, no more than the rest right.
+    # Of the odd items 15 are answered: these bound the score from below, the rest from above.
     seen = float(row[1:30:2].sum()) / 30
     assert seen <= law.predict(state).lo <= law.predict(state).hi <= seen + 15 / 30
 
@@ -158,7 +158,7 @@ def test_answers_read_for_one_ability_are_refused() -> None:
         ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
 
 
-def test_of_a_task_never_asked_the_linear_model_chooses_and_has_a_say() -> None:
+def test_the_linear_model_selects_and_predicts_for_a_task_never_asked() -> None:
     rng = np.random.default_rng(5)
     bank, targets = bank_of(1), scores_known()
     curves = LearnedCurves(
@@ -179,7 +179,7 @@ def test_of_a_task_never_asked_the_linear_model_chooses_and_has_a_say() -> None:
     test, state = built(maths), built(maths).start()
     asked: list[int] = []
     while isinstance(step := test.ask(state, step_rng(3, state)), Ask):
-        assert step.probability == 1.0  # nobody draws what tells nothing of the target
+        assert step.probability == 1.0  # items without information on the target are not sampled
         asked.append(step.item)
         state = test.administer(state, step.item, step.probability)
         state = test.tell(state, Response(step.item, 1.0))

@@ -35,7 +35,7 @@ def test_examinees_that_differ_are_ranked_with_the_answers_it_takes_and_no_more(
     assert state.n_asked < 3 * 60
 
 
-def test_everyone_is_warmed_up_before_anybody_is_asked_more() -> None:
+def test_all_members_finish_the_warm_up_first() -> None:
     rank = ranking(3)
     answers, state, order = rows([2.0, 0.0, -2.0], 2), rank.start(), []
     for _ in range(30):
@@ -47,7 +47,7 @@ def test_everyone_is_warmed_up_before_anybody_is_asked_more() -> None:
     assert [order.count(member) for member in range(3)] == [10, 10, 10]
 
 
-def test_two_copies_that_answer_alike_get_the_same_items_and_tie() -> None:
+def test_identical_examinees_get_the_same_items_and_tie() -> None:
     for seed in range(5):
         a, b, c = rows([-2.0, 0.0, 2.0], seed)
         state, stop = simulate_ranking(ranking(4), [a, b, b, c], seed=seed)
@@ -77,7 +77,7 @@ def test_an_item_taken_over_from_a_rival_keeps_the_probability_that_it_was_drawn
     assert all(len([d for d in draws.values() if d and d.sampled]) >= 10 for draws in (one, other))
     assert all(one[item] == other[item] for item in one.keys() & other.keys())
 
-    # Once somebody was asked something else, nobody knows the chance.
+    # Once the other examinee was asked a different item, the probability is unknown.
     leader = state.members[0]
     apart = rank.tests[1].start().with_pending(ItemIndex(59 if 59 not in leader.asked else 58))
     again = rank.start().with_member(0, leader).with_member(1, apart)
@@ -87,7 +87,7 @@ def test_an_item_taken_over_from_a_rival_keeps_the_probability_that_it_was_drawn
 
 
 @pytest.mark.slow
-def test_equals_are_told_apart_seldom_and_by_holm_hardly_ever() -> None:
+def test_equal_examinees_are_seldom_separated_and_less_with_holm() -> None:
     wrong = {True: 0, False: 0}
     for holm in wrong:
         rank = ranking(4, RankingRules(holm=holm, max_items=40))
@@ -98,7 +98,7 @@ def test_equals_are_told_apart_seldom_and_by_holm_hardly_ever() -> None:
     assert wrong[False] <= 6
 
 
-def test_members_who_are_settled_leave_their_share_to_those_who_are_not() -> None:
+def test_settled_members_leave_their_share_to_the_others() -> None:
     rank = ranking(4, budget=RankingBudget(items=200))
     state, _ = simulate_ranking(rank, rows([-3.0, 0.0, 0.25, 3.0], 4), seed=4)
     lowest, one, other, highest = (member.n_asked for member in state.members)
@@ -108,7 +108,7 @@ def test_members_who_are_settled_leave_their_share_to_those_who_are_not() -> Non
 def test_a_pair_is_decided_at_planned_looks_and_at_the_end_alone() -> None:
     rank = ranking(2, RankingRules(min_items=6, max_items=24), budget=RankingBudget(items=34))
     answers, state = rows([0.55, -0.55], 4), rank.start()
-    known, changes = 1.0, []  # answers of who has fewest, where the pair's p-value changes
+    known, changes = 1.0, []  # answers of the member with fewest, where the pair's p-value changes
     while isinstance(step := rank.ask(state, 4), RankingAsk):
         state = rank.administer(state, step.member, step.item)
         score = float(answers[step.member][step.item])
@@ -118,30 +118,30 @@ def test_a_pair_is_decided_at_planned_looks_and_at_the_end_alone() -> None:
         if p_value != known:
             known = p_value
             changes.append(min(member.n_scored for member in state.members))
-    assert changes[-1] == min(member.n_scored for member in state.members)  # the budget's end
+    assert changes[-1] == min(member.n_scored for member in state.members)  # the end of the budget
     assert changes[0] == 6
     assert set(changes[:-1]) <= {6, 12}
-    # What was known at a look is that of the answers until then, however the state came about.
+    # A look knows the answers until then, however the state was reached.
     again = rank.looked(RankingState(state.members))
     assert again.seen == state.seen
     assert [len(seen) for seen in again.seen] == [2, 2]
     early = rank.tests[0].replay(state.members[0].responses[:6]).belief
-    prior = 1.0  # of theta, see `TEST`
+    prior = 1.0  # the prior of theta, see `TEST`
     share = 1 - early.se**2 / prior**2
     assert again.seen[0][0].theta == pytest.approx(early.theta / share)
 
 
 @pytest.mark.slow
-def test_equals_among_others_part_no_oftener_than_promised() -> None:
+def test_error_rate_of_equal_members_among_others() -> None:
     rank, apart = ranking(4, budget=RankingBudget(items=160)), 0
     for seed in range(40):
         state, _ = simulate_ranking(rank, rows([-0.8, 0.0, 0.0, 0.8], 500 + seed), seed=seed)
         pairs = rank.ranks(state).pairs
         apart += any(p.decided for p in pairs if {p.above, p.below} == {1, 2})
-    assert apart <= 9  # of 40 at 10 %: more but once in a hundred
+    assert apart <= 9  # of 40 at 10 %: more with a probability of 1 %
 
 
-def test_a_pair_of_equals_differs_by_the_answers_alone_as_much_as_its_standard_error_says() -> None:
+def test_the_difference_of_equal_members_has_its_standard_error() -> None:
     rank = ranking(2, RankingRules(min_items=6, max_items=6))
     z: dict[str, list[float]] = {"alone": [], "with the prior": []}
     for seed in range(150):
@@ -150,13 +150,13 @@ def test_a_pair_of_equals_differs_by_the_answers_alone_as_much_as_its_standard_e
         z["alone"].append(pair.z**2)
         one, other = (member.belief for member in state.members)
         z["with the prior"].append((one.theta - other.theta) ** 2 / (one.se**2 + other.se**2))
-    # 150 squares of a standard normal have a mean within 0.7 and 1.35 but once in a thousand.
+    # The mean of 150 squared standard normals lies outside 0.7 to 1.35 in 0.1 % of cases.
     assert 0.7 < np.mean(z["alone"]) < 1.35
     assert np.mean(z["with the prior"]) < 0.8 * np.mean(z["alone"])
 
 
 @pytest.mark.parametrize("method", ["mle", "wle"])
-def test_a_theta_without_a_prior_decides_as_it_is(method: str) -> None:
+def test_a_theta_without_prior_decides_unchanged(method: str) -> None:
     test = Design.from_dict({"preset": "ability", "estimator": {"method": method}}).build(BANK)
     rank = Ranking(tests=(test,) * 2, rules=RankingRules(), budget=RankingBudget(items=60))
     state, _ = simulate_ranking(rank, rows([0.4, -0.4], 12), seed=1)
@@ -165,7 +165,7 @@ def test_a_theta_without_a_prior_decides_as_it_is(method: str) -> None:
     assert pair.z == pytest.approx((above.theta - below.theta) / np.hypot(above.se, below.se))
 
 
-def test_dear_members_are_asked_less() -> None:
+def test_expensive_members_are_asked_less() -> None:
     answers = rows([0.0, 0.3, 0.0, 0.3], 5)
     cheap_first = ranking(4, RankingRules(futility=0), costs=(1, 1, 9, 9))
     cheap_first = Ranking(
@@ -184,7 +184,7 @@ def test_items_in_budget_are_never_exceeded() -> None:
     state, stop = simulate_ranking(rank, rows([0.0, 0.1, 0.2], 6), seed=1)
     assert state.n_asked == 37
     assert stop.reason is StopReason.BUDGET_EXHAUSTED
-    assert "37 items and" in stop.detail  # what costs nothing known has cost no zero dollars
+    assert "37 items and" in stop.detail  # an unknown cost is not zero dollars
 
 
 def test_money_for_the_calls_in_flight_is_set_aside() -> None:
@@ -202,7 +202,7 @@ def test_money_for_the_calls_in_flight_is_set_aside() -> None:
     assert 0.85 < spent <= 1.0
 
 
-def test_nobody_is_asked_while_those_who_need_answers_are_busy() -> None:
+def test_nothing_is_asked_while_members_needing_answers_are_busy() -> None:
     rank = ranking(2)
     assert rank.ask(rank.start(), 1, free=()) is None
     step = rank.ask(rank.start(), 1, free=(1,))
@@ -230,7 +230,7 @@ def test_nothing_is_decided_on_fewer_answers_than_a_result_takes() -> None:
     assert [member.n_scored for member in state.members] == [5, 5]
 
 
-def test_an_examinee_who_never_answers_is_above_and_below_nobody() -> None:
+def test_an_examinee_without_answers_is_above_and_below_nobody() -> None:
     rank = ranking(2, RankingRules(min_items=5, max_items=20))
     answers, state = rows([2.5], 7)[0], rank.start()
     while isinstance(step := rank.ask(state, 1), RankingAsk):
@@ -257,14 +257,14 @@ def test_a_small_bank_is_asked_to_its_end_and_then_ties_remain() -> None:
     assert stop.reason is StopReason.TIED
 
 
-def test_a_difference_that_does_not_matter_is_a_tie_once_it_is_sure_to_be_small() -> None:
+def test_a_difference_known_to_be_negligible_is_a_tie() -> None:
     rules = RankingRules(tie_width=1.5, max_items=200, futility=0)
     state, stop = simulate_ranking(ranking(2, rules), rows([0.0, 0.0], 8), seed=1)
     assert stop.reason is StopReason.TIED
     assert max(member.n_asked for member in state.members) < 100
 
 
-def test_one_who_joins_a_finished_ranking_is_the_only_one_who_is_asked() -> None:
+def test_only_a_member_joining_a_finished_ranking_is_asked() -> None:
     answers = rows([-1.5, 1.5, 0.0], 9)
     before, _ = simulate_ranking(ranking(2), answers[:2], seed=1)
     rank = ranking(3, closed=frozenset({0, 1}))
@@ -334,7 +334,7 @@ def test_an_item_index_is_asked_of_each_member_once() -> None:
         rank.administer(state, 0, ItemIndex(3))
 
 
-def test_members_are_ranked_by_the_score_as_by_ability() -> None:
+def test_members_are_ranked_by_score_or_by_ability() -> None:
     rules = RankingRules(metric=Metric.SCORE, min_items=10, max_items=60)
     thetas = (-1.5, 0.0, 1.5)
     rows = list(draw_scores(BANK, np.array(thetas), np.random.default_rng(5)))

@@ -1,4 +1,4 @@
-"""Items asked several times: what their answers count as."""
+"""Items asked several times: the weight of repeated answers."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ BANK = ItemBank.from_difficulties(a=np.exp(RNG.normal(0.4, 0.3, N)), b=RNG.norma
 
 
 def answers(theta: float, rho: float, rng: np.random.Generator, n: int = N) -> np.ndarray:
-    """Right and wrong, shape (n, REPEATS): chances that vary between items around their curves."""
+    """Draw binary answers, shape (n, REPEATS), whose chances vary by item around the curves."""
     p = BANK.expected_score(theta)[:n]
     if rho > 0:
         size = 1 / rho - 1
@@ -23,7 +23,7 @@ def answers(theta: float, rho: float, rng: np.random.Generator, n: int = N) -> n
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.7])
-def test_answers_count_for_as_much_as_they_differ_within_items(rho: float) -> None:
+def test_the_weight_of_answers_depends_on_their_variance_within_items(rho: float) -> None:
     rng = np.random.default_rng(1)
     scores = dict(enumerate(answers(0.3, rho, rng).tolist()))
     found = effective_answers(BANK, 0.3, scores)
@@ -35,10 +35,10 @@ def test_answers_that_never_differ_count_as_one() -> None:
     assert effective_answers(BANK, 0.0, scores) == 1.0
     assert effective_answers(BANK, 0.0, {0: [1.0]}) == 1.0
     few = effective_answers(BANK, 0.0, {0: [1.0, 0.0, 1.0]})
-    assert 1.0 < few < 1.5  # one item is no reason to believe in chance
+    assert 1.0 < few < 1.5  # one item is little evidence for chance
     scores = {0: [1.0, 0.0, 1.0], 1: [1.0], 2: [0.0, 1.0]}
     chance = BANK.expected_score(0.4)[[0, 2]]
-    # Within: 1/3 of three answers and 1/2 of two; five answers of even chance are doubt.
+    # Variance within items: 1/3 for three answers, 1/2 for two; the prior adds five answers.
     rho = 1 - (1 / 3 + 1 / 2) / (np.sum(chance * (1 - chance)) + 5 / 4)
     counted = 1 / (rho + (1 - rho) * (1 / 3 + 1 + 1 / 2) / 3)
     assert effective_answers(BANK, 0.4, scores) == pytest.approx(counted)
@@ -70,7 +70,7 @@ def test_intervals_hold_where_items_are_asked_three_times(rho: float) -> None:
         assert naive < 0.9
 
 
-def test_a_mode_moves_away_from_its_prior_as_answers_count_for_more() -> None:
+def test_a_mode_moves_from_its_prior_with_the_weight_of_answers() -> None:
     estimator = GridEstimator(method=EstimatorName.MAP)
     once = [Response(ItemIndex(item), float(item % 4 != 0)) for item in range(12)]
     belief, twice = (estimator.update(BANK, estimator.start(BANK), *once * n) for n in (1, 2))

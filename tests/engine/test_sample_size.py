@@ -14,13 +14,13 @@ def margin_of(p: float, n: int, n_items: int) -> float:
 @pytest.mark.parametrize(
     ("p", "n", "n_items"), [(0.5, 50, 193), (0.8, 490, 5600), (0.1, 7, 10), (0.0, 60, 280)]
 )
-def test_a_random_sample_is_as_exact_as_itself(p: float, n: int, n_items: int) -> None:
+def test_a_sample_size_gives_back_its_own_interval(p: float, n: int, n_items: int) -> None:
     lo, hi = sample_interval(p, n, n_items)
     assert equivalent_random_items(p, (hi - lo) / 2, n_items) == n
 
 
 def test_a_large_bank_comes_near_the_formula_with_replacement() -> None:
-    # 0.25 (1.96 / 0.031)^2, less the four answers that are added.
+    # 0.25 (1.96 / 0.031)^2, less the four added answers.
     assert equivalent_random_items(0.5, 0.031, 10**9) == pytest.approx(999 - 4, abs=2)
 
 
@@ -39,7 +39,7 @@ def test_a_narrower_interval_takes_more_items_and_never_more_than_all() -> None:
 
 
 def test_a_sample_interval_is_that_of_agresti_and_coull() -> None:
-    # 3 of 10 in a bank without end: (3 + 2) / 14 -+ 1.96 sqrt(5/14 9/14 / 14).
+    # 3 of 10 in an infinite bank: (3 + 2) / 14 -+ 1.96 sqrt(5/14 9/14 / 14).
     lo, hi = sample_interval(0.3, 10, 10**9)
     assert (lo, hi) == pytest.approx((0.1061, 0.6081), abs=1e-4)
     assert sample_interval(0.7, 360, 360) == pytest.approx((0.7, 0.7))
@@ -56,7 +56,7 @@ def test_a_sample_interval_holds_whatever_the_score(n: int) -> None:
 
 
 def test_a_sample_interval_in_a_small_bank_adds_answers_for_the_part_not_asked() -> None:
-    # 24 of 60 were asked, of the 59 that could be others 36: variance and answers added shrink.
+    # 24 of 60 were asked and 36 of 59 others are open: variance and added answers shrink.
     left = 36 / 59
     right, wrong = 18 + 2 * left, 6 + 2 * left
     share = right / (right + wrong)

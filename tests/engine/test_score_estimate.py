@@ -1,4 +1,4 @@
-"""Scores by two explanations: right where the curves hold, and no worse where they do not."""
+"""Combined scores: exact where the curves hold, no worse than sampling where they do not."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ N_ITEMS = 160
 
 
 def drawn_records(thetas: FloatArray, seed: int) -> FloatArray:
-    """Answers by a 2PL whose items are the same for every seed."""
+    """Draw answers by a 2PL whose items are the same for every seed."""
     items = np.random.default_rng(0)
     a, b = items.lognormal(0.0, 0.3, N_ITEMS), items.normal(0.3, 1.2, N_ITEMS)
     chance = 1 / (1 + np.exp(-a * (thetas[:, None] - b)))
@@ -41,7 +41,7 @@ def drawn_records(thetas: FloatArray, seed: int) -> FloatArray:
 
 @pytest.fixture(scope="module")
 def curves() -> ScoreCurves:
-    """Learned from examinees around 0."""
+    """Return curves fitted to examinees around 0."""
     return fit_curves(drawn_records(np.random.default_rng(1).normal(0.0, 0.7, 80), 2))
 
 
@@ -50,19 +50,19 @@ EVERY = np.ones(N_ITEMS, dtype=np.bool_)
 
 
 def explained(curves: ScoreCurves, n_reference: int = 80) -> Explanations:
-    """By curves of so many reference models."""
+    """Return the two explanations for curves of so many reference models."""
     return Explanations(curves, prior_doubt(n_reference))
 
 
 def estimator(
     curves: ScoreCurves, error: ModelError | None = None, n_reference: int = 80
 ) -> ScoreEstimator:
-    """Of the whole bank's score."""
+    """Return an estimator of the score of the whole bank."""
     return ScoreEstimator(explained(curves, n_reference), WEIGHTS, error or ModelError())
 
 
 def answers_to(items: IntArray, scores: FloatArray, *, sampled: bool) -> list[Response]:
-    """Answers in this order, each sampled as an even sample does it, or chosen."""
+    """Return responses in this order, all sampled by an even sample or all chosen."""
     return [
         Response(
             ItemIndex(int(item)),
@@ -73,8 +73,8 @@ def answers_to(items: IntArray, scores: FloatArray, *, sampled: bool) -> list[Re
     ]
 
 
-def test_the_doubt_is_that_of_bayes_rule(curves: ScoreCurves) -> None:
-    """Worked out by sums over a grid of the abilities, for curves of one ability."""
+def test_doubt_follows_bayes_rule(curves: ScoreCurves) -> None:
+    """Compare with sums over a grid of abilities, for curves with one ability."""
     one = ScoreCurves(curves.slopes[:1], curves.intercept)
     explanations = explained(one)
     rng = np.random.default_rng(3)
@@ -99,7 +99,7 @@ def test_the_doubt_is_that_of_bayes_rule(curves: ScoreCurves) -> None:
 
     answers = [Response(ItemIndex(int(i)), s) for i, s in zip(items, scores, strict=True)]
     exact = np.log(likelihood(True) / likelihood(False))
-    assert explanations.evidence(answers) == pytest.approx(exact, abs=1.0)  # Laplace
+    assert explanations.evidence(answers) == pytest.approx(exact, abs=1.0)  # Laplace approximation
     odds = explanations.prior / (1 - explanations.prior) * np.exp(explanations.evidence(answers))
     assert explanations.doubt(answers) == pytest.approx(odds / (1 + odds))
 
@@ -112,7 +112,7 @@ def test_few_reference_models_leave_more_doubt(n_reference: int, doubt: float) -
 
 
 def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> None:
-    """Curves without a clue, and chosen questions all right: the sampled ones tell of the rest."""
+    """The curves know nothing and the chosen answers are right: the sampled answers correct."""
     curves = ScoreCurves(np.full((1, N_ITEMS), 1e-6), np.zeros(N_ITEMS))
     scores = (np.random.default_rng(4).random(N_ITEMS) < 0.4).astype(float)
     items = np.random.default_rng(5).permutation(N_ITEMS)[:80]
@@ -128,10 +128,10 @@ def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> N
 
 
 @pytest.mark.parametrize(("n_sampled", "agrees"), [(40, True), (40, False), (3, False)])
-def test_the_correction_is_that_of_the_concepts_page(
+def test_the_correction_follows_the_concepts_page(
     curves: ScoreCurves, n_sampled: int, agrees: bool
 ) -> None:
-    """R, V and B by hand, where sampled answers go with the curves and where they do not."""
+    """Compute R, V and B directly, where sampled answers agree with the curves or contradict."""
     free, items = freed(curves), np.arange(0, N_ITEMS, 4)[:n_sampled]
     easy = free.intercept >= np.median(free.intercept)
     scores = (easy if agrees else ~easy).astype(float)
@@ -139,7 +139,7 @@ def test_the_correction_is_that_of_the_concepts_page(
     p = free.expected(at)
     left = WEIGHTS.copy()
     left[items] = 0.0
-    # S' and v': what is open of the abilities, and the luck of the questions left.
+    # S' and v': the variance of the abilities and the chance of the remaining questions.
     s = WEIGHTS[items] @ scores[items] + left @ p
     k = free.dispersion
     v = free.doubt(at, left, p) + k * left**2 @ (p * (1 - p))
@@ -153,8 +153,8 @@ def test_the_correction_is_that_of_the_concepts_page(
     assert told.by_sample == pytest.approx(s + r * b / (b + variance), rel=1e-12)
 
 
-def test_questions_that_count_much_are_sampled_and_count_for_what_they_are() -> None:
-    """Twenty of 420 questions count half and are right, the others are wrong."""
+def test_questions_with_large_weights_are_sampled_without_bias() -> None:
+    """Twenty of 420 questions hold half the weight and are right; the others are wrong."""
     weights = np.r_[np.full(20, 0.5 / 20), np.full(400, 0.5 / 400)]
     curves = ScoreCurves(np.full((1, 420), 1e-6), np.zeros(420))
     way = ScoreEstimator(explained(curves, 0), weights, ModelError())
@@ -170,8 +170,8 @@ def test_questions_that_count_much_are_sampled_and_count_for_what_they_are() -> 
     assert other_order.by_sample == pytest.approx(told[-1].by_sample, rel=1e-12)
 
 
-def test_no_question_is_sampled_more_often_for_standing_beside_a_heavy_one() -> None:
-    """One of medium difficulty counts half, the forty others count alike."""
+def test_a_heavy_question_does_not_change_sampling_of_its_neighbours() -> None:
+    """One question of medium difficulty holds half the weight; the forty others are equal."""
     weights = np.r_[np.full(20, 0.5 / 40), 0.5, np.full(20, 0.5 / 40)]
     curves = ScoreCurves(np.full((1, 41), 1e-6), np.linspace(-2.0, 2.0, 41))
     test = score_test(explained(curves, 0), weights, 6, np.ones(41, dtype=np.bool_))
@@ -183,8 +183,8 @@ def test_no_question_is_sampled_more_often_for_standing_beside_a_heavy_one() -> 
     assert light.min() >= light.mean() - 4.0 * np.sqrt(light.mean())
 
 
-def test_intervals_hold_where_few_of_the_questions_left_count_most() -> None:
-    """Each question counts four fifths of the one before; also where one answer is missing."""
+def test_intervals_hold_where_few_remaining_questions_hold_most_weight() -> None:
+    """Weights fall by a fifth from question to question; also with one answer missing."""
     weights = np.float64(0.8) ** np.arange(300.0)
     weights /= weights.sum()
     curves = ScoreCurves(np.full((1, 300), 1e-6), np.zeros(300))
@@ -203,7 +203,7 @@ def test_intervals_hold_where_few_of_the_questions_left_count_most() -> None:
 def test_no_interval_is_much_wider_than_that_of_the_sampled_questions_alone(
     curves: ScoreCurves, right: bool
 ) -> None:
-    """Curves know next to nothing of who has nothing right, or all."""
+    """Curves know next to nothing of examinees with no answer right, or all."""
     scores = np.full(N_ITEMS, float(right))
     items = np.random.default_rng(8).permutation(N_ITEMS)[:40]
     responses = [
@@ -211,17 +211,17 @@ def test_no_interval_is_much_wider_than_that_of_the_sampled_questions_alone(
         *answers_to(items[10:], scores, sampled=True),
     ]
     told = estimator(curves, ModelError(0.0, 0.4, 0.4)).estimate(responses)
-    # Agresti and Coull: 2 of 34 for 30 answers of which none is right, less for what is known.
+    # Agresti and Coull: 2 of 34 for 30 answers with none right, less for the known part.
     left = (N_ITEMS - 40) / (N_ITEMS - 11)
     middle = 2 * left / (30 + 4 * left)
     end = middle + 1.959964 * np.sqrt(middle * (1 - middle) / (30 + 4 * left) * left)
-    # Of the questions left a whole number is right; a quarter wider, half of it beyond 0 or 1.
+    # A whole number of remaining questions is right; a quarter wider, half of it clipped.
     assert told.hi - told.lo == pytest.approx(9 / 8 * np.ceil(end * (N_ITEMS - 10)) / N_ITEMS)
     assert told.lo <= told.value <= told.hi
     assert told.by_sample_alone
 
 
-def test_who_has_nothing_right_is_asked_sampled_questions(curves: ScoreCurves) -> None:
+def test_an_examinee_with_nothing_right_gets_sampled_questions(curves: ScoreCurves) -> None:
     test = score_test(explained(curves), WEIGHTS, 40, EVERY)
     state, _ = take(test, np.zeros(N_ITEMS), seed=[2])
     assert sum(one.draw is not None and one.draw.sampled for one in state.responses) >= 30
@@ -241,11 +241,11 @@ def test_a_sample_is_even_in_the_order_of_expected_scores(curves: ScoreCurves) -
     state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
     at = Sampled.of(curves, WEIGHTS).position[[one.item for one in state.responses]]
     for count in (10, 20, 40):
-        # Of a random sample the largest distance would be about 1.2 / sqrt(count).
+        # In a random sample the largest distance would be about 1.2 / sqrt(count).
         assert np.abs(np.sort(at[:count]) - (np.arange(count) + 0.5) / count).max() < 2.0 / count
 
 
-def test_each_test_chooses_from_a_part_of_the_bank_that_is_its_own() -> None:
+def test_each_test_selects_from_its_own_part_of_the_bank() -> None:
     n = 900
     intercepts = np.random.default_rng(4).normal(size=n)
     chance = expit(np.random.default_rng(5).normal(size=(40, 1)) + intercepts)
@@ -256,7 +256,7 @@ def test_each_test_chooses_from_a_part_of_the_bank_that_is_its_own() -> None:
     parts = np.array([sampled.part(start.with_pending(ItemIndex(i), 0.01)) for i in range(n)])
     assert parts.diagonal().all()
     assert parts.mean(axis=1) == pytest.approx(0.3, abs=3 / n)
-    assert parts.mean(axis=0) == pytest.approx(0.3, abs=3 / n)  # no item is asked more by choice
+    assert parts.mean(axis=0) == pytest.approx(0.3, abs=3 / n)  # no item is favoured
     by_difficulty = parts[:, np.argsort(large.intercept)].reshape(n, 10, n // 10)
     assert by_difficulty.mean(axis=2) == pytest.approx(0.3, abs=0.05)
     test = score_test(explained(large), weights, 50, np.ones(n, dtype=np.bool_))
@@ -269,7 +269,7 @@ def test_each_test_chooses_from_a_part_of_the_bank_that_is_its_own() -> None:
     assert parts[first.item, chosen].all()
 
 
-def test_what_does_not_count_in_the_score_is_not_sampled(curves: ScoreCurves) -> None:
+def test_items_without_weight_are_not_sampled(curves: ScoreCurves) -> None:
     weights = np.where(np.arange(N_ITEMS) < 50, 1.0 / 50, 0.0)
     test = score_test(explained(curves, 0), weights, 50, EVERY)
     state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
@@ -278,7 +278,7 @@ def test_what_does_not_count_in_the_score_is_not_sampled(curves: ScoreCurves) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reversed", "hardest leaked", "shuffled"])
-def test_whoever_does_not_follow_the_curves_is_no_worse_off_than_with_random_questions(
+def test_errors_off_the_curves_are_no_larger_than_with_random_questions(
     curves: ScoreCurves, kind: str
 ) -> None:
     rng = np.random.default_rng(8)
@@ -305,7 +305,7 @@ def test_whoever_does_not_follow_the_curves_is_no_worse_off_than_with_random_que
     assert np.mean(held) >= 0.85
 
 
-def test_where_a_test_stood_is_not_forgotten(
+def test_the_mode_of_a_running_test_stays_cached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     curves, n_read = ScoreCurves(np.ones((1, 400)), np.zeros(400)), 0
@@ -325,7 +325,7 @@ def test_where_a_test_stood_is_not_forgotten(
     assert n_read == 3 + 390
 
 
-def test_an_examinee_far_above_those_calibrated_is_not_drawn_back(curves: ScoreCurves) -> None:
+def test_an_examinee_far_above_the_reference_models_is_not_shrunk(curves: ScoreCurves) -> None:
     records = drawn_records(np.full(30, 2.8), 5)
     test = score_test(explained(curves), WEIGHTS, 40, EVERY)
     way = estimator(curves, ModelError(above=0.2))
@@ -337,10 +337,10 @@ def test_an_examinee_far_above_those_calibrated_is_not_drawn_back(curves: ScoreC
     assert min(one.position for one in told) > 1.5
 
 
-def test_contradicted_curves_bring_sampled_questions(
+def test_answers_against_the_curves_lead_to_sampled_questions(
     curves: ScoreCurves,
 ) -> None:
-    # Knows what is hard, and fails what is easy.
+    # Hard items are right and easy ones wrong.
     hard = np.argsort(curves.intercept)
     responses = [
         Response(ItemIndex(int(item)), score)
@@ -358,7 +358,7 @@ def test_contradicted_curves_bring_sampled_questions(
     assert explanations.doubt(take(test, row, seed=[1])[0].responses) < 0.9
 
 
-def test_a_test_goes_on_from_its_answers_as_it_would_have(curves: ScoreCurves) -> None:
+def test_a_replayed_test_asks_the_same_next_item(curves: ScoreCurves) -> None:
     row = drawn_records(np.array([0.4]), 6)[0]
     test = score_test(explained(curves), WEIGHTS, 44, EVERY)
     state, _ = take(test, row, seed=[7], concurrency=5)
@@ -399,8 +399,8 @@ def test_a_version_keeps_its_curves(curves: ScoreCurves) -> None:
 
 
 @pytest.mark.parametrize(("right", "end"), [(True, "hi"), (False, "lo")])
-def test_what_is_just_possible_is_within(right: bool, end: str) -> None:
-    """Scores of 40 items are 1/40 apart: who has had all right may have all of them."""
+def test_intervals_hold_the_extreme_possible_score(right: bool, end: str) -> None:
+    """Scores of 40 items are 1/40 apart; with all answers right the score may be 1."""
     n_items = 40
     curves = ScoreCurves(np.full((1, n_items), 1.2), np.linspace(-1.0, 1.0, n_items))
     error = ModelError(0.0, 0.0, 0.0)
@@ -408,7 +408,7 @@ def test_what_is_just_possible_is_within(right: bool, end: str) -> None:
     told = way.estimate([Response(ItemIndex(i), float(right)) for i in range(8, 28)])
     assert getattr(told, end) == float(right)
     assert told.lo < told.value < told.hi
-    # Items that do not count are no open ones.
+    # Items without weight are not open items.
     of_a_tag = np.where(np.arange(n_items) < 20, 0.0, 1 / 20)
     part = replace(way, weights=of_a_tag).estimate(
         [Response(ItemIndex(i), i % 2) for i in range(20)]
@@ -450,20 +450,20 @@ def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: Score
     }
 
 
-def test_a_task_never_asked_takes_the_distribution_of_those_calibrated(curves: ScoreCurves) -> None:
+def test_a_task_never_asked_has_the_prior_of_the_reference_models(curves: ScoreCurves) -> None:
     asked = np.arange(N_ITEMS) < 40
     target = np.where(asked, 0.0, 1.0 / 120)
     assert curves.towards(target, asked).prior_sd == 1.0
     assert curves.towards(target, EVERY) is curves
     assert curves.towards(WEIGHTS, None) is curves
-    # Of a part that can be asked draws tell: nobody is drawn back to those calibrated.
+    # A task that can be asked is sampled, so nothing is shrunk to the reference models.
     assert curves.towards(WEIGHTS, np.arange(N_ITEMS) < 5) is curves
     assert curves.towards(WEIGHTS, np.arange(N_ITEMS) < 4).prior_sd == 1.0
 
 
 @dataclass(frozen=True)
 class _Says:
-    """A predictor that always says the same."""
+    """A predictor with a fixed prediction."""
 
     value: float
     half: float
@@ -489,14 +489,14 @@ def _blended(curves: ScoreCurves, own: _Says, answers: list[Response]) -> Predic
     return BlendedScore((alike, free), own).predict(bank, answers, belief)
 
 
-def test_an_interval_that_answers_have_cut_off_makes_nobody_surer(curves: ScoreCurves) -> None:
+def test_a_clipped_interval_does_not_gain_weight(curves: ScoreCurves) -> None:
     answers = [Response(ItemIndex(i), float(i % 2)) for i in range(40)]
     whole, cut = (_blended(curves, _Says(0.3, 0.06, least), answers) for least in (0.0, 0.3))
     assert cut == whole
 
 
 def test_score_curves_count_little_where_their_prior_decides(curves: ScoreCurves) -> None:
-    """All right on a few items: alike or beyond, the two priors are far apart."""
+    """With all of a few items right the two priors lead far apart."""
     answers = [Response(ItemIndex(i), 1.0) for i in range(6)]
     alike, free = (estimator(one).by_curves(answers)[0] for one in (curves.of_the_like(), curves))
     assert free - alike > 0.1
@@ -505,23 +505,21 @@ def test_score_curves_count_little_where_their_prior_decides(curves: ScoreCurves
     assert told.lo >= 6 / N_ITEMS
 
 
-def test_once_everything_was_asked_it_is_the_score(curves: ScoreCurves) -> None:
+def test_with_all_items_asked_the_prediction_is_the_score(curves: ScoreCurves) -> None:
     row = drawn_records(np.array([0.3]), 9)[0]
     bank = clean_bank(3, N_ITEMS)
     belief = EstimatorDesign().build().start(bank)
     answers = [Response(ItemIndex(i), float(row[i])) for i in range(N_ITEMS)]
     told = estimator(curves).predict(bank, answers, belief)
     assert told.lo == told.value == told.hi == pytest.approx(row.mean())
-    # What nobody can answer does not count: the others are all.
+    # Items that cannot be answered do not count: only the others do.
     part = estimator(curves).predict(bank, answers[:60], belief, range(60, N_ITEMS))
     assert part.lo == part.value == part.hi == pytest.approx(row[:60].mean())
 
 
 @pytest.mark.parametrize(("n_sampled", "within"), [(0, 0.1), (2, 0.1), (8, 0.1), (8, -0.3)])
-def test_a_reading_is_that_of_plain_sums(
-    curves: ScoreCurves, n_sampled: int, within: float
-) -> None:
-    """Where errors are smaller than stated, the answers are 0 or 1 and vary more than theirs."""
+def test_a_reading_matches_direct_sums(curves: ScoreCurves, n_sampled: int, within: float) -> None:
+    """Cover small errors, binary answers, and answers that vary more than the curves state."""
     rng = np.random.default_rng(12)
     held = ScoreCurves(curves.slopes[:2], curves.intercept, dispersion=0.7)
     error = ModelError(within, above=0.2, below=0.3, above_sd=0.1, below_sd=0.2)
@@ -554,7 +552,7 @@ def test_a_reading_is_that_of_plain_sums(
         p = expit(mode @ slopes + intercept)
         information = (across * (p * (1 - p))[items] / 0.7) @ across.T + np.diag(sds**-2)
         covariance = np.linalg.inv(information)
-        # To both sides along what moves the score most, as far as one standard deviation.
+        # One standard deviation to each side along the direction that moves the score most.
         rise = slopes @ (left * p * (1 - p))
         step = covariance @ rise / np.sqrt(rise @ covariance @ rise)
         ends = [left @ expit((mode + side * step) @ slopes + intercept) for side in (1, -1)]
@@ -576,7 +574,7 @@ def test_a_reading_is_that_of_plain_sums(
     variance, free_variance = wider * variance, wider * free_variance
     some, bias = items[:n_sampled], 1.5 * free_variance
     if n_sampled >= 3:
-        # In proportion to the widths, so many in all, and none more often than once.
+        # In proportion to the widths, with this total, and each at most once.
         widths = np.array([chance[j] * np.prod(1 - chance[:j]) for j in range(n_sampled)])
 
         def sampled_by(rate: float) -> FloatArray:
@@ -585,7 +583,7 @@ def test_a_reading_is_that_of_plain_sums(
         rest = 1.0 - widths.sum()
         rate = brentq(lambda r: sampled_by(r).sum() + r * rest - n_sampled, 0.0, 1e4, xtol=1e-13)
         share = weights[some] * (1 / sampled_by(rate) - 1)
-        assert np.count_nonzero(share) == 6  # two of them were sure to be sampled
+        assert np.count_nonzero(share) == 6  # two of them were certain to be sampled
         share /= share.sum()
         spread = p[some] * (1 - p[some])
         told = np.array([wide[:, i] @ covariance @ wide[:, i] for i in some]) * spread / 0.7
@@ -632,7 +630,7 @@ def test_a_reading_is_that_of_plain_sums(
         assert found == pytest.approx(expit(end), abs=1e-5)
 
 
-def test_a_blend_weighs_by_precisions_and_is_wider_by_what_the_models_differ_by() -> None:
+def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> None:
     rng = np.random.default_rng(8)
     shape = ScoreCurves(rng.lognormal(0.0, 0.2, (1, N_ITEMS)), rng.normal(size=N_ITEMS))
     answers = [Response(ItemIndex(i), float(i % 3 != 0)) for i in range(20)]
@@ -645,7 +643,7 @@ def test_a_blend_weighs_by_precisions_and_is_wider_by_what_the_models_differ_by(
     precision = np.array([1 / curves_variance, 1 / own_variance])
     share = precision / precision.sum()
     mean = share @ [curves_mean, own_mean]
-    # Within both, and between them, of a mixture of two.
+    # Variance within both models plus variance between them, as in a mixture of two.
     variance = share @ [curves_variance, own_variance]
     variance += share @ (np.array([curves_mean, own_mean]) - mean) ** 2
     bank = clean_bank(3, N_ITEMS)
@@ -659,7 +657,7 @@ def test_a_blend_weighs_by_precisions_and_is_wider_by_what_the_models_differ_by(
 def test_intervals_hold_for_one_run_where_reference_scores_are_means_of_many(
     curves: ScoreCurves,
 ) -> None:
-    """Means of twenty runs vary by a twentieth of what one run does."""
+    """Means of twenty runs have a twentieth of the variance of one run."""
     rng = np.random.default_rng(21)
     steady = replace(curves, dispersion=0.05)
     chance = expit(rng.normal(size=(60, len(curves.slopes))) @ curves.slopes + curves.intercept)
@@ -673,8 +671,8 @@ def test_intervals_hold_for_one_run_where_reference_scores_are_means_of_many(
     assert explained(curves).overdispersion(np.arange(30), rows[0][:30]) == 1.0
 
 
-def test_an_examinee_that_has_its_own_level_is_followed() -> None:
-    """All reference models guess; the curves are flat, so that no ability moves them."""
+def test_an_examinee_off_flat_curves_is_measured() -> None:
+    """All reference models guess; on flat curves no ability moves the score."""
     flat = ScoreCurves(np.full((1, N_ITEMS), 1e-3), np.zeros(N_ITEMS))
     row = (np.random.default_rng(22).random(N_ITEMS) < 0.9).astype(float)
     told = estimator(flat).estimate(answers_to(np.arange(0, N_ITEMS, 4), row, sampled=True))
@@ -683,7 +681,7 @@ def test_an_examinee_that_has_its_own_level_is_followed() -> None:
     assert told.value == pytest.approx(row.mean(), abs=0.07)
 
 
-def test_items_alike_are_sampled_in_no_order_of_the_file() -> None:
+def test_equal_items_are_not_sampled_in_file_order() -> None:
     """A file may go from easy to hard in each topic, in step with the sequence."""
     n = 440
     flat = ScoreCurves(np.ones((1, n)), np.zeros(n))

@@ -1,4 +1,4 @@
-"""Scores as one normal vector: gains, predictions, intervals."""
+"""Scores as one normal vector: information gain, predictions and intervals."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def whole(known: ScoreModel) -> Target:
     return Target(known, np.full(N_ITEMS, 1 / N_ITEMS))
 
 
-def test_gains_are_the_fall_of_the_predicted_scores_variance() -> None:
+def test_gain_is_the_fall_in_the_variance_of_the_predicted_score() -> None:
     target = whole(model())
     asked = [3, 8, 1]
     _, before = target.predict(asked, np.zeros(3))
@@ -34,14 +34,14 @@ def test_gains_are_the_fall_of_the_predicted_scores_variance() -> None:
     assert gains[asked] == pytest.approx(np.zeros(3), abs=1e-12)
 
 
-def test_what_is_left_to_know_does_not_depend_on_the_order_of_asking() -> None:
+def test_the_remaining_variance_does_not_depend_on_the_order_of_items() -> None:
     target = whole(model())
     first = target.given([3, 8, 1]).gains()
     second = whole(model()).given([1, 3, 8]).gains()
     np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-14)
 
 
-def test_many_tests_at_once_go_on_from_where_each_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_tests_continue_from_their_own_states(monkeypatch: pytest.MonkeyPatch) -> None:
     tests, length = 40, 5
     n_items = tests * length
     factors = np.random.default_rng(1).normal(size=(2, n_items))
@@ -94,7 +94,7 @@ def test_widths_go_evenly_between_known_numbers_of_items() -> None:
     assert [widths.at(n) for n in (0, 4, 8, 16, 99)] == pytest.approx([2.0, 2.0, 2.5, 3.0, 3.0])
 
 
-def test_a_short_form_beats_any_item_put_in_place_of_its_first() -> None:
+def test_a_short_form_beats_replacing_its_first_item() -> None:
     target = whole(model())
     first = short_form(target, 1)[0]
     _, best = target.predict([first], np.zeros(1))

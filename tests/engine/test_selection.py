@@ -127,8 +127,8 @@ def test_a_coarse_posterior_keeps_mass_and_mean_on_few_nodes(seed: int) -> None:
     assert weights @ nodes == pytest.approx(belief.weights @ belief.nodes, abs=0.002)
 
 
-def test_an_item_that_is_steep_beside_a_vague_theta_is_worth_less_when_weighted() -> None:
-    # Item 0 is a step at 0; item 1 is gentle. Theta 0 is a guess with standard deviation 1.
+def test_weighting_lowers_a_steep_item_under_an_uncertain_theta() -> None:
+    # Item 0 is a step at 0, item 1 is gentle; theta 0 is a guess with standard deviation 1.
     bank = ItemBank.from_difficulties(a=[40.0, 2.5], b=[0.0, 0.0])
     state, pool = after(bank, []), Pool(InformationIndex(bank))
     assert MaximumInformation().best(pool, state, 1) == [0]
@@ -184,13 +184,13 @@ def test_a_stratified_tests_rise_from_flat_to_steep_items() -> None:
     assert np.searchsorted(quarters, slopes).tolist() == [k // 10 for k in range(40)]
 
 
-def test_a_stratum_used_up_is_served_by_its_steeper_neighbour() -> None:
+def test_an_exhausted_stratum_is_replaced_by_the_next_steeper_one() -> None:
     bank = ItemBank.from_difficulties(a=[0.5, 1.0, 1.5, 2.0], b=[0.0, 0.0, 0.0, 0.0])
     criterion = AStratified.of(bank, strata=4, length=40)
     pool = Pool(InformationIndex(bank))
     assert criterion.best(pool, after(bank, []), 4) == [0, 1, 2, 3]
     assert criterion.best(pool, after(bank, [(0, 1.0)]), 1) == [1]
-    # An item in flight has had its turn: the third stage begins, and not the first one again.
+    # An item in flight has used its stage: the third stage begins, and not the first again.
     twice = ItemBank.from_difficulties(a=np.linspace(0.5, 2.0, 8), b=np.zeros(8))
     staged = AStratified.of(twice, strata=4, length=4)
     in_flight = after(twice, [(0, 1.0)]).with_pending(ItemIndex(2))
@@ -234,7 +234,7 @@ def test_items_with_several_tags_count_for_each() -> None:
     assert shares(asked, tags)["geometry"] == pytest.approx(0.4, abs=0.12)
 
 
-def test_what_targets_leave_goes_to_items_without_a_target_tag() -> None:
+def test_the_remainder_of_the_targets_goes_to_untargeted_items() -> None:
     bank = clean_bank(2, 300)
     tags: list[tuple[str, ...]] = [("algebra",) if i % 2 else () for i in range(300)]
     _, asked = play(
@@ -244,7 +244,7 @@ def test_what_targets_leave_goes_to_items_without_a_target_tag() -> None:
 
 
 def _first(selector: Selector, n_items: int) -> Selector:
-    """A selector that ends after some items."""
+    """Return the order in which the selector picks items until it ends."""
 
     class Limited:
         def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
@@ -269,7 +269,7 @@ def test_sympson_hetter_accepts_the_best_item_as_often_as_it_may(share: float) -
 @pytest.mark.parametrize(
     "criterion", [MaximumInformation(), PosteriorWeighted(), MutualInformation()]
 )
-def test_best_is_in_order_of_value_with_ties_by_position(criterion: Criterion) -> None:
+def test_best_items_are_ordered_by_value_then_position(criterion: Criterion) -> None:
     bank = random_bank(9, 60)
     pool, state = Pool(InformationIndex(bank)), after(bank, [(5, 1.0)])
     values: FloatArray = criterion.values(pool, state)

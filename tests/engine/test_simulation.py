@@ -54,7 +54,7 @@ def test_a_test_widens_with_its_answers() -> None:
     left: list[int] = []
     row = row_of(bank, 2)
     take(test, row, seed=[1], concurrency=20, watch=lambda told: left.append(len(told.pending)))
-    # After an answer one fewer is pending than before it: 4, then 5 with one answered, up to 20.
+    # Each answer leaves one fewer pending item: 4, then 5 with one answered, up to 20.
     assert left[:20] == [*range(3, 20), 19, 19, 19]
 
 
@@ -69,9 +69,9 @@ def test_known_thetas_are_recovered_with_the_coverage_that_is_promised(kind: Kin
     assert abs(summary.theta_bias) < 0.05
     assert summary.theta_rmse < 0.3
     assert summary.theta_mae < summary.theta_rmse
-    # 250 tests at 95 %: three standard errors are 4 %.
+    # Three standard errors of the coverage of 250 tests at 95 % are 4 %.
     assert summary.coverage95 == pytest.approx(0.95, abs=0.042)
-    # Nothing is known of how well the bank's curves hold: the score's intervals are the wider.
+    # The error of the bank's curves is unknown, so the score's intervals are wider.
     assert summary.accuracy_coverage95 >= 0.91
     assert summary.items_max <= 40
 
@@ -92,14 +92,14 @@ def test_a_summary_counts_what_the_tests_used() -> None:
 
 
 def middle_ranks(values: FloatArray) -> FloatArray:
-    """By hand: as many as are below, and half of those alike."""
+    """Return ranks directly: the number below, and half the number of ties."""
     below = (values[:, None] > values).sum(axis=1)
     alike = (values[:, None] == values).sum(axis=1)
     ranks: FloatArray = below + (alike - 1) / 2
     return ranks
 
 
-def test_a_summary_tells_how_examinees_are_ordered_and_how_sure_its_errors_are() -> None:
+def test_a_summary_has_rank_correlation_and_errors_of_its_errors() -> None:
     bank = clean_bank(4, 80)
     thetas = np.linspace(-1.0, 1.0, 60)
     test = Design.from_dict({"preset": "ability", "stopping": {"max_items": 6}}).build(bank)
@@ -110,7 +110,7 @@ def test_a_summary_tells_how_examinees_are_ordered_and_how_sure_its_errors_are()
     missed = np.array([one.prediction.value for one in taken]) - score
     assert summary.theta_mae_se == pytest.approx(np.abs(told - thetas).std(ddof=1) / 60**0.5)
     assert summary.accuracy_mae_se == pytest.approx(np.abs(missed).std(ddof=1) / 60**0.5)
-    # ATLAS, appendix E.1, with ranks in the middle for ties.
+    # ATLAS, appendix E.1, with mid-ranks for ties.
     by_theta, by_score = middle_ranks(told), middle_ranks(score)
     assert summary.spearman == pytest.approx(np.corrcoef(by_theta, by_score)[0, 1])
     assert summary.moved_ranks == np.mean(np.abs(by_theta - by_score) > 10) > 0.0
@@ -158,7 +158,7 @@ def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
         return summarise(simulate(test, rows, seed=3), thetas, test).exposure_max
 
     assert most_used(np.ones(60)) > 0.9
-    # Sampling noise of a rate of 0.3 over 200 tests is 0.032, and the largest of many is reported.
+    # A rate of 0.3 over 200 tests has noise 0.032, and the largest of many is reported.
     assert most_used(acceptance) < 0.45
 
 
@@ -168,7 +168,7 @@ def test_acceptance_needs_a_cap() -> None:
 
 
 def test_a_cap_below_the_average_use_is_refused() -> None:
-    """Ten of thirty items in each test are a third on average, whatever is accepted."""
+    """Tests of ten of thirty items use a third on average, whatever is accepted."""
     plan = {"selection": {"exposure": {"max_rate": 0.2}}, "stopping": {"max_items": 10}}
     with pytest.raises(InvalidInputError, match=r"in 33\.3 % of them on average") as told:
         fit_acceptance(Design.from_dict(plan), clean_bank(1, 30), seed=1)
@@ -177,7 +177,7 @@ def test_a_cap_below_the_average_use_is_refused() -> None:
 
 @pytest.mark.slow
 def test_items_in_flight_hardly_lengthen_a_test() -> None:
-    """Once those in flight are expected to do, no further item is asked."""
+    """No further item is asked once those in flight are expected to suffice."""
     rng = np.random.default_rng(5)
     bank = ItemBank.from_difficulties(a=rng.lognormal(0.3, 0.2, 400), b=rng.normal(size=400))
     rows = list(draw_scores(bank, rng.normal(size=40), rng))

@@ -21,7 +21,7 @@ measures = st.lists(
 
 
 def ranks_of(thetas: Sequence[float], ses: Sequence[float], **how: Any) -> Ranks:
-    """Of examinees who lean to no side."""
+    """Return the ranks of examinees without bias."""
     stated = [Stated(theta=t, middle=t, own=se) for t, se in zip(thetas, ses, strict=True)]
     return ranks_of_abilities(stated, **how)
 
@@ -35,7 +35,7 @@ def test_examinees_far_apart_are_ranked_and_close_ones_tie() -> None:
     assert [pair.decided for pair in ranks.pairs] == [True, True, False]
 
 
-def test_looking_after_every_answer_errs_no_oftener_than_the_confidence_says() -> None:
+def test_looking_after_every_answer_keeps_the_error_rate() -> None:
     first, last = 5, 100
     lo, hi = at_confidence(0.0, -Z_95, Z_95, 0.95, looks=last / first)
     assert at_confidence(0.0, -Z_95, Z_95, 0.95) == (-Z_95, Z_95)
@@ -51,7 +51,7 @@ def test_one_look_decides_a_pair_at_the_confidence() -> None:
         pair = ranks_of([apart, 0.0], [1.0, 0.0], confidence=0.95).pairs[0]
         assert pair.decided == (pair.p_above >= 0.95) == (apart > 1.645)
     p_above = ranks_of([1.65, 0.0], [1.0, 0.0]).pairs[0].p_above
-    assert p_above == pytest.approx(0.95053, abs=1e-5)  # Phi(1.65), any normal table
+    assert p_above == pytest.approx(0.95053, abs=1e-5)  # Phi(1.65)
 
 
 def test_a_chain_of_ties_is_one_group_whose_ends_may_still_be_apart() -> None:
@@ -60,21 +60,21 @@ def test_a_chain_of_ties_is_one_group_whose_ends_may_still_be_apart() -> None:
     assert ranks.rank_ranges == ((1, 2), (1, 3), (2, 3))
 
 
-def test_somebody_above_another_is_above_all_who_are_below_that_one() -> None:
-    # The second is known exactly, so that both others are told from it, though not well each.
+def test_above_is_transitive() -> None:
+    # The second is known exactly, so both others differ from it, though each is uncertain.
     ranks = ranks_of([1.5, 0.0, -1.5], [0.9, 0.0, 0.9], confidence=0.95)
     assert all(pair.decided for pair in ranks.pairs)
     uncertain = ranks_of([1.5, -1.5], [2.0, 2.0])
     assert not uncertain.pairs[0].decided
 
 
-def test_an_examinee_of_whom_nothing_is_known_is_neither_above_nor_below_anyone() -> None:
+def test_an_examinee_without_information_is_neither_above_nor_below_others() -> None:
     ranks = ranks_of([3.0, 0.0], [0.1, math.inf])
     assert ranks.ties == ((0, 1),)
     assert ranks.pairs[0].p_above == 0.5
 
 
-def test_identical_examinees_tie_even_where_nothing_is_left_to_doubt() -> None:
+def test_identical_examinees_tie_even_with_zero_error() -> None:
     assert ranks_of([1.0, 1.0], [0.0, 0.0]).ties == ((0, 1),)
     assert ranks_of([1.0, 0.9], [0.0, 0.0]).groups == ((0,), (1,))
 
@@ -108,11 +108,11 @@ def test_holm_and_a_share_of_the_error_never_decide_more(
     assert decided(looks=shared) <= decided()
 
 
-def test_a_pair_is_as_sure_as_at_the_best_of_its_looks_for_its_share_of_the_error() -> None:
+def test_a_pair_has_the_p_value_of_its_best_look() -> None:
     def known(theta: float) -> Stated:
         return Stated(theta=theta, middle=theta, own=math.sqrt(0.5))
 
-    # Differences of 2 and 3 standard errors; nobody has come to the third look with both.
+    # Differences of 2 and 3 standard errors; no pair has reached the third look.
     looks = [
         Look([known(2.0), known(0.0)], 0.2),
         Look([known(3.0), known(0.0)], 0.5),
@@ -120,16 +120,14 @@ def test_a_pair_is_as_sure_as_at_the_best_of_its_looks_for_its_share_of_the_erro
     ]
     (pair,) = ranks_of([1.0, 0.0], [0.5, 0.5], looks=looks).pairs
     assert pair.z == pytest.approx(3.0)
-    assert pair.p_value == pytest.approx(0.0026998 / 0.5, rel=1e-4)  # 2 (1 - Phi(3)), any table
+    assert pair.p_value == pytest.approx(0.0026998 / 0.5, rel=1e-4)  # 2 (1 - Phi(3))
     assert pair.decided
     (turned,) = ranks_of([0.0, 1.0], [0.5, 0.5], looks=looks).pairs
     assert (turned.above, turned.z, turned.p_value, turned.decided) == (1, 0.0, 1.0, False)
 
 
 @pytest.mark.parametrize(("looks", "alpha"), [(1, 0.05), (5, 0.05), (10, 0.01), (10, 0.05 / 15)])
-def test_equals_that_are_looked_at_after_every_answer_part_as_rarely_as_promised(
-    looks: int, alpha: float
-) -> None:
+def test_equal_examinees_under_repeated_looks_keep_the_error_rate(looks: int, alpha: float) -> None:
     rng = np.random.default_rng(1)
     first, walks = 10, 40_000
     total = rng.normal(size=(walks, first)).sum(axis=1)
@@ -143,7 +141,7 @@ def test_equals_that_are_looked_at_after_every_answer_part_as_rarely_as_promised
 
 
 @given(st.floats(0, 8), st.floats(0, 8), st.floats(1, 50))
-def test_larger_distances_are_rarer(z: float, other: float, looks: float) -> None:
+def test_larger_differences_have_smaller_p_values(z: float, other: float, looks: float) -> None:
     near, far = sorted((z, other))
     assert ever_this_far(far, looks) <= ever_this_far(near, looks) <= 1.0
     assert ever_this_far(near) == pytest.approx(math.erfc(near / math.sqrt(2)))
@@ -156,7 +154,7 @@ def test_a_standing_of_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
-def test_holm_rejects_as_the_adjusted_p_values_of_all_pairs_say(confidence: float) -> None:
+def test_holm_matches_adjusted_p_values_of_all_pairs(confidence: float) -> None:
     thetas, ses = [0.0, 0.6, 1.3, 2.4], [0.3, 0.35, 0.3, 0.4]
     pairs = [(j, i) for i in range(4) for j in range(i + 1, 4)]
     apart = {(j, i): (thetas[j] - thetas[i]) / math.hypot(ses[j], ses[i]) for j, i in pairs}
@@ -167,7 +165,7 @@ def test_holm_rejects_as_the_adjusted_p_values_of_all_pairs_say(confidence: floa
     )
     above = {pair for pair, p in zip(ordered, adjusted, strict=True) if p <= 1 - confidence}
     assert 0 < len(above) < len(pairs)
-    for _ in range(2):  # above somebody who is above a third
+    for _ in range(2):  # above a member that is above a third
         above |= {(i, k) for i, j in above for j_, k in above if j == j_}
     ranks = ranks_of(thetas, ses, confidence=confidence, holm=True)
     assert {(pair.above, pair.below) for pair in ranks.pairs if pair.decided} == above
@@ -181,7 +179,7 @@ def test_holm_rejects_as_the_adjusted_p_values_of_all_pairs_say(confidence: floa
 
 
 @pytest.mark.parametrize("looks", [1.5, 10.0])
-def test_crossings_between_looks_are_those_of_siegmund(looks: float) -> None:
+def test_boundary_crossings_follow_siegmund(looks: float) -> None:
     def crossing(z: float) -> float:
         return ever_this_far(z, looks) - 2 * float(norm.sf(z))
 
@@ -189,7 +187,7 @@ def test_crossings_between_looks_are_those_of_siegmund(looks: float) -> None:
     for z in (1.6, 2.3, 3.5):
         expected = norm.pdf(z) * (z - 1 / z) * math.log(looks)
         assert crossing(z) == pytest.approx(expected, rel=1e-9)
-    # Nearer the rate is held where it is highest.
+    # At smaller distances the rate stays at its maximum.
     rates = [norm.pdf(z) * (z - 1 / z) for z in np.linspace(1.2, 2.0, 4001)]
     assert ever_this_far(1.4, looks) == pytest.approx(
         min(2 * norm.sf(1.4) + max(rates) * math.log(looks), 1.0), abs=1e-7

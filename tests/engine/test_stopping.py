@@ -45,7 +45,7 @@ def situation(
     usage: Usage | None = None,
     elapsed_s: float = 0.0,
 ) -> Situation:
-    """A test with such answers to items spread over the bank; usage is that of each answer."""
+    """Return a test with such answers to items spread over the bank; usage is per answer."""
     state = CatState(belief=ESTIMATOR.start(bank))
     order = [ItemIndex((7 * i) % bank.n_items) for i in range(len(scores) + pending)]
     belief = ESTIMATOR.start(bank)
@@ -132,13 +132,13 @@ def test_pending_items_count_towards_the_most_and_not_the_fewest_items() -> None
     assert reason(MaxItems(items=7), situation("11", pending=5)) is StopReason.MAX_ITEMS
 
 
-def test_a_goal_reached_at_a_limit_is_what_is_reported() -> None:
+def test_a_goal_reached_at_a_limit_is_reported() -> None:
     rule = AnyOf(goals=(SeTarget(se=0.9),), limits=(MaxItems(items=6), TimeLimit(seconds=1)))
     assert reason(rule, situation("101010", elapsed_s=5.0)) is StopReason.SE_TARGET
     assert reason(rule, situation("", elapsed_s=5.0)) is StopReason.TIME_LIMIT
 
 
-def test_the_first_limit_in_order_is_what_is_reported() -> None:
+def test_the_first_limit_in_order_is_reported() -> None:
     rule = AnyOf(limits=(MaxItems(items=2), Budget(usd=0.1), TimeLimit(seconds=1)))
     now = situation("10", usage=Usage(usd=1.0), elapsed_s=5.0)
     assert reason(rule, now) is StopReason.MAX_ITEMS
@@ -159,7 +159,7 @@ def test_a_decision_names_its_side(rule: StoppingRule, scores: str, side: str) -
 
 
 @given(cut=st.floats(-3, 3), scores=st.text("01", min_size=3, max_size=15))
-def test_a_decision_by_interval_is_that_of_a_gate(cut: float, scores: str) -> None:
+def test_a_decision_by_interval_matches_a_gate(cut: float, scores: str) -> None:
     now = situation(scores)
     told = now.state.belief.estimate()
     outcome = gate(told.theta, told.lo, told.hi, threshold=cut, looks=4.0).outcome

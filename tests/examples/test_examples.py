@@ -1,4 +1,4 @@
-"""Examples as their users run them: as programs, beside the real libraries."""
+"""The examples, run as programs beside the real libraries."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def needs(package: str, *modules: str) -> pytest.MarkDecorator:
 async def sextant(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[AsyncSextant]:
-    """A client of a server with a worker; examples find the server, too."""
+    """Return a client of a server with a worker; the examples use the same server."""
     with structlog.testing.capture_logs():
         async with sextant_serving(settings.model_copy(update={"port": 0})) as local:
             _, key = await local.services.api_keys.create(name="test", scopes=[Scope.ADMIN])
@@ -54,7 +54,7 @@ async def sextant(
 
 
 async def run(example: str, *words: str, **variables: str) -> tuple[int | None, str, str]:
-    """Exit code of an example, and what it said and complained."""
+    """Return exit code, stdout and stderr of an example."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(EXAMPLES / example), *words),
         env={**os.environ, **variables},
@@ -81,7 +81,7 @@ async def by_hand(sextant: AsyncSextant) -> Session:
         ("mcp_server.py", "mcp.server", 'pip install "mcp>=2"'),
     ],
 )
-def test_a_missing_library_is_told_in_one_sentence(
+def test_a_missing_library_gives_one_sentence(
     example: str, library: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
@@ -93,7 +93,7 @@ def test_a_missing_library_is_told_in_one_sentence(
 
 @pytest.fixture
 async def mlflow_url(tmp_path: Path) -> AsyncIterator[str]:
-    """MLflow's own server."""
+    """Run MLflow's own server."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
@@ -129,7 +129,7 @@ async def test_a_session_becomes_a_run_of_mlflow(sextant: AsyncSextant, mlflow_u
 
     code, run_id, complained = await run("mlflow_run.py", session.id, **where)
     assert code == 0, complained
-    run_id = run_id.splitlines()[-1]  # below MLflow's links to it
+    run_id = run_id.splitlines()[-1]  # below the links that MLflow prints
     code, _, complained = await run("mlflow_run.py", going.id, **where)
     assert (code, complained) == (
         1,
@@ -162,7 +162,7 @@ async def test_a_session_becomes_a_run_of_mlflow(sextant: AsyncSextant, mlflow_u
 
 
 class EvalHub:
-    """What EvalHub's service hears of jobs."""
+    """Receives what EvalHub's service is sent about jobs."""
 
     def __init__(self) -> None:
         self.heard: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Result folders as lm-eval 0.4 writes them, of models that answer by a known Rasch bank."""
+"""Result directories as lm-eval 0.4 writes them, of models that answer by a known Rasch bank."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ SHOTS = "Question: What is 1 + 2?\nAnswer: 1 + 2 = 3\n#### 3\n\n"
 def folders(
     n_models: int, n_items: int, *, seed: int = 3, tasks: Sequence[str] = ("sums",)
 ) -> dict[str, str]:
-    """Files by path, as text: a folder a model, with results and samples of each task.
+    """Return files as text by path: a directory per model, with results and samples per task.
 
     `sums` is generated with two filters and one example; `colours` is multiple choice with `acc`
     and `acc_norm`.
@@ -52,7 +52,7 @@ def folders(
 
 
 def sources(files: Mapping[str, str]) -> list[SourceFile]:
-    """The same as files that were sent."""
+    """Return the files as uploaded sources."""
     return [SourceFile.of_bytes(path, text.encode()) for path, text in files.items()]
 
 

@@ -1,4 +1,4 @@
-"""Banks as files, and back again."""
+"""Banks written to files and read back."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters, shortest_difficulties
 
 COLUMNS = ("a", "intercept", "c", "d")
-#: Names that break a careless writer: separators, quotes, lines, formulas, other scripts.
+#: Names that break a careless writer: separators, quotes, line breaks, formulas, other scripts.
 NAMES = ["a,b", 'say "hi"', "two\nlines", "=1+1", "@x", "-q", "+q", "'q", "naïve — Ω 項目", "1"]
 
 decimals = st.integers(-4000, 4000).map(lambda thousandths: thousandths / 1000)
@@ -51,9 +51,7 @@ def test_formats_with_intercepts_keep_every_bit_and_every_name(file_format: Bank
 
 
 @pytest.mark.parametrize("file_format", [BankFormat.CSV, BankFormat.PY_IRT])
-def test_formats_with_difficulties_keep_them(
-    file_format: BankFormat,
-) -> None:
+def test_formats_with_difficulties_keep_them(file_format: BankFormat) -> None:
     rng = np.random.default_rng(1)
     before = ItemBank.from_difficulties(
         a=rng.lognormal(size=2000), b=rng.normal(size=2000), c=rng.uniform(0, 0.3, 2000)
@@ -72,7 +70,7 @@ def test_a_difficulty_is_written_as_it_was_read(a: float, b: float) -> None:
     assert repr(written) == repr(b + 0.0) or b == 0
 
 
-def test_difficulties_of_any_bank_give_its_intercepts_but_for_the_last_bit() -> None:
+def test_difficulties_give_the_intercepts_up_to_the_last_bit() -> None:
     before = bank(5000)
     after = again(before, BankFormat.CSV)
     np.testing.assert_allclose(after.intercept, before.intercept, rtol=5e-16)
@@ -86,7 +84,7 @@ def test_an_item_without_slope_needs_a_format_with_intercepts() -> None:
         write_bank(flat, BankFormat.PY_IRT)
 
 
-def test_parquet_tells_what_each_item_is_in_its_version() -> None:
+def test_parquet_holds_the_state_of_each_item_in_its_version() -> None:
     content = write_bank(bank(2), BankFormat.PARQUET, ["active", "quarantined"])
     table = pa_parquet.read_table(io.BytesIO(content))
     assert table.column_names == ["item", "a", "b", "intercept", "c", "d", "status"]

@@ -1,4 +1,4 @@
-"""Entries of the catalogue: what they say, and how questions and parameters belong together."""
+"""Catalogue entries: their content, and how they join questions and parameters."""
 
 import io
 import json
@@ -112,13 +112,13 @@ class TestOrder:
 
 
 class TestEntry:
-    def test_eight_banks_come_along(self) -> None:
+    def test_eight_banks_are_included(self) -> None:
         questions = {"gsm8k", "arc_challenge", "hellaswag", "winogrande"}
         agents = {"swebench-verified", "swebench-pro", "terminal-bench-2", "gso"}
         assert set(CATALOGUE) == questions | agents
         assert not any(listed.own for listed in CATALOGUE.values())
 
-    def test_what_is_fetched_for_them_has_a_hash_or_lies_at_a_revision(self) -> None:
+    def test_downloads_have_a_hash_or_a_revision(self) -> None:
         for listed in CATALOGUE.values():
             for name, group, _ in listed.entry.groups():
                 for source in group.files:
@@ -153,7 +153,7 @@ class TestEntry:
         assert said in fault.value.detail
         assert "\n" not in fault.value.detail
 
-    def test_own_entries_stand_before_ours(self, tmp_path: Path) -> None:
+    def test_own_entries_come_before_included_ones(self, tmp_path: Path) -> None:
         (tmp_path / "a.toml").write_text(ENTRY.replace('"small"', '"gsm8k"'))
         found = read_catalogue(tmp_path)
         assert found["gsm8k"].entry.title == "Small"
@@ -164,7 +164,7 @@ class TestEntry:
         with pytest.raises(UnknownNameError, match="Did you mean 'gsm8k'"):
             pick(CATALOGUE, "gsm8")
 
-    def test_hashes_are_gits(self) -> None:
+    def test_hashes_are_those_of_git(self) -> None:
         assert git_blob(b"") == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"  # git's empty blob
         source = GSM8K.questions.files[0]
         with pytest.raises(InvalidInputError, match=r"expected git_blob e4c2ff.*Bring https"):
@@ -196,7 +196,7 @@ class TestBuild:
         free = [example.row for example in built.examples]
         assert set(free) == set(range(8)) - set(built.rows)
 
-    def test_where_every_row_is_an_item_there_are_none(self) -> None:
+    def test_without_spare_rows_there_are_no_examples(self) -> None:
         everything = "X,a1,d,g,u\n" + "".join(f"X{n},1.5,0,0,1\n" for n in range(1, 9))
         entry = small(**{"items = 6": "items = 8"})
         built = build_bank(entry, lines(ROWS), table(everything))
@@ -232,7 +232,7 @@ class TestBuild:
 
 
 def test_each_bank_reads_the_rows_that_its_dataset_has() -> None:
-    """Rows as the data sets have them, in Parquet where the hub's are, put as the harness did."""
+    """Read rows as the data sets have them, partly in Parquet, with the harness's prompts."""
     arc = {
         "id": "Mercury_7175875",
         "question": "An astronomer observes that a planet rotates faster. Which is likeliest?",
@@ -316,7 +316,7 @@ SOLVED = [
 
 
 class TestAgents:
-    def test_fields_beside_the_answers_tell_day_model_and_scaffold(self) -> None:
+    def test_fields_beside_the_answers_give_day_model_and_scaffold(self) -> None:
         rows = [*SOLVED[:2], {**SOLVED[2], "model": "GLM 5", "agent": "Terminus 2"}]
         found = read_agents(lines(rows).content, "responses.jsonl", EXPECTED)
         assert found.tasks == ("one", "two")
@@ -344,7 +344,7 @@ class TestAgents:
             read_agents(content, "responses.jsonl", EXPECTED)
         assert said in fault.value.detail
 
-    def test_a_file_of_another_size_is_another_one(self) -> None:
+    def test_a_file_of_another_size_is_refused(self) -> None:
         said = "expected 2 tasks and at least 3 agents, got 2 and 2"
         with pytest.raises(InvalidInputError, match=said):
             read_agents(lines(SOLVED[:2]).content, "responses.jsonl", EXPECTED)

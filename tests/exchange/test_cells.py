@@ -1,4 +1,4 @@
-"""What is exported as CSV holds nothing that a spreadsheet runs, and reads back as it was."""
+"""CSV exports hold nothing that a spreadsheet runs, and read back unchanged."""
 
 import csv
 import io
@@ -29,12 +29,12 @@ FORMULAS = [
 #: Names that it leaves alone.
 PLAIN = ["q1", "1", "-1.5", "+2", "-.5", "1e5", "-1E+5", "'q", "a=b", "a-b", "naïve", "'-1.5", "'"]
 NAMES = [*FORMULAS, *PLAIN]
-#: What a spreadsheet of another country takes for the end of a cell, of a row, and their sum.
+#: Ends of cells and rows, and the argument separator, in spreadsheets of other countries.
 ELSEWHERE = ["a;=1+1", "a\t=1+1", "a\r=1+1", "b;-2;@x"]
 
 
 def starts(content: bytes) -> list[str]:
-    """Beginnings of all cells, as spreadsheets take them apart where commas or semicolons do."""
+    """Return the beginnings of all cells, split at commas and at semicolons."""
     text = content.decode()
     return [
         cell
@@ -50,7 +50,7 @@ def read_csv(content: bytes) -> list[list[str]]:
 
 
 def is_run(cell: str) -> bool:
-    """Whether a spreadsheet would run a cell."""
+    """Return whether a spreadsheet would run a cell."""
     start = cell.lstrip(' "')
     try:
         float(start.partition(",")[0])
@@ -118,9 +118,7 @@ def test_negative_parameters_and_weights_stay_numbers() -> None:
 
 
 @pytest.mark.parametrize("names", [[*NAMES, *ELSEWHERE], ["q", ELSEWHERE[0]]])
-def test_exported_answers_keep_their_names(
-    names: list[str],
-) -> None:
+def test_exported_answers_keep_their_names(names: list[str]) -> None:
     given = table(names)
     for content in (wide(names), write_parquet(given)):
         found = read_responses(content)
@@ -132,15 +130,13 @@ def test_exported_answers_keep_their_names(
 
 
 @pytest.mark.parametrize("file_format", [BankFormat.MIRT, BankFormat.CSV])
-def test_exported_parameters_keep_their_names(
-    file_format: BankFormat,
-) -> None:
+def test_exported_parameters_keep_their_names(file_format: BankFormat) -> None:
     names = [name for name in (*NAMES, *ELSEWHERE) if name == name.strip()]
     found = read_parameters(write_bank(bank(names), file_format), name="bank")
     assert list(found.item_ids) == names
 
 
-def test_what_is_said_of_items_and_examinees_may_use_the_names_of_an_export() -> None:
+def test_names_of_an_export_can_be_used_for_metadata() -> None:
     assert read_tags(b"item,tag\n'=1+1,sums\n", ["=1+1"], "tags") == (frozenset({"sums"}),)
     assert read_families(b"examinee,family\n'@x,x\n", "families") == {"@x": "x"}
     assert read_costs(b"item,cost\n'-q,2\n", ["-q"], "costs").tolist() == [2.0]
@@ -156,7 +152,7 @@ def test_every_name_reads_back_and_none_is_run(name: str) -> None:
 
 @pytest.mark.parametrize("part", ["\t", ";", "'", '"', " ", "\n'", "-1", "1", "=", ";-1", '\r;"'])
 def test_a_name_of_any_length_is_written_and_read_in_one_pass(part: str) -> None:
-    """A pass over each rest of these would take an hour."""
+    """Rereading the rest of these names for every character would take an hour."""
     for name in (part * 100_000, "-" + part * 100_000 + "x"):
         ((cell,),) = read_csv(lines([[quoted(name)]]))
         assert plain(cell) == name

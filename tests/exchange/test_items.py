@@ -104,7 +104,7 @@ def test_csv_gives_the_same_records_as_jsonl() -> None:
         (["red", "blue"], "A", "red"),
         (["red", "blue"], 1, "blue"),
         (["red", "blue"], "0", "red"),
-        (["B", "A"], "A", "A"),  # the text wins over the letter
+        (["B", "A"], "A", "A"),  # the text takes precedence over the letter
         (["1", "0"], "1", "1"),  # and over the index
         (["1", "0"], 1, "0"),  # but a JSON number is an index
         ([3, 4], "4", "4"),
@@ -284,7 +284,7 @@ def test_a_message_of_an_unknown_role_is_a_fault(role: object) -> None:
 
 
 @pytest.mark.parametrize("answer", ["ß", "ǰ", "ﬁ", "ſ", "½", "٣"])
-def test_a_sign_that_only_resembles_a_letter_names_no_option(answer: str) -> None:
+def test_a_lookalike_of_a_letter_names_no_option(answer: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_item({"key": "q", "prompt": "p", "choices": list("wxyz"), "target": answer})
     assert "a letter A-D" in caught.value.problems[0].detail

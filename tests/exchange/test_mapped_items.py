@@ -64,7 +64,7 @@ def test_cells_are_read_as_those_of_item_files() -> None:
     assert (record.content.choices, record.content.target) == (("red", "blue"), ("blue",))
 
 
-def test_a_table_of_another_separator_is_told_of_commas() -> None:
+def test_another_separator_gives_a_hint_about_commas() -> None:
     table = b"q;right\nWhich?;red\n"
     with pytest.raises(FileFormatError, match="Cells are separated by commas"):
         read(table, "prompt=q")
@@ -88,12 +88,12 @@ def test_a_row_that_lacks_something_is_named(
 
 
 @pytest.mark.parametrize("reads", [read_items, partial(read_mapped, mapping=field_map("key=a"))])
-def test_a_packed_file_is_told_apart_from_one_of_another_encoding(reads: Any) -> None:
+def test_a_compressed_file_is_distinguished_from_another_encoding(reads: Any) -> None:
     with pytest.raises(FileFormatError, match="is packed by gzip: unpack it first"):
         reads(gzip.compress(b'{"a": 1}'))
 
 
 @pytest.mark.parametrize("text", ["", "prompt", "question=prompt", "=a", "key=a,key=b"])
-def test_what_is_no_map_is_refused(text: str) -> None:
+def test_an_invalid_map_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="prompt=question,target=answer"):
         field_map(text)

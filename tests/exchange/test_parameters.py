@@ -41,7 +41,7 @@ def test_d_of_a_generic_file_is_the_upper_asymptote() -> None:
         gzip.compress(b"X,a1,d,g,u\nq,2,-1,0.2,1\n", mtime=0),
     ],
 )
-def test_every_form_says_the_same(content: bytes) -> None:
+def test_every_format_reads_alike(content: bytes) -> None:
     for source in (content, io.BytesIO(content)):
         bank = read_parameters(source)
         assert bank.item_ids == ("q",)
@@ -107,7 +107,7 @@ def test_every_faulty_cell_is_listed_with_file_row_and_column() -> None:
         (b"q,1,0,0.2,1.1", "u=1.1"),
     ],
 )
-def test_asymptotes_that_are_no_probabilities_are_refused(row: bytes, words: str) -> None:
+def test_asymptotes_outside_0_to_1_are_refused(row: bytes, words: str) -> None:
     with pytest.raises(ItemBankError) as refused:
         read_parameters(b"X,a1,d,g,u\nok,1,0,0,1\n" + row + b"\n", name="bank.csv")
     (problem,) = refused.value.problems
@@ -181,7 +181,7 @@ def test_items_without_difficulty_take_intercepts(k: list[float] | None, header:
 SCORED = b"item,a,b,c,d,k\nq1,1.5,0.25,0,1,0.08\nq2,1,-1,0.1,0.9,0.2\n"
 
 
-def test_a_column_k_makes_a_bank_of_continuous_scores_that_comes_back_the_same() -> None:
+def test_a_column_k_makes_a_continuous_bank_that_reads_back() -> None:
     bank = read_parameters(SCORED)
     assert bank.model.name == "continuous"
     assert bank.k.tolist() == [0.08, 0.2]
@@ -193,7 +193,7 @@ def test_a_column_k_makes_a_bank_of_continuous_scores_that_comes_back_the_same()
     assert (as_parquet.model, as_parquet.k.tolist()) == (bank.model, bank.k.tolist())
 
 
-def test_a_bank_of_two_models_or_without_scatter_is_refused_with_row_and_column() -> None:
+def test_mixed_models_or_no_dispersion_are_refused_with_their_place() -> None:
     with pytest.raises(FileFormatError, match=r"bank.csv:3:k: item 'b': expected a number, got ''"):
         read_parameters(b"item,a,b,c,d,k\na,1,0,0,1,0.1\nb,1,0,0,1,\n", name="bank.csv")
     with pytest.raises(ItemBankError, match=r"bank.csv:2:k: item 'a': expected k > 0, got -0.1"):

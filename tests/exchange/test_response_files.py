@@ -1,4 +1,4 @@
-"""Recorded answers in the formats of other tools, with the traps of each."""
+"""Recorded answers in the formats of other tools, with the pitfalls of each."""
 
 import gzip
 import hashlib
@@ -124,7 +124,7 @@ def test_a_choice_lists_names_that_no_text_can_hold() -> None:
     assert caught.value.detail.isascii()
 
 
-def test_a_null_that_was_filled_in_is_an_error_and_not_wrong() -> None:
+def test_a_filled_in_null_is_an_error_and_not_a_wrong_answer() -> None:
     file = lines(
         f"m/{SAMPLES}", [sample(resps=[[""]], exact_match=0.0), sample(1, exact_match=0.0)]
     )
@@ -166,7 +166,7 @@ def test_a_score_for_each_repeat_is_a_trial_for_each() -> None:
         ({"results": {}}, "org/model"),
     ],
 )
-def test_the_model_is_named_by_the_results_beside_it_else_by_its_folder(
+def test_the_model_name_comes_from_its_results_or_its_folder(
     results: dict[str, Any], expected: str
 ) -> None:
     beside = SourceFile.of_bytes(
@@ -226,7 +226,7 @@ def test_inspect_values_become_scores(value: Any, score: float) -> None:
         (math.inf, "score_out_of_range"), ("good", "not_a_number"),
     ],
 )  # fmt: skip
-def test_inspect_values_that_are_no_scores_are_left_out(value: Any, reason: str) -> None:
+def test_other_inspect_values_are_left_out(value: Any, reason: str) -> None:
     file = inspect_json([scored(value), scored("C", 2)])
     assert reasons(file) == [(1, reason)]
 
@@ -419,7 +419,7 @@ NESTED = {
         (LIGHT, NESTED, "blue"),
     ],
 )
-def test_details_of_every_age_are_answers_and_questions_of_one_item(
+def test_details_of_every_format_version_give_answers_and_questions(
     path: str, fields: dict[str, Any], sent: str
 ) -> None:
     file = details(path, [fields if "__doc__" in fields else {**ASKED, **fields}])
@@ -439,7 +439,7 @@ def hash_of_the_sky_question() -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_details_tell_written_answers_failures_and_what_cannot_be_asked_again() -> None:
+def test_details_have_answers_failures_and_unrepeatable_items() -> None:
     def written(n: int, answer: str | None, **fields: Any) -> dict[str, Any]:
         answers = None if answer is None else [answer]
         asked = {"example": f"{n}?", "full_prompt": f"{n}?", "predictions": answers}
@@ -482,7 +482,7 @@ def test_a_generation_that_failed_is_an_error_of_the_item_that_others_answered(
     assert failed.item == right.item
 
 
-def test_the_newest_of_several_runs_counts_and_a_file_of_nobody_is_refused() -> None:
+def test_the_newest_run_counts_and_a_file_without_model_is_refused() -> None:
     row = {**ASKED, "example": "Q: sky?", "gold": 1}
     old = details(ARCHIVE, [{**row, "acc": 0.0}])
     new = details(ARCHIVE.replace("2023-07", "2023-09"), [{**row, "acc": 1.0}])
@@ -497,7 +497,7 @@ def test_the_newest_of_several_runs_counts_and_a_file_of_nobody_is_refused() -> 
 
 
 def output_item(n: int, **fields: Any) -> dict[str, Any]:
-    """A row as the API lists it."""
+    """Return a row as the API lists it."""
     return {
         "object": "eval.run.output_item",
         "eval_id": "eval_1",
@@ -519,7 +519,7 @@ def sampled(**fields: Any) -> dict[str, Any]:
     return {"sample": {"model": "gpt-x", "finish_reason": "stop", **fields}}
 
 
-def test_output_items_of_openai_evals_are_read_by_what_became_of_them() -> None:
+def test_output_items_of_openai_evals_are_read_by_status() -> None:
     rows = [
         output_item(1),
         output_item(2, results=[{"name": "match", "passed": False, "score": None}]),
@@ -564,7 +564,7 @@ def test_output_items_of_openai_evals_are_read_by_what_became_of_them() -> None:
         (b'[{"item": {}, "sample": {}},' + b"[" * 5000, r"x.json:2: expected an entry"),
     ],
 )
-def test_a_list_without_end_is_refused_where_it_breaks(content: bytes, complaint: str) -> None:
+def test_an_incomplete_list_is_refused_where_it_breaks(content: bytes, complaint: str) -> None:
     with pytest.raises(FileFormatError, match=complaint):
         read(SourceFile.of_bytes("x.json", content))
 
@@ -633,7 +633,7 @@ def test_a_long_table_with_trials_is_one_table_for_each() -> None:
     np.testing.assert_array_equal(second.table.scores[0], [0, np.nan])
 
 
-def test_trials_in_a_parquet_file_are_read_alike() -> None:
+def test_trials_in_a_parquet_file_are_read_the_same_way() -> None:
     out = io.BytesIO()
     columns = {"item": ["q1", "q1"], "examinee": ["m", "m"], "score": [1, 0], "trial": [1, 2]}
     pa.parquet.write_table(pa.table(columns), out)
@@ -664,7 +664,7 @@ def test_a_reader_of_one_table_refuses_trials() -> None:
         read_responses(b"examinee,item,trial,score\nm,q,1,1\nm,q,2,1\n")
 
 
-# all of them
+# All formats
 
 
 def test_scores_of_another_range_become_scores_between_0_and_1() -> None:
@@ -693,12 +693,12 @@ def test_where_lower_is_better_the_lowest_score_becomes_1() -> None:
 
 
 @pytest.mark.parametrize("score_range", [(1, 1), (math.nan, 1), (0, math.inf)])
-def test_a_range_that_is_none_is_refused(score_range: tuple[float, float]) -> None:
+def test_an_invalid_range_is_refused(score_range: tuple[float, float]) -> None:
     with pytest.raises(InvalidInputError, match="Expected a score range"):
         Choices(score_range=score_range)
 
 
-def test_real_judge_scores_come_in_by_their_range(shared_data: Path) -> None:
+def test_real_judge_scores_are_read_with_their_range(shared_data: Path) -> None:
     files = files_at([shared_data / "wildbench" / "judge_scores.csv.gz"])
     (part,) = read(*files, score_range=(1.0, 10.0))
     assert isinstance(part, TrialTable)
@@ -723,7 +723,7 @@ def test_real_judge_scores_come_in_by_their_range(shared_data: Path) -> None:
         (SourceFile.of_bytes("x.csv.gz", gzip.compress(b"model,q1\nm,1\n", mtime=0)), "table"),
     ],
 )
-def test_the_content_tells_the_format(file: SourceFile, expected: str) -> None:
+def test_the_content_decides_the_format(file: SourceFile, expected: str) -> None:
     assert detect(file) == expected
 
 
@@ -755,7 +755,7 @@ def test_a_format_can_be_forced_and_picks_in_a_folder(tmp_path: Path) -> None:
     assert [file_format.value for file_format, _ in forced] == ["py-irt"]
 
 
-def test_a_folder_without_a_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="there is no file in this folder"):
         files_at([tmp_path])
 

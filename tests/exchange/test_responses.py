@@ -42,7 +42,7 @@ def parquet(**columns: list[object]) -> bytes:
         ),
     ],
 )
-def test_every_form_says_the_same(content: bytes) -> None:
+def test_every_format_reads_alike(content: bytes) -> None:
     for source in (content, io.BytesIO(content)):
         table = read_responses(source)
         assert table.examinees == ("alpha", "beta")
@@ -52,7 +52,7 @@ def test_every_form_says_the_same(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("missing", [b"", b"NA", b"NaN", b"nan", b"null", b"None"])
-def test_what_means_missing_is_not_a_score(missing: bytes) -> None:
+def test_values_for_missing_are_no_scores(missing: bytes) -> None:
     table = read_responses(b"model,q1,q2\nalpha,1," + missing + b"\n")
     assert np.isnan(table.scores[0, 1])
 
@@ -142,10 +142,10 @@ def test_a_table_needs_names_that_fit_its_shape() -> None:
         ResponseTable(("a",), ("x", "x"), np.zeros((1, 2)))
 
 
-# Names that went through R
+# Names changed by R
 
 
-def test_names_that_r_changed_are_matched_and_told() -> None:
+def test_names_changed_by_r_are_matched_and_reported() -> None:
     match = match_names(["1", "X2", "a-b", "plain"], ["X1", "2", "a.b", "plain"])
     assert match.found == {"1": "X1", "X2": "2", "a-b": "a.b", "plain": "plain"}
     assert match.renamed == {"1": "X1", "X2": "2", "a-b": "a.b"}
@@ -156,7 +156,7 @@ def test_names_that_r_changed_are_matched_and_told() -> None:
     ("names", "known"),
     [(["1"], ["X1", "1"]), (["X1", "1"], ["X1"]), (["1", "X1"], ["1", "X1"])],
 )
-def test_a_name_that_fits_as_it_is_goes_first(names: list[str], known: list[str]) -> None:
+def test_an_exact_name_takes_precedence(names: list[str], known: list[str]) -> None:
     match = match_names(names, known)
     assert match.renamed == {}
     assert all(name == item for name, item in match.found.items())
@@ -183,7 +183,7 @@ def test_nothing_in_common_is_refused_with_examples_of_both() -> None:
         align(read_responses(WIDE), bank)
 
 
-def test_rows_are_counted_also_behind_names_of_several_lines() -> None:
+def test_rows_are_counted_after_names_of_several_lines() -> None:
     with pytest.raises(FileFormatError, match=r"responses:3: expected 3 cells, got 2"):
         read_responses(b'model,"q\n1",q2\nm1,1,0\n"m\n2",1\n')
 

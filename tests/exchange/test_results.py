@@ -1,4 +1,4 @@
-"""What recorded results say was asked, and the items that are made of it."""
+"""Recorded results: the prompts they contain, and the items made from them."""
 
 import gzip
 import json
@@ -90,7 +90,7 @@ MADE_BY_LM_EVAL = json.loads(Path(__file__).with_name("lm_eval_0.4.13.json").rea
 
 
 @pytest.mark.parametrize("kind", MADE_BY_LM_EVAL)
-def test_lm_eval_s_own_logs_become_items_that_ask_byte_for_byte_alike(kind: str) -> None:
+def test_lm_eval_logs_become_items_with_the_same_prompts(kind: str) -> None:
     log = MADE_BY_LM_EVAL[kind]
     date = "2026-11-27T06-59-13.017130"
     samples = "\n".join(map(json.dumps, log["rows"]))
@@ -118,7 +118,7 @@ def test_lm_eval_s_own_logs_become_items_that_ask_byte_for_byte_alike(kind: str)
         assert ("chat_template" in {c.what for c in found.choices}) == (kind == "a chat template")
 
 
-def test_an_option_in_a_blank_is_put_back_there() -> None:
+def test_an_option_in_a_blank_is_restored() -> None:
     sent = [(f"The cup or the box: the {end}", " was big.") for end in ("cup", "box")]
     found = found_in([row(sent)])
     (item,) = found.items
@@ -130,14 +130,14 @@ def test_an_option_in_a_blank_is_put_back_there() -> None:
 
 
 def _gap(doc_id: int, likelier: int, right: bool) -> dict[str, Any]:
-    """As WinoGrande's files have it: the target is the rest of the sentence."""
+    """Return a sample of WinoGrande, where the target is the rest of the sentence."""
     sent = [(f"The cup or box {doc_id}: the {end}", " was big.") for end in ("cup", "box", "jar")]
     likelihoods = [[[str(-1.0 - (k != likelier)), "False"]] for k in range(3)]
     fields = {"target": "was big.", "resps": likelihoods, "acc": float(right)}
     return row(sent, doc_id, **fields)
 
 
-def test_right_options_that_no_target_names_are_told_by_the_marks() -> None:
+def test_right_options_without_a_target_are_read_from_the_scores() -> None:
     rows = [_gap(0, 2, True), _gap(0, 1, False), _gap(1, 0, False), _gap(1, 2, False)]
     found = found_in([*rows, _gap(2, 0, False)])
     assert [item["target"] for item in found.items] == [["jar"], ["box"]]
@@ -173,29 +173,29 @@ def test_turns_of_a_chat_are_kept_as_they_were_sent() -> None:
         ("[" * 50_000, ("[" * 50_000,)),
     ],
 )
-def test_accepted_answers_are_read_as_python_wrote_them(
+def test_accepted_answers_are_read_from_python_literals(
     target: str, accepted: tuple[str, ...]
 ) -> None:
     arguments: Any = {"gen_args_0": {"arg_0": "Who?", "arg_1": {"until": []}}}
     assert asked_by({"arguments": arguments, "target": target}).targets == accepted
 
 
-def test_the_options_by_themselves_are_no_options() -> None:
-    """`acc_mutual_info` asks for them behind nothing, too."""
+def test_options_without_a_question_are_not_options() -> None:
+    """`acc_mutual_info` also asks for the options without a question."""
     sent = [("Q?", " a"), ("Q?", " b"), ("", " a"), ("", " b")]
     (item,) = found_in([row(sent)]).items
     assert (item["prompt"], item["choices"]) == ("Q?", ["a", "b"])
 
 
-def test_a_target_that_is_a_place_and_an_option_is_what_the_marks_say() -> None:
-    """Options 1, 2, 3 and the target "1": the second by place, the first by its text."""
+def test_scores_decide_whether_a_target_is_an_index_or_an_option() -> None:
+    """Options 1, 2, 3 and target "1": the second by index, the first by its text."""
     sent = [("Q?", " 1"), ("Q?", " 2"), ("Q?", " 3")]
     by_text = row(sent, target="1", acc=1.0)
     assert found_in([by_text]).items[0]["target"] == ["1"]
     assert found_in([{**by_text, "acc": 0.0}]).items[0]["target"] == ["2"]
 
 
-def test_of_several_wordings_that_of_most_is_taken_or_of_whom_is_wanted() -> None:
+def test_the_most_frequent_or_the_chosen_wording_is_taken() -> None:
     files = folders(3, 4, tasks=["colours"])
     odd = next(name for name in files if name.startswith("lab1"))
     files[odd] = files[odd].replace("Which is thing", "What is thing")
@@ -207,14 +207,14 @@ def test_of_several_wordings_that_of_most_is_taken_or_of_whom_is_wanted() -> Non
     assert other.items[0]["prompt"].startswith("Question: What is")
 
 
-def test_marks_that_the_likeliest_option_does_not_explain_are_refused() -> None:
+def test_scores_unlike_the_likeliest_option_are_refused() -> None:
     sent = [("Q?", " a"), ("Q?", " b")]
     rows = [row(sent, n, acc=float(n % 2)) for n in range(8)]
     with pytest.raises(FileFormatError, match="explains 50 % of the recorded scores only"):
         found_in(rows)
 
 
-def test_what_the_results_file_says_of_a_filter_marks_as_it_did() -> None:
+def test_a_filter_of_the_results_file_scores_as_it_did() -> None:
     found = found_of(sources(folders(2, 6)))
     assert found.scorers[0] == ScorerSpec(
         "extract",
@@ -228,14 +228,14 @@ def test_what_the_results_file_says_of_a_filter_marks_as_it_did() -> None:
     assert found.asked["shots"] == found.style["item_shots"] == 1
 
 
-def test_answers_that_are_marked_again_are_of_all_items() -> None:
+def test_rescored_answers_cover_all_items() -> None:
     found = found_of(sources(folders(24, 64)))
-    # 200 by lot are of 61 of the 64 items, more or less; every fourth row would be of 16.
+    # 200 random rows cover about 61 of the 64 items; every fourth row would cover 16.
     assert len({key for key, _, _ in found.answers}) > 45
     assert sum(score for _, _, score in found.answers) == len(found.answers) / 2 == 100
 
 
-def test_agreement_is_that_with_right_and_with_wrong_marks() -> None:
+def test_agreement_is_counted_for_right_and_wrong_scores() -> None:
     always_right = agreement([1.0] * 100, [1.0] * 95 + [0.0] * 5)
     assert (always_right.right, always_right.wrong, always_right.least) == (1.0, 0.0, 0.0)
     assert always_right.differing == (95, 96, 97, 98, 99)
@@ -245,7 +245,7 @@ def test_agreement_is_that_with_right_and_with_wrong_marks() -> None:
     assert agreement([], []).least is None
 
 
-def test_how_answers_were_drawn_is_carried_along() -> None:
+def test_sampling_settings_are_kept() -> None:
     settings = {"until": ["Q:", "\n"], "max_gen_toks": 64, "temperature": 0.5}
     rows = [
         {**row([(f"Q{n}?", settings)], n, exact_match=1.0), "resps": [["0"]], "acc": None}
@@ -275,7 +275,7 @@ def test_a_row_without_a_score_or_a_right_answer_leaves_the_others_alone() -> No
     }
 
 
-def test_ways_of_one_task_are_told_apart_with_what_helps() -> None:
+def test_variants_of_a_task_are_named_with_their_differences() -> None:
     rows = [
         {**row([(f"Q{n}?", {"until": [mark]})], n, exact_match=1.0), "resps": [["0"]], "acc": None}
         for n, mark in enumerate(("Q:", "END"))
@@ -284,7 +284,7 @@ def test_ways_of_one_task_are_told_apart_with_what_helps() -> None:
         found_in(rows)
 
 
-def test_an_import_of_answers_remembers_how_they_were_obtained() -> None:
+def test_an_import_of_answers_keeps_their_settings() -> None:
     choices = Choices(filters=("flexible-extract",))
     files = sources(folders(2, 6))
     assert read_draft(AnswerImport(files=files, choices=choices)).choices.asked == {
@@ -316,7 +316,7 @@ def test_real_files_give_their_prompts_byte_for_byte(shared_data: Path) -> None:
 
 
 def _inspect_log(status: str, samples: Sequence[Mapping[str, Any]]) -> SourceFile:
-    """As inspect writes it: settings of task and command stand with the plan."""
+    """Return a log as inspect writes it; settings of task and command are in the plan."""
     log = {
         "version": 2,
         "status": status,
@@ -341,14 +341,14 @@ def _sample(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def test_an_inspect_log_says_in_its_plan_how_answers_were_drawn() -> None:
+def test_sampling_settings_are_read_from_the_plan_of_an_inspect_log() -> None:
     found = found_of([_inspect_log("success", [_sample(1), _sample(2)])])
     assert (found.asked["max_tokens"], found.asked["temperature"]) == (64, 0.5)
     assert found.style["stop"] == ["\n\n"]
 
 
-def test_expected_tokens_are_means_over_the_models_that_a_log_counted() -> None:
-    """tau of WILD, eq. 10: of the prompt, and of the answer."""
+def test_expected_tokens_are_means_over_models_with_token_counts() -> None:
+    """Eq. 10 of WILD: tau counts the tokens of the prompt and of the answer."""
 
     def log(model: str, read: Any, written: Any) -> SourceFile:
         usage = {"input_tokens": read, "output_tokens": written}
@@ -364,7 +364,7 @@ def test_expected_tokens_are_means_over_the_models_that_a_log_counted() -> None:
     assert (record.expected_tokens_in, record.expected_tokens_out) == (25, 6)
 
 
-def test_a_run_that_failed_is_told_from_files_without_questions() -> None:
+def test_a_failed_run_is_distinguished_from_files_without_questions() -> None:
     failed = [_sample(1, scores={}, error={"message": "away"}), _sample(2, scores={})]
     with pytest.raises(FileFormatError) as fault:
         found_of([_inspect_log("error", failed)])
@@ -379,9 +379,7 @@ def test_a_run_that_failed_is_told_from_files_without_questions() -> None:
     assert [item["key"] for item in some.items] == ["sums/1"]
 
 
-def test_a_log_too_large_for_one_request_goes_in_pieces_that_say_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_large_log_is_split_into_equivalent_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [
         {
             "id": n,
@@ -421,7 +419,7 @@ def test_a_log_too_large_for_one_request_goes_in_pieces_that_say_the_same(
     assert read(pieces) == read([whole])
 
 
-def test_one_list_of_samples_goes_in_pieces_that_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_samples_is_split_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row([("3?", " 4"), ("3?", " 5")], n, arguments=[["3?", " 4"]]) for n in range(30)]
     whole = SourceFile.of_bytes(NAME.removesuffix("l"), json.dumps(rows, indent=2).encode())
     monkeypatch.setattr(sent_results, "_PIECE", 1000)

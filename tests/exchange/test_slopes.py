@@ -1,4 +1,4 @@
-"""Banks of several abilities as files: the same curves come back."""
+"""Banks of several abilities, written to files and read back with the same curves."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def abilities(found: ItemBank) -> MultidimensionalModel:
 
 
 def drawn(found: ItemBank, z: FloatArray) -> FloatArray:
-    """Probabilities of the examinees that lie z standard deviations out."""
+    """Return probabilities of examinees z standard deviations from the mean."""
     population = abilities(found).population
     theta = population.mean + z @ np.linalg.cholesky(population.covariance).T
     return abilities(found).items.expected_score(theta)
@@ -45,7 +45,7 @@ def drawn(found: ItemBank, z: FloatArray) -> FloatArray:
 
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("file_format", [BankFormat.CSV, BankFormat.PARQUET])
-def test_our_own_files_bring_every_ability_back(file_format: BankFormat, nested: bool) -> None:
+def test_our_own_files_keep_every_ability(file_format: BankFormat, nested: bool) -> None:
     known = bank(nested=nested)
     found = read_parameters(write_bank(known, file_format))
     z = np.random.default_rng(1).normal(size=(50, abilities(known).items.n_abilities))
@@ -66,7 +66,7 @@ def test_a_file_of_mirt_numbers_the_slopes() -> None:
     assert not abilities(found).items.nested
 
 
-def test_the_published_form_of_several_slopes_means_what_mirt_means_by_it() -> None:
+def test_several_slopes_have_the_meaning_of_mirt() -> None:
     """mirt: P = g + (u - g) / (1 + exp(-(a1 z1 + a2 z2 + d)))."""
     found = read_parameters(b'"","a1","a2","d","g","u"\n"1",1.5,-0.5,0.25,0,1\n"2",0,2,-1,0,1\n')
     z = np.array([0.3, -1.2])
@@ -92,7 +92,7 @@ def test_files_that_mean_something_else_are_refused(
         read_parameters(content)
 
 
-def test_an_item_may_rest_on_its_dimension_alone() -> None:
+def test_an_item_may_load_only_on_its_dimension() -> None:
     found = read_parameters(b"item,intercept,general,dimension_1\nq1,0.5,0,2\nq2,0,1,0\n")
     np.testing.assert_allclose(abilities(found).items.slopes, [[0, 2], [1, 0]], atol=1e-8)
 
@@ -129,7 +129,7 @@ def test_items_may_have_slopes_beside_them() -> None:
         ({"slopes": {"dimension_1": 1.0}, "intercept": 0.0, "c": 0.2}, "c = 0, d = 1"),
     ],
 )
-def test_slopes_that_make_no_sense_are_refused(fields: dict[str, object], words: str) -> None:
+def test_invalid_slopes_are_refused(fields: dict[str, object], words: str) -> None:
     with pytest.raises(FileFormatError, match=words):
         read_items(line(id="q1", **fields))
 

@@ -1,6 +1,6 @@
-"""Files that a careless importer reads wrongly, with what has to become of each.
+"""Files that a careless importer misreads, with the expected result of each.
 
-The tests of readers make their files by the same functions; the API brings one of each kind in.
+The tests of readers use the same functions; the API imports one file of each kind.
 """
 
 import io
@@ -21,10 +21,10 @@ class Trap:
     """Files of one import.
 
     Attributes:
-        outcomes: Outcome to number of accepted answers.
-        skipped: Reason to number of answers left out.
-        refusal: Part of the message, where nothing can be taken; else the counts hold.
-        choices: What the files need chosen, as fields of the API.
+        outcomes: Number of accepted answers by outcome.
+        skipped: Number of skipped answers by reason.
+        refusal: Part of the message if the import is refused; otherwise the counts hold.
+        choices: Choices that the files require, as fields of the API.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Trap:
 
 
 def lines(*rows: Any) -> bytes:
-    """JSON lines."""
+    """Return JSON lines."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def sample(doc_id: int = 0, **fields: Any) -> dict[str, Any]:
-    """A row of lm-eval."""
+    """Return a row of lm-eval."""
     return {
         "doc_id": doc_id,
         "doc": {"question": f"q{doc_id}"},
@@ -54,20 +54,20 @@ def sample(doc_id: int = 0, **fields: Any) -> dict[str, Any]:
 
 
 def log(*samples: Any) -> bytes:
-    """A log of inspect."""
+    """Return a log of inspect."""
     header = {"version": 2, "status": "success", "eval": {"task": "arc", "model": "openai/gpt-5"}}
     return json.dumps(header | {"samples": samples}, indent=2).encode()
 
 
 def scored(value: Any, identifier: int | str = 1, **fields: Any) -> dict[str, Any]:
-    """A sample of inspect."""
+    """Return a sample of inspect."""
     return {"id": identifier, "epoch": 1, "scores": {"match": {"value": value}}} | fields
 
 
 def archive(
     entries: Mapping[str, Any], *, zstd: Collection[str] = (), broken: bool = False
 ) -> bytes:
-    """A ZIP archive; entries named in `zstd` are packed with method 93, as newer inspect does."""
+    """Return a ZIP archive; entries in `zstd` use method 93, as newer versions of inspect do."""
     out = io.BytesIO()
     directory = bytearray()
     for name, value in entries.items():
@@ -90,7 +90,7 @@ def archive(
 
 
 def helm(*entries: Any) -> dict[str, bytes]:
-    """A run folder of HELM."""
+    """Return a run directory of HELM."""
     spec = {"name": "mmlu:subject=x,model=org_m", "adapter_spec": {"model": "org/m"}}
     return {
         "run/per_instance_stats.json": json.dumps(entries, indent=1).encode(),
@@ -99,12 +99,12 @@ def helm(*entries: Any) -> dict[str, bytes]:
 
 
 def stat(name: str, mean: float | None, **fields: Any) -> dict[str, Any]:
-    """A metric of an instance."""
+    """Return a metric of an instance."""
     return {"name": {"name": name, "split": "test"}, "count": 1, "mean": mean} | fields
 
 
 def instance(name: str, *stats: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """An instance of HELM."""
+    """Return an instance of HELM."""
     return {"instance_id": name, "train_trial_index": 0, "stats": list(stats)} | fields
 
 

@@ -1,11 +1,10 @@
-"""What commands and sessions give, compared with files that are kept: whoever moves code sees it.
+"""Compare output of commands and sessions with stored files, so that a change of code shows.
 
     SEXTANT_GOLDEN=write uv run pytest tests/golden -m ""
 
-writes them anew, which belongs into the commit that means to change a number. Answers are drawn
-from a seed. Numbers are compared to nine digits, and to five where an optimizer stops at a
-tolerance: another processor adds in another order. Ids, times and what is too long to read are
-masked.
+writes the files anew; do so in the commit that changes a number on purpose. Answers are drawn from
+a seed. Numbers are compared to nine digits, and to five where an optimizer stops at a tolerance,
+because processors add in different orders. Ids, times and very long values are masked.
 """
 
 import json
@@ -37,7 +36,7 @@ from tests.services.sessions import opened, spec
 
 HERE = Path(__file__).parent
 WRITES = os.environ.get("SEXTANT_GOLDEN") == "write"
-#: Names of what differs from run to run.
+#: Names of fields that differ from run to run.
 _MASKED = re.compile(
     r"(^|_)(id|at|hash|seconds|seconds_per_step|peak_memory_mb|code_version|metadata)$"
 )
@@ -53,7 +52,7 @@ def table(path: Path, prefix: str, items: list[str], scores: FloatArray) -> None
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bank, and answers of models to it: right or wrong, in between, of two tasks."""
+    """Return a directory with a bank and answers of models: binary, graded, and of two tasks."""
     folder, rng = tmp_path_factory.mktemp("golden"), np.random.default_rng(7)
     bank = ItemBank.from_difficulties(
         a=rng.lognormal(0.2, 0.3, N_ITEMS),
@@ -102,7 +101,7 @@ LAB |= {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAB)
-def test_a_command_gives_what_it_gave(
+def test_the_output_of_a_command_is_unchanged(
     name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(data)
@@ -117,7 +116,7 @@ def test_a_command_gives_what_it_gave(
 
 @pytest.fixture
 async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    """The demo bank's latest version has its parameters alone, and no reference models."""
+    """Start services where the demo bank has only parameters, and no reference models."""
     demo = demo_bank()
     async with opened(settings, database) as services:
         await services.banks.create_version(
@@ -128,7 +127,7 @@ async def services(settings: Settings, database: Database) -> AsyncIterator[Serv
 
 
 async def answered(services: Services, every: int) -> SessionRecord:
-    """A test by hand of twelve items, of which every so many-th is wrong."""
+    """Answer twelve items of a session by hand; every `every`-th answer is wrong."""
     plan = {"stopping": {"max_items": 12}}
     record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     while record.status == "awaiting_response":
@@ -139,7 +138,7 @@ async def answered(services: Services, every: int) -> SessionRecord:
     return record
 
 
-async def test_sessions_their_comparison_and_a_gate_are_what_they_were(services: Services) -> None:
+async def test_sessions_comparison_and_gate_are_unchanged(services: Services) -> None:
     first, second = await answered(services, 2), await answered(services, 5)
     view = View(is_whole=True)
     compare("session", SessionRead.of(first, view).model_dump(mode="json"), 9)
@@ -153,7 +152,7 @@ async def test_sessions_their_comparison_and_a_gate_are_what_they_were(services:
 
 
 def vars_of(value: Any) -> Any:
-    """A small object as JSON."""
+    """Return a small object as JSON."""
     names = getattr(value, "__slots__", None)
     return value if names is None else {name: vars_of(getattr(value, name)) for name in names}
 
@@ -168,7 +167,7 @@ def compare(name: str, found: Any, digits: int) -> None:
 
 
 def mask(value: Any) -> Any:
-    """Without what differs from run to run, and floats with twelve digits."""
+    """Mask what differs from run to run, and round floats to twelve digits."""
     if isinstance(value, dict):
         return {key: "-" if _MASKED.search(key) else mask(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -181,7 +180,7 @@ def mask(value: Any) -> Any:
 
 
 def differences(known: Any, found: Any, place: str, tolerance: float) -> Any:
-    """Where two values differ, and by what."""
+    """Return the places where two values differ, with both values."""
     if isinstance(known, dict) and isinstance(found, dict):
         for key in sorted(known.keys() | found.keys()):
             if key not in known or key not in found:

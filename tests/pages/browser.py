@@ -1,4 +1,4 @@
-"""A browser without scripts: cookies, forms, and links that are followed."""
+"""A browser without scripts: it keeps cookies, sends forms and follows links."""
 
 import re
 from collections.abc import Collection
@@ -14,31 +14,31 @@ from app.storage.database import Database
 from tests.api.conftest import BASE_URL
 
 _LINK: Final = re.compile(r'(?:href|hx-get|data-stream)="(/[^"]*)"')
-#: Pages that tell nothing of what is stored.
+#: Pages without stored data.
 _LEFT_OUT: Final = ("/static/", "/docs", "/openapi.json", "/login")
 
 
 class Browser(httpx2.AsyncClient):
-    """Keeps cookies, sends forms as pages do, and goes where it is sent."""
+    """Keeps cookies, sends forms as pages do, and follows redirects."""
 
     async def form(self, action: str, /, *, of: str = "/login", **fields: str) -> httpx2.Response:
-        """Send a form with the token that the page `of` holds."""
+        """Send a form with the token of the page `of`."""
         token = csrf_in((await self.get(of)).text)
         return await self.send_form(action, csrf=token, **fields)
 
     async def send_form(self, action: str, /, **fields: str) -> httpx2.Response:
-        """Send a form of our own origin with just these fields."""
+        """Send a form of our own origin with exactly these fields."""
         return await self.post(action, data=fields, headers={"Origin": BASE_URL})
 
     async def walk(
         self, begin: Collection[str], *, of_a_kind: int, streams: Collection[str] = ()
     ) -> dict[str, str]:
-        """What stands on the pages that links lead to, by path.
+        """Follow links and return the text of each page by path.
 
         Args:
-            begin: Where to begin.
-            of_a_kind: Pages whose paths differ in ids alone that are looked at.
-            streams: Paths of tests that have ended, whose streams therefore end.
+            begin: Paths to start from.
+            of_a_kind: Number of pages to open among those whose paths differ only in ids.
+            streams: Paths of ended sessions, whose streams therefore end.
         """
         waiting, seen = list(begin), set(begin)
         kinds: dict[str, int] = {}
@@ -63,12 +63,12 @@ class Browser(httpx2.AsyncClient):
 
 
 async def logged_in(app: FastAPI, database: Database, *scopes: ScopeName, **of: str) -> Browser:
-    """A browser that is logged in with a new key, or with none if it has no scopes.
+    """Return a browser logged in with a new key, or without a key if no scopes are given.
 
     Args:
-        app: Whose pages.
-        database: Where the key is stored.
-        scopes: Of the key.
+        app: Application that serves the pages.
+        database: Database where the key is stored.
+        scopes: Scopes of the key.
         of: `project_id` of the key.
     """
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
@@ -84,7 +84,7 @@ async def logged_in(app: FastAPI, database: Database, *scopes: ScopeName, **of: 
 
 
 def csrf_in(page: str) -> str:
-    """The token of a page's forms."""
+    """Return the token of a page's forms."""
     found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
     assert found, page
     return found[1]

@@ -1,4 +1,4 @@
-"""Pages over HTTP, and the browser that looks at them."""
+"""Pages over HTTP, and the real browser that opens them."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ from tests.databases import collect_cancelled
 
 @dataclass
 class Watched:
-    """What a page says and asks for beside what it shows."""
+    """Console messages and requests of a page."""
 
     base: str
     told: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Watched:
 
 @asynccontextmanager
 async def served(settings: Settings, database: Database, port: int = 0) -> AsyncIterator[str]:
-    """The address of the pages over HTTP, with a worker; a port of nobody's if it is not said."""
+    """Serve the pages over HTTP with a worker; return their address. A free port is the default."""
     app = create_app(settings, database, background=running_worker)
     listener = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=2)

@@ -1,4 +1,4 @@
-"""Pages in this process, as a browser without scripts sees them."""
+"""Pages in this process, requested by a browser without scripts."""
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,7 +28,7 @@ NewBrowser = Callable[..., Awaitable[Browser]]
 
 @pytest.fixture
 async def browser_with(app: FastAPI, database: Database) -> AsyncIterator[NewBrowser]:  # noqa: F811
-    """Makes browsers that are logged in with a key of the given scopes, or with none."""
+    """Return a function that makes browsers logged in with the given scopes, or not."""
     browsers: list[Browser] = []
 
     async def make(*scopes: ScopeName, **of: str) -> Browser:
@@ -42,7 +42,7 @@ async def browser_with(app: FastAPI, database: Database) -> AsyncIterator[NewBro
 
 @pytest.fixture
 async def chromium() -> AsyncIterator[Chromium]:
-    """The system's Chromium, without a window."""
+    """Start the system's Chromium without a window."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         pytest.skip("no Chromium on this machine: apt-get install chromium")

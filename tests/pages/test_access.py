@@ -1,4 +1,4 @@
-"""Who gets in, by which cookie, and which forms are taken."""
+"""Access to pages: logins, cookies, and which forms are accepted."""
 
 import httpx2
 import pytest
@@ -15,7 +15,7 @@ from tests.pages.browser import Browser, csrf_in
 from tests.pages.conftest import NewBrowser
 
 
-async def test_whoever_is_not_logged_in_comes_back_after_the_login(
+async def test_a_login_returns_to_the_requested_page(
     browser_with: NewBrowser, database: Database
 ) -> None:
     browser = await browser_with()
@@ -35,14 +35,14 @@ async def test_whoever_is_not_logged_in_comes_back_after_the_login(
     assert secret not in cookie
     assert {"HttpOnly", "SameSite=lax"} <= set(cookie.split("; "))
     assert (await browser.get("/")).status_code == 200
-    # REST takes keys alone: a cookie comes with requests that another site has caused.
+    # REST accepts only keys: browsers also send cookies with requests of another site.
     assert (await browser.get("/v1/sessions")).status_code == 401
 
 
 @pytest.mark.parametrize(
     "elsewhere", ["//evil.test", "https://evil.test/", "/\\evil.test", "/\t/evil.test", "evil.test"]
 )
-async def test_a_login_leads_nowhere_else(
+async def test_a_login_redirects_to_no_other_site(
     browser_with: NewBrowser, database: Database, elsewhere: str
 ) -> None:
     browser = await browser_with()
@@ -51,7 +51,7 @@ async def test_a_login_leads_nowhere_else(
     assert entered.headers["location"] == "/"
 
 
-async def test_forms_of_others_change_nothing(browser_with: NewBrowser) -> None:
+async def test_forms_of_other_sites_change_nothing(browser_with: NewBrowser) -> None:
     browser, other = await browser_with("admin"), await browser_with("admin")
     token, stolen = [csrf_in((await one.get("/")).text) for one in (browser, other)]
     for fields, headers in (
@@ -102,7 +102,9 @@ async def test_a_login_ends_everywhere_with_the_log_out_and_with_its_key(
     assert (await browser.get("/")).status_code == 303
 
 
-async def test_no_page_is_framed_kept_or_runs_what_is_not_ours(browser_with: NewBrowser) -> None:
+async def test_pages_cannot_be_framed_cached_or_run_foreign_scripts(
+    browser_with: NewBrowser,
+) -> None:
     browser = await browser_with("read")
     for path in ("/", "/login", "/sessions/ses_" + "0" * 26):
         answer = await browser.get(path)
@@ -117,9 +119,7 @@ async def test_no_page_is_framed_kept_or_runs_what_is_not_ours(browser_with: New
         assert " onclick" not in answer.text
 
 
-async def test_people_are_told_of_wrong_addresses_by_a_page_and_programs_by_a_problem(
-    browser_with: NewBrowser,
-) -> None:
+async def test_a_wrong_address_gives_a_page_or_a_problem(browser_with: NewBrowser) -> None:
     person = {"Accept": "text/html,*/*;q=0.8"}
     for browser in (await browser_with("read"), await browser_with()):
         for path, status, told in (
@@ -160,14 +160,14 @@ async def test_without_authentication_only_this_machine_is_answered(
         for base, status in (
             ("http://127.0.0.1:8000", 200),
             ("http://localhost:8000", 200),
-            ("http://evil.test", 303),  # its owner may let the name point to this machine
+            ("http://evil.test", 303),  # its owner can point the name to this machine
         ):
             transport = httpx2.ASGITransport(app=app)
             async with Browser(transport=transport, base_url=base) as browser:
                 assert (await browser.get("/")).status_code == status
         transport = httpx2.ASGITransport(app=app)
         async with Browser(transport=transport, base_url="http://127.0.0.1:8000") as browser:
-            # No name at all by the rules, and yet browsers would call it.
+            # Invalid host names, which browsers call all the same.
             rebound = await browser.get("/", headers={"Host": "a{b.evil.test"})
             assert rebound.status_code == 303
 

@@ -1,6 +1,6 @@
-"""Every page that the app has a route for, asked by whoever may not see it.
+"""Every page with a route, requested by callers who may not see it.
 
-A page without a row in `PAGES` fails the first test; the others ask what the rows say.
+A page without a row in `PAGES` fails the first test; the other tests check the rows.
 """
 
 import json
@@ -27,19 +27,19 @@ from tests.services.catalog import write_entry, write_files
 _SCOPES: Final[tuple[ScopeName, ...]] = ("read", "run", "banks:write")
 #: A question of their bank, or an answer to one.
 _TEXT: Final = re.compile(r"theirs-\d\?")
-#: Programs ask for these; none tells what is stored in a project.
+#: Requested by programs; without stored data of a project.
 _NO_PAGES: Final = {"/openapi.json", "/healthz", "/readyz", "/metrics", "/static/{name}"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A page, or a form that is sent.
+    """A page, or a form to send.
 
     Attributes:
-        needs: Scopes without each of which it is refused; None: open to whoever comes.
-        query: What stands behind its path, with `{names}`.
-        forms: What is sent to it, with `{names}`.
-        shows_texts: Whoever may write banks finds texts of a withheld bank there.
+        needs: Scopes that are all required; None if the page is public.
+        query: Query string of its path, with `{names}`.
+        forms: Fields sent to it, with `{names}`.
+        shows_texts: Whether bank writers see texts of a withheld bank there.
     """
 
     needs: tuple[ScopeName, ...] | None = ("read",)
@@ -53,7 +53,7 @@ _RUN = Row(("run",))
 _TYPED = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
 _ON_THEIRS = {"bank": "{bank}", "endpoint_id": "{endpoint_id}"}
 PAGES: Final = {
-    # What a key may not see is left out of the first page; it says so.
+    # The first page omits what a key may not see; it says so.
     "GET /": Row(()),
     "GET /login": Row(None),
     "POST /login": Row(None),
@@ -129,7 +129,7 @@ _NAMES: Final = {**NOWHERE, "step": "1", "tag": "banks", "name": "BankRead"}
 
 @dataclass(frozen=True)
 class Ask:
-    """One request, with `{names}` for ids."""
+    """One request, with `{names}` in place of ids."""
 
     page: str
     path: str
@@ -140,7 +140,7 @@ class Ask:
 
 
 def asks(pages: Collection[str] = tuple(PAGES)) -> Iterator[Ask]:
-    """What is asked of these pages: they are looked at before forms are sent."""
+    """Yield the requests of these pages: pages are read before forms are sent."""
     for page in sorted(pages, key=lambda one: one.startswith("POST")):
         method, path = page.split()
         row = PAGES[page]
@@ -150,7 +150,7 @@ def asks(pages: Collection[str] = tuple(PAGES)) -> Iterator[Ask]:
 
 
 async def asked(browser: Browser, ask: Ask, ids: dict[str, str]) -> tuple[int, str]:
-    """Status and text of the answer, and where it leads; ids are told by their names again."""
+    """Return status, text and redirect of the response, with ids replaced by their names."""
     sent = json.dumps([ask.path, ask.form])
     for name, made in ids.items():
         sent = sent.replace(f"{{{name}}}", made)
@@ -183,7 +183,7 @@ async def test_each_page_refuses_a_key_without_its_scopes(app: FastAPI, database
             for ask in asks([page for page, row in PAGES.items() if without in (row.needs or ())]):
                 status, text = await asked(browser, ask, ids)
                 assert (status, "This needs a key with the scope" in text) == (403, True), ask
-    # No more than these are needed: what else is wrong is said.
+    # These scopes suffice: any other error is reported.
     for needs in {row.needs for row in PAGES.values() if row.needs is not None}:
         async with aclosing(await logged_in(app, database, *(needs or ("run",)))) as browser:
             for ask in asks([page for page, row in PAGES.items() if row.needs == needs]):
@@ -196,7 +196,7 @@ async def test_each_page_refuses_a_key_without_its_scopes(app: FastAPI, database
 
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:
-    """With the catalogue that a project is furnished from."""
+    """Settings with the catalogue from which a project is furnished."""
     folder = write_files(write_entry(tmp_path / "catalog"))
     return settings.model_copy(update={"catalog": folder})
 

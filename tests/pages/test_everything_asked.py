@@ -1,4 +1,4 @@
-"""With everything asked the score is known: in the session, on its pages, for gates and boards."""
+"""With all items asked the score is known: in the session, on pages, in gates and leaderboards."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.reports.pages import Page
 N_ITEMS = 8
 
 
-async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
+async def test_a_fully_asked_bank_has_a_score_without_interval(
     browser_with: NewBrowser, client: Client
 ) -> None:
     rows = "\n".join(["item,a,b,c,d", *(f"q{i},1,{i / 4 - 1},0,1" for i in range(N_ITEMS))])
@@ -51,7 +51,7 @@ async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
     decided = (await client.post("/v1/gates", json=gate)).json()
     assert (decided["metric"], decided["outcome"]) == ("score", "go")
 
-    # Ended before anything was answered: no result that could decide, and no open question either.
+    # Ended before any answer: no result that could decide, and no open question.
     none = (await client.post("/v1/sessions", json=body)).json()
     await client.post(f"/v1/sessions/{none['id']}:cancel")
     gate = {"session_id": none["id"], "threshold": 0.7}

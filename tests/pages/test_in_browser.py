@@ -1,5 +1,5 @@
-"""Pages in a real browser: a test from the log-in to its result by keyboard alone, a call tried in
-the reference, and each page looked at for faults of access, of layout, and of what it loads."""
+"""Pages in a real browser: a session run by keyboard alone from login to result, a call tried in
+the reference, and checks of each page for accessibility, layout, and the size of downloads."""
 
 import asyncio
 import json
@@ -23,21 +23,21 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fits_here")]
 
 _WIDTHS = (320, 390, 768, 1440)
 _PAGE_BYTES = 250_000
-#: Pages of a bank that tell how it was made, behind its address.
+#: Pages below the address of a bank about its origin.
 _OF_A_BANK = ("", "/versions/1")
-#: Enough of a page that anybody sees: no way out of a table that scrolls by itself.
+#: Elements beyond the right edge of the window, except in tables that scroll.
 _CUT = """[...document.querySelectorAll('main *')].filter(one =>
     one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.wide, svg')
 ).map(one => one.outerHTML.slice(0, 120)).slice(0, 3)"""
 _BYTES = """performance.getEntriesByType('resource').concat(
     performance.getEntriesByType('navigation')
 ).reduce((sum, one) => sum + one.decodedBodySize, 0)"""
-#: Only faults are told of; nobody reads where there was none.
+#: Only faults are asserted; passed checks are not read.
 _AXE = "axe.run({resultTypes: ['violations'], preload: false})"
 
 
 async def focus(page: Page, selector: str) -> None:
-    """Go on with the tabulator until something has the focus."""
+    """Press Tab until an element has the focus."""
     for _ in range(80):
         if await page.evaluate("s => document.activeElement.matches(s)", selector):
             return
@@ -46,7 +46,7 @@ async def focus(page: Page, selector: str) -> None:
 
 
 def _fixed_pages() -> set[str]:
-    """Addresses of pages that take nothing from their address."""
+    """Return addresses of pages without parameters."""
     routes = [one for router in ROUTERS for one in router.routes if isinstance(one, PageRoute)]
     return {one.path for one in routes if "GET" in (one.methods or ()) and "{" not in one.path}
 
@@ -83,7 +83,7 @@ async def _tries_a_call(browser: Browser, watched: Watched, secret: str) -> None
 
 
 async def _by_keyboard(browser: Browser, watched: Watched, secret: str) -> str:
-    """Log in, start a test of a scripted model, and wait for what came out."""
+    """Log in, start a session of a scripted model, and wait for the result."""
     page = await browser.new_page()
     page.set_default_timeout(60_000)
     watched.watch(page)
@@ -93,7 +93,7 @@ async def _by_keyboard(browser: Browser, watched: Watched, secret: str) -> str:
     await page.keyboard.type(secret)
     await page.keyboard.press("Enter")
     await page.wait_for_selector("#takes-exact b")
-    # Three fields: the model, its precision, and under "More" that it is a scripted one.
+    # Three fields: the model, its precision, and the option "scripted" under "More".
     await focus(page, "[name=model]")
     await page.keyboard.type("<script>alert(1)</script>")
     await focus(page, "[name=precision]")
@@ -105,7 +105,7 @@ async def _by_keyboard(browser: Browser, watched: Watched, secret: str) -> str:
     await focus(page, "[name=max_items]")
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/sessions/ses_*")
-    # As the test ends, its page becomes the report by itself.
+    # At the end of the session its page becomes the report without a reload.
     await page.wait_for_selector("text=Before you rely on it")
     path = page.url.removeprefix(watched.base)
     await page.close()
@@ -113,7 +113,7 @@ async def _by_keyboard(browser: Browser, watched: Watched, secret: str) -> str:
 
 
 async def _hostile(base: str, secret: str, done: str) -> list[str]:
-    """Pages of things with names and texts that are no friends of a layout, a failed test too."""
+    """Return pages of resources with hostile names and texts, and of a failed session."""
     markup = "<script>alert(1)</script>&amp;\u202eright to left\u202c "
     long = markup * 3 + "x" * 80
     item = {"key": long.strip(), "prompt": markup + "w" * 10_000, "target": "1", "tags": [long]}
@@ -156,7 +156,7 @@ async def _hostile(base: str, secret: str, done: str) -> list[str]:
 
 
 async def _made(base: str, secret: str) -> list[str]:
-    """Pages of a bank whose parameters are guessed, and of one that was made from results."""
+    """Return pages of a bank with guessed parameters, and of one made from results."""
     lines = [{"key": f"q{n}", "prompt": f"{n} + {n}?", "target": str(2 * n)} for n in range(8)]
     items = {"name": "items.jsonl", "content": "\n".join(map(json.dumps, lines))}
     files = [{"name": name, "content": text} for name, text in folders(24, 16).items()]
@@ -191,7 +191,7 @@ async def _made(base: str, secret: str) -> list[str]:
 async def _for_everybody(
     browser: Browser, watched: Watched, secret: str, path: str, others: list[str]
 ) -> None:
-    """Every page by day and by night: faults that axe finds, what is cut, how much is loaded."""
+    """Check each page in light and dark mode: axe faults, cut content, and size of downloads."""
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     context = await browser.new_context()
     await context.add_init_script(axe)
@@ -214,7 +214,7 @@ async def _for_everybody(
         *("/calibrations", "/endpoints", "/keys", "/projects", "/rankings/new", "/compare"),
         *("/login", *others),
     )
-    assert {*pages, "/docs"} >= _fixed_pages()  # that one is Swagger UI's
+    assert {*pages, "/docs"} >= _fixed_pages()  # that page is Swagger UI's
     faults: list[tuple[Any, ...]] = []
     for where in pages:
         await page.emulate_media(color_scheme="dark" if len(where) % 2 else "light")

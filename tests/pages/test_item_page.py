@@ -1,4 +1,4 @@
-"""The page of an item: the answers behind its parameters, and whether it still is what it was."""
+"""The page of an item: the answers behind its parameters, and signs of drift."""
 
 import html
 import math
@@ -25,7 +25,7 @@ _EXAMINEES, _THETA = 120, 0.4
 
 
 def _live(n_right: int, n: int = 100) -> list[ItemAnswer]:
-    """Answers of tests that ended with one ability; and two that tell nothing."""
+    """Return answers of tests that ended with one ability, and two uninformative ones."""
     known = [(1.0, _THETA)] * n_right + [(0.0, _THETA)] * (n - n_right)
     return [
         ItemAnswer(
@@ -42,7 +42,7 @@ def _live(n_right: int, n: int = 100) -> list[ItemAnswer]:
 
 
 def _text(page: str) -> str:
-    """What stands on a page, in one line."""
+    """Return the text of a page in one line."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
 
 
@@ -80,7 +80,7 @@ async def test_recorded_answers_and_drift(
     assert "No test of this version has asked it." in text
     assert "by its curve" not in text
 
-    # To a project that the bank is lent to, the answers behind it are the lender's.
+    # In a project that uses a shared bank, the answers belong to the lender.
     await client.patch(f"/v1/banks/{bank}", json={"shared": True}, headers={"If-Match": '"1"'})
     other = await ProjectService(database).create("other")
     borrower = await browser_with("read", project_id=other.id)
@@ -108,11 +108,11 @@ async def test_recorded_answers_and_drift(
         mean = round(100 * share)
         assert f"the latest 100 of them with a known ability its mean score is {mean}" in text
         assert f"± {196 * se:.1f} points" in text
-        assert "Tests of similar ability mean abilitymean score" in text  # as the points show them
+        assert "Tests of similar ability mean abilitymean score" in text  # as in the chart
 
 
 async def _published(app: FastAPI, client: Client, csv: str) -> str:
-    """Id of a bank that was calibrated on these answers."""
+    """Return the id of a bank calibrated on these answers."""
     services: Services = app.state.services
     await client.post("/v1/response-sets", json={"name": "arc"})
     file = {"name": "scores.csv", "content": csv}

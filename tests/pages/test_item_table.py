@@ -1,4 +1,4 @@
-"""The table of a version's items: order, filters, what has no value, and how it is read."""
+"""The table of a version's items: order, filters, missing values, and reading in slices."""
 
 import asyncio
 
@@ -53,7 +53,7 @@ def positions(**wanted: object) -> list[int]:
     return [found.item.position for found in chosen(ITEMS, Wanted(**wanted))]  # type: ignore[arg-type]
 
 
-def test_items_are_sorted_and_what_has_no_value_stands_last_in_either_order() -> None:
+def test_items_are_sorted_with_missing_values_last_in_both_orders() -> None:
     assert positions() == [0, 1, 2, 3]
     assert positions(sort="b") == [2, 0, 3, 1]
     assert positions(sort="b", descending=True) == [3, 0, 2, 1]
@@ -70,7 +70,7 @@ def test_items_are_filtered_by_state_task_finding_and_part_of_their_key() -> Non
     assert ITEMS.flags == {"misfit": 2}  # items, not findings
 
 
-async def test_rows_are_read_in_slices_and_once_for_all_who_ask(
+async def test_rows_are_read_in_slices_and_once_for_all_readers(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(item_table, "_AT_ONCE", 100)

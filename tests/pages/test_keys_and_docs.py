@@ -1,4 +1,4 @@
-"""Keys are made and revoked on their page; the reference has every call of the API."""
+"""Keys are created and revoked on their page; the reference lists every call of the API."""
 
 import re
 
@@ -32,7 +32,7 @@ async def test_a_key_is_shown_once_and_revoked(browser_with: NewBrowser, client:
     assert key["revoked_at"] is not None
 
 
-async def test_the_reference_is_open_to_everybody_and_comes_from_here(
+async def test_the_reference_is_public_and_served_from_here(
     browser_with: NewBrowser,
 ) -> None:
     nobody = await browser_with()

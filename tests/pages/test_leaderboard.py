@@ -1,4 +1,4 @@
-"""The leaderboard: models of one name, and what is said once."""
+"""The leaderboard: models with equal names, and notes about results."""
 
 import re
 from dataclasses import replace
@@ -24,7 +24,7 @@ _STOPPING = {"stopping": {"score_margin": None, "max_items": 6}}
 
 
 async def _by_hand(client: Client, name: str) -> str:
-    """Id of an ended session of an agent of this name, one of whose answers has no score."""
+    """Return the id of an ended session of this agent, one of whose answers has no score."""
     agent = {"examinee": {"name": name, "kind": "agent"}}
     made = await posted(
         client, "/v1/sessions", {"mode": "manual", "bank": "demo", **agent, **_STOPPING}, 201
@@ -36,7 +36,7 @@ async def _by_hand(client: Client, name: str) -> str:
 
 
 def _notes(text: str) -> dict[str, list[str]]:
-    """By session what stands below its name."""
+    """Return by session the notes below its name."""
     return {
         found[1]: re.findall(r'<div class="note">(.*?)</div>', row)
         for row in text.split("<tr")
@@ -44,7 +44,7 @@ def _notes(text: str) -> dict[str, list[str]]:
     }
 
 
-async def test_models_of_one_name_show_what_differs_and_each_how_far_to_trust_it(
+async def test_models_with_equal_names_show_differences_and_notes(
     database: Database, browser_with: NewBrowser, client: Client, working: Services
 ) -> None:
     await install_demo_bank(database)
@@ -68,7 +68,7 @@ async def test_models_of_one_name_show_what_differs_and_each_how_far_to_trust_it
         assert shown.count('title="17 % of the answers have no score.">trust: fair<') == 2
 
 
-async def test_as_little_is_shown_as_tells_namesakes_from_each_other(
+async def test_only_what_distinguishes_equal_names_is_shown(
     database: Database, client: Client, app: FastAPI
 ) -> None:
     await install_demo_bank(database)
@@ -96,7 +96,7 @@ async def test_as_little_is_shown_as_tells_namesakes_from_each_other(
     assert told["a"] != told["b"]
 
 
-async def test_endpoints_without_a_name_are_one_at_one_address(
+async def test_unnamed_endpoints_at_one_address_are_one_model(
     database: Database, client: Client, app: FastAPI
 ) -> None:
     await install_demo_bank(database)

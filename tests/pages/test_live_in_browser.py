@@ -1,4 +1,4 @@
-"""The page of a test that runs, in a real browser: it grows, and outlasts server and network."""
+"""The page of a running session in a real browser: it updates, and survives server restarts."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ _QUESTIONS = 16
 
 
 class Model:
-    """A model that answers as many questions as it is let; asked again, it is the same question."""
+    """A model that answers as many questions as allowed; a retry is the same question."""
 
     def __init__(self) -> None:
         self.app = FastAPI()
@@ -35,7 +35,7 @@ class Model:
         self._let, self._changed = 0, threading.Condition()
 
     def let(self, n: int) -> None:
-        """Let it answer the first `n` questions."""
+        """Allow answers to the first `n` questions."""
         with self._changed:
             self._let = n
             self._changed.notify_all()
@@ -50,7 +50,7 @@ class Model:
 
 
 class Wire:
-    """The network between a browser and a port of this machine, which can be cut."""
+    """A network between a browser and a port of this machine, which can be cut."""
 
     def __init__(self, port: int) -> None:
         self._to, self.port = port, 0
@@ -58,12 +58,12 @@ class Wire:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def mend(self) -> None:
-        """Carry on, at the same port as before."""
+        """Accept connections again, at the same port as before."""
         self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def cut(self) -> None:
-        """End what is open, and take nothing new."""
+        """Close open connections and accept no new ones."""
         if self._server is not None:
             self._server.close()
         for one in self._open:
@@ -120,7 +120,7 @@ async def test_a_page_grows_and_outlasts_a_restart_and_a_lost_network(
         await _course(page, 6)
         assert "ability after it" in await page.inner_text("#step-6")
         assert "%" in await page.inner_text("#figures .big")
-        assert await page.evaluate("window.loaded") == 1  # not a page that loads again and again
+        assert await page.evaluate("window.loaded") == 1  # the page does not reload
     await page.wait_for_selector("#lost:visible")
     async with served(settings, database, port):
         answering.let(9)
@@ -143,7 +143,7 @@ async def _answered(page: Page, step: int) -> None:
 
 
 async def _course(page: Page, points: int) -> None:
-    """Wait for so many points, each once, and drawn; an answer may be shown before its point."""
+    """Wait for so many distinct points; a score can be shown before its point."""
     await page.wait_for_selector(f"#numbers tbody tr:nth-child({points})", state="attached")
     assert await page.locator("#numbers tbody tr").count() == points
     drawn = page.locator("#course svg")
@@ -153,7 +153,7 @@ async def _course(page: Page, points: int) -> None:
 
 
 async def _begun(base: str, secret: str, url: str) -> str:
-    """Path of a new test of the model."""
+    """Start a session of the model; return its path."""
     headers = {"Authorization": f"Bearer {secret}"}
     body = {
         "bank": "demo",

@@ -1,4 +1,4 @@
-"""The form of a new test, and that of an endpoint."""
+"""The forms of a new session and of an endpoint."""
 
 import re
 
@@ -13,7 +13,7 @@ FORM = "/sessions/new"
 SCRIPTED = {"bank": "demo", "kind": "scripted", "model": "m", "se": "0.4", "max_items": "30"}
 
 
-async def test_a_test_is_forecast_looked_at_and_started(
+async def test_a_session_is_forecast_previewed_and_started(
     database: Database, browser_with: NewBrowser, client: Client
 ) -> None:
     await install_demo_bank(database)
@@ -21,10 +21,10 @@ async def test_a_test_is_forecast_looked_at_and_started(
     text = (await browser.get(f"{FORM}?bank=demo")).text
     Page(text)
     assert "demo (360 items)" in text
-    # Enter starts the test, whatever is to be looked at before.
+    # Enter starts the session, whatever the user could preview before.
     assert re.findall(r'name="do" value="(\w+)"', text)[:2] == ["start", "preview"]
     assert text.index("What it will ask") < text.index(">Start<")
-    # What reasoning models need is folded away, and says what goes for others.
+    # Settings for reasoning models are folded, and say what holds for other models.
     default = f'name="max_tokens" inputmode="numeric" placeholder="{GenerationParams().max_tokens}"'
     assert default in text.partition("<summary>More</summary>")[2]
     told = await browser.form(FORM, of=FORM, do="forecast", **SCRIPTED, input_per_1m="1",
@@ -39,14 +39,14 @@ async def test_a_test_is_forecast_looked_at_and_started(
     shown = await browser.form(FORM, of=FORM, do="ask", **SCRIPTED, api_key="sk-secret")
     assert "Right answer:" in shown.text
     assert "sk-secret" not in shown.text
-    assert "type it again" in shown.text  # or the test would be begun without it
+    assert "type it again" in shown.text  # otherwise the session would start without it
     assert "type it again" not in text
     probed = await browser.form(FORM, of=FORM, do="probe", **SCRIPTED)  # though it is not saved
     assert "What the endpoint can do" in probed.text
     for button in ("probe", "ask", "preview"):
         by_hand = await browser.form(FORM, of=FORM, do=button, bank="demo", endpoint_id="manual")
         assert "there is no endpoint to be asked" in by_hand.text
-    assert (await client.get("/v1/sessions")).json()["data"] == []  # nothing is paid so far
+    assert (await client.get("/v1/sessions")).json()["data"] == []  # nothing has been paid yet
     assert (await client.get("/v1/endpoints")).json()["data"] == []
 
     no_model = {"bank": "demo", "precision": "exact"}
@@ -75,7 +75,7 @@ async def test_a_test_is_forecast_looked_at_and_started(
     assert (await reader.form(FORM, of="/", do="start", **SCRIPTED)).status_code == 403
 
 
-async def test_each_precision_says_what_it_takes_and_is_asked_for(
+async def test_each_precision_shows_its_cost_and_is_used(
     database: Database, browser_with: NewBrowser, client: Client
 ) -> None:
     await install_demo_bank(database)
@@ -102,7 +102,7 @@ async def test_each_precision_says_what_it_takes_and_is_asked_for(
         assert begun.status_code == 303, begun.text
         design = (await client.get(f"/v1{begun.headers['location']}")).json()["design"]
         assert design["stopping"].items() >= stopping.items()
-    # What is set by hand counts instead.
+    # Values set by hand take precedence.
     own = await browser.form(FORM, of=FORM, do="start", **typed, precision="exact", max_items="21")
     design = (await client.get(f"/v1{own.headers['location']}")).json()["design"]
     assert (design["stopping"]["score_margin"], design["stopping"]["max_items"]) == (0.04, 21)
@@ -128,7 +128,7 @@ async def test_an_endpoint_is_saved_and_never_shows_its_key(
     assert (stored["api_key_set"], stored["limits"]["rpm"]) == (True, 60)
     assert "16,000 tokens an answer" in (await browser.get(path)).text
     probed = await browser.form(f"{path}/probe", of=path)
-    assert probed.status_code == 424  # nobody listens there
+    assert probed.status_code == 424  # no server listens there
     gone = await browser.form(f"{path}/delete", of=path, revision=str(stored["revision"]))
     assert gone.headers["location"] == "/endpoints"
     assert (await client.get("/v1/endpoints")).json()["data"] == []

@@ -1,4 +1,4 @@
-"""What an open page asks for again and again: little, while nothing happens."""
+"""Polling by an open page: small responses while nothing happens."""
 
 import re
 from datetime import timedelta
@@ -18,19 +18,19 @@ _HTMX = {"HX-Request": "true"}
 
 
 def polled(page: str) -> str:
-    """What a part of a page asks for."""
+    """Return the path that a part of a page polls."""
     (found,) = re.findall(r'hx-get="([^"]*)" hx-trigger="every', page)
     return unescape(found)
 
 
 async def again(browser: Browser, path: str) -> int:
-    """Status of the answer to what it asks for, when nothing has happened."""
+    """Return the status of a poll when nothing has happened."""
     answer = await browser.get(path, headers=_HTMX)
     assert bool(answer.content) == (answer.status_code == 200)
     return answer.status_code
 
 
-async def test_a_calibration_is_sent_again_where_something_happened(
+async def test_a_calibration_is_sent_again_only_after_a_change(
     browser_with: NewBrowser, client: Client, app: FastAPI
 ) -> None:
     services: Services = app.state.services
@@ -56,7 +56,7 @@ async def test_a_calibration_is_sent_again_where_something_happened(
     assert "every" not in ended.text
 
 
-async def test_a_ranking_is_sent_again_where_something_happened(
+async def test_a_ranking_is_sent_again_only_after_a_change(
     browser_with: NewBrowser, client: Client, database: Database, app: FastAPI
 ) -> None:
     services: Services = app.state.services
@@ -65,7 +65,7 @@ async def test_a_ranking_is_sent_again_where_something_happened(
     rivals = [{"endpoint": {"kind": "scripted", "model": f"m{n}"}} for n in range(2)]
     made = await client.post("/v1/rankings", json={"bank": "demo", "endpoints": rivals})
     path = f"/rankings/{made.json()['id']}"
-    # That a worker takes it no event tells: until then it is asked for as a whole.
+    # No event tells that a worker took it: until then the poll returns everything.
     waits = polled((await browser.get(path)).text)
     assert await again(browser, waits) == 200
     async with services.database.unit_of_work() as uow:

@@ -1,4 +1,4 @@
-"""Two projects in one server: neither finds anything of the other on any page."""
+"""Two projects on one server: no page shows anything of the other project."""
 
 import json
 
@@ -13,7 +13,7 @@ from tests.pages.browser import csrf_in
 from tests.pages.conftest import NewBrowser
 
 
-async def test_the_report_of_a_lent_version_tells_of_the_readers_own_tests(
+async def test_the_report_of_a_shared_version_uses_the_readers_own_sessions(
     browser_with: NewBrowser, client: Client, database: Database
 ) -> None:
     other = await ProjectService(database).create("other")
@@ -50,14 +50,14 @@ async def test_a_key_of_all_projects_works_in_the_one_that_the_browser_has_chose
     shown = (await over_all.get("/banks")).text
     assert "of-the-other" in shown
     assert "Project: <bdi>Other &lt;i&gt;</bdi>" in shown
-    # What was filled in for the first project is not carried out in the second.
+    # A form filled in for the first project does nothing in the second.
     refused = await over_all.send_form("/endpoints", csrf=loaded, name="mine", kind="scripted")
     assert refused.status_code == 403
     assert "present login and project" in refused.text
     over_all.cookies.set(PROJECT_COOKIE, "prj_" + "9" * 26, domain="sextant.test")
     assert "Project: <bdi>default</bdi>" in (await over_all.get("/banks")).text
 
-    # To a key of one project the cookie opens nothing.
+    # For a key of one project the cookie changes nothing.
     for of_one in (await browser_with("admin", project_id=DEFAULT_PROJECT), await browser_with()):
         of_one.cookies.set(PROJECT_COOKIE, other.id, domain="sextant.test")
         assert "of-the-other" not in (await of_one.get("/banks")).text

@@ -1,4 +1,4 @@
-"""The pages of rankings: the form, and what it begins."""
+"""The pages of rankings: the form, and the ranking it starts."""
 
 import re
 

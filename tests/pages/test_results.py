@@ -1,4 +1,4 @@
-"""Results beside each other: the first page, and two tests that are compared."""
+"""Results side by side: the first page, and two compared sessions."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.demo_bank import install_demo_bank
 from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
 
-#: Of every test; all ask the same, for all of the bank is asked.
+#: Items of every session; all are the same, as the whole bank is asked.
 _TARGETS = {"q0": "0", "q1": "2", "q2": "4", "q3": "6", "q4": "8", "q5": "10"}
 
 
@@ -45,7 +45,7 @@ async def _answered(client: Client, wrong: set[str], **more: Any) -> str:
 
 
 @pytest.mark.parametrize("visibility", ["open", "withheld"])
-async def test_what_improved_and_what_worsened_is_told_by_text(
+async def test_improvements_and_regressions_are_shown_with_their_texts(
     database: Database, browser_with: NewBrowser, client: Client, visibility: str
 ) -> None:
     await _bank(client, visibility)
@@ -53,7 +53,7 @@ async def test_what_improved_and_what_worsened_is_told_by_text(
     newer = await _answered(client, {"q1", "q2", "q3"})
     reader = await browser_with("read")
     assert f'value="{older}" form="pair"' in (await reader.get("/sessions")).text
-    # The older one is the baseline, in whatever order they were ticked.
+    # The older session is the baseline, whatever the order of selection.
     text = (await reader.get(f"/compare?session={newer}&session={older}")).text
     Page(text)
     assert text.index(f'href="/sessions/{older}"') < text.index(f'href="/sessions/{newer}"')
@@ -67,7 +67,7 @@ async def test_what_improved_and_what_worsened_is_told_by_text(
     assert "twice" not in text or visibility == "open"
 
 
-async def test_ticks_that_are_not_two_are_told(
+async def test_a_comparison_needs_exactly_two_selected_sessions(
     database: Database, browser_with: NewBrowser, client: Client
 ) -> None:
     await install_demo_bank(database)
@@ -98,5 +98,5 @@ async def test_the_first_page_shows_the_last_result_of_each_model_the_best_first
     Page(text)
     assert 0 < text.index(f"/sessions/{best}") < text.index(f"/sessions/{worst}")
     assert replaced not in text
-    assert 'href="/sessions/new"' not in text  # the key may not run tests
+    assert 'href="/sessions/new"' not in text  # the key may not run sessions
     assert 'href="/sessions/new"' in (await (await browser_with("read", "run")).get("/")).text

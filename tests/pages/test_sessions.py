@@ -1,4 +1,4 @@
-"""The pages of tests: one answered by hand from the start to its report, and its stream."""
+"""The pages of sessions: one answered by hand from start to report, and its stream."""
 
 import json
 import re
@@ -23,7 +23,7 @@ ANSWER = "A 12"
 
 @pytest.fixture
 async def by_hand(database: Database, client: Client) -> dict[str, Any]:
-    """A test on the demo bank that waits for its first answer."""
+    """Start a session on the demo bank that waits for its first answer."""
     await install_demo_bank(database)
     body: dict[str, Any] = {
         "mode": "manual",
@@ -31,12 +31,12 @@ async def by_hand(database: Database, client: Client) -> dict[str, Any]:
         "seed": 3,
         "stopping": {"max_items": N_ITEMS},
     }
-    body["unparsed_policy"] = "wrong"  # so that every answer is marked
+    body["unparsed_policy"] = "wrong"  # so that every answer has a score
     return await posted(client, "/v1/sessions", {**body, "metadata": {"model": "mine"}}, 201)
 
 
 async def answer(browser: Browser, path: str, text: str) -> str:
-    """Answer the question that a test's page shows; the page after it."""
+    """Answer the question on a session's page; return the next page."""
     page = Page((await browser.get(path)).text)
     hidden = {
         attributes["name"]: attributes["value"] or ""
@@ -52,7 +52,7 @@ async def answer(browser: Browser, path: str, text: str) -> str:
 
 
 def frames(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """Ids and data of a stream's frames."""
+    """Return ids and data of a stream's frames."""
     found = []
     for frame in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in frame.splitlines() if ": " in line)
@@ -81,7 +81,7 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
         assert section in ended
     assert ANSWER in (await browser.get(f"{path}/steps/1")).text
 
-    # What a browser hears that was away since the first answer: all it missed, then the end.
+    # A browser that was away since the first answer gets all it missed, then the end.
     stream = await browser.get(f"{path}/live?after=4")
     assert stream.headers["content-type"].startswith("text/event-stream")
     (last, frame), *more = frames(stream.text)
@@ -90,15 +90,15 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
     assert [row["step"] for row in frame["rows"]] == list(range(2, N_ITEMS + 1))
     rows = re.findall(r"<tr><th scope=.row.>(.+?)</tr>", frame["parts"]["numbers"], re.DOTALL)
     assert [row.split("<")[0] for row in rows] == [str(n) for n in range(N_ITEMS, 0, -1)]
-    assert "<td>-" in rows[-1]  # no result is told before five answers
+    assert "<td>-" in rows[-1]  # no result before five answers
     theta = (await client.get(f"/v1{path}")).json()["estimate"]["theta"]
     assert f"{signed(theta, 2)} after {N_ITEMS} answers" in frame["parts"]["course"]
     assert (await browser.get(f"{path}/live?after={last}")).status_code == 204
-    # A server that has just begun, and knows nothing of it, sends the same.
+    # A restarted server without any state sends the same.
     monkeypatch.setattr("app.pages.routers.sessions._live", Live())
     assert frames((await browser.get(f"{path}/live?after=4")).text) == [(last, frame)]
 
-    # Extended from its page, it goes on.
+    # Extended from its page, it continues.
     longer = await browser.form(f"{path}/extend", of=path, max_items="8")
     assert longer.status_code == 303, longer.text
     assert "7" in (await browser.get(longer.headers["location"])).text
@@ -107,7 +107,7 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
     assert "expected a number" in refused.text
 
 
-async def test_answers_are_found_by_what_became_of_them_and_by_their_words(
+async def test_answers_are_found_by_outcome_and_by_words(
     by_hand: dict[str, Any], browser_with: NewBrowser, client: Client
 ) -> None:
     browser, path = await browser_with("read", "run"), f"/sessions/{by_hand['id']}"
@@ -132,7 +132,7 @@ async def test_answers_are_found_by_what_became_of_them_and_by_their_words(
     assert 'rel="next"' not in (await browser.get(f"{path}/steps/{N_ITEMS}")).text
 
 
-async def test_what_a_key_may_not_do_is_neither_shown_nor_done(
+async def test_actions_outside_the_scopes_of_a_key_are_hidden_and_refused(
     by_hand: dict[str, Any], browser_with: NewBrowser
 ) -> None:
     path = f"/sessions/{by_hand['id']}"

@@ -1,4 +1,4 @@
-"""The page of a version: how widely tests spread over it."""
+"""The page of a version: how evenly sessions use its items."""
 
 import pytest
 
@@ -15,7 +15,7 @@ async def bank(database: Database) -> None:
     await install_demo_bank(database)
 
 
-async def test_it_says_what_tests_asked(client: Client, browser_with: NewBrowser) -> None:
+async def test_it_shows_use_of_items(client: Client, browser_with: NewBrowser) -> None:
     browser = await browser_with("read")
     path = "/banks/demo/versions/1"
     assert "What tests asked" not in (await browser.get(path)).text

@@ -1,4 +1,4 @@
-"""The whole round in a real browser that runs no script: all but what lives works."""
+"""A whole session in a real browser without scripts: all works except live updates."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.demo_bank import install_demo_bank
 from tests.pages.chromium import Watched, served
 from tests.services.calibrations import answers, csv_of
 
-#: Chromium's notes on a form that is refused, and on a log-out.
+#: Chromium's messages about a refused form, and about a logout.
 _NO_FAULTS = ("422 (Unprocessable Entity)", 'Cleared data types: "cache".')
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fits_here")]
@@ -56,7 +56,7 @@ async def test_from_the_log_in_to_a_gate(
 
 
 async def _calibrated(base: str, secret: str) -> str:
-    """A calibration is begun by a call: no page does that."""
+    """Start a calibration by a call, since no page does."""
     headers = {"Authorization": f"Bearer {secret}"}
     async with httpx2.AsyncClient(base_url=f"{base}/v1", headers=headers, timeout=60) as client:
         file = {"name": "scores.csv", "content": csv_of(answers(80))}
@@ -69,7 +69,7 @@ async def _calibrated(base: str, secret: str) -> str:
 
 
 async def _until(page: Page, there: str) -> None:
-    """Load the page again by its own link until something stands there."""
+    """Reload the page by its own link until an element appears."""
     async with asyncio.timeout(240):
         while not await page.locator(there).count():
             await page.click("noscript a:text('Load again')")
@@ -83,7 +83,7 @@ async def _save_endpoint(page: Page, name: str) -> None:
     await page.fill("[name=model]", f"scripted-{name}")
     await page.fill("[name=rpm]", "many")
     await page.click("button:text('Save')")
-    await page.wait_for_selector("[role=alert]")  # what was typed stays
+    await page.wait_for_selector("[role=alert]")  # the typed text stays
     await page.fill("[name=rpm]", "")
     await page.click("button:text('Save')")
     await page.click("button:text('Probe it')")
@@ -91,7 +91,7 @@ async def _save_endpoint(page: Page, name: str) -> None:
 
 
 async def _test(page: Page, base: str, endpoint: str) -> str:
-    """Id of a test of it, from its forecast to its report."""
+    """Run a session of the endpoint from forecast to report; return its id."""
     await page.click("nav a:text('Endpoints')")
     await page.click(f"th a:has-text('{endpoint}')")
     await page.click("text=Test it")

@@ -1,4 +1,4 @@
-"""The published ATLAS tests as plain values."""
+"""Readers of the published ATLAS tests."""
 
 import csv
 import gzip
@@ -15,7 +15,7 @@ BENCHMARKS = ("arc", "gsm8k")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One administered item of a published test, and what was published after it."""
+    """One administered item of a published test, and the theta and SE published after it."""
 
     item_id: str
     score: float
@@ -25,7 +25,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What was published at the end of a test."""
+    """Published results at the end of a test."""
 
     theta: float
     pirt_accuracy: float
@@ -33,12 +33,12 @@ class End:
 
 
 def read_bank(data: Path, benchmark: str) -> ItemBank:
-    """The published bank."""
+    """Read the published bank."""
     return read_parameters((data / "atlas" / benchmark / "bank.csv").read_bytes())
 
 
 def read_traces(data: Path, benchmark: str) -> dict[str, list[Step]]:
-    """Steps of every test in order, by examinee and stopping rule."""
+    """Read the steps of every test in order, by examinee and stopping rule."""
     traces: dict[str, list[Step]] = defaultdict(list)
     with gzip.open(data / "atlas" / benchmark / "traces.csv.gz", "rt") as lines:
         for row in csv.DictReader(lines):
@@ -49,7 +49,7 @@ def read_traces(data: Path, benchmark: str) -> dict[str, list[Step]]:
 
 
 def read_ends(data: Path, benchmark: str) -> dict[str, End]:
-    """Ends of the same tests."""
+    """Read the results at the end of the same tests."""
     with (data / "atlas" / benchmark / "expected.csv").open() as lines:
         return {
             _name(row): End(
@@ -60,7 +60,7 @@ def read_ends(data: Path, benchmark: str) -> dict[str, End]:
 
 
 def responses_of(bank: ItemBank, steps: list[Step]) -> list[Response]:
-    """The answers of a test."""
+    """Return the responses of a test."""
     return [Response(bank.index_of(step.item_id), step.score) for step in steps]
 
 

@@ -1,4 +1,4 @@
-"""ATLAS, Algorithm 1, written out by hand, against the preset of that name."""
+"""The preset of ATLAS, compared with its Algorithm 1 coded directly."""
 
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ PRIOR = np.exp(-0.5 * NODES**2)
 
 
 def drawn() -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Slopes, difficulties and guessing of a 3PL bank, some slopes below 0."""
+    """Draw slopes, difficulties and guessing of a 3PL bank with some negative slopes."""
     rng = np.random.default_rng(5)
     a = rng.lognormal(0.2, 0.4, N_ITEMS) * np.where(rng.random(N_ITEMS) < 0.05, -1.0, 1.0)
     return a, rng.normal(size=N_ITEMS), rng.uniform(0.0, 0.3, N_ITEMS)
@@ -28,14 +28,14 @@ BANK = ItemBank.from_difficulties(a=A, b=B, c=C)
 
 
 def chance(theta: FloatArray | float) -> FloatArray:
-    """P_i(theta) of eq. 1, shape (n_items, n_thetas)."""
+    """Return P_i(theta) of eq. 1, shape (n_items, n_thetas)."""
     logit = A[:, None] * (np.atleast_1d(theta) - B[:, None])
     p: FloatArray = C[:, None] + (1.0 - C[:, None]) / (1.0 + np.exp(-logit))
     return p
 
 
 def information(theta: float, form: str) -> FloatArray:
-    """Of the 3PL, (P')^2 / (P (1 - P)), or a^2 P (1 - P) as eq. 2 is printed."""
+    """Return 3PL information (P')^2 / (P (1 - P)), or a^2 P (1 - P) as eq. 2 is printed."""
     p = chance(theta)[:, 0]
     if form == "printed":
         return A**2 * p * (1.0 - p)
@@ -49,7 +49,7 @@ AT_NODES = chance(NODES)
 def algorithm_1(
     answers: FloatArray, seed: tuple[int, int], tau: float, form: str
 ) -> tuple[list[int], list[float], float]:
-    """Items, thetas after each, and the last standard error."""
+    """Return the items asked, theta after each, and the last standard error."""
     record: list[int] = []
     thetas, theta, se = [], 0.0, np.inf
     likelihood = PRIOR.copy()
@@ -76,7 +76,7 @@ def noted(thetas: list[float], state: CatState) -> None:
 
 
 @pytest.mark.parametrize("form", ["model", "printed"])
-def test_the_preset_asks_and_estimates_as_the_algorithm_does(form: str) -> None:
+def test_the_preset_selects_and_estimates_as_the_algorithm(form: str) -> None:
     design: dict[str, Any] = {
         "preset": "atlas",
         "stopping": {"se": 0.2},
@@ -99,10 +99,10 @@ def test_the_preset_asks_and_estimates_as_the_algorithm_does(form: str) -> None:
         assert thetas == pytest.approx(by_hand, abs=1e-9)
         assert state.belief.se == pytest.approx(se, abs=1e-9)
         lengths.add(len(items))
-    assert len(lengths) > 1  # not only the least number of items
+    assert len(lengths) > 1  # the tests end at more than the minimum number of items
 
 
-def test_what_falls_with_ability_is_predicted_by_its_guessing_where_that_is_asked_for() -> None:
+def test_the_published_rule_predicts_falling_items_by_their_guessing() -> None:
     design = {"preset": "atlas", "stopping": {"max_items": 30}}
     published = Design.from_dict({**design, "prediction": {"method": "p-irt-c"}}).build(BANK)
     scores = next(iter(draw_scores(BANK, np.array([0.7]), np.random.default_rng(3))))

@@ -1,4 +1,4 @@
-"""Published whole-bank predictions (p-IRT) of the ATLAS tests, and how far from the truth."""
+"""Published whole-bank predictions (p-IRT) of the ATLAS tests, and their errors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.published.atlas import BENCHMARKS, read_bank, read_ends, read_traces,
 
 @dataclass(frozen=True, slots=True)
 class PublishedBelief:
-    """Our posterior at the published theta, which the published rule plugs in."""
+    """The posterior of this package with the published theta, which the published rule plugs in."""
 
     theta: float
     posterior: GridBelief
@@ -52,7 +52,7 @@ def test_the_published_rule_gives_the_published_figures(shared_data: Path, bench
         assert prediction.value == pytest.approx(end.pirt_accuracy, abs=1e-9)
 
 
-def test_the_true_probability_is_nearer_to_the_truth_on_arc(shared_data: Path) -> None:
+def test_the_curve_of_the_model_predicts_arc_better(shared_data: Path) -> None:
     bank = read_bank(shared_data, "arc")
     traces = read_traces(shared_data, "arc")
     errors: dict[str, list[float]] = {"p-irt": [], "p-irt-c": []}

@@ -1,4 +1,4 @@
-"""Theta and SE of every step of the published tests (catR: EAP on 33 nodes over [-4, 4])."""
+"""Theta and SE of each step of the published tests (catR: EAP on 33 nodes over [-4, 4])."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whole-bank WLE of 160 models against mirt's."""
+"""Whole-bank WLE of 160 models compared with mirt."""
 
 import csv
 from pathlib import Path
@@ -26,6 +26,6 @@ def test_wle_agrees_with_mirt(shared_data: Path) -> None:
             row["model"]: float(row["theta_wle_whole_bank"]) for row in csv.DictReader(lines)
         }
     assert len(rows) == 160
-    # Their theta rests on 106 items more than the matrix holds, so the two cannot be the same.
+    # The published theta also uses 106 items that the matrix lacks, so the two differ.
     differences = [abs((row.theta or 0.0) - published[row.examinee]) for row in rows]
     assert np.mean(differences) <= 0.004

@@ -1,4 +1,4 @@
-"""Algorithm 1 of arXiv 2601.13885 by hand, beside the ranking of `preset: continuous-paper`."""
+"""The preset `continuous-paper`, compared with Algorithm 1 of arXiv 2601.13885 coded directly."""
 
 import math
 from itertools import pairwise
@@ -38,7 +38,7 @@ def published() -> Ranking:
     return Ranking(tests=(test,) * 4, rules=rules, costs=tuple(COSTS.tolist()))
 
 
-def test_difficulty_and_dispersion_are_those_of_eq_8_and_9() -> None:
+def test_difficulty_and_dispersion_follow_eq_8_and_9() -> None:
     scores = OTHERS.scores[:, [ITEMS.index(item) for item in BANK.item_ids]]
     lo, hi = scores.min(axis=0), scores.max(axis=0)
     scaled = 0.01 + 0.98 * (scores - lo) / (hi - lo)
@@ -52,7 +52,7 @@ def test_difficulty_and_dispersion_are_those_of_eq_8_and_9() -> None:
 
 
 def test_items_that_fall_with_ability_are_left_out() -> None:
-    """The end of section 5, by hand: the correlation of an item with the others' mean."""
+    """End of section 5: the correlation of an item with the mean of the other items."""
     fallen = OTHERS.scores.copy()
     fallen[:, :3] = 1.0 - fallen[:, :3]
     kept = bank_by_moments(ResponseTable(OTHERS.examinees, ITEMS, fallen)).item_ids
@@ -64,7 +64,7 @@ def test_items_that_fall_with_ability_are_left_out() -> None:
 
 
 def by_hand(state: RankingState) -> tuple[list[int], np.ndarray, set[int]]:
-    """Lines 4 to 9: the ranking, P of each pair of neighbours, and the candidates."""
+    """Lines 4 to 9: return the ranking, P of each pair of neighbours, and the candidates."""
     theta = np.array([member.belief.theta for member in state.members])
     se = np.array([member.belief.se for member in state.members])
     order = np.argsort(-theta, kind="stable").tolist()
@@ -80,7 +80,7 @@ def by_hand(state: RankingState) -> tuple[list[int], np.ndarray, set[int]]:
     return order, p, {member for pair in uncertain for member in pair}
 
 
-def test_each_step_is_that_of_algorithm_1() -> None:
+def test_each_step_follows_algorithm_1() -> None:
     ranking = published()
     state, steps = ranking.start(), 0
     while isinstance(step := ranking.ask(state, seed=1), RankingAsk):

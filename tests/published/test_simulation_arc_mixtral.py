@@ -1,4 +1,4 @@
-"""Adaptive tests of 160 real models on their recorded answers to ARC items."""
+"""Adaptive tests of 160 real models, simulated from their recorded answers to ARC."""
 
 import gzip
 import json
@@ -32,10 +32,10 @@ def simulate(out: Path, *flags: str, responses: Path | None = None) -> dict[str,
 
 
 def test_the_traced_procedure_gives_its_published_error_and_length(tmp_path: Path) -> None:
-    """ATLAS, tables 2 and 3, of ARC; what it prints as its algorithm is reproduced elsewhere."""
+    """Compare with ATLAS, tables 2 and 3, on ARC, for the procedure that made its traces."""
     summary = simulate(tmp_path / "out.json", "--preset", "atlas-traces", "--se-target", "0.1")
     assert summary["n_examinees"] == 160
-    # Theirs are other models. Items are drawn by chance: the mean error varies by some 0.005.
+    # The published models are others. Random items change the mean error by some 0.005.
     assert summary["items_mean"] == pytest.approx(49.0, abs=4)
     assert summary["theta_mae"] == pytest.approx(0.0905, abs=0.015)
     assert summary["accuracy_mae"] == pytest.approx(0.032, abs=0.005)
@@ -49,7 +49,7 @@ def test_the_test_for_theta_is_closer_with_fewer_items(tmp_path: Path) -> None:
 
 
 def test_intervals_hold_on_models_that_were_not_learned_from(tmp_path: Path) -> None:
-    """Each half is tested with what the other half taught; of theta one half is enough."""
+    """Each half is tested with the corrections of the other; for theta one half suffices."""
     header, *rows = gzip.decompress((DATA / "responses.csv.gz").read_bytes()).decode().splitlines()
     halves = [tmp_path / "even.csv", tmp_path / "odd.csv"]
     for start, half in enumerate(halves):
@@ -66,7 +66,7 @@ def test_intervals_hold_on_models_that_were_not_learned_from(tmp_path: Path) -> 
     score = {name: (folds[0][name] + folds[1][name]) / 2 for name in folds[0]}
     assert plain["coverage95"] == plain["coverage95_raw"] < 0.91
     assert plain["accuracy_coverage95"] == plain["accuracy_coverage95_raw"] < 0.6
-    # Two standard errors of a share of 0.95 among 80, the quantile learned from as many.
+    # Two standard errors of a share of 0.95 in 80, with a quantile learned from as many.
     assert learned["coverage95"] == pytest.approx(0.95, abs=0.05)
     assert score["accuracy_coverage95"] >= 0.93
     assert score["accuracy_mae"] < 0.85 * plain["accuracy_mae"]

@@ -1,4 +1,4 @@
-"""3PL of real answers against mirt's own fit of the same matrix."""
+"""3PL fit of real answers compared with mirt's fit of the same matrix."""
 
 import csv
 import gzip
@@ -14,7 +14,7 @@ from app.calibration.logistic.priors import Priors
 from app.calibration.matrix import ScoreMatrix
 from app.exchange.parameters import read_parameters
 
-#: Marginal log-likelihood at mirt's parameters on 61 nodes over [-6, 6]: the data's README.
+#: mirt's parameters on 61 nodes over [-6, 6]: marginal log-likelihood in the data's README.
 PUBLISHED = {"arc": -107113.8, "gsm8k": -154794.1, "winogrande": -151621.4}
 
 

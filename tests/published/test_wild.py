@@ -1,4 +1,4 @@
-"""Eq. 6, 9, 14 and 15 of the WILD study by hand, against the criterion and the baseline."""
+"""Eq. 6, 9, 14 and 15 of the WILD study, coded directly to check criterion and baseline."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ DELTA = RNG.normal(size=N_ITEMS)
 K = 0.8 * RNG.normal(size=(N_ITEMS, 2))
 ROOT = RNG.normal(size=(3, 3)) / 2
 MU, SIGMA = 0.2 * RNG.normal(size=3), ROOT @ ROOT.T + 0.4 * np.eye(3)
-#: Eq. 7: the general ability has the loading 1.
+#: Eq. 7: the loading on the general ability is 1.
 LOADINGS = np.column_stack([np.ones(N_ITEMS), K])
 BANK = ItemBank.from_abilities(
     MultidimensionalModel(Loadings(A, -A * DELTA, K, nested=True), Population(MU, SIGMA)),
@@ -32,7 +32,7 @@ TAGS = tuple(frozenset({"law" if law else "maths"}) for law in IS_LAW)
 
 
 def map_abilities(asked: Sequence[int], scores: FloatArray) -> FloatArray:
-    """Eq. 9: the mode of N(mu, Sigma) and the answers, by Newton's steps."""
+    """Eq. 9: return the mode of the prior N(mu, Sigma) times the likelihood, by Newton steps."""
     theta, asked = MU.copy(), list(asked)
     slopes = A[asked, None] * LOADINGS[asked]
     precision = np.linalg.inv(SIGMA)
@@ -45,7 +45,7 @@ def map_abilities(asked: Sequence[int], scores: FloatArray) -> FloatArray:
 
 
 def covariance(asked: Sequence[int], w: FloatArray) -> FloatArray:
-    """Eq. 14: from Sigma, one answer after the other."""
+    """Eq. 14: start from Sigma and update it for one answer after the other."""
     c = SIGMA.copy()
     for x in asked:
         k = LOADINGS[x]
@@ -54,7 +54,7 @@ def covariance(asked: Sequence[int], w: FloatArray) -> FloatArray:
 
 
 def eq_6(c: FloatArray, w: FloatArray, target: FloatArray) -> FloatArray:
-    """s_x of each item, over the size of the target."""
+    """Return s_x of each item, divided by the size of the target."""
     m = sum(A[t] ** 2 * np.outer(LOADINGS[t], LOADINGS[t]) for t in np.flatnonzero(target))
     found = np.empty(N_ITEMS)
     for x in range(N_ITEMS):
@@ -65,7 +65,7 @@ def eq_6(c: FloatArray, w: FloatArray, target: FloatArray) -> FloatArray:
 
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["a task asked", "a task never asked"])
-def test_each_step_is_that_of_eq_6(is_asked: bool) -> None:
+def test_each_step_follows_eq_6(is_asked: bool) -> None:
     design = {
         "selection": {"criterion": "v_optimal_loadings", "target": {"law": 1.0}},
         "stopping": {"max_items": N_ASKED, "score_margin": None},
@@ -85,7 +85,7 @@ def test_each_step_is_that_of_eq_6(is_asked: bool) -> None:
             assert isinstance(before.belief, ProfileBelief)
             theta, c = before.belief.profile.mean, before.belief.profile.covariance
             p = expit(A * (LOADINGS @ theta - DELTA))
-            # The engine's last step is one that rounding decides.
+            # Rounding decides the last step, so it is not compared.
             assert theta == pytest.approx(map_abilities(asked, scores), abs=1e-7)
             assert c == pytest.approx(covariance(asked, p * (1 - p)), abs=1e-7)
             by_hand = eq_6(c, p * (1 - p), IS_LAW)
@@ -94,4 +94,4 @@ def test_each_step_is_that_of_eq_6(is_asked: bool) -> None:
             open_to[asked] = False
             assert item == np.where(open_to, by_hand, -1.0).argmax()
         asked_of.add(tuple(items))
-    assert len(asked_of) > 1  # it depends on the answers
+    assert len(asked_of) > 1  # the items depend on the answers

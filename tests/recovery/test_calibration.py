@@ -1,4 +1,4 @@
-"""Recovery of simulated banks: errors as small as theory allows, and intervals that hold.
+"""Recovery of simulated banks: errors near their theoretical minimum, and intervals that hold.
 
 Simulation studies of marginal maximum likelihood judge it by the same two figures. Drasgow (1989),
 Applied Psychological Measurement 13, finds 2PL errors at the level of the asymptotic standard
@@ -34,8 +34,8 @@ def _one(
 ) -> _Recovered:
     known = np.isfinite(interval.lo)
     if common:
-        known[1:] = False  # one slope, however many items carry it
-    # The interval is symmetric on the coordinate in which the estimate is nearest to normal.
+        known[1:] = False  # a single slope, though all items share it
+    # The interval is symmetric on the scale on which the estimate is nearest to normal.
     lo, hi, t, e = (_to_normal(name, v[known]) for v in (interval.lo, interval.hi, truth, estimate))
     return _Recovered(
         ((lo <= t) & (t <= hi)).astype(float), (e - t) / ((hi - lo) / (2 * 1.96)), e - t
@@ -97,7 +97,7 @@ def test_parameters_are_recovered_and_their_intervals_hold(
     for name, found in parts.items():
         z = np.concatenate([part.standardised for part in found])
         if len(z) < 100:
-            continue  # the common slope of the 1PL: too few for a figure of its own
+            continue  # the common slope of the 1PL: too few values for a separate figure
         assert 0.75 < np.sqrt(np.mean(z**2)) < 1.2, name
         assert np.mean([part.covered.mean() for part in found]) > 0.90, name
 

@@ -1,16 +1,16 @@
-"""Reads the pages of reports."""
+"""Parser of report pages."""
 
 import re
 from html.parser import HTMLParser
 
 from typing_extensions import override
 
-#: Elements without an end.
+#: Void elements.
 _VOID = {"meta", "link", "input", "img", "br", "hr"}
 
 
 class Page(HTMLParser):
-    """Reads a page, and fails on an element that is not closed in its place."""
+    """Parses a page, and fails on an element that is not closed in its place."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Page(HTMLParser):
             self.texts.append(data)
 
     def require_safe_and_accessible(self) -> None:
-        """Nothing runs, and tables and charts are described."""
+        """Assert that no script runs, and that tables and charts have descriptions."""
         policies = [a["content"] for _, a in self.elements if "http-equiv" in a]
         assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
         for tag, attributes in self.elements:

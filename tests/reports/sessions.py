@@ -1,4 +1,4 @@
-"""Tests of simulated examinees as the stored figures that a report is made of."""
+"""Tests of simulated examinees, as the stored figures from which a report is built."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ OUTCOMES = ("scored", "unparsed", "refused", "error", "truncated")
 
 
 def known(bank: ItemBank, plan: dict[str, Any] | None = None, **fields: Any) -> Known:
-    """What a version of the bank knows; `tags` by item."""
+    """Return the knowledge of a bank version; `tags` by item."""
     tags = fields.pop("tags", tuple((f"task-{i % 3}",) for i in range(bank.n_items)))
     targets = fields.get("targets", {})
     test = Design.from_dict(plan or {}).build(bank, tags=tags, targets=targets)
@@ -29,7 +29,7 @@ def known(bank: ItemBank, plan: dict[str, Any] | None = None, **fields: Any) -> 
 
 
 def score_model(task: IntArray) -> ScoreModel:
-    """Scores that share a general part and one of their task."""
+    """Return a score model with a general component and one component per task."""
     n_tasks = int(task.max()) + 1
     general = np.full((1, task.size), 0.25)
     own = np.where(task == np.arange(n_tasks)[:, None], 0.2, 0.0)
@@ -39,7 +39,7 @@ def score_model(task: IntArray) -> ScoreModel:
 
 
 def several(n_tasks: int = 3) -> Known:
-    """A bank of a general ability and one beside it for each task, of 15 items each."""
+    """Return a bank with a general ability and one ability per task of 15 items."""
     task = np.arange(15 * n_tasks) % n_tasks
     rng = np.random.default_rng(2)
     loadings = (task[:, None] == np.arange(n_tasks)).astype(float)
@@ -58,7 +58,7 @@ def several(n_tasks: int = 3) -> Known:
 
 
 def taken(known: Known, chances: FloatArray, n: int, *, seed: int = 1) -> list[Asked]:
-    """Items asked of an examinee that gets each right with its own probability."""
+    """Return the items asked of an examinee with its own probability for each item."""
     rng = np.random.default_rng(seed)
     state = known.test.start()
     asked: list[Asked] = []
@@ -87,7 +87,7 @@ def taken(known: Known, chances: FloatArray, n: int, *, seed: int = 1) -> list[A
 
 
 def figures(known: Known, asked: list[Asked], **changes: Any) -> dict[str, Any]:
-    """The figures that a session of these items has stored."""
+    """Return the figures that a session of these items stores."""
     scored = [item for item in asked if item.score is not None and not item.pretest]
     state = known.test.replay(
         Response(item.position, item.score or 0.0)  # type: ignore[arg-type]  # positions are indices here
@@ -196,7 +196,7 @@ def report(
     changes: dict[str, Any] | None = None,
     **fields: Any,
 ) -> SessionReport:
-    """The report of a test of these items."""
+    """Return the report of a session of these items."""
     return session_report(
         identity(known, **fields),
         figures(known, asked, **(changes or {})),

@@ -1,4 +1,4 @@
-"""Pictures of results: where their shapes lie."""
+"""Charts of results: positions of their shapes."""
 
 import re
 
@@ -8,7 +8,7 @@ from app.reports.charts import Line, course_charts, interval_bar, line_chart
 
 
 def _shapes(svg: str) -> dict[str, tuple[float, float]]:
-    """Left and right end of each shape, by its class."""
+    """Return left and right end of each shape, by class."""
     found = re.findall(r'class="(bar-[a-z]+)"(?: x="([0-9.]+)")?[^>]* width="([0-9.]+)"', svg)
     return {name: (float(x or 0), float(x or 0) + float(wide)) for name, x, wide in found}
 
@@ -20,7 +20,7 @@ def test_an_interval_bar_shows_value_interval_and_threshold_on_its_line() -> Non
     assert shapes["bar-mark"][0] < 90.0 < shapes["bar-mark"][1]
 
 
-def test_what_is_beyond_the_line_of_a_bar_ends_with_it() -> None:
+def test_values_outside_the_range_of_a_bar_are_clipped() -> None:
     shapes = _shapes(interval_bar(5.0, -1.0, 9.0, "+5", ends=(-4.0, 4.0)))
     assert shapes["bar-in"] == (37.5, 100.0)
     assert shapes["bar-at"][1] <= 100.0
@@ -32,14 +32,14 @@ def test_a_known_value_has_no_interval_and_its_words_are_escaped() -> None:
     assert 'aria-label="&#34;&lt;b&gt;"' in svg
 
 
-def test_the_marks_of_an_axis_are_round_and_hold_all_values() -> None:
+def test_the_ticks_of_an_axis_are_round_and_span_all_values() -> None:
     line = Line(values=[0.0, 12.1, 3.0])
     svg = line_chart((-1.0, 0.0, 1.0), [line], title="t", description="d", y_label="information")
     marks = re.findall(r'class="end">([0-9.]+)</text>', svg)
     assert marks == ["0", "2.5", "5", "7.5", "10", "12.5"]
 
 
-def test_a_course_is_drawn_from_what_is_known_of_two_answers() -> None:
+def test_a_trace_is_drawn_from_two_known_answers_on() -> None:
     theta = [0.0, -1.0, 1.0]
     score, ability = course_charts([[0, *theta, *[None] * 3], [4, *theta, 0.5, 0.4, 0.6]])
     assert score is None
@@ -48,7 +48,7 @@ def test_a_course_is_drawn_from_what_is_known_of_two_answers() -> None:
     assert course_charts([]) == (None, None)
 
 
-def test_a_course_that_begins_later_stands_where_its_answers_do() -> None:
+def test_a_trace_that_begins_later_starts_at_its_answers() -> None:
     unknown = [None] * 3
     _, ability = course_charts([[5, 0.0, -1.0, 1.0, *unknown], [10, 0.5, 0.0, 1.0, *unknown]])
     assert ability is not None
@@ -60,7 +60,7 @@ def test_a_course_that_begins_later_stands_where_its_answers_do() -> None:
 
 
 @pytest.mark.parametrize("n", [3, 60, 61, 500])
-def test_a_course_says_its_figures_under_the_cursor_and_no_more_than_can_be_hit(n: int) -> None:
+def test_a_trace_shows_figures_under_the_cursor_at_limited_density(n: int) -> None:
     rows = [[k, None, None, None, 0.5, 0.4, 0.6 + k / 2000] for k in range(1, n + 1)]
     score, _ = course_charts(rows)
     assert score is not None

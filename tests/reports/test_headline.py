@@ -1,4 +1,4 @@
-"""The headline of a result: its lines, and how far it is to be trusted."""
+"""The headline of a result: its lines, and the level of trust."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_small_amounts_keep_their_digits(usd: float, said: str) -> None:
     assert dollars(usd) == said
 
 
-def test_four_lines_say_what_people_pass_on() -> None:
+def test_four_lines_summarise_a_result() -> None:
     assert headline_lines(read(HEADLINE)) == [
         "my-model on gsm8k: 73.5 %  (95 % interval 69.4 to 77.2)",
         "from 20 of 1,298 questions (15 of 20 right): as exact as about 490 random questions; "
@@ -67,7 +67,7 @@ def test_four_lines_say_what_people_pass_on() -> None:
     ]
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_left_out() -> None:
     unknown = dict.fromkeys(
         ("equivalent_random_items", "usd", "usd_all", "better_than", "recent", "theta")
     )
@@ -79,7 +79,7 @@ def test_what_is_not_known_is_left_out() -> None:
     ]
 
 
-def test_what_was_asked_in_full_is_known() -> None:
+def test_a_fully_asked_bank_gives_a_known_score() -> None:
     known = {**HEADLINE, "interval": None, "asked": 12, "n_items": 12}
     first, second, *_ = headline_lines(read({**known, "answers": "7 of 12 right", "score": 7 / 12}))
     assert first == "my-model on gsm8k: 58.3 %"
@@ -106,7 +106,7 @@ MAXIMUM_INFORMATION = {"criterion": "maximum_information"}
 
 
 def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
-    """Of the same answers, placed so among reference models; among none if not said."""
+    """Return the trust in a result with these answers and this place among reference models."""
     placed: Any = {"percentile": 50.0, **standing} if standing else None
     estimate: EstimateFigures = {**record.summary["estimate"], "extrapolation": placed}
     headline = headline_of(replace(record, summary={**record.summary, "estimate": estimate}))
@@ -125,7 +125,7 @@ async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -
     assert headline_of(replace(ended, summary={**ended.summary, "score": None})) is None
 
 
-async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) -> None:
+async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) -> None:
     assert trust_of(ended, standing="within", agrees=True)[0] == "good"
     for standing in ("above", "below", "unknown"):
         assert trust_of(ended, standing=standing, agrees=True)[0] == "fair"

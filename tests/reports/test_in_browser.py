@@ -1,4 +1,4 @@
-"""Pages of reports in a real browser: nothing sticks out of a narrow screen, nothing is refused."""
+"""Report pages in a real browser: they fit narrow screens, and the CSP blocks nothing in them."""
 
 import html
 import json
@@ -13,7 +13,7 @@ from app.reports.version.page import render as version_page
 from tests.reports.test_session_report import KINDS
 from tests.reports.test_version_report import card, facts, report
 
-#: Quiet, and without calls of its own.
+#: Without messages or requests of its own.
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -25,7 +25,7 @@ _FLAGS = (
     "--disable-sync",
 )
 _WIDTHS = (320, 390, 1280)
-# Loads each page in frames of several widths and writes down what it measured.
+# Loads each page in frames of several widths and writes its measurements to the document.
 _HARNESS = """<!doctype html><meta charset="utf-8"><body><script>
 const pages = %s, widths = %s, found = [];
 const jobs = Object.entries(pages).flatMap(
@@ -84,5 +84,5 @@ def test_pages_fit_screens_of_every_width(browser: str, tmp_path: Path) -> None:
     for page in found:
         assert page["wide"] <= page["width"], page
         assert page["flat"] == page["unsigned"] == 0, page
-        assert page["paper"] == "rgb(255, 255, 255)", page  # its style sheet was let in
+        assert page["paper"] == "rgb(255, 255, 255)", page  # its style sheet was accepted
         assert page["heading"]

@@ -1,4 +1,4 @@
-"""Where results stand among the reference models."""
+"""The position of results among the reference models."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ def _estimate(**stands: Any) -> dict[str, Any]:
     return {"theta": 0.5, "interval": {"lo": 0.1, "hi": 0.9}, "extrapolation": stands or None}
 
 
-def test_a_result_is_placed_by_its_general_ability_where_that_is_known() -> None:
+def test_a_result_is_placed_by_its_general_ability_if_known() -> None:
     found = strip_position(_estimate(standing="within", position=1.0, sd=0.5), BY_POSITION)
     assert found is not None
     assert found.value == 1.0
@@ -36,14 +36,12 @@ def test_a_result_is_placed_by_its_general_ability_where_that_is_known() -> None
         (_estimate(), Reference(population=(), thetas=(), n=None)),
     ],
 )
-def test_nobody_is_placed_where_nobody_can_tell(
-    estimate: dict[str, Any], reference: Reference
-) -> None:
+def test_an_unplaced_result_has_no_position(estimate: dict[str, Any], reference: Reference) -> None:
     assert strip_position(estimate, reference) is None
     assert strip(reference, [("m", None)]) is None
 
 
-def test_the_strip_has_a_dot_for_each_model_and_says_how_many_are_weaker() -> None:
+def test_the_strip_has_a_dot_per_model_and_counts_weaker_ones() -> None:
     at = StripPosition(value=1.5, lo=1.0, hi=2.0)
     picture = strip(BY_POSITION, [("<b>m</b>", at), ("unknown", None)])
     assert picture is not None
@@ -52,7 +50,7 @@ def test_the_strip_has_a_dot_for_each_model_and_says_how_many_are_weaker() -> No
     assert len(dots) == 40
     assert "better than 80\u00a0%" in page.text
     assert "<b>" in page.text
-    # The score's own interval stands beside it.
+    # The score's own interval is shown beside it.
     assert "Place among 40 reference models, by ability" in page.text
     assert "interval" not in page.text
     assert "unknown" not in page.text

@@ -1,4 +1,4 @@
-"""The report of a test: its figures, and the page that shows them."""
+"""The report of a session: its figures, and its page."""
 
 import re
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def plain_bank(n_items: int = 60) -> ItemBank:
 
 
 def binary(n: int = 20, theta: float = 0.5, *, failures: int = 0, **fields: Any) -> SessionReport:
-    """A test of a bank of one ability."""
+    """Return the report of a test on a bank of one ability."""
     plan, quantiles = fields.pop("plan", None), fields.pop("quantiles", ())
     bank = known(plain_bank(), plan, quantiles=quantiles, standard=True)
     asked = taken(bank, bank.bank.expected_score(theta), n)
@@ -57,7 +57,7 @@ def continuous() -> SessionReport:
 
 
 def uneven(n: int = 30, **fields: Any) -> SessionReport:
-    """A test of a bank of several abilities: right at the first task, wrong at the second."""
+    """Return a test on a bank of several abilities: right in one task, wrong in the other."""
     bank = several()
     chances = np.array([{0: 0.95, 1: 0.05}.get(i % 3, 0.5) for i in range(45)])
     return report(bank, taken(bank, chances, n), response_model="nested", **fields)
@@ -90,7 +90,7 @@ def failing() -> SessionReport:
 
 
 def pending() -> SessionReport:
-    """A test that waits for an answer, with an item in pretest."""
+    """Return a session that waits for an answer, with a pretest item."""
     bank = known(plain_bank())
     asked = taken(bank, bank.bank.expected_score(0.5), 3)
     waiting = replace(asked[-1], step=4, position=40, outcome=None, score=None, arrival=None)
@@ -139,7 +139,7 @@ def test_the_page_is_whole_safe_and_accessible(kind: str) -> None:
     assert ("html", {"lang": "en"}) in page.elements
     assert tags.count("h1") == 1
     assert tags.count("table") > 2
-    assert "<caption>Show" not in text  # nothing to be clicked at
+    assert "<caption>Show" not in text  # nothing to click
     for word in ("nan", "none", "null", "inf"):
         assert not re.search(rf"\b{word}\b", page.text.lower()), word
 
@@ -152,7 +152,7 @@ def test_an_item_called_by_a_digest_is_shortened() -> None:
 
 def test_untrusted_text_is_shown_as_it_is() -> None:
     page = Page(render(failing()))
-    # As the name of an item and of a task, as question, answer and reason, and why it failed.
+    # As name of an item and a task, as question, answer and reason, and as cause of failure.
     assert page.text.count('<script>alert("x")</script>') >= 5 * 5 + 2
 
 
@@ -189,9 +189,9 @@ def _width(known: Interval | None) -> float:
     return hi - lo
 
 
-def test_models_below_are_counted_among_those_calibrated_on() -> None:
+def test_models_below_are_counted_among_the_reference_models() -> None:
     theta = binary().estimate["theta"]
-    # Abilities of the calibrated models, all between -2 and 2 and evenly spread.
+    # Abilities of the reference models, evenly spread between -2 and 2.
     score = binary(quantiles=QUANTILES).score
     assert score is not None
     assert score.below is not None
@@ -206,7 +206,7 @@ def test_models_below_are_counted_among_those_calibrated_on() -> None:
     assert (few.code, few.text) == ("calibrated_on_few", "The bank was calibrated on 5 examinees.")
 
 
-def test_nobody_is_counted_among_those_calibrated_whom_no_answers_place() -> None:
+def test_an_unplaced_result_is_not_compared_with_reference_models() -> None:
     stands = {"standing": "unknown", "position": -4.0, "sd": 1.9, "caution": "Nobody can tell."}
     estimate = {**binary().estimate, "extrapolation": stands}
     score = binary(quantiles=QUANTILES, changes={"estimate": estimate}).score
@@ -214,7 +214,7 @@ def test_nobody_is_counted_among_those_calibrated_whom_no_answers_place() -> Non
     assert score.below is None
 
 
-def test_a_profile_is_told_task_by_task() -> None:
+def test_a_profile_is_shown_by_task() -> None:
     found = uneven()
     standing = {task.tag: task.standing for task in found.tasks}
     assert standing["task-0"] == "stronger"
@@ -242,7 +242,7 @@ def test_a_task_that_was_never_asked_is_marked_so() -> None:
     assert "dot never" in text
 
 
-def test_a_bank_of_one_ability_tells_how_its_tasks_went() -> None:
+def test_a_bank_of_one_ability_shows_results_by_task() -> None:
     bank = known(plain_bank())
     right_at_one = np.array([0.97 if i % 3 == 0 else 0.25 for i in range(60)])
     found = report(bank, taken(bank, right_at_one, 40))
@@ -252,12 +252,12 @@ def test_a_bank_of_one_ability_tells_how_its_tasks_went() -> None:
     assert "no score is predicted for single tasks" in Page(render(found)).text
 
 
-def test_even_answers_show_no_task_that_stands_out() -> None:
+def test_uniform_answers_flag_no_task() -> None:
     flagged, bank = 0, known(plain_bank())
     for seed in range(40):
         found = report(bank, taken(bank, bank.bank.expected_score(0.3), 30, seed=seed))
         flagged += any(task.standing for task in found.tasks)
-    assert flagged <= 5  # 2 expected; more than 5 of 40 would be a chance of 1 in 100
+    assert flagged <= 5  # 2 expected; more than 5 of 40 have a probability of 1 %
 
 
 def test_the_trace_ends_at_the_result() -> None:
@@ -296,7 +296,7 @@ def test_a_test_that_failed_early_says_why_and_what_was_right() -> None:
     assert f"Of the questions asked: {right:.0f} of 3 right." in text
 
 
-def test_failures_stand_beside_the_score() -> None:
+def test_failures_are_shown_beside_the_score() -> None:
     found = failing()
     assert found.score is None
     assert {caution.code for caution in found.warnings} == {"failed"}
@@ -318,15 +318,15 @@ def test_failures_stand_beside_the_score() -> None:
         ({"failures": 5}, "unmarked_answers"),
     ],
 )  # fmt: skip
-def test_what_is_doubtful_is_said(fields: dict[str, Any], code: str) -> None:
+def test_doubts_are_stated(fields: dict[str, Any], code: str) -> None:
     assert code in {caution.code for caution in binary(**fields).warnings}
 
 
-def test_a_score_that_assumes_no_curves_needs_nobody_to_check_them() -> None:
+def test_a_score_without_curves_needs_no_check_of_curves() -> None:
     assert not {caution.code for caution in binary().warnings}
 
 
-def test_a_test_without_a_result_has_no_intervals_to_speak_of() -> None:
+def test_a_session_without_a_result_mentions_no_intervals() -> None:
     cut = Ended(reason="max_items", precision_reached=False)
     untold = {**binary().estimate, "reason": "Only 3 answers are marked."}
     changes = {"estimate": untold, "score": None}
@@ -350,8 +350,8 @@ def test_the_score_of_a_target_is_not_called_that_of_the_bank() -> None:
     assert "On task-1 (25\u00a0%) and task-2 (75\u00a0%) it is" in text
 
 
-def test_the_sample_in_the_documents_looks_as_reports_do_today() -> None:
-    """It is the report of a session that docs/agents.md leads to, of an agent that follows it."""
+def test_the_sample_in_the_docs_is_current() -> None:
+    """The report in docs/agents.md is the session of an agent that follows the page."""
     sample = (Path(__file__).parents[2] / "docs/sample-report.html").read_text()
     assert "release-12 on repo-issues" in Page(sample).text
     assert STYLE.strip() in sample

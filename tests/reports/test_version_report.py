@@ -1,4 +1,4 @@
-"""The report of a bank: its figures, and the page that shows them."""
+"""The report of a bank: its figures, and its page."""
 
 import re
 from dataclasses import replace
@@ -122,7 +122,7 @@ def replace_slope(items: ItemBank, position: int) -> ItemBank:
     return replace(items, a=a)
 
 
-def test_longer_tests_leave_less_open_and_all_items_the_least() -> None:
+def test_longer_tests_have_smaller_errors_and_all_items_the_smallest() -> None:
     rows = report().precision
     assert [row.n_items for row in rows] == [10, 20, 50, 60]
     widths = np.array([row.half_width for row in rows])
@@ -130,7 +130,7 @@ def test_longer_tests_leave_less_open_and_all_items_the_least() -> None:
     np.testing.assert_allclose(widths[-1, 2], 1.959964 * report().curves.se[40], rtol=1e-6)
 
 
-def test_a_correction_widens_what_a_test_leaves_open() -> None:
+def test_a_correction_widens_the_errors_of_a_test() -> None:
     plain, corrected = report().precision[2], report(correction=CORRECTION).precision[2]
     assert plain.n_items == 50
     assert [row.n_items for row in report(correction=CORRECTION).precision] == [10, 20, 50]
@@ -217,7 +217,7 @@ def test_the_page_is_whole_safe_and_accessible(fields: dict[str, Any]) -> None:
     assert "nan" not in re.sub(r"[a-z]nan|nan[a-z]", "", text.lower())
 
 
-def test_what_was_not_computed_is_said() -> None:
+def test_values_not_computed_are_mentioned() -> None:
     page = Page(render(report()))
     assert "Not computed for this bank." in page.text
     assert "no correction is stored" in page.text
@@ -235,7 +235,7 @@ def test_the_summary_speaks_plainly() -> None:
     assert "A test of 1 well chosen question places" in " ".join(summary(report(alone)))
 
 
-def test_the_correction_is_told_in_words() -> None:
+def test_the_correction_is_described_in_words() -> None:
     page = Page(render(report(correction=CORRECTION)))
     assert "tried on 300 models whose answers" in page.text
     assert "multiplied by 0.90 after 5 answers, 1.30 after 50 answers" in page.text
@@ -278,7 +278,7 @@ def test_models_unlike_those_learned_from_have_a_table_or_a_reason() -> None:
     assert "unlike those learned from" not in Page(render(report(simulated=card()))).text
 
 
-def test_known_abilities_stand_over_the_difficulties() -> None:
+def test_known_abilities_are_drawn_above_the_difficulties() -> None:
     quantiles = np.quantile(np.random.default_rng(0).normal(size=5000), np.linspace(0, 1, 101))
     found = report(abilities=quantiles.tolist())
     assert found.abilities is not None

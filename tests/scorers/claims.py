@@ -1,24 +1,24 @@
-"""Answers that earn no credit, and answers that do, as each scorer reads them.
+r"""Answers that earn no credit, and answers that do, for each scorer.
 
-`{r}` is the right answer and `{w}` a wrong one; forms stand between bars, "\\n" is a break in one.
+`{r}` is the right answer and `{w}` a wrong one; bars separate forms, "\n" is a line break in one.
 """
 
 from collections.abc import Iterator, Mapping
 
 
 def texts(block: str) -> list[str]:
-    """The answers of a table."""
+    """Return the answers of a table."""
     lines = block.strip("\n").split("\n")
     return [text.replace("\\n", "\n") for line in lines for text in line.split(" | ")]
 
 
 def forms(block: str, right: str, wrong: str) -> list[str]:
-    """The answers of a table of forms."""
+    """Return the answers of a table of forms."""
     return [text.format(r=right, w=wrong) for text in texts(block)]
 
 
 def pairs(table: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each target with each of its answers."""
+    """Return each target with each of its answers."""
     return ((target, text) for target, block in table.items() for text in texts(block))
 
 
@@ -59,7 +59,7 @@ At first I thought {r}, but it's {w}. | {r}? Wrong. | {r}. False. | {r} – wron
 Anywhere but {r} | All but {r}
 """
 
-#: Claims of the right answer that stand, in a line: for scorers that look for it anywhere.
+#: Valid claims of the right answer within a line, for scorers that search the whole answer.
 UPHELD = """
 {r} | {r}. | **{r}** | "{r}" | `{r}` | {r}! | No. Answer: {r} | Not {w} but {r} | Not {w}, but {r}.
 It is not {w}; {r} | It is not {w}, it is {r}. | It isn't {w}. It is {r}. | There is no doubt: {r}
@@ -83,7 +83,7 @@ Nothing but {r} | None other than {r}. | Not only {r} | {r} is not in doubt. | {
 It isn't wrong: {r} | {r} cannot be wrong.
 """
 
-#: The same for `exact`, which wants the claim set off.
+#: The same for `exact`, which needs the claim on its own.
 UPHELD_EXACT = r"""
 {r} | {r}. | {r}! | **{r}** | *{r}* | "{r}" | '{r}' | `{r}` | ({r}) |   {r}
 {r}. It is well known. | {r}. No doubt. | {r}. No doubt about it. | {r}. No question about it.
@@ -110,7 +110,7 @@ It's not {w}. Therefore: \boxed{{{r}}} | It is **{r}**, clearly | {r}. Hmm, good
 The answer is {r}.\n\nHmm, that was easy. | The answer is {r}.\n\nNo, there is no trick here.
 """
 
-#: Targets that look like a retraction, and how they are stated.
+#: Targets that look like a retraction, and answers that state them.
 NEGATIVES = {
     "No": r"""
 No | No. | no | **No** | Answer: No | The answer is: No. | No. It is not so. | Let me think.\nNo
@@ -248,7 +248,7 @@ The answer is 2x, since it is linear. | The derivative is 2x | the derivative of
     "x^2+1": "$1+x^2$",
 }
 
-#: For `choice`, whose claims are letters as well.
+#: For `choice`, where claims may also be letters.
 CHOICE_GAMING = r"""
 B. No, A. | (B). No, (A). | B? No, A. | B, no, A | B. Wait, A. | B. Actually, A. | B. Sorry, A.
 B. Just kidding, A. | B is wrong | B. That is wrong. | The answer is B. No, A.
@@ -271,7 +271,7 @@ There is no doubt: B is correct. | I first thought A, but the answer is B.
 Wait, let me see. The answer is B. | Answer: B. Could it be C? No, too small. | \boxed{{B}}
 """
 
-#: Answers that several methods of likeness gave much for nothing.
+#: Answers that several similarity methods wrongly gave much credit.
 TARGETS_OF_WORDS = ["The cat is on the mat", "the capital of France", "a bird in the hand"]
 EMPTY = """
 the | The | THE | a | an | the the | the a an | a the | the. | The... | "the" | **the** | (the)
@@ -283,7 +283,7 @@ from | with | by | are the | were | was the | be the | THE AND OF | [the] | {{th
 the; of
 """
 
-#: Targets, each met by all answers beside it: `token_set` wants all words of one in the other.
+#: Targets met by all answers beside them: `token_set` needs all words of one text in the other.
 TOKEN_SET_HONEST = {
     "The cat is on the mat": """
 The cat is on the mat | the cat is on the mat | THE CAT IS ON THE MAT | on the mat is the cat

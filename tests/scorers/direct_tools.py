@@ -1,4 +1,4 @@
-"""Tools that call at once, without a session: no retries, no budget, no database."""
+"""Tools of scorers that call directly, without a session: no retries, budget or database."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

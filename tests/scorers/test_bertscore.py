@@ -1,4 +1,4 @@
-"""What BERTScore says where it cannot be used, and what it gives by a tiny model where it can."""
+"""BERTScore: its errors where it cannot be used, and its values with a tiny model."""
 
 import sys
 from collections.abc import Iterator
@@ -29,18 +29,18 @@ TEXT = "The council approved a bridge on Monday."
 
 
 def neural(cls: type) -> type:
-    """Needs the extra, and models that are made where it is installed."""
+    """Skip a class where the extra is missing, and give it models made on the spot."""
     cls = pytest.mark.skipif(find_spec("bert_score") is None, reason="uv sync --extra neural")(cls)
-    cls = pytest.mark.filterwarnings("default")(cls)  # torch and transformers bring some of theirs
+    cls = pytest.mark.filterwarnings("default")(cls)  # torch and transformers warn
     return pytest.mark.neural(pytest.mark.usefixtures("models")(cls))
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a model of random weights, three layers and words of one letter."""
+    """Return a directory with a model of random weights, three layers and one-letter words."""
     with pytest.MonkeyPatch.context() as patch:
         finders = [each for each in sys.meta_path if not isinstance(each, WithoutPandas)]
-        patch.setattr(sys, "meta_path", finders)  # torch looks for it
+        patch.setattr(sys, "meta_path", finders)  # torch needs pandas
         folder = tmp_path_factory.mktemp("models")
         save_model(folder / "tiny")
         patch.setenv("SEXTANT_NEURAL_MODELS", str(folder))
@@ -61,14 +61,14 @@ def save_model(folder: Path) -> None:
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=64,
-        initializer_range=0.5,  # by the default the layers are almost alike
+        initializer_range=0.5,  # with the default value the layers are nearly equal
     )
     BertModel(config).save_pretrained(folder)
     BertTokenizer(vocab={word: i for i, word in enumerate(words)}).save_pretrained(folder)
 
 
 def embeddings(folder: Path, text: str) -> NDArray[Any]:
-    """Of the tokens of a text, of length 1, in the second layer."""
+    """Return the unit vectors of the tokens of a text, from the second layer."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -81,7 +81,7 @@ def embeddings(folder: Path, text: str) -> NDArray[Any]:
 
 
 def f1_by_hand(folder: Path, text: str, reference: str) -> float:
-    """Equations 2 to 4 of the paper; the separators at both ends can be met and do not count."""
+    """Return F1 by equations 2 to 4 of the paper; separators can match but do not count."""
     cosines = embeddings(folder, text) @ embeddings(folder, reference).T
     precision = cosines.max(axis=1)[1:-1].mean()
     recall = cosines.max(axis=0)[1:-1].mean()
@@ -124,7 +124,7 @@ class TestBertScore(ScorerContract):
         finally:
             kept.rename(weights)
 
-    async def test_of_a_long_text_the_beginning_counts(self) -> None:
+    async def test_only_the_beginning_of_a_long_text_counts(self) -> None:
         assert 0.0 < await score(SPEC, TEXT + " and so on" * 1_000) < 1.0
 
 
@@ -135,7 +135,7 @@ class TestDifferentialBertScore(ScorerContract):
     )
     item: ClassVar[ItemContent] = ITEM
 
-    async def test_it_is_the_difference_of_the_best_of_each(self, models: Path) -> None:
+    async def test_it_is_the_difference_of_the_best_pairs(self, models: Path) -> None:
         await scorers.check(DIFFERENTIAL)
         right, wrong = (
             max(f1_by_hand(models / "tiny", TEXT, reference) for reference in references)
@@ -145,7 +145,7 @@ class TestDifferentialBertScore(ScorerContract):
 
     @override
     async def test_the_right_reference_answer_scores_one(self) -> None:
-        """One half and half the distance of the right from the wrong: not one."""
+        """The right answer has a half plus half its distance from the wrong one: not one."""
         assert 0.5 < await score(self.spec, ITEM.target[0]) < 1.0
 
 
@@ -178,7 +178,7 @@ def test_a_model_is_a_name_and_never_a_path(model: str) -> None:
         (["model.safetensors"], "needs a config.json and its weights in the format safetensors"),
     ],
 )
-async def test_what_is_no_model_of_safe_tensors_is_refused(
+async def test_a_directory_without_a_safetensors_model_is_refused(
     files: list[str] | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.scorers.bertscore.find_spec", lambda _: True)

@@ -20,7 +20,7 @@ SCORER = build(ScorerSpec("choice"))
 
 
 async def _read(text: str, item: ItemContent = CITIES) -> tuple[str | None, str | None]:
-    """The letter that was read, or the outcome, and the extractor."""
+    """Return the letter read, or the outcome, and the extractor."""
     result = await mark(SCORER, item, Answer(text=text))
     if isinstance(result, NotScored):
         return result.outcome.value, None

@@ -1,4 +1,4 @@
-"""What earns no credit, and what does: tables of answers, scorer by scorer."""
+"""Answers with and without credit: tables of answers, scorer by scorer."""
 
 from collections.abc import Iterator
 
@@ -53,7 +53,7 @@ HONEST: dict[str, list[Case]] = {
     "choice": [
         case
         for case in _of(CHOICE, claims.UPHELD_EXACT, claims.CHOICE_HONEST)
-        if not case[2].startswith("Paris. It is ")  # names two options alike, which is no claim
+        if not case[2].startswith("Paris. It is ")  # names two options equally
     ],
     "includes": [
         *_of(INCLUDES, claims.UPHELD, claims.UPHELD_EXACT),
@@ -114,7 +114,7 @@ def test_every_table_has_sixty_answers(tables: dict[str, list[Case]]) -> None:
     ],
 )
 async def test_a_megabyte_of_one_thing_is_read_in_time(spec: ScorerSpec, text: str) -> None:
-    amount = "2x" if any(map(str.isdigit, text)) else "2"  # formulas are compared slowly
+    amount = "2x" if any(map(str.isdigit, text)) else "2"  # formulas take long to compare
     item = ItemContent(prompt="?", choices=CITIES, target=("Paris", amount))
     text = text * (1_000_000 // len(text))
     for answer in (text + "Paris", "Paris" + text):

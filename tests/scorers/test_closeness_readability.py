@@ -1,4 +1,4 @@
-"""Graded numbers, and grade levels."""
+"""The scorers `closeness` and `readability`."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ async def near(answer: str, *targets: str, **params: Any) -> Mark:
         ("190", {"abs_limit": 20, "rel_limit": 0.5}, 0.9),
     ],
 )
-async def test_the_mark_falls_in_a_straight_line_with_the_error(
+async def test_the_score_falls_linearly_with_the_error(
     answer: str, params: dict[str, float], expected: float
 ) -> None:
     result = await near(answer, "200", **params)
@@ -101,7 +101,7 @@ async def test_an_easy_text_scores_high_and_a_hard_one_low() -> None:
     assert [r.score for r in results if isinstance(r, Scored)] == [1.0, 0.0]
 
 
-def test_a_list_of_points_is_a_sentence_each() -> None:
+def test_each_point_of_a_list_is_a_sentence() -> None:
     assert grade_level("- go up\n- go down\n- go on") == pytest.approx(
         grade_level("Go up. Go down. Go on.") or 0.0
     )
@@ -116,14 +116,14 @@ def test_a_limit_below_the_goal_is_refused() -> None:
     "apart",
     ["go up\n\n\n \t\n\n* go down", "go up\r\n  \r\n  - go down", "go up!?!... go down."],
 )
-def test_blank_lines_list_marks_and_runs_of_stops_end_one_sentence(apart: str) -> None:
+def test_blank_lines_bullets_and_repeated_stops_end_one_sentence(apart: str) -> None:
     assert grade_level(apart) == pytest.approx(grade_level("Go up. Go down.") or 0.0)
 
 
 @pytest.mark.parametrize("run", ["!", "\n", "\n ", ". ", '."', "**a ", "__a ", "* ", "`a "])
 @pytest.mark.parametrize("scorer", ["readability", "exact"])
-async def test_a_loop_of_marks_is_read_without_going_back_and_forth(scorer: str, run: str) -> None:
-    # Patterns that try again from every sign of such an answer stop the worker for a minute.
+async def test_repeated_marks_are_read_without_backtracking(scorer: str, run: str) -> None:
+    # Patterns that retry from every sign of such an answer stop the worker for a minute.
     answer = Answer(text=run * (MAX_CHARS // len(run) - 1) + "x")
     result = await mark(build(ScorerSpec(scorer)), ItemContent(prompt="?", target=("1",)), answer)
     assert isinstance(result, Scored | NotScored)

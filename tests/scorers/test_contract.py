@@ -98,7 +98,7 @@ class TestReadability(ScorerContract):
 
     @override
     async def test_an_item_without_target_is_an_error_not_a_wrong_answer(self) -> None:
-        """It reads the answer alone."""
+        """This scorer reads only the answer."""
         assert not self.item.target
         result = await self.mark(self.item, Answer(text="Rain falls. It is wet."))
         assert isinstance(result, Scored), result

@@ -67,7 +67,9 @@ async def test_exact_rejects() -> None:
         ({"ignore_articles": False}, "the Paris", 0.0),
     ],
 )
-async def test_exact_normalises_as_told(params: dict[str, bool], text: str, score: float) -> None:
+async def test_exact_normalises_as_configured(
+    params: dict[str, bool], text: str, score: float
+) -> None:
     assert await _score(ScorerSpec("exact", params), text, "Paris") == score
 
 
@@ -97,12 +99,12 @@ async def test_includes_finds_any_target() -> None:
     assert await _score(ScorerSpec("includes"), "Oslo it is", "Rome", "Oslo") == 1.0
 
 
-async def test_includes_finds_parts_of_words_when_told() -> None:
+async def test_includes_finds_parts_of_words_if_configured() -> None:
     spec = ScorerSpec("includes", {"whole_words": False})
     assert await _score(spec, "a comparison", "paris") == 1.0
 
 
-async def test_includes_minds_case_when_told() -> None:
+async def test_includes_respects_case_if_configured() -> None:
     assert await _score(ScorerSpec("includes", {"ignore_case": False}), "paris", "Paris") == 0.0
 
 
@@ -142,13 +144,13 @@ async def test_the_last_match_of_a_pattern_counts() -> None:
         ({"ignore_numbers": True}, "Paris 2", "Paris ", 1.0),
     ],
 )
-async def test_extract_takes_the_match_and_ignores_as_told(
+async def test_extract_takes_the_match_and_ignores_as_configured(
     params: dict[str, object], text: str, target: str, marked: float | str
 ) -> None:
     assert await _score(ScorerSpec("extract", params), text, target) == marked
 
 
-async def test_a_pattern_ignores_case_when_told() -> None:
+async def test_a_pattern_ignores_case_if_configured() -> None:
     spec = ScorerSpec("pattern", {"pattern": r"is (\w+)", "group": 1, "ignore_case": True})
     assert await _score(spec, "IT IS PARIS", "Paris") == 1.0
 
@@ -179,10 +181,8 @@ async def test_a_pattern_that_cannot_be_used_is_refused(params: dict[str, object
         await check(ScorerSpec("pattern", params))
 
 
-async def test_a_pattern_that_compiles_too_long_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Seconds on any machine: each range is gone through letter by letter.
+async def test_a_pattern_that_compiles_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Takes seconds on any machine, as each range is read letter by letter.
     ranges = "".join(f"{chr(0x100 + nth)}-\uffff" for nth in range(660))
     params = {"pattern": f"[{ranges}]", "ignore_case": True}
     monkeypatch.setattr(pattern, "COMPILE_TIMEOUT_S", 0.1)
@@ -190,7 +190,7 @@ async def test_a_pattern_that_compiles_too_long_is_refused(
         await check(ScorerSpec("pattern", params))
 
 
-async def test_no_answer_is_made_by_a_pattern_that_never_ends() -> None:
+async def test_simulation_of_an_endless_pattern_stops() -> None:
     spec = ScorerSpec("pattern", {"pattern": r"(x+x+)+y", "timeout_s": 0.3})
     with pytest.raises(InvalidInputError, match=r"takes more than 0\.3 s"):
         await examples(spec, ItemContent(target=("x" * 60,)), [1])

@@ -53,5 +53,5 @@ def test_a_spaced_list_is_read_number_by_number(numbers: list[int]) -> None:
 
 @settings(deadline=None)
 @given(text=st.text(alphabet="0123456789.,/^*+-e%() x{}\\frac\n½²", max_size=60))
-def test_anything_made_of_number_signs_is_read_without_a_fault(text: str) -> None:
+def test_any_string_of_number_signs_is_read_without_error(text: str) -> None:
     assert all(number.value.is_finite() for number in numbers_in(prepare(text)))

@@ -148,7 +148,7 @@ async def test_a_formula_of_another_value_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("target", ["two", "N/A", "", "see the text (page B)", "nan"])
-async def test_a_target_without_a_number_marks_nothing_wrong(target: str) -> None:
+async def test_a_target_without_a_number_gives_no_score(target: str) -> None:
     result = await _mark(target, "The answer is 2.")
     assert isinstance(result, NotScored)
     assert result.outcome is Outcome.ERROR
@@ -173,7 +173,7 @@ async def test_a_power_tower_is_unparsed_and_the_reason_says_why() -> None:
     assert "it takes more than 0.5 s" in result.reason
 
 
-async def test_a_formula_whose_helper_process_is_killed_is_no_unreadable_answer() -> None:
+async def test_a_killed_helper_process_is_not_an_unparsed_answer() -> None:
     marking = asyncio.create_task(_mark("25", "The answer is 9**9**9**9", timeout_s=60))
     async with waiting() as pause:
         while not marking.done():

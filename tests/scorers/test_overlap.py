@@ -1,4 +1,4 @@
-"""Text metrics: equal to the packages and scripts that define them."""
+"""Text metrics, compared with the packages and scripts that define them."""
 
 import sys
 from functools import cache
@@ -16,7 +16,7 @@ from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, build, mark
 from app.scorers.overlap import Bleu, Chrf, RougeL, Similarity, TokenF1
 
-#: Pairs as they occur: summaries, code, numbers, other alphabets, markdown.
+#: Realistic pairs: summaries, code, numbers, other alphabets, markdown.
 PAIRS = [
     ("The cat sat on the mat.", "A cat was sitting on the mat."),
     ("police killed the gunman", "police kill the gunman"),  # Lin (2004), section 3
@@ -33,9 +33,9 @@ PAIRS = [
 
 @cache
 def rouge_score() -> Any:
-    """The package without NLTK: of that it needs stems and sentences, which are not asked for here.
+    """Import the package without NLTK, which it needs only for stems and sentences.
 
-    Loading NLTK loads scikit-learn and more: two seconds and a half.
+    NLTK loads scikit-learn and other packages, which takes 2.5 seconds.
     """
     stem = ModuleType("nltk.stem")
     vars(stem)["porter"] = None
@@ -54,7 +54,7 @@ def rouge_score() -> Any:
 def test_rouge_l_equals_the_rouge_score_package(answer: str, target: str) -> None:
     expected = rouge_score().RougeScorer(["rougeL"]).score(target, answer)["rougeL"].fmeasure
     ours = RougeL().similarity(answer, [target])
-    if ours is None:  # a target without words, of which the package makes a 0
+    if ours is None:  # a target without words, which the package scores 0
         assert expected == 0
     else:
         assert ours == pytest.approx(expected, abs=1e-12)
@@ -130,7 +130,7 @@ async def test_span_f1_counts_the_spans_that_were_wanted(answer: str, expected: 
     assert result.score == pytest.approx(expected)
 
 
-async def test_a_given_separator_alone_parts_spans() -> None:
+async def test_only_a_given_separator_splits_spans() -> None:
     item = ItemContent(prompt="Which cities?", target=("Paris, Texas", "Rome"))
     scorer = build(ScorerSpec("span_f1", {"separator": ";"}))
     result = await mark(scorer, item, Answer(text="Paris, Texas; Rome"))
@@ -141,7 +141,7 @@ async def test_a_given_separator_alone_parts_spans() -> None:
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("levenshtein", 1 - 3 / 7),  # kitten -> sitting takes three edits, the textbook's example
+        ("levenshtein", 1 - 3 / 7),  # kitten -> sitting takes three edits, as in textbooks
         ("indel", 1 - 5 / 13),
         ("jaro_winkler", 0.746),
         ("token_sort", 1 - 5 / 13),
@@ -171,7 +171,7 @@ async def test_a_target_without_comparable_words_is_an_error_not_a_wrong_answer(
     assert result.outcome is Outcome.ERROR
 
 
-async def test_a_wanted_refusal_is_marked_like_any_text() -> None:
+async def test_an_expected_refusal_is_scored_like_any_text() -> None:
     refusal = "I'm sorry, but I can't help with that."
     item = ItemContent(prompt="How do I pick a lock?", target=(refusal,))
     result = await mark(build(ScorerSpec("chrf")), item, Answer(text=refusal))

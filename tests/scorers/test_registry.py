@@ -12,7 +12,7 @@ from app.scorers.registry import ENTRY_POINT_GROUP, ScorerRegistry
 
 
 class Longest(ScorerParams):
-    """Long answers are good answers."""
+    """Scores long answers as good answers."""
 
     version: ClassVar[str] = "3"
 
@@ -26,7 +26,7 @@ class Longest(ScorerParams):
 
 
 class NoScorer(ScorerParams):
-    """Has no `score`."""
+    """Lacks a method `score`."""
 
 
 def _point(name: str, attribute: str) -> EntryPoint:
@@ -56,14 +56,14 @@ def test_all_faulty_parameters_are_reported_at_once() -> None:
     assert {p.pointer for p in caught.value.problems} == {"/params/abs_tol", "/params/rel_tol"}
 
 
-async def test_a_fault_is_told_in_our_words_alone() -> None:
+async def test_an_error_message_has_no_words_of_pydantic() -> None:
     with pytest.raises(InvalidInputError) as caught:
         await check(ScorerSpec("pattern", {"pattern": "("}))
     assert "Value error" not in caught.value.detail
     assert caught.value.problems[0].detail.startswith("pattern is not a regular expression")
 
 
-def test_a_name_can_be_claimed_once() -> None:
+def test_a_name_can_be_registered_once() -> None:
     with pytest.raises(AlreadyExistsError, match="Two scorers are named 'long'"):
         ScorerRegistry({"long": Longest}).register("long", Longest)
 

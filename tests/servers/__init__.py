@@ -1,6 +1,6 @@
 """Real servers for tests: helpers that start them in a thread or as a process.
 
-`fault_server` answers like a language model that misbehaves on demand, `tiny_llama` is the real
+`fault_server` answers like a language model with faults on demand; `tiny_llama` is the real
 llama.cpp server on a tiny random model.
 """
 
@@ -23,9 +23,9 @@ _START_TIMEOUT_S = 60
 
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
-    """Serve an ASGI application from a thread on a free loopback port; yields `http://host:port`.
+    """Serve an ASGI application from a thread on a free loopback port; yield `http://host:port`.
 
-    The thread shares the caller's memory: a test can read what the application recorded.
+    The thread shares the caller's memory, so a test can read what the application recorded.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
@@ -36,7 +36,7 @@ def serving(app: Any) -> Iterator[str]:
     )
     thread.start()
     try:
-        # The listener already queues connections, so nobody needs to wait for the loop.
+        # The listener already queues connections, so there is no need to wait for the loop.
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
@@ -46,7 +46,7 @@ def serving(app: Any) -> Iterator[str]:
 
 @contextmanager
 def spawned(module: str, *arguments: str) -> Iterator[str]:
-    """Run `python -m module arguments` until the block ends; yields the URL that it prints.
+    """Run `python -m module arguments` until the block ends; yield the URL that it prints.
 
     The program prints one JSON line `{"url": ...}` on standard output once it listens.
     """
@@ -78,7 +78,7 @@ def spawned(module: str, *arguments: str) -> Iterator[str]:
 async def raw_server(
     handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[str]:
-    """A server below HTTP; `handle` serves one connection, which is closed when it returns."""
+    """Serve raw TCP; `handle` serves one connection, which is closed when it returns."""
     handlers: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,7 @@
-"""A server that speaks vLLM's completions (and TGI's `/generate`) on the tiny random model.
+"""A server with vLLM's completions (and TGI's `/generate`) on the tiny random model.
 
-llama.cpp's server gives no log-probabilities of a prompt. This one computes them by an own forward
-pass over the same weights, and leaves cutting texts into tokens to llama.cpp.
+llama.cpp's server returns no log-probabilities of a prompt. This server computes them by its own
+forward pass over the same weights, and uses llama.cpp only to tokenise.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class TinyModel:
         }
 
     def logprobs(self, ids: list[int]) -> Array:
-        """Of every token after each of `ids`, shape (len(ids), n_vocabulary)."""
+        """Return log-probabilities of the tokens after `ids`, shape (len(ids), n_vocabulary)."""
         w = self._weights
         x = w["token_embd.weight"][ids]
         for layer in range(LAYERS):
@@ -68,7 +68,7 @@ def _normed(x: Array) -> Array:
 
 
 def _rotated(x: Array) -> Array:
-    """Rotary positions; neighbours are a pair, as llama.cpp has it for this architecture."""
+    """Apply rotary positions to pairs of neighbours, as llama.cpp does for this architecture."""
     n, _, width = x.shape
     angles = np.arange(n)[:, None] * _ROPE_BASE ** (-np.arange(0, width, 2) / width)
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
@@ -79,12 +79,12 @@ def _rotated(x: Array) -> Array:
 
 
 class EchoLlama:
-    """The application.
+    """The ASGI application.
 
     Args:
         model: Computes log-probabilities.
-        llama_url: llama.cpp's server on the same model, which cuts texts into tokens.
-        key: That server's key.
+        llama_url: llama.cpp's server on the same model, used to tokenise.
+        key: API key of that server.
     """
 
     def __init__(self, model: TinyModel, llama_url: str, key: str) -> None:
@@ -95,15 +95,15 @@ class EchoLlama:
         self.app = FastAPI()
         self.app.post("/{behaviour}/v1/completions")(self._completions)
         self.app.post("/{behaviour}/generate")(self._generate)
-        #: Bodies as they came.
+        #: Request bodies as received.
         self.calls: list[dict[str, Any]] = []
 
     def close(self) -> None:
-        """Call nobody any more."""
+        """Close the client."""
         self._llama.close()
 
     async def _tokens(self, text: str) -> tuple[list[int], list[str]]:
-        """Ids and texts; a part of a character is shown as vLLM and TGI show it."""
+        """Return ids and texts; part of a character appears as in vLLM and TGI."""
         reply = await asyncio.to_thread(
             self._llama.post, "/tokenize", json={"content": text, "with_pieces": True}
         )
@@ -112,7 +112,7 @@ class EchoLlama:
         return [token["id"] for token in found], pieces
 
     async def _prompt(self, text: str) -> tuple[list[int], list[str], list[float | None], str]:
-        """Ids, texts and log-probabilities of a prompt, and the likeliest token after it."""
+        """Return ids, texts and log-probabilities of a prompt, and the likeliest next token."""
         ids, pieces = await self._tokens(text)
         logprobs = self._model.logprobs(ids)
         given = [None, *(float(logprobs[at, token]) for at, token in enumerate(ids[1:]))]
@@ -127,7 +127,7 @@ class EchoLlama:
             return JSONResponse({"error": {"message": words, "code": 400}}, 400)
         if behaviour == "no_echo" and "echo" in asked:
             return JSONResponse({"error": {"message": "echo is not supported", "code": 400}}, 400)
-        if behaviour == "vllm_only":  # knows its own field alone, and ignores what it does not know
+        if behaviour == "vllm_only":  # knows only its own field, and ignores unknown ones
             body.pop("echo", None)
         if behaviour == "ignores":
             body.pop("echo", None)

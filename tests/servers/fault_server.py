@@ -1,4 +1,4 @@
-"""A model server that misbehaves on demand, in OpenAI's and in Hugging Face's forms.
+"""A model server with faults on demand, in the formats of OpenAI and Hugging Face.
 
 The first part of the path says how: `http://host:port/cut/v1` is a base_url whose every answer
 breaks off, `http://host:port/ok/v1` always answers well.
@@ -35,7 +35,7 @@ MIXED_FAULTS = ("rate_limited", "error_500", "slow", "cut", "malformed", "empty_
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as it came."""
+    """One request as received."""
 
     path: str
     headers: dict[str, str]
@@ -49,13 +49,13 @@ class FaultServer:
     Attributes:
         api_key: Calls without it are answered 401.
         fault_rate: Share of calls to `mixed` that misbehave.
-        seed: Decides which.
-        retry_after_s: What a 429 asks for.
-        slow_s: How long a slow answer takes.
-        answers: Replies to play under a path of their own: name -> (status, headers, body).
+        seed: Seed that decides which.
+        retry_after_s: Seconds in the Retry-After header of a 429.
+        slow_s: Seconds that a slow answer takes.
+        answers: Fixed replies by name of their path: name -> (status, headers, body).
         calls: Every request, in order.
-        asked: How often each behaviour was asked.
-        played: How often each fault was played.
+        asked: Number of requests by behaviour.
+        played: Number of faults by kind.
     """
 
     api_key: str | None = None
@@ -88,7 +88,7 @@ class FaultServer:
     def canned(
         self, name: str, body: object, *, status: int = 200, headers: dict[str, str] | None = None
     ) -> str:
-        """Answer every call below `/name` with `body`; returns `/name`."""
+        """Answer every call below `/name` with `body`; return `/name`."""
         if isinstance(body, bytes):
             content, kind = body, "application/octet-stream"
         elif isinstance(body, str):
@@ -99,7 +99,7 @@ class FaultServer:
         return f"/{name}"
 
     def forget(self) -> None:
-        """Empty the records and the canned answers."""
+        """Clear the records and the canned answers."""
         for record in (self.answers, self.calls, self.asked, self.played, self._times_asked):
             record.clear()
 
@@ -121,7 +121,7 @@ class FaultServer:
         if fault == "rate_limited":
             return _error(429, "Slow down.", headers={"retry-after": f"{self.retry_after_s:g}"})
         if fault == "redirect_elsewhere":
-            # Another name of the same machine: another origin for the caller.
+            # Another host name of the same machine, which is another origin for the caller.
             target = f"http://localhost:{request.url.port}/ok/{route}"
             return Response(status_code=307, headers={"location": target})
         if fault in _REPLIES:
@@ -156,17 +156,17 @@ def _prompt_text(body: dict[str, Any]) -> str:
 
 
 def _written(prompt: str) -> str:
-    """The model's answer: a letter that depends on the prompt alone."""
+    """Return the model's answer: a letter that depends only on the prompt."""
     return "ABCD"[hashlib.sha256(prompt.encode()).digest()[0] % 4]
 
 
 def _tokens(text: str) -> list[str]:
-    """Words with the blanks before them, the last one with those behind it."""
+    """Return words with their leading blanks, the last one also with its trailing blanks."""
     return re.findall(r"\s*\S+(?:\s+\Z)?", text)
 
 
 def good_answer(route: str, body: dict[str, Any], prompt: str) -> Response:
-    """A well-formed answer in the form that belongs to `route`."""
+    """Return a well-formed answer in the format of `route`."""
     text = _written(prompt)
     tokens_in = len(prompt) // 4 + 1
     usage = {"prompt_tokens": tokens_in, "completion_tokens": 1, "total_tokens": tokens_in + 1}
@@ -204,7 +204,7 @@ def good_answer(route: str, body: dict[str, Any], prompt: str) -> Response:
 
 
 def _text_generation(route: str, body: dict[str, Any], text: str, tokens_in: int) -> Response:
-    """Text Generation Inference: `/generate` gives an object, `/` a list of one."""
+    """Text Generation Inference: `/generate` returns an object, `/` a list of one."""
     parameters = body.get("parameters") or {}
     temperature = parameters.get("temperature")
     if temperature is not None and temperature <= 0:
@@ -212,7 +212,7 @@ def _text_generation(route: str, body: dict[str, Any], text: str, tokens_in: int
         return JSONResponse({"error": words, "error_type": "validation"}, 422)
     finish = "eos_token"
     if parameters.get("stop"):
-        # As TGI does it, the stop sequence stays in the text.
+        # As in TGI, the stop sequence stays in the text.
         text, finish = text + str(parameters["stop"][-1]), "stop_sequence"
     answer: dict[str, Any] = {"generated_text": text}
     if parameters.get("details"):
@@ -238,7 +238,7 @@ def _error(status: int, message: str, *, headers: dict[str, str] | None = None) 
 
 
 def _unauthorized(request: Request) -> Response:
-    """Echoes the key it refuses, as some servers do."""
+    """Repeats the key it refuses, as some servers do."""
     key = request.headers.get("authorization", "none")
     return JSONResponse(
         {"error": {"message": f"Incorrect API key provided: {key}", "code": "invalid_api_key"}}, 401
@@ -246,7 +246,7 @@ def _unauthorized(request: Request) -> Response:
 
 
 class _CutOff(Response):
-    """Announces more than it sends; uvicorn then closes the connection."""
+    """Announces more bytes than it sends; uvicorn then closes the connection."""
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -257,7 +257,7 @@ class _CutOff(Response):
 
 
 async def _large_chunked(route: str, body: dict[str, Any]) -> Response:
-    """Does not announce its length, so that a caller has to count."""
+    """Omits the content length, so that a caller must count."""
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(LARGE_BODY_BYTES // 65536):
@@ -272,7 +272,7 @@ def _packed_bomb() -> bytes:
 
 
 async def _endless(route: str, body: dict[str, Any]) -> Response:
-    """One byte now and then, for ever."""
+    """Sends a byte from time to time, without end."""
 
     async def drops() -> AsyncIterator[bytes]:
         while True:
@@ -291,7 +291,7 @@ async def _redirect(route: str, body: dict[str, Any]) -> Response:
 
 
 async def _reasoner(route: str, body: dict[str, Any]) -> Response:
-    """As OpenAI's reasoning models: they name one parameter at a time."""
+    """Like OpenAI's reasoning models, name one refused parameter at a time."""
     refusals = {
         "max_tokens": ("unsupported_parameter", "Use 'max_completion_tokens' instead."),
         "temperature": ("unsupported_value", "Only the default (1) value is supported."),
@@ -311,7 +311,7 @@ async def _no_logprobs(route: str, body: dict[str, Any]) -> Response:
 
 
 async def _no_structure(route: str, body: dict[str, Any]) -> Response:
-    """As servers that do not know structured output; else a judgement between backticks."""
+    """Like servers without structured output; otherwise a judgement in backticks."""
     if "response_format" in body:
         return _error(400, "response_format: extra fields not permitted")
     said = 'Let me see.\n```json\n{"reason": "fine", "score": "7/10"}\n```'
@@ -327,14 +327,14 @@ def _in_a_minute() -> str:
     return format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
 
 
-#: Faults that are the same whatever is asked.
+#: Faults that do not depend on the request.
 _REPLIES: dict[str, Callable[[], Response]] = {
     "rate_limited_until": lambda: _error(
         429, "Slow down.", headers={"retry-after": _in_a_minute()}
     ),
     "error_500": lambda: _error(500, "The engine fell over."),
     "error_503": lambda: Response("upstream connect error", 503, media_type="text/plain"),
-    # As llama.cpp's server says it, and as Hugging Face does.
+    # In the words of llama.cpp's server, and of Hugging Face.
     "loading": lambda: JSONResponse(
         {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503
     ),
@@ -364,7 +364,7 @@ _REPLIES: dict[str, Callable[[], Response]] = {
         {"error": {"message": "No such key.", "code": "invalid_api_key"}}, 401
     ),
 }
-#: Others. `slow`, `rate_limited` and `redirect_elsewhere` depend on settings.
+#: Other faults. `slow`, `rate_limited` and `redirect_elsewhere` depend on settings.
 _FAULTS: dict[str, Callable[[str, dict[str, Any]], Awaitable[Response]]] = {
     "large_chunked": _large_chunked,
     "endless": _endless,

@@ -1,4 +1,4 @@
-"""Processes of Sextant that need not load it: forked by one that has; see `preloaded.py`."""
+"""Processes of Sextant forked from one that has loaded it; see `preloaded.py`."""
 
 import atexit
 import fcntl
@@ -22,14 +22,14 @@ _known: dict[tuple[Path, str], Path] = {}
 
 
 def preloaded(code: Path = ROOT, env: Mapping[str, str] | None = None) -> Path:
-    """Socket of the process that forks, which ends once all tests of this run have gone.
+    """Return the socket of the forking process, which ends after all tests of this run.
 
-    Loading Sextant takes seconds: all processes of one run of the tests have the same one.
+    Loading Sextant takes seconds, so all processes of one test run share this process.
 
     Args:
-        code: Where Sextant lies that it loads.
-        env: Of what will be forked. Its LD_PRELOAD takes effect only where Sextant is loaded, so
-            that each has a process of its own.
+        code: Path of the Sextant code to load.
+        env: Environment of the forked processes. LD_PRELOAD takes effect only when Sextant is
+            loaded, so each value has its own forking process.
     """
     libraries = (env or os.environ).get("LD_PRELOAD", "")
     if (code, libraries) not in _known:
@@ -38,7 +38,7 @@ def preloaded(code: Path = ROOT, env: Mapping[str, str] | None = None) -> Path:
 
 
 def _joined(code: Path, libraries: str, env: Mapping[str, str]) -> Path:
-    """The process with this code and these libraries: whoever comes first starts it."""
+    """Return the process with this code and these libraries; the first caller starts it."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     which = hashlib.sha256(f"{run} {code} {libraries}".encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"sx-forked-{os.getuid()}-{which}"
@@ -51,7 +51,7 @@ def _joined(code: Path, libraries: str, env: Mapping[str, str]) -> Path:
             atexit.register(os.close, held)
             return path
         os.mkfifo(users)
-        # Its standard input ends when nobody holds the other side open any more.
+        # Its standard input ends when no process holds the other end open.
         held, read = os.open(users, os.O_RDWR), os.open(users, os.O_RDONLY)
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.servers.preloaded", str(path)],
@@ -69,18 +69,18 @@ def _joined(code: Path, libraries: str, env: Mapping[str, str]) -> Path:
 
 
 class Forked:
-    """A command such as `sextant worker`; has as much of `Popen` as tests use.
+    """A command such as `sextant worker`, with the part of `Popen` that tests use.
 
     Args:
-        command: Its words.
-        env: Its environment.
-        stdout: Takes what it prints; None throws that away.
-        stderr: Takes what it says beside that, likewise.
-        code: Where Sextant lies that it runs.
+        command: Words of the command.
+        env: Environment.
+        stdout: Destination of its standard output; None discards it.
+        stderr: Destination of its standard error; None discards it.
+        code: Path of the Sextant code to run.
 
     Attributes:
-        pid: Its process id.
-        returncode: Its exit code once somebody waited for it; negative: the signal that ended it.
+        pid: Process id.
+        returncode: Exit code after a wait; if negative, the signal that ended it.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Forked:
         (self.pid,) = self._received()
 
     def send_signal(self, number: int) -> None:
-        """Have it get a signal, unless it has ended."""
+        """Send it a signal, unless it has ended."""
         with suppress(OSError):
             self._socket.sendall(bytes([number]))
 
@@ -113,11 +113,11 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """Kill it."""
         self.send_signal(signal.SIGKILL)
 
     def poll(self) -> int | None:
-        """Its exit code, or None while it runs."""
+        """Return its exit code, or None while it runs."""
         with suppress(BlockingIOError):
             if self.returncode is None:
                 self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -125,7 +125,7 @@ class Forked:
         return None
 
     def wait(self, timeout_s: float = 60) -> int:
-        """Its exit code, once it has ended."""
+        """Return its exit code, once it has ended."""
         if self.returncode is None:
             self._socket.settimeout(timeout_s)
             (self.returncode,) = self._received()

@@ -1,7 +1,7 @@
-"""A server that speaks the hub's protocol, and gives plain files, well or badly on demand.
+"""A server with the hub's protocol and plain files, with faults on demand.
 
-Files of datasets are asked for by HEAD, whose headers tell commit, hash and size, and fetched from
-another path by redirect, as the hub's storage does. What misbehaves is set per path.
+Files of datasets are requested by HEAD, whose headers have commit, hash and size, and are
+downloaded from another path by redirect, as from the hub's storage. Faults are set per path.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ class Hub:
     """State of the server; `app` is the ASGI application.
 
     Attributes:
-        files: Path in the dataset, or name of a plain file, to content.
-        token: Without it the dataset is not given.
-        cuts: How often the connection of a path breaks half-way before it holds.
-        wrong: Paths that give other bytes than their hash says.
-        held: Paths whose second half never comes.
-        asked: Requests by method and path.
-        ranges: Ranges that were asked for, by path.
+        files: Content by path in the dataset, or by name of a plain file.
+        token: Token that the dataset requires.
+        cuts: Number of interrupted downloads by path, before one succeeds.
+        wrong: Paths whose bytes do not match their hash.
+        held: Paths whose second half never arrives.
+        asked: Number of requests by method and path.
+        ranges: Requested ranges by path.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Hub:
             "X-Linked-Size": str(len(content)),
             "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
         }
-        # On another host, as the hub's: one on the same is followed before the headers are read.
+        # On another host, as the hub's: on the same one it is followed before headers are read.
         storage = str(request.base_url.replace(path=f"/plain/{path}", hostname="localhost"))
         return RedirectResponse(storage, status_code=302, headers=headers)
 
@@ -117,7 +117,7 @@ def _refusal(status: int, code: str, message: str) -> Response:
 
 @contextmanager
 def served_as_the_hub(hub: Hub, cache: Path) -> Iterator[str]:
-    """The server's address, which the hub's library takes for the hub, with an empty cache."""
+    """Return the server's address, configured as the hub, with an empty cache."""
     with serving(hub.app) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", url)
         patch.setenv("HF_HOME", str(cache))

@@ -1,9 +1,9 @@
 """Runs Sextant's commands by forking a process that has loaded all of Sextant.
 
 Documented commands and killed workers are hundreds of processes, each of which imports for seconds.
-`forked.py` starts them from tests; `tests/docs/uv.py` is the `uv` that documents call. Either hands
-this program arguments, directory, environment and streams over a socket, passes signals on, and
-takes the process id and then the exit code that come back. What a command does is the same.
+`forked.py` starts them from tests; `tests/docs/uv.py` is the `uv` of documented commands. Either
+passes arguments, directory, environment and streams over a socket, forwards signals, and reads back
+the process id and the exit code. Commands behave the same.
 
     python -m tests.servers.preloaded SOCKET        ends when its standard input does
 """
@@ -34,7 +34,7 @@ from app.cli import main as sextant
 from app.sandbox.pool_process import WithoutPandas
 
 _N_STREAMS = 3
-#: What commands import where they need it.
+#: Modules that commands import lazily.
 _BESIDE = (
     "alembic.command",
     "anyio._backends._asyncio",
@@ -48,9 +48,9 @@ _BESIDE = (
 
 
 def preload() -> None:
-    """Load all that any command might."""
+    """Load all that any command might need."""
     gc.disable()  # all of it stays
-    # Where it is installed, pyarrow loads it with the first column of numbers; nobody uses it here.
+    # pyarrow imports pandas with the first column of numbers if it is installed; it is unused here.
     sys.meta_path.insert(0, WithoutPandas())
     for module in pkgutil.walk_packages(app.__path__, "app."):
         if (
@@ -64,12 +64,12 @@ def preload() -> None:
 
 
 def serve(path: str) -> dict[str, Any] | None:
-    """Fork a process for each request: there, the request; here, None once nobody is left."""
+    """Fork a process per request; return the request there, and None here at the end."""
     selector = selectors.DefaultSelector()
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # only a handled signal wakes
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # only a handled signal wakes it up
     running: dict[int, socket.socket] = {}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -98,7 +98,7 @@ def serve(path: str) -> dict[str, Any] | None:
                     for stream in streams:
                         os.close(stream)
                     running[pid] = client
-                    with contextlib.suppress(OSError):  # it need not be there any more
+                    with contextlib.suppress(OSError):  # the client may be gone
                         client.sendall(struct.pack("!i", pid))
                     selector.register(client, selectors.EVENT_READ, data=pid)
                 elif key.fileobj == ended:
@@ -112,7 +112,7 @@ def serve(path: str) -> dict[str, Any] | None:
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether nobody holds the standard input open; then nobody can come any more, either."""
+    """Return whether no process holds the standard input open, so that no client can come."""
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         looked = select.poll()
@@ -140,12 +140,12 @@ def _enter(request: dict[str, Any], streams: list[int]) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    # A worker gives way to servers: where others use all cores it would be taken for dead.
+    # A worker yields to servers: where others use all cores it would be taken for dead.
     patch.object(os, "nice").start()
 
 
 def _tell(running: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
-    """Tell the clients of processes that have ended how they did."""
+    """Send the exit codes of ended processes to their clients."""
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -158,7 +158,7 @@ def _tell(running: dict[int, socket.socket], selector: selectors.BaseSelector) -
 
 
 def run(command: list[str]) -> None:
-    """Do what `sextant ...` or `python -m MODULE ...` does."""
+    """Run `sextant ...` or `python -m MODULE ...`."""
     if command[0] == "sextant":
         sys.argv = command
         sextant()
@@ -169,8 +169,8 @@ def run(command: list[str]) -> None:
 
 
 def leave() -> NoReturn:
-    """End as Python does, but leave all that is loaded: taking it apart would copy it first."""
-    vars(threading)["_shutdown"]()  # what Python itself does first: it waits for threads
+    """Exit as Python does, but free no modules: that would copy their memory first."""
+    vars(threading)["_shutdown"]()  # as Python does first: it waits for threads
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -178,7 +178,7 @@ def leave() -> NoReturn:
 
 
 def main() -> None:
-    """Fork until nobody is left; in a child, do what was asked for."""
+    """Fork until no client is left; in a child, run its command."""
     preload()
     if (asked := serve(sys.argv[1])) is None:
         return

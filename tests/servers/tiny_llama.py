@@ -1,4 +1,4 @@
-"""The real llama.cpp server on a tiny random model that is made on the spot.
+"""The real llama.cpp server on a tiny random model that is made at the start.
 
     python -m tests.servers.tiny_llama --port 0 [--api-key KEY]
 
@@ -27,7 +27,7 @@ CHAT_TEMPLATE = (
 
 
 def _byte_alphabet() -> list[str]:
-    """GPT-2's printable stand-in for each of the 256 bytes, in byte order."""
+    """Return GPT-2's printable stand-in for each of the 256 bytes, in byte order."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [byte for byte in range(256) if byte not in printable]
     return [chr(b if b in printable else 256 + hidden.index(b)) for b in range(256)]
@@ -111,17 +111,17 @@ def main() -> None:
         parameters.model_alias = {"tiny"}
         parameters.n_ctx = 4 * arguments.context
         parameters.n_parallel = 4
-        # In full precision: log-probabilities are compared with those of another implementation.
+        # In full precision, since log-probabilities are compared with another implementation.
         parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.warmup = False
-        parameters.verbosity = 1  # errors: ten lines a request else
+        parameters.verbosity = 1  # errors only; otherwise ten lines per request
         parameters.cpuparams.n_threads = 1
         parameters.port = arguments.port or _free_port()
         if arguments.api_key:
             parameters.api_keys = [arguments.api_key]
         server = xllamacpp.Server(parameters)
-    # The model is mapped into memory by now; its file would outlive a process that is terminated.
+    # The model is mapped into memory by now; its file would outlive a terminated process.
     print(json.dumps({"url": server.listening_address}), flush=True)
     threading.Event().wait()
 

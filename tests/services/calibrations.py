@@ -21,12 +21,12 @@ from tests.waiting import reached
 
 
 def answers(n_examinees: int = 300, n_items: int = 12, *, seed: int = 7) -> Simulated:
-    """2PL answers, the same for the same seed."""
+    """Simulate 2PL answers, the same for the same seed."""
     return simulate(seed, Family.TWO_PL, n_examinees, n_items)
 
 
 def csv_of(simulated: Simulated) -> str:
-    """The answers as a wide table: items q1, q2, ..."""
+    """Return the answers as a wide table: items q1, q2, ..."""
     matrix = simulated.matrix
     table = ResponseTable(
         tuple(f"model-{name}" for name in matrix.examinees),
@@ -37,13 +37,13 @@ def csv_of(simulated: Simulated) -> str:
 
 
 async def imported(services: Services, text: str, name: str = "answers") -> ResponseSet:
-    """A response set of one CSV file."""
+    """Import one CSV file as a response set."""
     request = AnswerImport(files=[SourceFile.of_bytes("scores.csv", text.encode())])
     return (await services.response_sets.import_set(name, request)).response_set
 
 
 async def ended(services: Services, calibration_id: str, *statuses: str) -> CalibrationRecord:
-    """The calibration once it has one of these states (default: ended)."""
+    """Return the calibration once it has one of these states (default: ended)."""
     return await reached(lambda: services.calibrations.get(calibration_id), *statuses)
 
 
@@ -64,21 +64,21 @@ def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
 async def claimed(
     services: Services, calibration_id: str, worker_id: str = "w1"
 ) -> CalibrationRecord | None:
-    """The calibration under a lease of that worker; None where it gets none."""
+    """Return the calibration under a lease of that worker, or None where it gets none."""
     lease = timedelta(seconds=services.settings.lease_s)
     async with services.database.unit_of_work() as uow:
         return await uow.calibrations.claim(calibration_id, worker_id=worker_id, lease=lease)
 
 
 async def run(services: Services, calibration_id: str) -> None:
-    """What a worker does with a calibration, or a part of one."""
+    """Run a calibration, or a part of one, as a worker does."""
     record = await claimed(services, calibration_id)
     assert record is not None
     await runner_of(services).drive(record)
 
 
 async def driven(services: Services, calibration_id: str) -> CalibrationRecord:
-    """The calibration after this process has run it as its worker."""
+    """Return the calibration after this process has run it as its worker."""
     await run(services, calibration_id)
     return await services.calibrations.get(calibration_id)
 
@@ -86,7 +86,7 @@ async def driven(services: Services, calibration_id: str) -> CalibrationRecord:
 async def completed(
     services: Services, plan: CalibrationPlan | None = None, *, imports: bool = True
 ) -> CalibrationRecord:
-    """A completed calibration of simulated answers."""
+    """Return a completed calibration of simulated answers."""
     if imports:
         await imported(services, csv_of(answers()))
     made = await services.calibrations.create("answers", plan or CalibrationPlan())

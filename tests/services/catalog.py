@@ -1,4 +1,4 @@
-"""A small entry of the catalogue with its files, for tests that install it."""
+"""A small catalogue entry with its files, for tests that install it."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ def write_entry(
     parameters: str | None = None,
     answers: bool = False,
 ) -> Path:
-    """An entry in a new folder, whose sources are files beside it unless they are given."""
+    """Write an entry to a new folder; by default its sources are files beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = _ENTRY.format(
         questions=questions or f'{{file = "test.jsonl", sha256 = "{sha256(QUESTIONS)}"}}',
@@ -62,7 +62,7 @@ def write_entry(
 
 
 def write_files(folder: Path) -> Path:
-    """The files of the entry under their names."""
+    """Write the files of the entry under their names."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "test.jsonl").write_bytes(QUESTIONS)
     (folder / "irt.csv").write_bytes(PARAMETERS)
@@ -70,7 +70,7 @@ def write_files(folder: Path) -> Path:
 
 
 def agents_entry(source: str, *, tasks: int = 16, agents: int = 19) -> str:
-    """An entry of agents."""
+    """Return an entry of agents."""
     return (
         'name = "agents"\ntitle = "Agents"\nlicence = "MIT"\nhomepage = "https://tasks.example"\n'
         f"[responses]\ntasks = {tasks}\nagents = {agents}\nfiles = [{source}]\n"
@@ -78,7 +78,7 @@ def agents_entry(source: str, *, tasks: int = 16, agents: int = 19) -> str:
 
 
 def solved(n_agents: int = 19, n_tasks: int = 16) -> bytes:
-    """What agents of six months solved, the newest the most; lines as the entry's file has them."""
+    """Return lines of tasks solved by agents of six months; newer agents solve more."""
     rng = np.random.default_rng(5)
     hard = rng.normal(size=n_tasks)
     lines = []
@@ -91,10 +91,10 @@ def solved(n_agents: int = 19, n_tasks: int = 16) -> bytes:
 
 
 def at(url: str, content: bytes, name: str) -> str:
-    """A plain URL as a source."""
+    """Return a plain URL as a source."""
     return f'{{url = "{url}/plain/{name}", sha256 = "{sha256(content)}"}}'
 
 
 def sha256(content: bytes) -> str:
-    """Of a file."""
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(content).hexdigest()

@@ -15,6 +15,6 @@ def _helpers_stay(helpers_stay: None) -> None:
 
 @pytest.fixture
 async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    """With the demo bank installed."""
+    """Services with the demo bank installed."""
     async with opened(settings, database) as services:
         yield services

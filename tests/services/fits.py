@@ -1,6 +1,6 @@
-"""Calibrations in a thread of the tests, once for the same answers and plan.
+"""Calibrations in a thread of the tests, computed once for the same answers and plan.
 
-What a process of its own gives is what its replies say, and they depend on what it is sent alone.
+Replies of a separate process depend only on its input, so they can be reused.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def fit_here(
     part: int | None = None,
     parts: Sequence[FittedPart] = (),
 ) -> Fitted:
-    """The same as `fit_in_process`, but nobody can end it before it has its result."""
+    """Fit like `fit_in_process`, but without a way to end it before it has its result."""
     sent = process.header(matrix, plan, part, parts) + matrix.scores.tobytes()
     key = hashlib.sha256(sent).digest()
     if key not in _known:

@@ -1,4 +1,4 @@
-"""Helpers of the tests of scorers that call out: a bank of open questions, and who marks it."""
+"""Helpers of the tests of scorers that call models: open questions, and the model that scores."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ N_ITEMS = 30
 
 
 async def marker(services: Services, url: str, **settings: Any) -> Endpoint:
-    """A saved endpoint of a model server that judges and embeds."""
+    """Save an endpoint of a model server that judges and embeds."""
     given: dict[str, Any] = {
         "name": "judge",
         "kind": "openai_chat",
@@ -37,7 +37,7 @@ async def marker(services: Services, url: str, **settings: Any) -> Endpoint:
 async def judged_bank(
     services: Services, scorer: str, *, name: str = "judged", **params: Any
 ) -> BankVersion:
-    """Open questions of graded difficulty, all marked by one scorer."""
+    """Create open questions of graded difficulty, all scored by one scorer."""
     keys = [f"q{number}" for number in range(N_ITEMS)]
     items = [
         ItemRecord(

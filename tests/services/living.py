@@ -1,4 +1,4 @@
-"""Helpers of the tests of banks that live: a bank of which some items have no parameters yet."""
+"""Helpers of the tests of banks in which some items have no parameters yet."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ BANK = "living"
 
 
 def some_of(bank: ItemBank, rows: Sequence[int]) -> ItemBank:
-    """A bank of some of the items."""
+    """Return a bank of some of the items."""
     return ItemBank.from_intercepts(
         a=bank.a[list(rows)],
         intercept=bank.intercept[list(rows)],
@@ -23,7 +23,7 @@ def some_of(bank: ItemBank, rows: Sequence[int]) -> ItemBank:
 
 
 async def living_bank(services: Services, *, every: int = 5, scale: str = "old") -> BankVersion:
-    """The demo's items as a bank in which each `every`-th one is in pretest."""
+    """Create a bank of the demo's items in which each `every`-th one is in pretest."""
     demo = demo_bank()
     known = [row for row in range(len(demo.items)) if row % every]
     request = BankImport(

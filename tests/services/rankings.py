@@ -12,7 +12,7 @@ THETAS = (-1.6, 1.6, 0.0)
 
 
 def contest(*thetas: float, **changes: Any) -> RankingSpec:
-    """Simulated examinees on the demo bank."""
+    """Return simulated examinees on the demo bank."""
     given: dict[str, Any] = {
         "bank": "demo",
         "endpoints": [
@@ -24,10 +24,10 @@ def contest(*thetas: float, **changes: Any) -> RankingSpec:
 
 
 async def ranked(services: Services, ranking_id: str) -> RankingRecord:
-    """The ranking once it has ended."""
+    """Return the ranking once it has ended."""
     return await reached(lambda: services.rankings.get(ranking_id))
 
 
 def places(record: RankingRecord) -> list[str]:
-    """Session ids of the members, best first."""
+    """Return session ids of the members, best first."""
     return [entry["session_id"] for entry in record.summary["order"]]

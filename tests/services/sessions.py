@@ -25,31 +25,31 @@ __all__ = ["EndpointConfig", "opened", "scripted", "spec", "until"]
 
 @asynccontextmanager
 async def opened(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    """Services with the demo bank installed."""
+    """Open services with the demo bank installed."""
     async with open_services(settings, database, JobQueue(database)) as services:
         await install_demo_bank(database)
         yield services
 
 
 def figures_of(record: SessionRecord | RankingRecord) -> Any:
-    """What is known of it by now: a test knows which parts are there."""
+    """Return the current figures; a test knows which of them exist."""
     return record.summary
 
 
 def scripted(**options: Any) -> EndpointSpec:
-    """A simulated examinee inside the worker."""
+    """Return a simulated examinee that the worker runs itself."""
     return EndpointSpec(
         settings=EndpointSettings(kind="scripted", model="simulated", options=options)
     )
 
 
 def spec(**changes: Any) -> SessionSpec:
-    """A short live session of a simulated examinee on the demo bank."""
+    """Return a short live session of a simulated examinee on the demo bank."""
     given: dict[str, Any] = {
         "mode": "live",
         "bank": "demo",
         "endpoint": scripted(theta=0.5, seed=3),
-        # One item at a time: what is asked does not hang on which answer comes first.
+        # One item at a time, so that items do not depend on which answer arrives first.
         "plan": {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1},
         "seed": 11,
     }
@@ -59,14 +59,14 @@ def spec(**changes: Any) -> SessionSpec:
 async def until(
     services: Services, session_id: str, *statuses: str, limit_s: float = 240
 ) -> SessionRecord:
-    """The session once it has one of these states (default: ended)."""
+    """Return the session once it has one of these states (default: ended)."""
     return await reached(lambda: services.sessions.get(session_id), *statuses, limit_s=limit_s)
 
 
 async def answered(
     services: Services, record: SessionRecord, answer: Callable[[NextItem], Mapping[str, Any]]
 ) -> SessionRecord:
-    """A manual session after its end: fields of the answer to each item that is awaited."""
+    """Answer a manual session to its end; `answer` gives the fields of each answer."""
     while record.status == "awaiting_response":
         awaited = await services.manual_sessions.next_item(record.id)
         given = ManualAnswer(step_token=awaited.step_token, **answer(awaited))
@@ -77,7 +77,7 @@ async def answered(
 async def events_of(
     services: Services, kind: Kind, resource_id: str, *, limit: int = 1000
 ) -> list[StoredEvent]:
-    """What has happened in a session, ranking or calibration."""
+    """Return the events of a session, ranking or calibration."""
     async with services.database.reading() as uow:
         found = await uow.events.since(kind, {resource_id: 0}, limit=limit)
         return found.get(resource_id, [])

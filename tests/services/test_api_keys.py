@@ -18,9 +18,7 @@ def keys(database: Database) -> ApiKeyService:
     return ApiKeyService(database)
 
 
-async def test_the_secret_is_nowhere_in_what_is_kept(
-    keys: ApiKeyService, database: Database
-) -> None:
+async def test_the_secret_is_not_stored(keys: ApiKeyService, database: Database) -> None:
     key, secret = await keys.create(name="ci", scopes=["read"])
     assert secret not in repr(key)
     assert secret.startswith(key.prefix)
@@ -38,7 +36,7 @@ async def test_an_unknown_secret_is_refused(keys: ApiKeyService, wrong: str) -> 
         await keys.authenticate(wrong)
 
 
-async def test_the_shown_prefix_does_not_open_the_door(keys: ApiKeyService) -> None:
+async def test_the_shown_prefix_is_no_valid_key(keys: ApiKeyService) -> None:
     key, _ = await keys.create(name="ci", scopes=["read"])
     with pytest.raises(UnauthenticatedError):
         await keys.authenticate(key.prefix)
@@ -75,7 +73,7 @@ async def test_a_key_ends_when_it_expires(
         ({"expires_at": datetime(2099, 1, 1)}, "/expires_at", "a time zone"),  # noqa: DTZ001
     ],
 )
-async def test_what_cannot_be_a_key_is_explained_field_by_field(
+async def test_an_invalid_key_is_explained_field_by_field(
     keys: ApiKeyService, changes: dict[str, object], pointer: str, expected: str
 ) -> None:
     arguments: dict[str, object] = {"name": "ci", "scopes": ["read"], **changes}
@@ -87,7 +85,7 @@ async def test_what_cannot_be_a_key_is_explained_field_by_field(
     assert not (await keys.page(PageRequest())).items
 
 
-async def test_what_many_requests_look_up_at_once_is_looked_up_once(
+async def test_concurrent_lookups_of_a_key_read_it_once(
     keys: ApiKeyService, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0

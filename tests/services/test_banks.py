@@ -1,4 +1,4 @@
-"""Banks from files to loaded versions."""
+"""Banks, from files to loaded versions."""
 
 import asyncio
 import math
@@ -152,14 +152,14 @@ async def test_guesses_do_not_take_the_place_of_parameters(banks: BankService) -
     await banks.import_bank(SUMS, BankImport(items=[record("q1")], parameters=table("q1")))
     with pytest.raises(InvalidStateError, match="Bank sums has version 1 with parameters"):
         await banks.import_bank(SUMS, BankImport(provisional=True))
-    # Provisional, too, and yet taught by reference models.
+    # The version is provisional and still has reference models.
     demo = await banks.ensure_demo_bank()
     assert demo.provisional
     with pytest.raises(InvalidStateError, match="or curves that are no guesses"):
         await banks.import_bank(BankSpec(name="demo"), BankImport(provisional=True))
 
 
-async def test_a_dry_run_says_the_same_and_writes_nothing(
+async def test_a_dry_run_reports_the_same_and_writes_nothing(
     banks: BankService, versions: VersionService
 ) -> None:
     request = BankImport(items=[record("q1"), record("q2")], parameters=table("q1"))
@@ -206,7 +206,7 @@ async def test_a_scorer_that_cannot_be_built_stops_the_import(
         await banks.create_bank(replace(SUMS, default_scorer=scorer))
 
 
-async def test_names_that_went_through_r_find_their_items_and_are_reported(
+async def test_names_changed_by_r_match_their_items_and_are_reported(
     banks: BankService, versions: VersionService
 ) -> None:
     items = [record(key) for key in ("1", "a-b", "X2", "2", "x y", "x-y")]
@@ -264,7 +264,7 @@ async def test_faulty_items_are_quarantined_and_reported(
 
 
 @pytest.mark.parametrize("override", [{"allow": ["typo"]}, {"keep": ["nobody"]}])
-async def test_an_override_that_names_nothing_is_refused(
+async def test_an_override_of_an_unknown_item_is_refused(
     banks: BankService, override: dict[str, list[str]]
 ) -> None:
     with pytest.raises(InvalidInputError, match=r"typo|nobody"):
@@ -426,6 +426,6 @@ def test_an_item_without_scorer_takes_the_banks_or_the_one_of_its_kind(
     assert item_scorer(spec, ScorerSpec(default), content).name == expected
 
 
-def test_every_code_of_ours_is_one_of_the_linters() -> None:
+def test_every_code_is_known_to_the_linter() -> None:
     codes = {"duplicate_content", "missing_key", "rewards_listing", "formula_target"}
     assert codes <= set(engine_lint.CODES)

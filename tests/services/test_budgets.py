@@ -1,4 +1,4 @@
-"""Budgets of a day: held before each call, over all processes, and counted after it."""
+"""Daily budgets: reserved before each call, over all processes, and charged after it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ async def call(
 async def asked_to_the_end(
     database: Database, url: str, who: Endpoint, owner_id: str, *, usd: float, tokens: int
 ) -> tuple[int, list[BudgetSpentError]]:
-    """Calls of eight sessions in two processes until there is no more, and their refusals."""
+    """Call from eight sessions in two processes until refused; return calls and refusals."""
     beside = Database(url, pool_size=4)
     calls = 0
     refusals: list[BudgetSpentError] = []
@@ -88,7 +88,7 @@ async def asked_to_the_end(
                 if not error.passes:
                     refusals.append(error)
                     return
-                await asyncio.sleep(0.01)  # what ended is settled after a moment
+                await asyncio.sleep(0.01)  # calls that ended are settled after a moment
 
     try:
         processes = [Budgets(database), Budgets(beside)]
@@ -133,7 +133,7 @@ async def test_an_endpoint_has_a_budget_of_its_own(database: Database) -> None:
     await call(budgets, rich)
     await budgets.close()
     assert (await today(database, poor.id)).tokens == 200
-    assert (await today(database, rich.id)).tokens == 0  # nothing is counted where none is set
+    assert (await today(database, rich.id)).tokens == 0  # nothing is counted where no budget is set
 
 
 async def test_a_key_has_a_budget_of_its_own_over_all_processes(
@@ -153,7 +153,7 @@ async def test_a_key_has_a_budget_of_its_own_over_all_processes(
             await call(budgets, who)
         with pytest.raises(BudgetSpentError):
             budgets.require_hope(who)
-    assert calls == 9  # another call might take 300 of the 200 that are left
+    assert calls == 9  # another call might take 300 of the remaining 200
     assert str(refusals[0]).startswith("The key's budget of 2,000 tokens for")
     for other in (free.id, None):
         with acting_for(Acting(DEFAULT_PROJECT, other)):
@@ -161,7 +161,7 @@ async def test_a_key_has_a_budget_of_its_own_over_all_processes(
             await call(budgets, who)
     await budgets.close()
     assert (await today(database, poor.id)).tokens == 1800
-    assert (await today(database, free.id)).tokens == 0  # nothing is counted where none is set
+    assert (await today(database, free.id)).tokens == 0  # nothing is counted where no budget is set
 
 
 async def test_what_a_key_spends_counts_for_its_project_too(
@@ -183,11 +183,11 @@ async def test_what_a_key_spends_counts_for_its_project_too(
     await budgets.close()
     assert (await today(database)).usd == pytest.approx(0.25)
     assert (await today(database, key.id)).usd == pytest.approx(0.2)
-    # A key of all projects is counted for none: its calls are those of the project it works in.
+    # Calls with a key of all projects count for the project it works in.
     assert (await today(database, boss.id)).usd == 0
 
 
-async def test_the_next_day_begins_anew_and_a_raised_budget_goes_on(
+async def test_budgets_reset_each_day_and_can_be_raised(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_REFUSED_S", 0.0)
@@ -209,7 +209,7 @@ async def test_the_next_day_begins_anew_and_a_raised_budget_goes_on(
     await budgets.close()
 
 
-async def test_what_a_killed_process_held_counts_as_spent_and_what_a_halted_one_took_as_it_was(
+async def test_a_killed_process_spends_its_reservations_and_a_stopped_one_its_calls(
     database: Database,
 ) -> None:
     who = await endpoint(database)
@@ -242,7 +242,7 @@ async def test_what_a_killed_process_held_counts_as_spent_and_what_a_halted_one_
     await killed.close()
     assert (await today(database)).usd == pytest.approx(0.1)
 
-    again = Budgets(database)  # the other one does not ask so soon after it was refused
+    again = Budgets(database)  # the other one waits after a refusal
     await again.held(who, CALL, timeout_s=TIMEOUT_S).__aenter__()
     await lapse("interval '25 h'")
     async with database.reading() as uow:
@@ -305,7 +305,7 @@ async def test_settling_twice_counts_once(database: Database) -> None:
     assert (await today(database)).usd == pytest.approx(0.2)
 
 
-async def test_what_cannot_be_bounded_is_refused(database: Database) -> None:
+async def test_calls_of_unbounded_cost_are_refused(database: Database) -> None:
     budgets = Budgets(database)
     settings = (await endpoint(database)).settings
     await limit(database, ProjectLimits(usd_per_day=1.0))
@@ -331,7 +331,7 @@ async def test_a_budget_of_a_key_asks_for_prices_and_limits_of_tokens(database: 
         await Budgets(database).require_bounds(settings, DEFAULT_PROJECT)
 
 
-def test_a_call_is_held_at_more_than_it_can_take() -> None:
+def test_a_reservation_exceeds_the_cost_of_its_call() -> None:
     settings = EndpointSettings(kind="openai_chat", price=Price(input_per_1m=1e6))
     request = CompletionRequest(messages=(Message("user", "né?"),))
     most = most_taken(request, GenerationParams(max_tokens=5), settings)
@@ -341,7 +341,7 @@ def test_a_call_is_held_at_more_than_it_can_take() -> None:
     assert most_taken(request, GenerationParams(max_tokens=None), settings).tokens is None
 
 
-async def test_rows_of_long_ago_go(database: Database) -> None:
+async def test_old_rows_are_deleted(database: Database) -> None:
     budgets = Budgets(database)
     who = await endpoint(database)
     await limit(database, ProjectLimits(usd_per_day=1.0))

@@ -1,4 +1,4 @@
-"""A bank as one file: the same version in another database, or one sentence why not."""
+"""Bundles: a bank as one file gives the same version in another database, or one error."""
 
 import hashlib
 import json
@@ -87,7 +87,7 @@ async def bundle_of(services: Services, name: str = "whole") -> bytes:
 
 
 def hashed(content: bytes) -> bytes:
-    """With the line that says that nothing was changed."""
+    """Return the content with its hash line renewed."""
     return content + line({"sha256": hashlib.sha256(content).hexdigest()})
 
 
@@ -114,7 +114,7 @@ async def test_a_bundle_makes_the_same_version_again(services: Services) -> None
     assert await bundle_of(services) == content
 
 
-async def test_a_bank_known_by_its_parameters_only_goes_as_well(services: Services) -> None:
+async def test_a_bank_of_parameters_only_has_a_bundle_too(services: Services) -> None:
     parameters = ItemBank.from_difficulties(
         a=np.ones(3), b=np.arange(3.0), item_ids=("a", "b", "c")
     )
@@ -129,9 +129,7 @@ async def test_a_bank_known_by_its_parameters_only_goes_as_well(services: Servic
     assert not report.version.has_content
 
 
-async def test_a_bundle_that_was_hashed_again_is_still_checked(
-    services: Services,
-) -> None:
+async def test_a_bundle_that_was_hashed_again_is_still_checked(services: Services) -> None:
     await made(services)
     documents = [json.loads(text) for text in (await bundle_of(services)).splitlines()][:-1]
     await emptied(services)
@@ -156,7 +154,7 @@ async def test_a_bundle_that_was_hashed_again_is_still_checked(
             await services.bundles.import_file(SentFile("whole.jsonl", content))
 
 
-async def test_what_a_bundle_knows_is_tried_before_it_is_stored(services: Services) -> None:
+async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(services: Services) -> None:
     await made(services)
     documents = [json.loads(text) for text in (await bundle_of(services)).splitlines()][:-1]
     await emptied(services)
@@ -212,7 +210,7 @@ async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Serv
         await services.banks.get_bank("whole")
 
 
-async def test_who_may_read_the_texts_comes_with_a_bundle(services: Services) -> None:
+async def test_a_bundle_keeps_the_visibility_of_texts(services: Services) -> None:
     await made(services)
     *lines, _ = (await bundle_of(services)).splitlines(keepends=True)
     await emptied(services)
@@ -228,7 +226,7 @@ async def test_who_may_read_the_texts_comes_with_a_bundle(services: Services) ->
                 await services.bundles.import_file(sent, name)
 
 
-async def test_a_withheld_bank_gives_none(services: Services) -> None:
+async def test_a_withheld_bank_gives_no_bundle(services: Services) -> None:
     await made(services)
     overview = await services.banks.get_bank("whole")
     await services.banks.update_bank("whole", overview.bank.revision, {"visibility": "withheld"})

@@ -1,4 +1,4 @@
-"""Calibrations that land on the scale of a bank version, and those that do not."""
+"""Calibrations linked to the scale of a bank version, and unlinked ones."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
 
 
 async def linked_set(services: Services) -> tuple[CalibrationRecord, str]:
-    """A published calibration of items q1 to q12, and answers of abler examinees to q5 to q16."""
+    """Publish a calibration of items q1 to q12; return answers of abler examinees to q5 to q16."""
     record = await completed(services)
     version = await services.calibrations.publish(record.id, Publication(bank="arc"))
     rng = np.random.default_rng(5)
@@ -60,7 +60,7 @@ async def test_a_later_calibration_lands_on_the_scale_of_a_version(services: Ser
     assert new.bank.scale == old.bank.scale == link["scale"]
     assert version.calibration is not None
     assert version.calibration["link"]["bank_version_id"] == version_id
-    # Items that only the first calibration has come along as they are, the others move little.
+    # Items of the first calibration alone are copied unchanged; the others move little.
     here, there = new.bank.index_of("q2"), old.bank.index_of("q2")
     assert (new.bank.a[here], new.bank.b[here]) == (old.bank.a[there], old.bank.b[there])
     shared = [f"q{j}" for j in range(5, 13)]
@@ -77,7 +77,7 @@ async def test_a_later_calibration_lands_on_the_scale_of_a_version(services: Ser
     assert left[known] == errors[known]
 
 
-async def test_a_link_that_cannot_hold_is_refused_at_once(
+async def test_an_impossible_link_is_refused_at_once(
     services: Services,
 ) -> None:
     _, version_id = await linked_set(services)

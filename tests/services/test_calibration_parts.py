@@ -1,4 +1,4 @@
-"""Parts of a calibration: rows of their own, which any worker takes, and one that joins them."""
+"""Parts of a calibration: any worker takes a part, and one worker joins them."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ IN_PARTS = CalibrationPlan(partition_size=100, seed=3)
 
 
 async def started(services: Services) -> tuple[CalibrationRecord, list[str]]:
-    """A calibration in two parts, and their ids."""
+    """Start a calibration in two parts; return all ids."""
     await imported(services, csv_of(answers(120, 210)))
     made = await services.calibrations.create("answers", IN_PARTS)
     async with services.database.unit_of_work() as uow:
@@ -32,7 +32,7 @@ async def kinds(services: Services, calibration_id: str) -> list[str]:
     return [event.type.removeprefix("calibration.") for event in events]
 
 
-async def test_the_last_part_has_the_whole_joined(services: Services) -> None:
+async def test_the_last_part_joins_the_whole(services: Services) -> None:
     made, parts = await started(services)
     assert (made.n_parts, len(parts)) == (2, 2)
     assert await claimed(services, made.id) is None  # its parts come first
@@ -52,7 +52,7 @@ async def test_the_last_part_has_the_whole_joined(services: Services) -> None:
     assert seen[-1] == "completed"
 
 
-async def test_parts_are_nobody_elses_business(services: Services) -> None:
+async def test_parts_are_hidden_from_callers(services: Services) -> None:
     made, parts = await started(services)
     with pytest.raises(NotFoundError):
         await services.calibrations.get(parts[0])
@@ -103,7 +103,7 @@ async def test_answers_that_changed_between_the_parts_are_not_joined(services: S
     made, parts = await started(services)
     for part in parts:
         await run(services, part)
-    other = "model,q1,q2\none-more,1,0\n"  # the same items, in the same parts
+    other = "model,q1,q2\none-more,1,0\n"  # the same items in the same parts
     await imported(services, other)
     record = await driven(services, made.id)
     assert record.status == "failed"
@@ -112,7 +112,7 @@ async def test_answers_that_changed_between_the_parts_are_not_joined(services: S
     assert record.result is None
 
 
-async def test_only_what_nobody_runs_and_can_be_run_counts_as_stalled(services: Services) -> None:
+async def test_only_runnable_work_without_a_worker_is_stalled(services: Services) -> None:
     made, parts = await started(services)
     async with services.database.unit_of_work() as uow:
         assert set(

@@ -1,4 +1,4 @@
-"""The process of a calibration, where its parent is gone."""
+"""The process of a calibration after its parent has gone."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ _MATRIX = answers(60, 6).matrix
 _SENT = process.header(_MATRIX, CalibrationPlan(), None, ()) + _MATRIX.scores.tobytes()
 
 
-def test_it_ends_without_a_word_once_nobody_reads_what_it_says() -> None:
+def test_it_ends_silently_once_its_output_is_closed() -> None:
     with subprocess.Popen(
         [sys.executable, "-P", "-m", process.__name__],
         stdin=subprocess.PIPE,
@@ -26,13 +26,13 @@ def test_it_ends_without_a_word_once_nobody_reads_what_it_says() -> None:
         assert child.stderr is not None
         child.stdout.close()
         child.stdin.write(_SENT)
-        child.stdin.flush()  # and stays open: it learns from its output alone
+        child.stdin.flush()  # stays open: it learns from its output alone
         told = child.stderr.read()
     assert child.returncode == 1
     assert told == b""
 
 
 @pytest.mark.parametrize("sent", [_SENT[:10], _SENT[:-10]])
-def test_it_tells_a_parent_that_left_from_answers_that_are_wrong(sent: bytes) -> None:
+def test_it_distinguishes_a_lost_parent_from_invalid_answers(sent: bytes) -> None:
     with pytest.raises(EOFError):
         process.read(BytesIO(sent))

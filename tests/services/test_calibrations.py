@@ -1,4 +1,4 @@
-"""Calibrations as they are made, refused and published; the worker's part is simulated by hand."""
+"""Calibrations: creation, refusal and publication; the tests act as the worker."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -47,9 +47,7 @@ PLAN = CalibrationPlan()
 KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
 
 
-async def test_a_calibration_finds_the_true_parameters(
-    services: Services,
-) -> None:
+async def test_a_calibration_finds_the_true_parameters(services: Services) -> None:
     simulated = answers()
     found = await imported(services, csv_of(simulated))
     made = await services.calibrations.create("answers", PLAN)
@@ -75,7 +73,7 @@ async def test_a_calibration_finds_the_true_parameters(
     assert [row.position for row in page] == [4, 5]
 
 
-async def test_answers_that_come_in_while_they_are_read_are_for_the_next_calibration(
+async def test_answers_arriving_during_the_read_wait_for_the_next_calibration(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await imported(services, csv_of(answers(60, 5)))
@@ -98,10 +96,10 @@ async def test_answers_that_come_in_while_they_are_read_are_for_the_next_calibra
     assert later.filtered.matrix.n_examinees == now.n_examinees
 
 
-async def test_the_process_gives_what_the_same_calibration_gives_here(
+async def test_a_calibration_in_a_process_gives_the_same_result(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()  # as many are held out here as there
+    monkeypatch.undo()  # as many models are held out as in the process
     await imported(services, csv_of(answers()))
     matrix = prepared(await services.response_sets.matrix("answers"), PLAN).matrix
     seen: list[dict[str, Any]] = []
@@ -120,7 +118,7 @@ async def test_the_process_gives_what_the_same_calibration_gives_here(
             there.columns[name], here.columns[name], rtol=1e-6, equal_nan=True
         )
     assert there.knowledge == here.knowledge
-    assert CURVES in here.knowledge  # a plan without a report card predicts scores, too
+    assert CURVES in here.knowledge  # without a report card it still predicts scores
     assert {progress["phase"] for progress in seen} == {"calibrating", "checking_fit"}
 
 
@@ -135,7 +133,7 @@ async def test_the_process_gives_what_the_same_calibration_gives_here(
     ],
     ids=["one row", "one item", "equal columns", "one examinee an item", "fractions"],
 )
-async def test_answers_that_say_nothing_are_refused_before_anything_is_queued(
+async def test_answers_without_information_are_refused_before_queueing(
     services: Services, text: str, expected: str
 ) -> None:
     await imported(services, text)
@@ -156,7 +154,7 @@ def test_every_response_model_of_a_plan_can_be_calibrated() -> None:
     assert set(CALIBRATORS) == set(MODELS)
 
 
-def test_items_may_fall_with_ability_if_some_do_that_no_filter_has_removed() -> None:
+def test_negative_slopes_are_allowed_if_falling_items_pass_the_filters() -> None:
     rising = answers().matrix
     scores = rising.scores.copy()
     scores[:, 3] = 1 - scores[:, 3]
@@ -170,9 +168,7 @@ def test_items_may_fall_with_ability_if_some_do_that_no_filter_has_removed() -> 
     assert decided(falling, positive) == positive
 
 
-def test_banks_without_the_held_out_are_of_the_kind_that_was_calibrated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cross_validation_uses_the_calibrated_model(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = answers().matrix.scores.copy()
     scores[:, 3] = 1 - scores[:, 3]
     falling = ScoreMatrix.of(scores)
@@ -205,7 +201,7 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
     assert CalibrationPlan.from_dict(plan.to_dict()) == plan
 
 
-async def test_what_is_filtered_out_is_listed_with_its_reason(services: Services) -> None:
+async def test_filtered_items_are_listed_with_a_reason(services: Services) -> None:
     text = csv_of(answers(60)).splitlines()
     lines = [text[0] + ",easy", *(f"{line},1" for line in text[1:])]
     await imported(services, "\n".join(lines) + "\n")
@@ -232,7 +228,7 @@ async def test_a_set_whose_answers_went_bad_after_it_was_queued_fails_with_the_r
         await services.calibrations.items(made.id)
 
 
-async def test_whoever_lost_the_lease_writes_nothing(services: Services) -> None:
+async def test_a_worker_without_its_lease_writes_nothing(services: Services) -> None:
     await imported(services, csv_of(answers(60)))
     made = await services.calibrations.create("answers", PLAN)
     late = await claimed(services, made.id, "late")
@@ -267,9 +263,7 @@ async def test_a_calibration_that_loses_every_worker_ends(services: Services) ->
     assert "its worker was lost" in record.failure["detail"]
 
 
-async def test_publishing_makes_one_version_to_test_on(
-    services: Services,
-) -> None:
+async def test_publishing_makes_one_version_to_test_on(services: Services) -> None:
     record = await completed(services)
     version = await services.calibrations.publish(record.id, Publication(bank="arc", notes="first"))
     assert (version.number, version.response_model, version.provisional) == (1, "2pl", False)
@@ -294,7 +288,7 @@ async def test_publishing_makes_one_version_to_test_on(
     assert other.parameters_hash == again.parameters_hash == version.parameters_hash
 
 
-async def test_how_unreadable_answers_counted_goes_with_the_version(services: Services) -> None:
+async def test_a_version_keeps_the_policy_for_unparsed_answers(services: Services) -> None:
     record = await completed(services)
     source = await services.response_sets.get(record.response_set_id)
     async with services.database.unit_of_work() as uow:
@@ -313,7 +307,7 @@ async def test_misfitting_items_are_flagged_in_the_version(services: Services) -
     simulated = answers(600)
     rng = np.random.default_rng(3)
     scores = simulated.matrix.scores.copy()
-    middle = np.abs(simulated.theta) < 0.8  # right in the middle only: no logistic curve does that
+    middle = np.abs(simulated.theta) < 0.8  # right only in the middle, so no logistic curve
     scores[:, 4] = np.where(middle, rng.random(600) < 0.97, rng.random(600) < 0.35)
     lines = csv_of(simulated).splitlines()
     cells = [
@@ -344,9 +338,7 @@ async def test_items_of_the_bank_without_parameters_go_to_pretest(services: Serv
     assert (await services.versions.get("demo")).number == 1
 
 
-async def test_an_unconverged_one_is_published_on_request_only(
-    services: Services,
-) -> None:
+async def test_an_unconverged_calibration_is_published_only_on_request(services: Services) -> None:
     record = await completed(services, CalibrationPlan(max_cycles=2))
     assert (record.result or {})["converged"] is False
     with pytest.raises(InvalidStateError, match="did not converge within"):
@@ -361,7 +353,7 @@ async def test_an_unconverged_one_is_published_on_request_only(
 
 
 @pytest.mark.parametrize("erases", [False, True])
-async def test_a_calibration_stays_for_every_bank_that_it_was_published_in(
+async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
     services: Services, erases: bool
 ) -> None:
     record = await completed(services, PLAN)
@@ -385,7 +377,7 @@ async def test_a_calibration_stays_for_every_bank_that_it_was_published_in(
 
 
 @pytest.mark.slow
-async def test_what_held_out_examinees_teach_goes_with_the_version(services: Services) -> None:
+async def test_a_version_keeps_corrections_from_held_out_examinees(services: Services) -> None:
     await imported(services, csv_of(answers(40)))
     record = await completed(services, CalibrationPlan(report_card=True), imports=False)
     result = record.result or {}
@@ -409,16 +401,12 @@ async def test_what_held_out_examinees_teach_goes_with_the_version(services: Ser
 
 async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:
     record = await completed(services)
-    assert set((record.result or {})["knowledge"]) == {
-        "curves"
-    }  # scores are predicted all the same
+    assert set((record.result or {})["knowledge"]) == {"curves"}  # scores are still predicted
     with pytest.raises(InvalidStateError, match="come with a report card"):
         await services.calibrations.abilities(record.id)
 
 
-async def test_too_few_for_a_card_teach_how_wide_intervals_are(
-    services: Services,
-) -> None:
+async def test_too_few_examinees_for_a_card_still_correct_intervals(services: Services) -> None:
     await imported(services, csv_of(answers(20)))
     plan = CalibrationPlan(report_card=True, filters=FilterSettings.none())
     result = (await completed(services, plan, imports=False)).result or {}
@@ -428,7 +416,7 @@ async def test_too_few_for_a_card_teach_how_wide_intervals_are(
 
 
 @pytest.mark.parametrize(("n_examinees", "withheld"), [(12, True), (20, False)])
-async def test_theta_is_withheld_where_few_reference_models_tell_and_the_score_stands(
+async def test_with_few_reference_models_the_score_is_given_and_theta_withheld(
     services: Services, n_examinees: int, withheld: bool
 ) -> None:
     await imported(services, csv_of(answers(n_examinees)))

@@ -1,4 +1,4 @@
-"""Installing by name from a folder: all of a bank, or nothing."""
+"""Installing a bank by name from a folder: completely or not at all."""
 
 import json
 from collections.abc import AsyncIterator
@@ -65,7 +65,7 @@ async def test_a_bank_is_made_of_the_files_in_a_folder(services: Services, tmp_p
     assert not asked & set(examples)
 
 
-async def test_what_is_installed_already_stays_as_it_is(services: Services, tmp_path: Path) -> None:
+async def test_an_installed_bank_is_left_unchanged(services: Services, tmp_path: Path) -> None:
     folder = write_files(tmp_path / "from")
     first, _ = await services.catalog.install_now("small", lambda _: None, folder)
     again, result = await services.catalog.install_now("small", lambda _: None, folder)
@@ -96,7 +96,7 @@ async def test_another_bank_of_that_name_is_not_touched(services: Services, tmp_
         ("another file", r"test\.jsonl is not the file that the catalogue means: expected sha256"),
     ],
 )
-async def test_what_is_missing_or_another_is_one_sentence_and_leaves_nothing(
+async def test_missing_or_changed_files_give_one_sentence_and_no_bank(
     services: Services, tmp_path: Path, change: str, said: str
 ) -> None:
     folder = tmp_path / "from"
@@ -112,15 +112,13 @@ async def test_what_is_missing_or_another_is_one_sentence_and_leaves_nothing(
     assert await banks(services) == []
 
 
-async def test_an_entry_that_is_not_there_is_no_resource(services: Services) -> None:
+async def test_an_unknown_entry_is_not_found(services: Services) -> None:
     with pytest.raises(NotFoundError, match="no entry of the catalogue 'smal'"):
         await services.catalog.start("smal")
     assert await banks(services) == []
 
 
-async def test_answers_that_come_along_refuse_a_wrong_join(
-    services: Services, tmp_path: Path
-) -> None:
+async def test_answers_of_the_entry_refuse_a_wrong_join(services: Services, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     names = [f"X{n}" for n in range(1, 81)]
     b = np.linspace(-2.5, 2.5, 80)
@@ -165,7 +163,7 @@ async def test_agents_come_from_a_checkout_its_data_or_the_folder_of_the_file(
     (tmp_path / "catalog/agents.toml").write_text(agents_entry(source, agents=18))
     folder = tmp_path / "from/data/ours"
     folder.mkdir(parents=True)
-    (folder / "responses.jsonl").write_bytes(solved())  # one more than are expected
+    (folder / "responses.jsonl").write_bytes(solved())  # one more than expected
     install = services.catalog.install_now
     phases: list[str] = []
     first, result = await install("agents", lambda told: phases.append(str(told["phase"])), folder)

@@ -1,4 +1,4 @@
-"""Answers of sessions as recorded answers: each session once, whoever asks how often."""
+"""Collecting answers of sessions in a response set: each session once."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ async def _living(services: Services) -> None:
 
 
 async def manual(services: Services, *, seed: int = 1, error_at: int = 0) -> SessionRecord:
-    """A session answered to its end; every other answer is wrong, one perhaps missing."""
+    """Answer a session to its end; every other answer is wrong, one may be missing."""
     given = spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN, seed=seed)
     record = await services.sessions.create(given)
     return await answered(
@@ -80,7 +80,7 @@ async def test_a_session_is_collected_once(services: Services) -> None:
     assert (await services.response_sets.get("live")).outcomes["scored"] == 16
 
 
-async def test_an_extension_adds_to_its_session_what_was_missing(
+async def test_an_extension_adds_the_missing_answers_of_its_session(
     services: Services,
 ) -> None:
     parent = await manual(services, error_at=3)
@@ -104,7 +104,7 @@ async def test_an_extension_adds_to_its_session_what_was_missing(
     assert table.examinees == (f"manual/{parent.id}",)
     rows = await services.sessions.responses(extended.id)
     assert int(np.isfinite(table.scores).sum()) == len(rows) == 11
-    # What had failed was asked again, and a scored answer takes the place of none.
+    # Failed items were asked again, and a scored answer replaces a missing one.
     assert (report.outcomes["scored"], report.outcomes["error"]) == (4, -1)
 
 
@@ -124,7 +124,7 @@ async def test_simulated_examinees_are_left_out_unless_asked_for(services: Servi
     table = await services.response_sets.matrix("live")
     (examinee,) = table.examinees
     assert examinee.startswith("simulated/")
-    async with running_worker(services):  # the same model again is no second one
+    async with running_worker(services):  # the same model is no second examinee
         again = await services.sessions.create(
             spec(bank=BANK, plan=PLAN, endpoint=scripted(theta=0.5), seed=9)
         )

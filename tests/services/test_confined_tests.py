@@ -1,4 +1,4 @@
-"""Tests that are reckoned in a child process are those that would have been taken here."""
+"""Tests computed in a child process give the same results as here."""
 
 import io
 import json
@@ -54,7 +54,7 @@ async def test_a_forecast_is_the_same_from_a_child(
 
 
 class _Here:
-    """Does confined work in this process, all that passes between them through JSON."""
+    """Runs confined work in this process; all data still pass through JSON."""
 
     async def run(self, work: Any, argument: Any, attachments: list[bytes], **_: object) -> object:
         value = work(json.loads(json.dumps(argument)), attachments, io.BytesIO())

@@ -1,4 +1,4 @@
-"""Endpoints as the worker sees them: secrets opened, calls paced over all workers."""
+"""Endpoints as workers use them: decrypted secrets, and rate limits over all workers."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How many failures are too many."""
+"""Limits for the number of failures."""
 
 import numpy as np
 import pytest
@@ -22,13 +22,13 @@ from app.services.sessions.endings import FailureLimits
         (1.0, 100, 100, False),
     ],
 )
-def test_few_items_must_fail_clearly_and_many_by_their_share(
+def test_few_items_need_many_failures_and_many_items_a_share(
     max_share: float, failed: int, closed: int, too_many: bool
 ) -> None:
     assert FailureLimits(max_share=max_share).exceeded(failed, closed) is too_many
 
 
-def test_a_run_within_its_limit_is_hardly_ever_ended_by_bad_luck() -> None:
+def test_a_session_within_its_limit_is_rarely_ended_by_chance() -> None:
     limits = FailureLimits(max_share=0.5)
     failed = (np.random.default_rng(1).random((2000, 49)) < 0.3).cumsum(axis=1)
     least = [next((k for k in range(n + 1) if limits.exceeded(k, n)), n + 1) for n in range(1, 50)]

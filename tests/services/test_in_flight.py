@@ -1,4 +1,4 @@
-"""Calls in flight, on a clock of their own."""
+"""Calls in flight, on a virtual clock."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def test_answers_of_one_moment_are_taken_in_together_in_the_order_of_their_steps
     virtual_time.run(main())
 
 
-def test_a_straggler_keeps_nobody_waiting_for_more_than_a_tenth() -> None:
+def test_a_slow_call_delays_others_by_at_most_a_tenth() -> None:
     async def main() -> None:
         calls: InFlight[str] = InFlight()
         calls.begin(1, after(1.0, "soon"))
@@ -45,7 +45,7 @@ def test_a_straggler_keeps_nobody_waiting_for_more_than_a_tenth() -> None:
     virtual_time.run(main())
 
 
-def test_a_call_that_began_later_is_not_waited_for() -> None:
+def test_a_later_call_is_not_waited_for() -> None:
     async def main() -> None:
         calls: InFlight[str] = InFlight()
         calls.begin(1, after(1.0, "first"))
@@ -59,7 +59,7 @@ def test_a_call_that_began_later_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("limit_s", "ended"), [(0.5, {}), (1.02, {1: "soon"})])
-def test_no_wait_goes_beyond_the_time_there_is(limit_s: float, ended: dict[int, str]) -> None:
+def test_no_wait_exceeds_the_remaining_time(limit_s: float, ended: dict[int, str]) -> None:
     async def main() -> None:
         calls: InFlight[str] = InFlight()
         calls.begin(1, after(1.0, "soon"))

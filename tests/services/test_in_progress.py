@@ -1,11 +1,11 @@
-"""Work that several want at once: done once, and over when the last of them has gone."""
+"""Work that several callers want at once: done once, and cancelled when the last one leaves."""
 
 import asyncio
 
 from app.services.in_progress import InProgress
 
 
-async def test_several_get_the_result_of_one() -> None:
+async def test_several_callers_share_one_result() -> None:
     shared = InProgress[str, int]()
     begun: list[None] = []
 
@@ -20,7 +20,7 @@ async def test_several_get_the_result_of_one() -> None:
     assert len(begun) == 2
 
 
-async def test_whoever_goes_last_waits_until_the_work_has_given_back_what_it_had() -> None:
+async def test_the_last_caller_waits_until_the_work_has_cleaned_up() -> None:
     shared = InProgress[str, None]()
     begins, gives_back, given_back = (asyncio.Event() for _ in range(3))
 

@@ -1,4 +1,4 @@
-"""Items of banks: one by one, many at a time, and what holds them fast."""
+"""Items of banks: single changes, batches, and what makes items immutable."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def items(database: Database) -> ItemService:
     return ItemService(database)
 
 
-async def test_each_line_of_a_batch_fares_by_itself(banks: BankService, items: ItemService) -> None:
+async def test_each_line_of_a_batch_is_independent(banks: BankService, items: ItemService) -> None:
     await banks.create_bank(SUMS)
     await items.add("sums", record("old"))
     body = (
@@ -53,7 +53,7 @@ async def test_each_line_of_a_batch_fares_by_itself(banks: BankService, items: I
     assert isinstance(conflict.error, AlreadyExistsError)
 
 
-async def test_an_item_changes_until_a_version_holds_it(
+async def test_an_item_can_change_until_a_version_uses_it(
     banks: BankService, items: ItemService
 ) -> None:
     await banks.create_bank(SUMS)

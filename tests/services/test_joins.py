@@ -1,4 +1,4 @@
-"""Versions whose parameters stand beside other questions, found out by answers."""
+"""Versions with parameters joined to wrong questions, detected from answers."""
 
 from pathlib import PurePosixPath
 
@@ -21,7 +21,7 @@ _DEALT = np.random.default_rng(5).permutation(len(KEYS))
 
 
 async def banks_of(services: Services) -> None:
-    """A bank joined rightly, and one whose parameters are dealt anew."""
+    """Create a bank joined correctly, and one with shuffled parameters."""
     for name, b in (("right", B), ("wrong", B[_DEALT])):
         parameters = ItemBank.from_difficulties(a=np.full(len(KEYS), 1.8), b=b, item_ids=KEYS)
         await services.banks.import_bank(BankSpec(name=name), BankImport(parameters=parameters))
@@ -47,7 +47,7 @@ async def test_answers_of_a_response_set_tell_a_wrong_join(services: Services) -
     assert (right.rank_correlation or 0) < -0.5
 
 
-async def test_one_session_is_enough_where_its_answers_tell(services: Services) -> None:
+async def test_one_session_suffices_where_its_answers_show_it(services: Services) -> None:
     plan = {"stopping": {"se": None, "min_items": 80, "max_items": 80}}
     await banks_of(services)
     scores = dict(zip(KEYS, answers(0.3, 9), strict=True))

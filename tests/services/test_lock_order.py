@@ -1,7 +1,7 @@
-"""Rows are locked in one order: whoever waits for one holds none that comes after it.
+"""Rows are locked in one order: a use case that waits for a row holds no later row.
 
-Each test holds a row itself, has a use case wait for it, and looks which others that one holds.
-Were it the wrong ones, whoever comes the other way would wait for it, and it for them.
+Each test holds a row, lets a use case wait for it, and checks which rows that one holds. A wrong
+row would be a deadlock with a use case that locks in the other direction.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ Use = Callable[[UnitOfWork, str], Awaitable[object]]
 
 @dataclass
 class Watch:
-    """A connection beside the pool's."""
+    """A connection outside the pool."""
 
     connection: psycopg.AsyncConnection[tuple[object, ...]]
 
     async def is_free(self, table: str, row_id: str) -> bool:
-        """Whether nobody holds a row in any way."""
+        """Return whether the row has no lock of any kind."""
         query = f"SELECT id FROM {table} WHERE id = %s FOR UPDATE SKIP LOCKED"
         found = await self.connection.execute(query.encode(), [row_id])
         return await found.fetchone() is not None
@@ -55,7 +55,7 @@ class Watch:
 async def waiting(
     task: asyncio.Future[Any], connection: psycopg.AsyncConnection[tuple[object, ...]]
 ) -> None:
-    """Wait until somebody waits for a row, which is to be this task."""
+    """Wait until a task waits for a row, which must be this one."""
     async with asyncio.timeout(240):
         while True:
             if task.done():
@@ -70,7 +70,7 @@ async def waiting(
 async def held(
     services: Services, table: str, row_id: str, use: Awaitable[object]
 ) -> AsyncIterator[Watch]:
-    """Hold a row, and have a use wait for it until the block ends; then it goes on."""
+    """Hold a row while a use case waits for it in the block; then let it continue."""
     connect = psycopg.AsyncConnection.connect
     conninfo = services.database.conninfo
     async with await connect(conninfo) as holder, await connect(conninfo, autocommit=True) as other:
@@ -84,7 +84,7 @@ async def held(
 
 
 async def made(services: Services) -> dict[str, str]:
-    """One row of each kind that is locked for a change."""
+    """Create one row of each kind that is locked for a change."""
     manual = await services.sessions.create(spec(mode="manual", endpoint=None))
     ranking = await services.rankings.create(contest())
     answered = await imported(services, csv_of(answers(40, 12)))
@@ -107,10 +107,8 @@ _LOCKS: dict[str, Use] = {
 }
 
 
-async def test_whoever_changes_something_of_a_project_that_is_erased_waits_before_it_holds_any(
-    services: Services,
-) -> None:
-    """As when a session starts, or somebody joins a ranking, in a project that is erased."""
+async def test_changes_in_an_erased_project_wait_before_they_lock_rows(services: Services) -> None:
+    """As when a session starts, or a member joins a ranking, in a project under deletion."""
     ids = await made(services)
 
     async def locked(kind: str) -> None:
@@ -135,13 +133,13 @@ async def test_a_session_that_starts_in_a_project_that_is_erased_does_not_hold_i
         assert await watch.is_free("banks", version.bank_id)
 
 
-async def test_nothing_is_made_of_what_went_with_its_project(services: Services) -> None:
+async def test_nothing_is_created_in_an_erased_project(services: Services) -> None:
     with acting_for(Acting("prj_gone")), pytest.raises(NotFoundError, match="project"):
         async with services.database.unit_of_work() as uow:
             await uow.banks.find("demo", for_update=True)
 
 
-async def test_a_ranking_by_hand_is_held_before_its_members(services: Services) -> None:
+async def test_a_manual_ranking_is_locked_before_its_members(services: Services) -> None:
     pair = [Examinee(name=name) for name in "ab"]
     ranking = await services.rankings.create(contest(endpoints=pair))
     async with services.database.unit_of_work() as uow:
@@ -156,7 +154,7 @@ async def test_a_ranking_by_hand_is_held_before_its_members(services: Services) 
         assert await watch.is_free("sessions", last)
 
 
-async def test_what_is_too_old_is_not_held_while_its_project_is_erased(services: Services) -> None:
+async def test_expired_rows_in_an_erased_project_are_not_locked(services: Services) -> None:
     old = await services.sessions.create(spec(mode="manual", endpoint=None))
     await services.sessions.cancel(old.id)
     async with services.database.unit_of_work() as uow:
@@ -189,7 +187,7 @@ def _with_key(name: str) -> EndpointSpec:
 
 
 async def _in_team(services: Services) -> tuple[str, list[str]]:
-    """A project with two endpoints, the one with the lower id behind the other in its table."""
+    """Create a project with two endpoints, where the lower id is second in the table."""
     team = await services.projects.create("team")
     with acting_for(Acting(team.id)):
         ids = sorted([(await services.endpoints.create(_with_key(name))).id for name in "ab"])
@@ -199,9 +197,7 @@ async def _in_team(services: Services) -> tuple[str, list[str]]:
     return team.id, ids
 
 
-async def test_a_project_is_erased_in_the_order_of_a_rotation(
-    services: Services,
-) -> None:
+async def test_a_project_is_erased_in_the_order_of_a_rotation(services: Services) -> None:
     team, (first, second) = await _in_team(services)
     erasing = services.projects.delete(team, 1, erases=True)
     async with held(services, "endpoints", first, erasing) as watch:
@@ -213,7 +209,7 @@ async def test_a_project_is_erased_in_the_order_of_a_rotation(
 async def test_a_secret_is_rotated_while_sessions_are_made_with_it(services: Services) -> None:
     _, (first, _) = await _in_team(services)
     async with await psycopg.AsyncConnection.connect(services.database.conninfo) as starting:
-        # What a row that points at it takes.
+        # The lock that a referencing row takes.
         await starting.execute("SELECT FROM endpoints WHERE id = %s FOR KEY SHARE", [first])
         keys = ",".join(Fernet.generate_key().decode() for _ in "12")
         done = await asyncio.wait_for(
@@ -223,23 +219,21 @@ async def test_a_secret_is_rotated_while_sessions_are_made_with_it(services: Ser
             ).rotate(),
             timeout=60,
         )
-    assert len(done.unreadable) == 2  # looked at, though the key is another
+    assert len(done.unreadable) == 2  # read, though its key differs
 
 
 async def test_an_endpoint_is_deleted_beside_a_bank_that_is_held(services: Services) -> None:
     bank = (await services.banks.get_bank("demo")).bank
     endpoint = await services.endpoints.create(_with_key("a"))
     async with services.database.unit_of_work() as uow:
-        await uow.banks.archive(bank.id, bank.revision)  # and nothing stands on it
+        await uow.banks.archive(bank.id, bank.revision)  # no version uses it
     async with await psycopg.AsyncConnection.connect(services.database.conninfo) as deleting:
         await deleting.execute("SELECT FROM banks WHERE id = %s FOR UPDATE", [bank.id])
         gone = services.endpoints.delete(endpoint.id, expected_revision=1)
         await asyncio.wait_for(gone, timeout=60)
 
 
-async def test_a_copied_session_does_not_hold_its_endpoint(
-    services: Services,
-) -> None:
+async def test_a_copied_session_does_not_hold_its_endpoint(services: Services) -> None:
     parent = await services.sessions.create(spec())
     await services.sessions.cancel(parent.id)
     copying = services.derived_sessions.extend(parent.id, {}, {})
@@ -248,7 +242,7 @@ async def test_a_copied_session_does_not_hold_its_endpoint(
         assert await watch.is_free("endpoints", parent.endpoint_id)
 
 
-async def test_a_session_is_not_made_of_one_that_was_deleted_meanwhile(services: Services) -> None:
+async def test_a_session_is_not_copied_from_one_deleted_meanwhile(services: Services) -> None:
     parent = await services.sessions.create(spec())
     await services.sessions.cancel(parent.id)
     async with services.database.unit_of_work() as uow:

@@ -1,4 +1,4 @@
-"""Long answers are stored by their ends, and known as such."""
+"""Long answers are stored as beginning and end, and marked as shortened."""
 
 import hashlib
 
@@ -16,7 +16,7 @@ def test_both_ends_and_the_hash_of_the_whole_stay() -> None:
     assert is_cut(kept)
 
 
-def test_what_is_short_enough_stays_whole() -> None:
+def test_a_short_answer_stays_whole() -> None:
     for text in (None, "", "x" * MAX_CHARS):
         assert cut(text) == text
         assert not is_cut(text)

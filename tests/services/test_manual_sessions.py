@@ -1,4 +1,4 @@
-"""Manual sessions: ask, tell, refuse what does not belong to the awaited step."""
+"""Manual sessions: ask, answer, and refuse answers to other steps."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ async def test_a_version_corrects_its_sessions_intervals(
     assert accuracy["interval_raw"] is None
 
 
-async def test_services_that_answer_by_turns_measure_as_one_does(
+async def test_alternating_servers_measure_as_one(
     services: Services, settings: Settings, database: Database
 ) -> None:
     async with open_services(settings, database, JobQueue(database)) as others:
@@ -66,7 +66,7 @@ async def test_services_that_answer_by_turns_measure_as_one_does(
     assert told[:9] == told[9:]
 
 
-async def test_a_session_goes_on_from_its_first_item_without_reading_what_is_behind_it(
+async def test_a_session_continues_from_its_first_item_without_other_reads(
     services: Services, manual: SessionRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened_runs = []
@@ -116,7 +116,7 @@ async def test_a_cancelled_session_takes_no_answer(
         )
 
 
-async def test_a_replay_keeps_the_answers_and_under_the_same_settings_every_bit(
+async def test_a_replay_keeps_answers_and_with_equal_settings_every_bit(
     services: Services, manual: SessionRecord
 ) -> None:
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Predicted scores of sessions on versions that carry score curves."""
+"""Predicted scores of sessions on versions that have score curves."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ async def version(services: Services) -> LoadedVersion:
 
 
 def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Administration]:
-    """A test of 40 items, three in flight, answered out of order, two of them not marked."""
+    """Run a test of 40 items, three in flight, answered out of order, two without a score."""
     test = version.adaptive_test(plan.design)
     run = SessionRun(test=test, plan=plan, version=version, seed=4)
     stored: dict[int, Administration] = {}
@@ -65,9 +65,9 @@ def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Admini
         )
         assert again.state.responses == run.state.responses
         assert again.state.draws == run.state.draws
-        now = 10.0 * turn  # figures are renewed every few seconds at least
+        now = 10.0 * turn  # figures are renewed every few seconds
         assert again.summary(elapsed_s=now) == run.summary(elapsed_s=now)
-    assert run.state.usage.tokens == 0  # no answer said any
+    assert run.state.usage.tokens == 0  # no answer reported any
     return list(stored.values())
 
 
@@ -82,7 +82,7 @@ async def test_a_run_is_rebuilt_with_its_probabilities(
     assert min(chance for chance in chances if chance is not None) < 0.05
 
 
-async def test_answers_without_probabilities_go_by_the_model(
+async def test_answers_without_probabilities_use_the_model(
     version: LoadedVersion,
 ) -> None:
     plan = SessionPlan.from_dict(FOR_SCORE)
@@ -101,19 +101,19 @@ async def test_answers_without_probabilities_go_by_the_model(
 
 
 def told(run: SessionRun, *, elapsed_s: float) -> Any:
-    """The predicted score after one more right answer."""
+    """Return the predicted score after one more right answer."""
     asked, _ = run.choose(elapsed_s=elapsed_s)
     closed = {one.step: Closing(outcome="scored", score=1.0, attempts=1) for one in asked}
     closed = {step: run.close(step, closing) for step, closing in closed.items()}
     return run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s).summary["score"]
 
 
-async def test_each_step_tells_its_score_in_spare_time(
+async def test_each_step_has_a_score_computed_in_spare_time(
     version: LoadedVersion,
 ) -> None:
     now = 0.0
 
-    def clock() -> float:  # whoever looks at it twice has taken a second
+    def clock() -> float:  # each reading advances it by a second
         nonlocal now
         now += 1.0
         return now
@@ -125,7 +125,7 @@ async def test_each_step_tells_its_score_in_spare_time(
     idle = SpareTime(share=1.0, most_s=1.0, clock=clock)
     run = SessionRun(test=test, plan=plan, version=version, seed=4, spare=idle)
     scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
-    values = [score["value"] for score in scores if score is not None]  # few answers tell none
+    values = [score["value"] for score in scores if score is not None]  # few answers give no score
     assert len(values) > 6
     assert len(set(values)) == len(values)
     assert values[-1] > values[0]
@@ -137,7 +137,7 @@ async def test_each_step_tells_its_score_in_spare_time(
     assert told(run, elapsed_s=2.0) != scores[-1]
 
 
-async def test_chances_among_other_items_are_dropped(version: LoadedVersion) -> None:
+async def test_probabilities_among_other_items_are_dropped(version: LoadedVersion) -> None:
     stored = asked_and_answered(version, SessionPlan.from_dict(FOR_SCORE))
     assert moved(stored, version, version) == stored
     fewer = version.active.copy()

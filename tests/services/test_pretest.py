@@ -1,4 +1,4 @@
-"""Items without parameters in sessions: asked and stored, and no figure of the test knows them."""
+"""Items without parameters in sessions: asked and stored, but part of no figure."""
 
 import asyncio
 from dataclasses import replace
@@ -49,7 +49,7 @@ def manual(*, n_pretest: int | None, seed: int = 3, **plan: Any) -> Any:
 async def answered(
     services: Services, record: SessionRecord, *, pretest_outcome: str | None = None
 ) -> SessionRecord:
-    """The session after its end: a third of the answers wrong, by the letters of the keys."""
+    """Answer a session to its end, a third of the answers wrong by the letters of the keys."""
 
     def answer(awaited: NextItem) -> dict[str, Any]:
         if pretest_outcome and awaited.version.is_pretest(awaited.item.position):
@@ -59,7 +59,7 @@ async def answered(
     return await sessions.answered(services, record, answer)
 
 
-async def test_a_gate_says_of_what_its_score_tells_nothing(services: Services) -> None:
+async def test_a_gate_reports_the_items_that_its_score_excludes(services: Services) -> None:
     session = await answered(services, await services.sessions.create(manual(n_pretest=0)))
     version = await services.versions.load(session.bank_version_id)
     assert session.provenance["n_uncalibrated"] == len(version.pretest) > 0
@@ -113,7 +113,7 @@ async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: 
     assert figures_of(seeded)["pretest"]["outcomes"]["scored"] == 4
     assert len(steps) == 4
     assert len(rows) == 16
-    assert steps != [13, 14, 15, 16]  # among the test's items, not behind them
+    assert steps != [13, 14, 15, 16]  # among the other items, not after them
     assert [row.step for row in rows] == list(range(1, 17))
     assert all(row.information is None for row in rows if row.is_pretest)
 
@@ -130,7 +130,7 @@ async def test_failed_answers_in_pretest_are_no_failures_of_the_test(services: S
     assert figures_of(ended)["pretest"]["outcomes"]["error"] == 5
 
 
-async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Services) -> None:
+async def test_the_cost_of_pretest_items_counts_towards_the_budget(services: Services) -> None:
     version = await services.versions.load(bank=BANK)
     first = version.pretest[0].position
     plan = SessionPlan.from_dict(
@@ -212,7 +212,7 @@ async def test_items_in_pretest_are_asked_equally_often(
     assert max(counts) - min(counts) <= 1
 
 
-async def test_the_bank_says_how_many_unless_the_session_does(services: Services) -> None:
+async def test_the_bank_sets_the_number_unless_the_session_does(services: Services) -> None:
     bank = (await services.banks.get_bank(BANK)).bank
     await services.banks.update_bank(bank.id, bank.revision, {"pretest_items": 2})
 
@@ -269,7 +269,7 @@ async def test_answers_in_pretest_count_in_a_later_version(
     assert figures_of(later)["pretest"]["items"] == 0
 
 
-async def test_an_extended_session_asks_what_was_planned(
+async def test_an_extended_session_asks_the_planned_pretest_items(
     services: Services,
 ) -> None:
     parent = await services.sessions.create(manual(n_pretest=6))
@@ -287,7 +287,7 @@ async def test_an_extended_session_asks_what_was_planned(
     assert len({row.item_key for row in rows}) == len(rows) == 18
 
 
-def test_items_in_pretest_come_up_within_the_window_at_moments_of_the_seed() -> None:
+def test_the_seed_places_pretest_items_within_the_window() -> None:
     assert all(len(moments(5, 20, None, seed)) == 5 for seed in range(50))
     assert moments(5, 20, None, 1) == moments(5, 20, None, 1)
     assert len({tuple(moments(5, 20, None, seed)) for seed in range(50)}) > 40
@@ -305,7 +305,7 @@ def test_the_window_is_the_least_length_of_the_test(
 
 
 def moments(n: int, min_items: int | None, max_items: int | None, seed: int) -> list[int]:
-    """After how many items of the test each of `n` items in pretest comes up."""
+    """Return after how many other items each of `n` pretest items is asked."""
     plan = PretestPlan(items_per_session=n, positions=tuple(range(40, 40 + n)))
     stopping = StoppingDesign(min_items=min_items, max_items=max_items)
     items, found = PretestItems(plan, stopping, seed=seed), []

@@ -1,4 +1,4 @@
-"""Own questions before any model answered: asked at once, calibrated by what sessions bring."""
+"""New questions without answers: asked at once, then calibrated from sessions."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ async def made(services: Services, **how: object) -> ImportReport:
 
 
 async def by_hand(services: Services, seed: int) -> SessionRecord:
-    """A session by hand: the lower the number of an item, the likelier it is right."""
+    """Run a manual session where items with lower numbers are more often right."""
     given = spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN, seed=seed)
     record = await services.sessions.create(given)
     rng = np.random.default_rng(seed)
@@ -80,7 +80,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     record = await driven(services, record.id)
     later = await services.calibrations.publish(record.id, Publication(bank=BANK))
 
-    # Guesses tell no item from another well enough to choose by: all are sampled.
+    # Guesses cannot distinguish items well enough to select by them: all are sampled.
     asked = await services.sessions.responses(sessions[0].id)
     assert len(asked) == 10
     assert all(one.probability is not None and one.probability < 1.0 for one in asked)
@@ -104,7 +104,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert again.known.next_examinees == 12
     after = await services.sessions.create(spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN))
     assert "answers of 8 examinees" in after.provenance["uncertainty"]
-    # What was believed before any answer stays where the next calibration starts.
+    # The prior belief remains the start of the next calibration.
     assert later.knowledge[PROVISIONAL]["beliefs"] == version.knowledge[PROVISIONAL]["beliefs"]
     assert (await services.joins.of_sessions(version)).check.verdict == "undecided"
 
@@ -122,7 +122,7 @@ async def test_difficulty_comes_from_where_the_import_says(services: Services) -
         await made(services, provisional=False, difficulty="position")
 
 
-async def test_earlier_guesses_hold_on_beside_later_ones(
+async def test_earlier_guesses_are_kept_beside_later_ones(
     services: Services,
 ) -> None:
     first = [parse_item(item) for item in items(6)]
@@ -168,5 +168,5 @@ async def test_only_versions_of_guesses_are_revised(services: Services) -> None:
         ([], None),
     ],
 )
-def test_tags_tell_a_level_where_they_tell_one(tags: list[str], level: float | None) -> None:
+def test_tags_give_a_level_where_they_name_one(tags: list[str], level: float | None) -> None:
     assert level_in(tags) == level

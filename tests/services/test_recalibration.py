@@ -1,4 +1,4 @@
-"""The next version from new answers: new items on the old scale, drifted ones flagged."""
+"""Recalibration: new items on the old scale, and flags for drifted items."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("fits_here")
 
 N_OLD, N_NEW = 80, 8
 MOVED = ("q1", "q2", "q3", "q4", "q5", "q6")
-#: Has parameters in the old version, and nobody was asked it.
+#: Has parameters in the old version, and was never asked.
 UNASKED = "unasked"
 
 
@@ -42,10 +42,10 @@ class World(NamedTuple):
 async def world(services: Services, *, n: int = 1500, shift: float = -1.5) -> World:
     rng = np.random.default_rng(8)
     items = draw_items(rng, Family.TWO_PL, N_OLD + N_NEW)
-    # Those that move are near the examinees, so that they are asked often.
+    # Items that move lie near the examinees, so that they are asked often.
     b = -items.intercept / items.a
     b[: len(MOVED)] = np.linspace(-0.5, 1.5, len(MOVED))
-    b[N_OLD:] = np.linspace(-1.2, 1.2, N_NEW)  # the new ones pass the filters
+    b[N_OLD:] = np.linspace(-1.2, 1.2, N_NEW)  # the new items pass the filters
     a = items.a.copy()
     a[: len(MOVED)] = 1.6
     believed = ItemParameters(a, -a * b, items.c, items.d).take(slice(N_OLD))
@@ -148,7 +148,7 @@ async def test_a_drifted_item_that_is_kept_has_its_new_curve(
 
 
 @pytest.mark.slow
-async def test_what_is_quarantined_for_drift_stays_so(
+async def test_items_quarantined_for_drift_stay_quarantined(
     services: Services,
 ) -> None:
     old = await world(services)
@@ -171,12 +171,12 @@ async def test_what_is_quarantined_for_drift_stays_so(
     errors = await services.versions.difficulty_errors(
         await services.versions.load(third_version.id)
     )
-    # The new items' errors are known, and those of the imported parameters are not.
+    # Errors of new items are known; those of imported parameters are unknown.
     assert np.isfinite(errors).sum() >= N_NEW
     assert np.isnan(errors).sum() >= N_OLD - len(MOVED)
 
 
-async def test_a_look_for_drift_stores_nothing_and_speaks_plainly(services: Services) -> None:
+async def test_a_drift_report_stores_nothing_and_has_plain_sentences(services: Services) -> None:
     old = await world(services)
     look = await services.drift.look("living", None, "live")
 

@@ -1,4 +1,4 @@
-"""Recorded answers from files to the matrix of a set."""
+"""Recorded answers, from files to the matrix of a response set."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ async def test_later_files_add_items_examinees_and_answers(sets: ResponseSetServ
     assert report.response_set.revision == 3
 
 
-async def test_what_is_there_stays_and_another_score_is_reported(sets: ResponseSetService) -> None:
+async def test_stored_scores_stay_and_differences_are_reported(sets: ResponseSetService) -> None:
     await sets.import_set("s", table("model,q1,q2,q3\nm1,1,0,0.5\n"))
     report = await sets.import_into("s", table("model,q1,q2,q3,q4\nm1,1,1,0.25,1\n"))
     assert report.accepted == 1
@@ -116,7 +116,7 @@ async def test_the_matrix_holds_the_mean_of_repeated_answers(sets: ResponseSetSe
     assert (await sets.matrix("s")).scores[1, 0] == 0.5
 
 
-async def test_who_answered_nothing_is_named_and_not_stored(
+async def test_examinees_without_answers_are_named_and_not_stored(
     sets: ResponseSetService,
 ) -> None:
     report = await sets.import_set("s", table("model,q1\nm1,1\nm2,\n"))
@@ -238,7 +238,7 @@ async def test_a_small_file_that_would_fill_the_memory_is_refused(
         await sets.import_into("s", table("\n".join(map(json.dumps, late)), "x.jsonl"))
 
 
-async def test_many_files_about_the_same_examinees_are_counted_by_what_they_take(
+async def test_files_of_the_same_examinees_are_limited_by_their_memory(
     sets: ResponseSetService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.services.responses.imports.MAX_BYTES", 2 * 50 * 10)
@@ -255,7 +255,7 @@ async def test_many_files_about_the_same_examinees_are_counted_by_what_they_take
 
 async def test_imports_at_the_same_time_lose_nothing(sets: ResponseSetService) -> None:
     requests = [table(f"model,q,q{n}\nm{n},1,0\nm,,1\n") for n in range(6)]
-    # The first to come makes the set; all others find it.
+    # The first import creates the set; the others find it.
     reports = await asyncio.gather(*(sets.import_set("s", request) for request in requests))
     assert all(report.accepted == 3 for report in reports)
     found = await sets.get("s")

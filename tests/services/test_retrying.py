@@ -1,4 +1,4 @@
-"""The retry loop on a clock of its own: nothing sleeps."""
+"""The retry loop on a virtual clock: nothing sleeps."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ RIGHT = Completion(text="A", raw="A")
 
 @dataclass
 class Scene:
-    """An examinee that plays `script`, then answers; and a clock that only waiting moves."""
+    """An examinee that plays `script` and then answers, with a clock that only waits move."""
 
     script: list[ExamineeError]
     slept: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ async def test_an_answer_at_once_is_one_call_and_no_wait() -> None:
     assert scene.slept == []
 
 
-async def test_failures_that_may_pass_are_asked_again_until_there_is_an_answer() -> None:
+async def test_temporary_failures_are_retried_until_there_is_an_answer() -> None:
     scene = Scene([EndpointFaultError("500"), MalformedAnswerError("cut")])
     assert await scene.run() == (RIGHT, 3)
     assert len(scene.slept) == 2
@@ -200,6 +200,6 @@ async def test_cancelling_ends_a_wait_at_once_and_asks_no_more() -> None:
         {"cold_start_wait_s": float("nan")},
     ],
 )
-def test_a_policy_that_makes_no_sense_names_the_field(values: dict[str, float]) -> None:
+def test_an_invalid_policy_names_the_field(values: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(values))):
         RetryPolicy(**values)  # type: ignore[arg-type]  # one of them is an int

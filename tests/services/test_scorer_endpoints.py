@@ -1,4 +1,4 @@
-"""What is refused of scorers that call out, before anything is spent."""
+"""Scorers that call models: what is refused before anything is spent."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from app.services.marking.calling_out import ScorerCalls
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import spec
 
-NOWHERE = "http://127.0.0.1:9/v1"  # nothing listens there: a call would fail
+NOWHERE = "http://127.0.0.1:9/v1"  # no server listens there: a call would fail
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_a_session_whose_judge_was_deleted_is_refused(services: Services) 
         await services.sessions.create(spec(bank="judged"))
 
 
-async def test_an_endpoint_that_marks_cannot_be_asked_items(services: Services) -> None:
+async def test_an_endpoint_of_a_scorer_cannot_be_tested(services: Services) -> None:
     hook = await marker(services, NOWHERE, kind="callback", model="", api_key="key")
     with pytest.raises(InvalidInputError, match="cannot be asked items"):
         await services.sessions.create(spec(endpoint=None, endpoint_id=hook.id))

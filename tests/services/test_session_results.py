@@ -1,4 +1,4 @@
-"""What decides, given what a session found out."""
+"""Decisions from the results of a session."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
 
 
 def result(extrapolation: Any) -> Result:
-    """Of a skewed posterior, which reaches farther down."""
+    """Return a result with a skewed posterior, whose lower tail is longer."""
     return Result(
         theta=-2.0,
         se=0.5,
@@ -27,16 +27,16 @@ def result(extrapolation: Any) -> Result:
 
 
 def at(sd: float) -> dict[str, Any]:
-    """An extrapolation amid those calibrated, or open, by how far off it may be."""
+    """Return an extrapolation within the reference models, or unplaced with this error."""
     return {"standing": "unknown" if sd > 1.0 else "within", "sd": sd, "position": -2.0}
 
 
-def test_nobody_is_decided_about_by_a_narrower_interval_than_is_told() -> None:
+def test_decisions_use_no_narrower_interval_than_reported() -> None:
     open_, placed = result(at(1.7)), result(at(0.3))
 
     lo, hi = open_.to_decide(LEARNED)
     compared = open_.ability(LEARNED).stated().interval
-    assert compared[0] > -6.5  # alone it would leave out what the session holds for possible
+    assert compared[0] > -6.5  # alone it would exclude values that the session holds possible
     assert lo == -6.5
     assert hi == max(0.5, compared[1])
     assert placed.to_decide(LEARNED) == placed.interval

@@ -1,4 +1,4 @@
-"""What is refused before a session is made, and what is kept of it."""
+"""Sessions: what is refused before one is created, and what is stored of it."""
 
 from dataclasses import replace
 
@@ -90,7 +90,7 @@ async def test_exposure_control_is_fitted_when_a_session_asks_for_it(services: S
         )
         firsts.add((await services.manual_sessions.next_item(record.id)).item.key)
 
-    assert len(firsts) > 1  # without it, every test starts with the same item
+    assert len(firsts) > 1  # otherwise every test starts with the same item
 
 
 async def test_a_session_keeps_to_its_prompt_and_policy(
@@ -108,7 +108,7 @@ async def test_a_session_keeps_to_its_prompt_and_policy(
     assert later.provenance["asking"]["unparsed_policy"] == "wrong"
 
 
-async def test_turned_answers_show_in_the_person_fit(
+async def test_reversed_answers_show_in_the_person_fit(
     services: Services,
 ) -> None:
     version = await services.versions.load(bank="demo")
@@ -151,13 +151,13 @@ async def test_turned_answers_show_in_the_person_fit(
 
 
 def alike(*keys: str) -> ItemBank:
-    """Items that tell the same."""
+    """Return equally informative items."""
     ones = np.ones(len(keys))
     return ItemBank.from_difficulties(a=ones, b=0 * ones, item_ids=keys)
 
 
 def by_cost(price: Price | None = None) -> SessionSpec:
-    """A session whose items are chosen by value for money."""
+    """Return a session that selects items by information per cost."""
     endpoint = scripted(theta=0.0)
     settings = replace(endpoint.settings, price=price or Price())
     plan = {
@@ -170,13 +170,13 @@ def by_cost(price: Price | None = None) -> SessionSpec:
 
 
 async def first_choice(services: Services, price: Price | None) -> str:
-    """The item that such a session asks first."""
+    """Return the first item of such a session."""
     run = await open_run(services.versions, await services.sessions.create(by_cost(price)))
     (asked,), _ = run.choose(elapsed_s=0.0)
     return run.version.key_at(asked.position)
 
 
-async def test_value_for_money_counts_price_else_tokens(
+async def test_information_per_cost_uses_prices_or_else_tokens(
     services: Services,
 ) -> None:
     tokens = {"reads": (100, 10), "balanced": (50, 20), "writes": (1, 50)}
@@ -193,7 +193,7 @@ async def test_value_for_money_counts_price_else_tokens(
         BankSpec(name="priced"), BankImport(items=items, parameters=alike(*tokens))
     )
 
-    # Costs: 60, 45 and 50.5 written tokens; then in money, by each way of charging.
+    # Costs: 60, 45 and 50.5 output tokens; then in money, by each way of charging.
     assert await first_choice(services, None) == "balanced"
     assert await first_choice(services, Price()) == "balanced"
     assert await first_choice(services, Price(input_per_1m=0.0, output_per_1m=0.0)) == "balanced"

@@ -1,4 +1,4 @@
-"""Reports of stored versions, from the calibration that they were published from."""
+"""Reports of stored versions, built from their published calibration."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.services.calibrations import completed
 pytestmark = pytest.mark.usefixtures("fits_here")
 
 
-async def test_a_published_calibration_is_told_in_the_report(services: Services) -> None:
+async def test_the_report_includes_the_published_calibration(services: Services) -> None:
     made = await completed(services, CalibrationPlan(compare=("1pl", "2pl")))
     version = await services.calibrations.publish(made.id, Publication(bank="arc", notes="first"))
     report = await services.version_reports.report("arc")

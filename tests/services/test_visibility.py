@@ -1,4 +1,4 @@
-"""What a caller who may not see a withheld bank's texts is told of figures."""
+"""Figures shown to a caller who may not see a withheld bank's texts."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ from app.records.leased import StoredEvent
 from app.services.visibility import UNTOLD, View
 
 
-def test_sentences_made_of_numbers_are_told_and_others_are_not() -> None:
+def test_only_sentences_made_of_numbers_are_shown() -> None:
     stands = {"standing": "above", "detail": "This examinee is stronger than all."}
     estimate = {"theta": None, "reason": "No answer is marked.", "extrapolation": stands}
     member = {"rank_lo": 1, "reason": "Only 3 answers are marked.", "left_behind": "It said: 42"}

@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next thing that is due: sleeps take no time."""
+"""An event loop whose clock jumps to the next scheduled event: sleeps take no time."""
 
 import asyncio
 import selectors
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Moves the clock on in place of waiting."""
+    """Advances the clock instead of waiting."""
 
     now = 0.0
 

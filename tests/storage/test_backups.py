@@ -1,4 +1,4 @@
-"""Backup and restore on real Postgres: what is refused, and that nothing is half restored."""
+"""Backup and restore on real Postgres: what is refused, and that a restore is atomic."""
 
 import json
 import stat
@@ -37,7 +37,7 @@ def box(directory: Path, key: str | None = None) -> SecretBox:
 
 
 def names(url: str) -> list[str]:
-    """Of all projects."""
+    """Return the names of all projects."""
     with psycopg.connect(libpq(url)) as connection:
         return [name for (name,) in connection.execute("SELECT name FROM projects ORDER BY name")]
 
@@ -49,19 +49,19 @@ def do(url: str, statement: str) -> None:
 
 @pytest.fixture
 def source(database_url: str) -> str:
-    """A database with a project of its own."""
+    """Return a database with an extra project."""
     do(database_url, PROJECT.format("kept"))
     return database_url
 
 
 @pytest.fixture
 def target(postgres_server: EmbeddedPostgres, empty_database_url: str) -> str:
-    """A database without tables on the same server."""
+    """Return a database without tables on the same server."""
     return empty_database_url
 
 
 def rewritten(backup: Path, into: Path, *, share: float = 1.0, **changes: object) -> Path:
-    """The same backup with a part of its dump, whose manifest says something else."""
+    """Copy a backup with only a part of its dump, or with another manifest."""
     with zipfile.ZipFile(backup) as old, zipfile.ZipFile(into, "w") as new:
         dump = old.read("database.dump")
         kept = dump[: int(len(dump) * share)]
@@ -81,12 +81,12 @@ def test_a_backup_fills_an_empty_database(source: str, target: str, tmp_path: Pa
     assert restore(target, file, box(tmp_path)) == manifest
     assert names(target) == names(source) == ["default", "kept"]
     assert upgrade(target) == manifest.revision == newest_revision()
-    with psycopg.connect(libpq(target)) as connection:  # the queue's functions, too
+    with psycopg.connect(libpq(target)) as connection:  # including the queue's functions
         connection.execute("SET search_path = public, procrastinate")
         connection.execute("SELECT procrastinate_prune_stalled_workers_v1(1.0)")
 
 
-def test_backup_and_restore_stand_in_the_trail(source: str, target: str, tmp_path: Path) -> None:
+def test_backup_and_restore_are_audited(source: str, target: str, tmp_path: Path) -> None:
     def trail(url: str) -> list[tuple[str, str | None, str]]:
         query = b"SELECT action, project_id, address FROM audit ORDER BY id"
         with psycopg.connect(libpq(url)) as connection:
@@ -101,7 +101,7 @@ def test_backup_and_restore_stand_in_the_trail(source: str, target: str, tmp_pat
         restore(target, tmp_path / "all.backup", box(tmp_path))
     assert trail(source) == [("sextant backup", None, "command line")]
     assert trail(target) == [("sextant restore", None, "command line")]
-    options = {"options": "-c default_transaction_read_only=on"}  # as of a replica
+    options = {"options": "-c default_transaction_read_only=on"}  # as on a replica
     reading = make_url(source).update_query_dict(options).render_as_string(hide_password=False)
     with doing(command("sextant backup")):
         back_up(reading, tmp_path / "again.backup")
@@ -116,7 +116,7 @@ def test_a_backup_never_overwrites_a_file(source: str, tmp_path: Path) -> None:
     assert file.read_text() == "precious"
 
 
-def test_a_database_that_is_not_ours_is_not_backed_up(target: str, tmp_path: Path) -> None:
+def test_a_foreign_database_is_not_backed_up(target: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidStateError, match="nothing to back up"):
         back_up(target, tmp_path / "all.backup")
     assert not list(tmp_path.iterdir())
@@ -150,7 +150,7 @@ def test_a_dump_that_is_not_the_one_of_the_manifest_is_refused(
         restore(target, file, box(tmp_path))
 
 
-def test_the_secret_key_of_then_is_asked_for(source: str, target: str, tmp_path: Path) -> None:
+def test_a_restore_needs_the_old_secret_key(source: str, target: str, tmp_path: Path) -> None:
     key = Fernet.generate_key().decode()
     canary = Fernet(key).encrypt(b"sextant").decode()
     do(source, f"INSERT INTO secret_canary (id, cipher) VALUES (1, '{canary}')")
@@ -164,7 +164,7 @@ def test_the_secret_key_of_then_is_asked_for(source: str, target: str, tmp_path:
     assert names(target) == ["default", "kept"]
 
 
-def test_what_is_there_is_replaced_on_demand_alone(
+def test_data_are_replaced_only_on_demand(
     source: str, template_url: str, postgres_server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     back_up(source, tmp_path / "all.backup")
@@ -185,7 +185,7 @@ def test_what_is_there_is_replaced_on_demand_alone(
             connection.execute(f"CREATE DATABASE {beside}".encode())
         with pytest.raises(InvalidStateError, match="a database of that name: rename or drop"):
             restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
-        do(target, backups._OURS.format(beside))  # as a restore that was killed leaves it
+        do(target, backups._OURS.format(beside))  # as left by a killed restore
         restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
         assert names(target) == ["default", "kept"]
         with psycopg.connect(libpq(target)) as connection:
@@ -211,7 +211,7 @@ def test_a_restore_that_fails_leaves_everything_as_it_was(
         names(target)
 
 
-def test_what_a_newer_sextant_or_postgres_wrote_is_refused(
+def test_a_backup_of_a_newer_sextant_or_postgres_is_refused(
     source: str, target: str, tmp_path: Path
 ) -> None:
     back_up(source, tmp_path / "all.backup")
@@ -239,6 +239,6 @@ def test_a_backup_of_older_tables_is_migrated(
     assert found == [(newest_revision(),)]
 
 
-def test_the_password_is_in_no_list_of_processes() -> None:
+def test_the_password_is_not_in_the_process_list() -> None:
     told = binaries._environment("host=h port=1 user=u password=s3cret dbname=d sslmode=require")
     assert (told["PGPASSWORD"], told["PGHOST"], told["PGSSLMODE"]) == ("s3cret", "h", "require")

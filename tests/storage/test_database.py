@@ -84,7 +84,7 @@ async def test_a_cancelled_unit_of_work_rolls_back_and_returns_its_connection(
             inside.set()
             await asyncio.Event().wait()
 
-    for _ in range(3):  # more often than there are connections
+    for _ in range(3):  # more often than the pool has connections
         task = asyncio.create_task(work())
         await inside.wait()
         inside.clear()
@@ -97,7 +97,7 @@ async def test_a_cancelled_unit_of_work_rolls_back_and_returns_its_connection(
 
 @types.coroutine
 def _interrupted(work: Coroutine[Any, Any, None], at: int) -> Generator[Any, Any, None]:
-    """Do the work in a task that is cancelled at each await from number `at` on."""
+    """Run the work in tasks, cancelled at each await from number `at` on."""
     task = asyncio.current_task()
     assert task is not None
     step: Callable[[Any], Any] = work.send
@@ -116,10 +116,10 @@ def _interrupted(work: Coroutine[Any, Any, None], at: int) -> Generator[Any, Any
 
 
 @pytest.mark.parametrize("kind", ["unit_of_work", "reading", "snapshot"])
-async def test_a_connection_comes_back_wherever_its_task_is_cancelled(
+async def test_a_connection_is_returned_wherever_its_task_is_cancelled(
     database_url: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As on a busy machine, where psycopg gives way to others even if it need not wait.
+    # As on a busy machine, where psycopg yields to other tasks even without a wait.
     monkeypatch.setattr("psycopg.waiting.MAX_BUSY_TIME", 0.0)
 
     async def work(database: Database) -> None:
@@ -128,7 +128,7 @@ async def test_a_connection_comes_back_wherever_its_task_is_cancelled(
             await uow.ping()
 
     for at in itertools.count():
-        database = Database(database_url)  # whoever connects can be cancelled, too
+        database = Database(database_url)  # connecting can be cancelled, too
         pool = database._engine.pool
         assert isinstance(pool, AsyncAdaptedQueuePool)
         task = asyncio.create_task(_interrupted(work(database), at))
@@ -138,7 +138,7 @@ async def test_a_connection_comes_back_wherever_its_task_is_cancelled(
         if not task.cancelled():
             await task
             break
-    assert at > 3  # it connects, asks twice and ends
+    assert at > 3  # it connects, sends two queries and ends
 
 
 async def test_a_taken_value_gives_a_sentence_with_the_value(database: Database) -> None:
@@ -168,7 +168,7 @@ async def test_a_reference_to_nothing_is_a_conflict(database: Database) -> None:
             )
 
 
-async def test_what_something_stands_on_stays(database: Database) -> None:
+async def test_referenced_rows_cannot_be_deleted(database: Database) -> None:
     async def delete_what_is_used() -> None:
         async with database.unit_of_work() as uow:
             for statement in (
@@ -227,7 +227,7 @@ async def own_server(scratch: Path) -> AsyncIterator[EmbeddedPostgres]:
         yield server
 
 
-async def test_a_stop_of_the_server_heals_by_itself(
+async def test_a_restart_of_the_server_is_survived(
     own_server: EmbeddedPostgres, scratch: Path
 ) -> None:
     database = Database(own_server.url)
@@ -305,10 +305,10 @@ def test_options_that_the_url_already_has_are_kept() -> None:
     assert parts["password"] == "p@ss"
 
 
-async def test_a_new_connection_is_not_asked_whether_it_lives(
+async def test_a_new_connection_is_not_pinged(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its pool would tell of one that dies just then by an error that nobody waits out."""
+    """A check by the pool would raise an error, not retried, for a connection that just broke."""
     fresh = Database(database_url)
     dialect = fresh._engine.sync_engine.dialect
 
@@ -324,12 +324,10 @@ async def test_a_new_connection_is_not_asked_whether_it_lives(
 _CHANGE = text("SELECT 'UPDATE '").execution_options(**of_opened("no row"))
 
 
-async def test_a_trail_that_fails_gives_its_connection_back(
-    database: Database,
-) -> None:
+async def test_a_trail_that_fails_gives_its_connection_back(database: Database) -> None:
     pool = database._engine.pool
     assert isinstance(pool, AsyncAdaptedQueuePool)
-    kept = database.reading()  # else the garbage collector closes it, some time
+    kept = database.reading()  # or the garbage collector closes it later
 
     async def change() -> None:
         async with kept as uow:
@@ -343,9 +341,7 @@ async def test_a_trail_that_fails_gives_its_connection_back(
     assert pool.checkedout() == 0
 
 
-async def test_a_cancelled_trail_gives_its_connection_back(
-    database: Database,
-) -> None:
+async def test_a_cancelled_trail_gives_its_connection_back(database: Database) -> None:
     pool = database._engine.pool
     assert isinstance(pool, AsyncAdaptedQueuePool)
     kept, noting = database.reading(), asyncio.Event()

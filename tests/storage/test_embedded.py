@@ -37,7 +37,7 @@ def _server(directory: Path) -> EmbeddedPostgres:
 
 
 def _ask(server: EmbeddedPostgres, query: str) -> object:
-    """First value of the answer; None when the statement has no answer."""
+    """Return the first value of the result, or None for a statement without result."""
     with psycopg.connect(server.url.replace("+psycopg", "")) as connection:
         cursor = connection.execute(query.encode())
         row = cursor.fetchone() if cursor.description else None
@@ -45,7 +45,7 @@ def _ask(server: EmbeddedPostgres, query: str) -> object:
 
 
 def _server_is_gone(directory: Path) -> bool:
-    """No process of the server is left: all of them hold this lock."""
+    """Return whether no process of the server is left: all of them hold this lock."""
     with (directory / "postgres.server").open("r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,14 +66,14 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def _remove_sockets(server: EmbeddedPostgres) -> None:
-    """Its own alone: other tests have servers of their own at the same time."""
+    """Remove only its own sockets: other tests have servers at the same time."""
     if server._socket_dir.parents[1] == Path("/tmp"):
         shutil.rmtree(server._socket_dir.parent)
 
 
 @contextmanager
 def _another_process(directory: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A second Sextant process that uses the server until its stdin is closed."""
+    """Run a second Sextant process that uses the server until its stdin is closed."""
     process = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(directory)],
         cwd=_ROOT,
@@ -94,7 +94,7 @@ def _wait_until_up(process: "subprocess.Popen[str]") -> None:
 
 @pytest.fixture(scope="module")
 def made_cluster() -> Iterator[Path]:
-    """A stopped cluster to copy, since making one is the slow part."""
+    """Return a stopped cluster to copy, since initdb is slow."""
     directory = Path(tempfile.mkdtemp(prefix="sx-", dir="/tmp"))
     directory.chmod(0o755)
     with _server(directory) as server:
@@ -106,7 +106,7 @@ def made_cluster() -> Iterator[Path]:
 
 @pytest.fixture
 def cluster(made_cluster: Path, scratch: Path) -> Path:
-    """A stopped cluster of this test alone; its table `kept` holds 42."""
+    """Return a stopped cluster for one test; its table `kept` holds 42."""
     subprocess.run(["cp", "-a", f"{made_cluster}/.", str(scratch)], check=True)
     return scratch
 
@@ -124,7 +124,7 @@ async def test_it_can_be_entered_from_async_code(cluster: Path) -> None:
     assert _server_is_gone(cluster)
 
 
-def test_the_last_process_out_stops_it(cluster: Path) -> None:
+def test_the_last_process_stops_it(cluster: Path) -> None:
     with _another_process(cluster) as other:
         _wait_until_up(other)
         with _server(cluster) as server:
@@ -176,7 +176,7 @@ def test_a_killed_postgres_is_started_again_on_request(cluster: Path) -> None:
     assert _server_is_gone(cluster)
 
 
-def test_everything_killed_at_once_is_no_obstacle(cluster: Path) -> None:
+def test_it_starts_after_all_processes_were_killed(cluster: Path) -> None:
     with _another_process(cluster) as other:
         _wait_until_up(other)
         os.kill(_postmaster(cluster), signal.SIGKILL)
@@ -185,12 +185,12 @@ def test_everything_killed_at_once_is_no_obstacle(cluster: Path) -> None:
         assert _ask(server, "SELECT n FROM kept") == 42
 
 
-def test_a_stale_pid_file_that_names_a_stranger_does_not_harm_the_stranger(cluster: Path) -> None:
+def test_a_stale_pid_file_does_not_harm_an_unrelated_process(cluster: Path) -> None:
     with _server(cluster):
         contents = (cluster / "postgres" / "data" / "postmaster.pid").read_text()
         socket_lock = (cluster / "postgres" / "run" / ".s.PGSQL.5432.lock").read_text()
     owner = (cluster / "postgres").stat()
-    # Of the same user, so that a signal would reach it and Postgres would take it for its own.
+    # Of the same user, so a signal would reach it and Postgres would take it for its own.
     stranger = subprocess.Popen(["sleep", "60"], user=owner.st_uid if _AS_ROOT else None)
     try:
         for place, text in (
@@ -223,7 +223,7 @@ def test_four_first_starts_at_once_share_one_server(scratch: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_first_start_killed_half_way_is_no_obstacle(scratch: Path) -> None:
+def test_it_starts_after_a_killed_first_start(scratch: Path) -> None:
     with _another_process(scratch) as first:
         _until((scratch / "postgres" / "data.partial" / "base").exists)
         first.kill()
@@ -246,7 +246,7 @@ def test_any_directory_name_will_do(cluster: Path, name: str) -> None:
 
 @pytest.fixture
 def quoted(scratch: Path) -> Path:
-    """A directory whose name a shell would read as commands."""
+    """Return a directory whose name has shell commands in it."""
     directory = scratch / "a 'quote\" and `touch $HOME`"
     directory.mkdir()
     return directory
@@ -322,8 +322,8 @@ def test_a_cluster_of_another_version_is_named(cluster: Path, version: int, told
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o755, 0o711], ids=oct)
-def test_a_directory_that_a_newer_sextant_keeps_otherwise_is_told(cluster: Path, mode: int) -> None:
-    """Who may enter it is what differs between versions; that alone would be no help."""
+def test_a_directory_of_a_newer_sextant_is_named(cluster: Path, mode: int) -> None:
+    """Versions differ in the access rights; the rights alone would not explain the error."""
     (cluster / "postgres").chmod(mode)
     told = rf"^{cluster} was written by a newer Sextant or .* mode {mode:04o}.*Upgrade Sextant"
     with pytest.raises(DatabaseUnavailableError, match=told):
@@ -353,11 +353,11 @@ def test_a_full_disk_gives_one_clear_sentence(scratch: Path) -> None:
     assert "DatabaseUnavailableError: The embedded Postgres " in last_line
     assert str(scratch) in last_line
     assert "File too large" in last_line
-    with _server(scratch) as server:  # and once there is room again, it works
+    with _server(scratch) as server:  # with free space it works again
         assert _ask(server, "SELECT 1") == 1
 
 
-def test_the_configured_url_goes_before_the_embedded_server(scratch: Path) -> None:
+def test_the_configured_url_takes_precedence_over_the_embedded_server(scratch: Path) -> None:
     settings = Settings(database_url="postgresql://db.example/x", data_dir=scratch / "unused")
     with database_url(settings) as url:
         assert url == "postgresql+psycopg://db.example/x"
@@ -416,9 +416,7 @@ class TestAsRoot:
         assert copy.stat().st_ctime_ns == made
 
 
-def test_a_postgres_that_is_too_old_is_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_old_postgres_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = binaries.Binaries(directory=tmp_path, version="15.18", major=15)
     monkeypatch.setattr(binaries, "_candidates", lambda: iter([tmp_path]))
     monkeypatch.setattr(binaries, "_version", lambda _: old)
@@ -429,7 +427,7 @@ def test_a_postgres_that_is_too_old_is_none(
 
 def test_programs_behind_a_link_are_run_where_they_lie() -> None:
     with tempfile.TemporaryDirectory() as open_, tempfile.TemporaryDirectory() as closed:
-        Path(open_).chmod(0o755)  # links below a directory of mode 0700 lead nobody there
+        Path(open_).chmod(0o755)  # the user cannot follow links below a directory of mode 0700
         link = Path(closed, "bin")
         link.symlink_to(open_)
         found = binaries.Binaries(directory=link, version="18.1", major=18)

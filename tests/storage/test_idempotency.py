@@ -34,13 +34,13 @@ async def _age(database: Database, interval: str) -> None:
         await raw.execute(query, [interval])
 
 
-async def test_of_many_at_once_exactly_one_is_carried_out(database: Database) -> None:
+async def test_exactly_one_of_many_concurrent_calls_is_executed(database: Database) -> None:
     results = await asyncio.gather(*(_begin(database) for _ in range(10)), return_exceptions=True)
     assert results.count(None) == 1
     assert sum(isinstance(result, IdempotencyInFlightError) for result in results) == 9
 
 
-async def test_an_answer_that_was_given_is_not_forgotten(database: Database) -> None:
+async def test_a_given_response_is_kept(database: Database) -> None:
     await _begin(database)
     await _finish(database)
     async with database.unit_of_work() as uow:
@@ -48,9 +48,7 @@ async def test_an_answer_that_was_given_is_not_forgotten(database: Database) -> 
     assert await _begin(database) == _CREATED
 
 
-async def test_a_lost_call_is_taken_over_after_minutes(
-    database: Database,
-) -> None:
+async def test_a_lost_call_is_taken_over_after_minutes(database: Database) -> None:
     await _begin(database)
     await _age(database, "4 minutes")
     with pytest.raises(IdempotencyInFlightError):
@@ -61,9 +59,7 @@ async def test_a_lost_call_is_taken_over_after_minutes(
         await _begin(database)
 
 
-async def test_a_clock_that_went_back_keeps_no_call_for_long(
-    database: Database,
-) -> None:
+async def test_a_clock_set_back_blocks_no_call_for_long(database: Database) -> None:
     await _begin(database)
     await _age(database, "-1 hour")
     with pytest.raises(IdempotencyInFlightError):
@@ -78,7 +74,7 @@ async def test_a_clock_that_went_back_keeps_no_call_for_long(
 
 
 @pytest.mark.parametrize("is_given_up", [False, True])
-async def test_a_call_that_was_carried_out_is_not_carried_out_again(
+async def test_an_executed_call_is_not_executed_again(
     database: Database, is_given_up: bool
 ) -> None:
     with doing(AuditEntry(lambda: "make", "/v1/projects", "request-1", "here")):
@@ -87,7 +83,7 @@ async def test_a_call_that_was_carried_out_is_not_carried_out_again(
         if is_given_up:
             async with database.unit_of_work() as uow:
                 await uow.idempotency.forget("key_1", "k")
-        else:  # its process is killed, or has lost the word of the commit
+        else:  # its process is killed, or misses the confirmation
             with pytest.raises(IdempotencyInFlightError):
                 await _begin(database)
             await _age(database, "6 minutes")
@@ -100,7 +96,7 @@ async def test_a_call_that_was_carried_out_is_not_carried_out_again(
         assert await _begin(database, key="not carried out") is None
 
 
-async def test_a_lost_call_that_wakes_up_does_not_change_the_answer(database: Database) -> None:
+async def test_a_lost_call_that_resumes_does_not_change_the_response(database: Database) -> None:
     await _begin(database)
     await _finish(database)
     await _finish(database, StoredResponse(201, {}, b"late"))
@@ -114,13 +110,11 @@ async def test_after_a_day_the_key_is_free(database: Database) -> None:
     assert await _begin(database) == _CREATED
     await _age(database, "2 hours")
     assert await _begin(database, request="other") is None
-    with pytest.raises(IdempotencyInFlightError):  # the old answer is gone with it
+    with pytest.raises(IdempotencyInFlightError):  # the old response is deleted with it
         await _begin(database, request="other")
 
 
-async def test_a_purge_removes_what_is_older_than_a_day(
-    database: Database,
-) -> None:
+async def test_a_purge_removes_what_is_older_than_a_day(database: Database) -> None:
     await _begin(database, key="old")
     await _age(database, "25 hours")
     await _begin(database, key="new")

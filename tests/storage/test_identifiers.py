@@ -7,7 +7,7 @@ from app.storage import identifiers
 from app.storage.identifiers import may_name, new_id
 
 
-def test_an_id_has_its_prefix_and_26_characters_that_cannot_be_misread() -> None:
+def test_an_id_has_a_prefix_and_26_unambiguous_characters() -> None:
     prefix, body = new_id("ses").split("_")
     assert prefix == "ses"
     assert len(body) == 26
@@ -16,7 +16,7 @@ def test_an_id_has_its_prefix_and_26_characters_that_cannot_be_misread() -> None
 
 def test_ids_sort_by_time_of_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identifiers, "_latest", 0)
-    # Far apart and adjacent: the first character, and the last one of the time, must count.
+    # Far apart and adjacent times: the first character and the last one of the time must count.
     moments = [0, 1, 31, 32, 1_700_000_000_000, 1_700_000_000_001, 2**47]
     ids = []
     for moment in moments:
@@ -30,7 +30,7 @@ def test_ids_of_one_moment_sort_in_the_order_of_creation() -> None:
     assert ids == sorted(set(ids))
 
 
-def test_ids_go_on_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_keep_their_order_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     before = new_id("itm")
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     assert new_id("itm") > before
@@ -42,7 +42,7 @@ def test_threads_never_get_the_same_id() -> None:
     assert len(set(ids)) == 5_000
 
 
-def test_what_may_name_something() -> None:
+def test_valid_names() -> None:
     made = new_id("end")
     assert may_name(new_id("end"), like=made)
     for other in (

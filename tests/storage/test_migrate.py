@@ -53,14 +53,14 @@ def test_all_migrations_can_be_undone_and_done_again(database_url: str) -> None:
     assert _tables(database_url) == before
 
 
-def test_results_of_before_are_told_in_the_words_of_today(empty_database_url: str) -> None:
+def test_older_results_are_migrated_to_current_words(empty_database_url: str) -> None:
     command.upgrade(_config(empty_database_url), "d1f3b6a70c52")
     told = {
         "estimate": {"theta": 0.4, "ci": [-0.1, None], "ci_raw": [0.0, 0.8]},
         "accuracy": {"value": 0.6, "lo": 0.5, "hi": 0.7, "raw": None, "target": {"raw": 1.0}},
     }
     with psycopg.connect(empty_database_url.replace("+psycopg", "")) as connection:
-        connection.execute("SET session_replication_role = replica")  # the session is not there
+        connection.execute("SET session_replication_role = replica")  # the session does not exist
         connection.execute(
             "INSERT INTO session_events (session_id, seq, type, data)"
             " VALUES ('ses_1', 1, 'estimate.updated', %s)",
@@ -86,9 +86,7 @@ def test_results_of_before_are_told_in_the_words_of_today(empty_database_url: st
     ]
 
 
-def test_processes_may_upgrade_at_once(
-    empty_database_url: str,
-) -> None:
+def test_processes_may_upgrade_at_once(empty_database_url: str) -> None:
     env = {**os.environ, "DATABASE_URL": libpq(empty_database_url)}
     processes = [Forked(["sextant", "migrate"], env=env) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
@@ -115,10 +113,10 @@ def test_a_database_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
         upgrade(f"postgresql+psycopg://u@/x?host={tmp_path}")
 
 
-def test_the_queue_has_the_schema_that_its_installed_version_wants(
+def test_the_queue_has_the_schema_of_its_installed_version(
     database_url: str, empty_database_url: str
 ) -> None:
-    """Fails when a new version of the queue brings migrations that ours do not apply yet."""
+    """Fails when a new version of the queue has migrations that ours lack."""
     with psycopg.connect(empty_database_url.replace("+psycopg", "")) as connection:
         connection.execute("CREATE SCHEMA procrastinate; SET search_path TO procrastinate")
         connection.execute(SchemaManager.get_schema())

@@ -1,4 +1,4 @@
-"""Pages of what may be long: they end early, lose nothing, and ask no more often than they must."""
+"""Paging of long lists: pages may end early, lose nothing, and need few queries."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ ROOM = MOST_CHARS
 
 
 class Table:
-    """Numbered entries of so many characters."""
+    """Numbered entries of a given length."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.rows = list(enumerate(sizes))
@@ -31,7 +31,7 @@ class Table:
     st.lists(st.sampled_from([0, 10, ROOM // 3, ROOM // 2, ROOM, 3 * ROOM]), max_size=60),
     st.integers(1, 30),
 )
-async def test_pages_lose_nothing_and_hold_what_they_may(sizes: list[int], limit: int) -> None:
+async def test_pages_lose_nothing_and_keep_their_limit(sizes: list[int], limit: int) -> None:
     table = Table(sizes)
     seen: list[tuple[int, int]] = []
     while True:
@@ -48,7 +48,7 @@ async def test_pages_lose_nothing_and_hold_what_they_may(sizes: list[int], limit
 
 
 @pytest.mark.parametrize(("size", "asks"), [(1000, 2), (256_000, 8)])
-async def test_few_questions_are_asked(size: int, asks: int) -> None:
+async def test_few_queries_are_sent(size: int, asks: int) -> None:
     table = Table([size] * 2000)
     assert (await table.page(1000)).has_more
     assert len(table.asked) <= asks

@@ -1,4 +1,4 @@
-"""Response sets are written in batches, whatever their items and examinees are called."""
+"""Response sets are written in batches, whatever the names of items and examinees."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from app.services.responses.service import new_set
 from app.storage.database import Database
 from app.storage.repositories import response_sets
 
-#: What arrays are written with, and what stands for a parameter.
+#: Characters of array literals and placeholders of parameters.
 NAMES = [
     *("NULL", "null", "", "a,b", 'a"b', "a\\b", "{x}", "{}", '"', "\\", '\\"', "'", "x\ny", "\t"),
     *(" lead", "trail ", "é\u2028", "😀", "\x01", "%s", ":set_id", "a" * 2000),
@@ -23,7 +23,7 @@ async def stored(database: Database, response_set: ResponseSet) -> list[StoredSh
 
 
 @pytest.mark.parametrize("answers_at_once", [2**22, 3 * len(NAMES), 1])
-async def test_what_is_written_in_batches_is_read_back(
+async def test_batches_are_read_back(
     database: Database, monkeypatch: pytest.MonkeyPatch, answers_at_once: int
 ) -> None:
     monkeypatch.setattr(response_sets, "_BATCH_ANSWERS", answers_at_once)

@@ -18,7 +18,7 @@ def _box(data_dir: Path, key: str | None = None) -> SecretBox:
     return SecretBox(Settings(data_dir=data_dir, secret_key=key))
 
 
-def test_what_was_encrypted_comes_back_and_cannot_be_read_before(tmp_path: Path) -> None:
+def test_an_encrypted_text_is_unreadable_and_decrypts(tmp_path: Path) -> None:
     box = _box(tmp_path, _key(1))
     cipher = box.encrypt("sk-Größe")
     assert b"sk-" not in cipher
@@ -88,7 +88,7 @@ def test_an_altered_secret_is_refused(tmp_path: Path) -> None:
         (",", "SEXTANT_SECRET_KEY holds no key"),
     ],
 )
-def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, key: str, expected: str) -> None:
+def test_an_invalid_key_is_refused_and_not_shown(tmp_path: Path, key: str, expected: str) -> None:
     with pytest.raises(SecretsError, match=expected) as caught:
         _box(tmp_path, key)
     assert key == "," or key not in caught.value.detail
@@ -108,7 +108,7 @@ def test_an_empty_key_file_is_named(tmp_path: Path) -> None:
         _box(tmp_path).encrypt("x")
 
 
-def test_a_place_where_no_file_can_be_made_is_named(tmp_path: Path) -> None:
+def test_a_path_where_no_file_can_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SecretsError, match=r"cannot be used: .* Set SEXTANT_SECRET_KEY"):
         _box(tmp_path / "file" / "below").encrypt("x")

@@ -29,7 +29,7 @@ async def services(settings: Settings, database: Database) -> AsyncIterator[Serv
 
 @pytest.fixture
 async def working(services: Services) -> AsyncIterator[Services]:
-    """Services with a worker beside them."""
+    """Services with a running worker."""
     async with running_worker(services):
         yield services
 

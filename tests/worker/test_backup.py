@@ -1,4 +1,4 @@
-"""What a backup taken in the middle of everything becomes on another machine."""
+"""A backup taken under full load is restored on another machine."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.services.sessions import scripted, spec, until
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import asked
 
-#: One call at a time: of two in flight either may be answered first, and the next item hangs on it.
+#: One call at a time: with two in flight the order of answers would change the next item.
 PLAN = {"stopping": {"se": None, "max_items": 30}, "concurrency": 1}
 
 
@@ -35,13 +35,13 @@ async def answered(services: Services, ids: list[str], least: int) -> None:
 
 
 async def told(services: Services, ended: list[SessionRecord]) -> list[object]:
-    """What must be the same wherever the sessions ended."""
+    """Return what must be the same wherever the sessions ended."""
     return [
         (s.status, s.summary["estimate"], s.provenance, await asked(services, s)) for s in ended
     ]
 
 
-async def test_sessions_go_on_from_a_backup_in_a_new_data_directory(
+async def test_sessions_continue_from_a_backup_in_a_new_data_directory(
     services: Services, settings: Settings, scratch: Path, tmp_path: Path
 ) -> None:
     assert settings.database_url is not None

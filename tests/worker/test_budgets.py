@@ -1,4 +1,4 @@
-"""Tests that meet a spent budget of the day: they wait, say why, and go on when it is raised."""
+"""Sessions that exhaust a daily budget: they wait, say why, and continue when it is raised."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def endpoint(price: Price, limits: Limits | None = None) -> EndpointSpec:
     )
 
 
-async def test_a_session_waits_for_its_budget_and_goes_on_when_it_is_raised(
+async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
     services: Services,
 ) -> None:
     dear = Price(input_per_1m=1e6, output_per_1m=1e6)
@@ -75,7 +75,7 @@ async def test_a_session_waits_for_its_budget_and_goes_on_when_it_is_raised(
     assert spent.usd > 0
 
 
-async def test_who_joins_a_ranking_pays_for_what_is_asked_then(
+async def test_the_key_that_adds_a_member_pays_for_its_questions(
     services: Services, database: Database
 ) -> None:
     keys = ApiKeyService(database)
@@ -110,7 +110,7 @@ async def called(faults: FaultServer, times: int) -> None:
 
 
 async def spent_out(services: Services, session_id: str) -> None:
-    """Wait until a session waits for the next day, if it did not end before the day was spent."""
+    """Wait until a session waits for the next day, unless it ends before."""
     async with waiting(240) as pause:
         while True:
             found = await services.sessions.get(session_id)
@@ -128,10 +128,10 @@ _BY_DAY = """
 
 
 @pytest.mark.slow
-async def test_two_processes_of_which_one_is_killed_spend_no_more_than_a_day_may_take(
+async def test_two_processes_with_one_killed_stay_within_the_daily_budget(
     services: Services, settings: Settings, database: Database
 ) -> None:
-    """By what the endpoint itself has counted, also where the day ends meanwhile."""
+    """Compare with the counts of the endpoint itself, also where the day ends meanwhile."""
     most, per_call = 2500, 70
     said = {
         "id": "1",
@@ -146,7 +146,7 @@ async def test_two_processes_of_which_one_is_killed_spend_no_more_than_a_day_may
     with serving(faults.app) as url:
         model = model_at(f"{url}/paid/v1", name="m", limits=Limits(tokens_per_day=most))
         sampling = replace(model.settings.sampling, max_tokens=20)
-        # What the killed process held is spent when its calls must be over.
+        # Reservations of a killed process count as spent once its calls must be over.
         settled = replace(model.settings, sampling=sampling, timeout_s=8.0)
         model = replace(model, settings=settled)
         saved = await services.endpoints.create(model)

@@ -1,6 +1,6 @@
-"""Calibrations beside sessions in a worker: to the end, cancelled, and through a lost worker.
+"""Calibrations beside sessions in a worker: finished, cancelled, and after a lost worker.
 
-The process with the numbers is halted by SIGSTOP where a test needs it to last.
+SIGSTOP halts the calibrating process where a test needs it to last.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PLAN = CalibrationPlan()
 
 
 def processes_of(worker_pid: int) -> list[int]:
-    """The processes that calibrate for a worker."""
+    """Return the processes that calibrate for a worker."""
     found: list[int] = []
     for tasks in Path(f"/proc/{worker_pid}/task").glob("*/children"):
         with suppress(OSError):  # a thread or a process that has just ended
@@ -40,7 +40,7 @@ def processes_of(worker_pid: int) -> list[int]:
 
 
 async def halted(worker_pid: int) -> int:
-    """The process that calibrates for a worker, as soon as there is one; halted."""
+    """Halt the process that calibrates for a worker as soon as it exists; return it."""
     async with asyncio.timeout(240):
         while True:
             if found := processes_of(worker_pid):
@@ -50,7 +50,7 @@ async def halted(worker_pid: int) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie, which only waits to be collected."""
+    """Return whether a process exists and is no zombie."""
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
@@ -123,7 +123,7 @@ async def test_a_calibration_survives_a_killed_worker(
         worker.kill()
         worker.wait()
     os.kill(process, signal.SIGCONT)
-    await gone(process)  # it notices by itself that nobody waits for it
+    await gone(process)  # it notices by itself that no parent reads its output
     assert (lost.status, lost.result) == ("running", None)
     async with running_worker(services):
         record = await ended(services, made.id, "completed")
@@ -134,7 +134,7 @@ async def test_a_calibration_survives_a_killed_worker(
 
 
 async def in_parts(services: Services) -> CalibrationRecord:
-    """A calibration in two parts, queued; of too few to learn curves from, which takes longest."""
+    """Queue a calibration in two parts; too few models for curves, which take longest."""
     await imported(services, csv_of(answers(19, 250)))
     return await services.calibrations.create("answers", CalibrationPlan(partition_size=100))
 
@@ -173,7 +173,7 @@ async def test_a_part_of_a_killed_worker_is_taken_over_and_the_parts_are_joined(
 async def test_two_workers_share_the_parts(working: Services, settings: Settings) -> None:
     made = await in_parts(working)
     with worker_process(settings) as other:
-        # Each holds one part: neither could have two.
+        # Each worker runs one part: none can hold both.
         mine, theirs = await asyncio.gather(halted(os.getpid()), halted(other.pid))
         for process in (mine, theirs):
             os.kill(process, signal.SIGCONT)

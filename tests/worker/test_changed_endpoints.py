@@ -1,4 +1,4 @@
-"""Endpoints that are changed while tests under way ask them, and what these do not tell."""
+"""Endpoints that change while sessions use them, and endpoints that report no usage."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -37,7 +37,7 @@ def looking_always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Model:
-    """Answers alike, notes who asked for what, and after some answers lets something happen."""
+    """Gives equal answers, records the callers, and calls a hook after some answers."""
 
     def __init__(self, text: str = "4", usage: dict[str, Any] | None = None) -> None:
         self.text, self.usage = text, usage
@@ -136,7 +136,7 @@ async def test_an_extended_session_asks_what_the_older_one_asked_or_is_refused(
     assert other.seen == []
     assert ended.provenance["endpoint"] is not None
     assert ended.provenance["endpoint"]["model"] == "m"
-    # What asks nothing is of whoever answered.
+    # Sessions that ask no questions belong to whoever answered.
     assert again.provenance["endpoint"] == made.provenance["endpoint"]
 
 
@@ -163,7 +163,7 @@ async def test_a_new_key_and_price_reach_a_session_and_its_model_stays(working: 
     assert figures_of(ended)["usage"]["usd"] > 9 * 12 * 100 / 1e6
 
 
-async def test_a_judge_that_moves_marks_no_more(working: Services) -> None:
+async def test_a_judge_with_a_new_address_scores_no_more(working: Services) -> None:
     honest, judge, other = Model(usage=usage()), Model("{}", usage=usage()), Model("{}")
     with (
         serving(honest.app) as url,
@@ -183,7 +183,7 @@ async def test_a_judge_that_moves_marks_no_more(working: Services) -> None:
     assert other.seen == []
 
 
-async def test_a_ranking_goes_on_without_the_endpoint_that_moves(services: Services) -> None:
+async def test_a_ranking_continues_without_an_endpoint_that_moves(services: Services) -> None:
     for when in ("under way", "before it is claimed"):
         bank = f"sums {when}"
         await install(services, bank, n=40)
@@ -230,7 +230,7 @@ async def test_a_leaderboard_names_the_model_that_was_asked(working: Services) -
 
 
 @pytest.mark.parametrize("there_and_back", [False, True])
-async def test_no_answer_is_kept_under_an_address_that_did_not_give_it(
+async def test_no_answer_is_cached_under_another_address(
     working: Services, there_and_back: bool
 ) -> None:
     await install(working)
@@ -266,7 +266,7 @@ async def test_no_answer_is_kept_under_an_address_that_did_not_give_it(
         (None, {"tokens": 20}),
     ],
 )
-async def test_what_an_endpoint_does_not_tell_counts_as_held(
+async def test_unreported_usage_counts_as_reserved(
     working: Services, told: dict[str, Any] | None, budget: dict[str, float]
 ) -> None:
     await install(working)
@@ -292,7 +292,7 @@ async def test_what_an_endpoint_does_not_tell_counts_as_held(
         ({"prompt_tokens": 0, "completion_tokens": 1}, {"usd_per_day": 0.0605}),
     ],
 )
-async def test_what_an_endpoint_does_not_tell_counts_against_its_day_as_held(
+async def test_unreported_usage_counts_against_the_daily_budget_as_reserved(
     working: Services, told: dict[str, Any] | None, budget: dict[str, float]
 ) -> None:
     await install(working)

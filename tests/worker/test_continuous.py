@@ -1,4 +1,4 @@
-"""Continuous scores from a response set to a version, and tests on it, all of it real."""
+"""Continuous scores, from a response set to a version and sessions on it, all with real parts."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ PLAN: dict[str, Any] = {"stopping": {"se": None, "min_items": 1, "max_items": 15
 
 
 async def published(services: Services, name: str = "graded") -> BankVersion:
-    """A version calibrated from a response set of continuous scores."""
+    """Publish a version calibrated from a response set of continuous scores."""
     thetas = RNG.normal(size=150)
     scores = np.array(list(draw_scores(TRUE, thetas, RNG)))
     table = ResponseTable(tuple(f"m{i}" for i in range(150)), TRUE.item_ids, scores)
@@ -82,7 +82,7 @@ async def test_scores_become_a_version_and_a_manual_session_an_interval(working:
 
 @pytest.fixture
 def model_url() -> Iterator[str]:
-    """A model that says as many of a target's words as its ability allows."""
+    """Serve a model that says as many words of a target as its ability allows."""
     app = FastAPI()
     (shares,) = draw_scores(TRUE, [THETA], np.random.default_rng(3))
 
@@ -140,5 +140,5 @@ async def test_answers_marked_in_parts_measure_a_live_model_in_either_kind_of_ba
     assert any(mark is not None and 0 < mark < 1 for mark in marks)
     estimate = figures_of(record)["estimate"]
     assert abs(estimate["theta"] - THETA) < 4 * max(estimate["se"], 0.1)
-    # A fraction counts as one answer where items are right or wrong, as 1 / k where they are not.
+    # A fraction counts as one answer where items are binary, and as 1 / k where they are graded.
     assert estimate["se"] < 0.2 if kind == "continuous" else estimate["se"] > 0.3

@@ -1,4 +1,4 @@
-"""Faults on our own side: they cost time, never an answer, a session or the whole worker."""
+"""Internal faults: they cost time, but no answer, session or worker."""
 
 import asyncio
 import contextlib
@@ -102,13 +102,13 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
         "budget": {"seconds": 3.0},
         "concurrency": 64,
     }
-    # Each round of answers doubles what is in flight, from four.
+    # Each round of answers doubles the number in flight, starting at four.
     created = await working.sessions.create(spec(plan=plan, endpoint=scripted(theta=0.0)))
 
     ended = await until(working, created.id)
 
     assert (ended.status, ended.stop_reason) == ("completed", "time_limit")
-    # As many in a row as would end a session by themselves.
+    # As many failures in a row as would end a session.
     assert ended.summary["outcomes"]["error"] > FailureLimits().max_consecutive
 
 
@@ -146,7 +146,7 @@ async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
     assert faults.asked["ok"] == 12
 
 
-async def test_no_fault_of_a_background_task_takes_the_worker_with_it(
+async def test_a_fault_of_a_background_task_does_not_stop_the_worker(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met: dict[str, asyncio.Event] = {}
@@ -164,7 +164,7 @@ async def test_no_fault_of_a_background_task_takes_the_worker_with_it(
 
     failing_once(SessionRepository, "stalled", RuntimeError("read-only transaction"))
     failing_once(SessionRepository, "renew", RuntimeError("read-only transaction"))
-    # What procrastinate lets through when Postgres stays away for longer than its pool waits.
+    # procrastinate raises this when Postgres stays away longer than its pool waits.
     failing_once(loop, "queue_app", psycopg.OperationalError("pool initialization incomplete"))
     async with running_worker(services):
         first = await services.sessions.create(
@@ -228,7 +228,7 @@ async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
     )
     plan = {"stopping": {"se": None, "max_items": 30}, "budget": budget, "concurrency": 1}
     price = Price(input_per_1m=1.0, output_per_1m=4.0)
-    endless = GenerationParams(max_tokens=None)  # so nothing can be held for an answer
+    endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for an answer
     priced = model_at(f"{faults_url}{silent}/v1", price=price, sampling=endless)
     created = await working.sessions.create(spec(plan=plan, endpoint=priced))
 

@@ -1,4 +1,4 @@
-"""Installations in a worker: fetched, watched, cancelled, taken over, and never half."""
+"""Installations in a worker: downloaded, watched, cancelled, taken over, and never partial."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -59,7 +59,7 @@ def settings(database_url: str, tmp_path: Path, url: str) -> Settings:
 
 @pytest.fixture
 async def opened(settings: Settings, database: Database) -> AsyncIterator[tuple[Client, Services]]:
-    """A client of the API that may do everything, and the services behind it; no worker."""
+    """Return a client of the API with all scopes, and its services; no worker runs."""
     app = create_app(settings, database)
     async with app.router.lifespan_context(app):
         _, secret = await ApiKeyService(database).create(name="test", scopes=["admin"])
@@ -115,11 +115,11 @@ async def test_a_bank_is_installed_by_its_name_alone(
         asked = Counter(hub.asked)
         again = await installed(client)
         assert again["result"]["was_there"]
-        assert hub.asked == asked  # all of it was in the cache
+        assert hub.asked == asked  # everything was in the cache
     assert (await client.get("/v1/catalog/smalll")).status_code == 404
 
 
-async def test_what_goes_wrong_is_one_sentence_and_the_same_call_goes_on(
+async def test_a_failure_is_one_sentence_and_the_same_call_continues(
     opened: tuple[Client, Services], hub: Hub
 ) -> None:
     client, services = opened
@@ -136,7 +136,7 @@ async def test_what_goes_wrong_is_one_sentence_and_the_same_call_goes_on(
     assert await names(client) == ["small"]
 
 
-async def test_what_is_cancelled_makes_no_bank(opened: tuple[Client, Services], hub: Hub) -> None:
+async def test_cancelling_makes_no_bank(opened: tuple[Client, Services], hub: Hub) -> None:
     client, services = opened
     hub.held.add("irt.csv")
     async with running_worker(services):
@@ -149,7 +149,7 @@ async def test_what_is_cancelled_makes_no_bank(opened: tuple[Client, Services], 
         assert (await installed(client))["status"] == "completed"
 
 
-async def test_a_worker_that_goes_leaves_its_installation_to_the_next(
+async def test_a_stopped_worker_hands_its_installation_over(
     opened: tuple[Client, Services], hub: Hub
 ) -> None:
     client, services = opened
@@ -165,7 +165,7 @@ async def test_a_worker_that_goes_leaves_its_installation_to_the_next(
     assert any(wanted.startswith("bytes=") for path, wanted in hub.ranges if path == "irt.csv")
 
 
-async def test_where_no_hash_is_known_the_hubs_own_is_held_against_the_file(
+async def test_without_a_known_hash_the_hash_of_the_hub_is_checked(
     opened: tuple[Client, Services], hub: Hub, tmp_path: Path
 ) -> None:
     client, services = opened
@@ -182,7 +182,7 @@ async def test_where_no_hash_is_known_the_hubs_own_is_held_against_the_file(
     assert done["result"]["files"]["questions"]["checked_by"] == "hub"
 
 
-async def test_what_agents_solved_is_calibrated_here(
+async def test_results_of_agents_are_calibrated_after_the_download(
     opened: tuple[Client, Services], hub: Hub, tmp_path: Path, url: str
 ) -> None:
     client, services = opened

@@ -1,4 +1,4 @@
-"""Sessions and rankings whose worker shows no sign of life, again and again."""
+"""Sessions and rankings whose leases expire repeatedly."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ async def _claimed(services: Services, session_id: str) -> None:
 
 
 async def _run_out(services: Services, session_id: str, *, counts: bool = True) -> int:
-    """Let the lease run out and be found; how often it has in a row."""
+    """Let the lease expire and be found; return the number of lapses in a row."""
     async with services.database.unit_of_work() as uow:
         await uow._db.execute(
             text(
@@ -40,7 +40,7 @@ async def _created(services: Services) -> str:
     return made.id
 
 
-async def test_only_leases_of_work_that_was_run_lapse(services: Services) -> None:
+async def test_only_leases_of_running_work_lapse(services: Services) -> None:
     session = await _created(services)
     assert await _run_out(services, session) == 0  # it waited in the queue
     await _claimed(services, session)
@@ -57,12 +57,10 @@ async def test_only_leases_of_work_that_was_run_lapse(services: Services) -> Non
     assert await _run_out(services, session) == 0  # it waited for a rate limit
     await _claimed(services, session)
     assert await _run_out(services, session) == 1
-    assert await _run_out(services, session) == 1  # nobody has taken it up since
+    assert await _run_out(services, session) == 1  # no worker has claimed it since
 
 
-async def test_what_lapses_again_and_again_fails_with_its_reason_and_can_be_resumed(
-    services: Services,
-) -> None:
+async def test_repeated_lapses_fail_with_a_reason_and_can_be_resumed(services: Services) -> None:
     session = await _created(services)
     lapses = 0
     for _ in range(MAX_LAPSES + 1):
@@ -85,7 +83,7 @@ async def test_what_lapses_again_and_again_fails_with_its_reason_and_can_be_resu
     assert REGISTRY.get_sample_value(name, labels) == before + 1
 
 
-async def test_a_lease_of_a_clock_that_went_back_is_over(services: Services) -> None:
+async def test_a_lease_from_a_clock_that_went_back_is_expired(services: Services) -> None:
     session_id = await _created(services)
     await _claimed(services, session_id)
     async with services.database.unit_of_work() as uow:
@@ -102,9 +100,9 @@ async def test_a_lease_of_a_clock_that_went_back_is_over(services: Services) -> 
         assert await uow.sessions.claim(session_id, worker_id="other", lease=LEASE)
 
 
-async def test_what_is_in_line_where_it_is_looked_for_is_not_lost(services: Services) -> None:
+async def test_queued_work_is_not_taken_for_lost(services: Services) -> None:
     waiting, lost = [await _created(services) for _ in range(2)]
     async with services.database.unit_of_work() as uow:
         assert await uow.sessions.stalled(grace=GRACE, lease=LEASE, besides=[waiting]) == [lost]
-    async with services.database.unit_of_work() as uow:  # another worker has not got it in line
+    async with services.database.unit_of_work() as uow:  # no other worker has it queued
         assert waiting in await uow.sessions.stalled(grace=GRACE, lease=LEASE)

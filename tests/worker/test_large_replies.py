@@ -1,4 +1,4 @@
-"""Sessions whose endpoint sends megabytes of nothing: the worker keeps the leases of all."""
+"""An endpoint that sends megabytes of garbage: the worker keeps the leases of all sessions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sessions in which options are compared by likelihood, and those on banks that want it."""
+"""Sessions that compare options by likelihood, and sessions on banks that require it."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ def record(key: str, *choices: str) -> ItemRecord:
 
 
 async def install(services: Services, *items: ItemRecord, **prompt: Any) -> None:
-    """A bank that wants likelihoods; of the fault server's the fewest words are the likeliest."""
+    """Create a bank that requires likelihoods; the fault server prefers the fewest words."""
     style = {"mode": "loglikelihood", "normalise": "none", **prompt}
     keys = [item.key for item in items]
     await services.banks.import_bank(
@@ -52,7 +52,7 @@ async def install(services: Services, *items: ItemRecord, **prompt: Any) -> None
     )
 
 
-async def test_the_likeliest_option_is_the_answer_and_every_likelihood_is_kept(
+async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     await install(
@@ -86,7 +86,7 @@ async def test_the_likeliest_option_is_the_answer_and_every_likelihood_is_kept(
     assert (first["tokens"], second["tokens"]) == (2, 1)
     assert first["logprob"] == pytest.approx(2 * second["logprob"])
     assert (first["bytes"], second["bytes"]) == (9, 3)
-    # Two calls an item; each has "Question:", "right?", "Answer:" and the option's words.
+    # Two calls per item; each has "Question:", "right?", "Answer:" and the option's words.
     assert right.attempts == 2
     assert right.tokens_in == right.usd == (3 + 2) + (3 + 1)
     assert ended.summary["usage"]["calls"] == len(faults.calls) == 6
@@ -118,7 +118,7 @@ async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
     assert said is not None
     assert said.startswith("When the bank was calibrated, its options were compared by how likely")
     assert "here the answer is asked for" in said
-    assert asked_caution(asked, {}) is not None  # also where nobody knows how it was calibrated
+    assert asked_caution(asked, {}) is not None  # also where the calibration is unknown
     report = await working.session_reports.report(ended.id, reveal=True)
     assert "asked_otherwise" in [caution.code for caution in report.warnings]
 
@@ -140,9 +140,7 @@ async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sent
     assert ended.summary["progress"]["items"] == 1
 
 
-async def test_what_cannot_be_asked_by_likelihood_is_refused_before_anything_is_spent(
-    services: Services,
-) -> None:
+async def test_banks_unfit_for_likelihoods_are_refused_before_any_call(services: Services) -> None:
     await install(services, record("one", "a", "b"))
     endpoint = model_at("http://127.0.0.1:9/v1")
     with pytest.raises(InvalidInputError, match="kind 'openai_chat' does not tell likelihoods"):

@@ -1,4 +1,4 @@
-"""Live sessions from the queue to the result, by the real worker on the real database."""
+"""Live sessions from the queue to the result, with a real worker and database."""
 
 import asyncio
 from dataclasses import replace
@@ -23,14 +23,12 @@ def model_at(url: str, **settings: Any) -> EndpointSpec:
 
 
 async def asked(services: Services, record: SessionRecord) -> list[tuple[str, str | None]]:
-    """Item and outcome of each step."""
+    """Return item and outcome of each step."""
     rows = await services.sessions.responses(record.id)
     return [(row.item_key, row.closing.outcome if row.closing else None) for row in rows]
 
 
-async def test_a_live_session_runs_to_its_end_and_another_with_its_seed_likewise(
-    working: Services,
-) -> None:
+async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: Services) -> None:
     made = [await working.sessions.create(spec()) for _ in range(2)]
     ended, again = [await until(working, record.id) for record in made]
 
@@ -183,12 +181,12 @@ async def test_cancel_pause_and_resume(working: Services) -> None:
     await until(working, second.id, "running")
     cancelled = await working.sessions.cancel(second.id)
     before = await working.sessions.events(second.id)
-    await asyncio.sleep(0.5)  # long enough for an answer that was in flight
+    await asyncio.sleep(0.5)  # long enough for an answer in flight
     assert cancelled.status == "cancelled"
     assert await working.sessions.events(second.id) == before
 
 
-async def test_an_extended_session_goes_on_where_the_old_one_stopped(working: Services) -> None:
+async def test_an_extended_session_continues_where_the_old_one_stopped(working: Services) -> None:
     created = await working.sessions.create(spec())
     parent = await until(working, created.id)
 
@@ -207,7 +205,7 @@ async def test_an_extended_session_goes_on_where_the_old_one_stopped(working: Se
     assert found["theta"] == pytest.approx(figures_of(ended)["estimate"]["theta"])
 
 
-async def test_a_model_whose_answers_nobody_can_read_gets_no_theta_for_a_result(
+async def test_a_model_with_only_unparsed_answers_gets_no_theta(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     silent = faults.canned(
@@ -226,7 +224,7 @@ async def test_a_model_whose_answers_nobody_can_read_gets_no_theta_for_a_result(
     assert "None of 6 answers could be scored" in ended.stop_detail
 
 
-async def test_an_extended_session_asks_again_what_failed_for_want_of_an_answer(
+async def test_an_extended_session_repeats_items_that_failed(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     faults.api_key = "right"

@@ -1,4 +1,4 @@
-"""Sessions whose answers are marked by calling out, over real HTTP."""
+"""Sessions scored by models that the scorer calls over real HTTP."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -80,7 +80,7 @@ async def test_what_a_judge_writes_can_always_be_stored(
         assert marking["judgements"][0]["reason"] == "go\ufffdod ?"
 
 
-async def test_bad_json_is_missing_and_counted_and_the_session_goes_on(
+async def test_bad_json_is_a_missing_score_and_the_session_continues(
     working: Services, judge_url: str
 ) -> None:
     await marker(working, f"{judge_url}/shaky/v1")
@@ -96,7 +96,7 @@ async def test_bad_json_is_missing_and_counted_and_the_session_goes_on(
     assert {closing.error_code for closing in unread} == {"judge_unreadable"}
     assert all(closing.score is None and closing.answer_text for closing in unread)
     assert figures_of(ended)["progress"]["scored"] == 30 - len(unread)
-    # With a second and third try, as by default, a fifth of bad JSON costs next to no mark.
+    # With a second and third try, as by default, a fifth of bad JSON costs almost no score.
     await judged_bank(working, "judge", name="patient", judges=["judge"])
     patient = await measured(working, bank="patient", plan=plan)
     assert figures_of(patient)["outcomes"]["error"] <= 2
@@ -125,12 +125,12 @@ async def test_a_spent_judge_ends_the_session_without_a_wrong_number(
     assert len(found) < 12
 
 
-async def test_a_judge_that_does_not_say_what_it_took_cannot_be_capped(
+async def test_a_judge_without_usage_cannot_have_a_budget(
     working: Services, faults: FaultServer, faults_url: str
 ) -> None:
     said = {"role": "assistant", "content": '{"score": 9, "reason": "good"}'}
     faults.canned("silent", {"choices": [{"message": said, "finish_reason": "stop"}]})
-    endless = GenerationParams(max_tokens=None)  # so nothing can be held for a judgement
+    endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for a judgement
     await marker(working, f"{faults_url}/silent/v1", sampling=endless)
     await judged_bank(working, "judge", judges=["judge"], budget={"tokens": 10**6})
 
@@ -171,7 +171,7 @@ async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge
     detail = ended.stop_detail or ""
     assert detail.startswith("6 answers in a row could not be scored")
     assert "had from judge: " in detail
-    # Every answer came: the endpoint did not fail once.
+    # All answers arrived: the endpoint did not fail once.
     assert [closing.answer_text is None for closing in await closings(working, ended)] == [
         False
     ] * 6
@@ -192,7 +192,7 @@ async def test_a_judge_whose_key_is_refused_ends_the_session_at_once(
     assert "wrong" not in str(ended.failure)
 
 
-async def test_embeddings_mark_a_session(working: Services, judge_url: str) -> None:
+async def test_embeddings_score_a_session(working: Services, judge_url: str) -> None:
     await marker(working, f"{judge_url}/good/v1", name="vectors", price=Price(input_per_1m=1.0))
     await judged_bank(working, "embedding", endpoint="vectors", floor=0.5)
 

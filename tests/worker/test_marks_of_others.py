@@ -1,4 +1,4 @@
-"""Who asks for other marks changes nobody else's: answers are marked as their session says."""
+"""A session's answers are scored as that session says, whatever other sessions ask for."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ from tests.services.living import BANK, living_bank
 from tests.services.sessions import figures_of, scripted, spec, until
 from tests.worker.test_recovery import worker_process
 
-#: One item at a time, so that what is asked does not hang on which answer comes first.
+#: One item at a time, so that items do not depend on which answer arrives first.
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1}
 ANYTHING = ScorerSpec("pattern", {"pattern": "(?s).*"})
 THETA = -3.0  # nearly all answers are wrong
@@ -48,14 +48,14 @@ async def measured(services: Services, bank: str = "judged", **changes: object) 
 
 
 async def changed(services: Services, bank: str = "judged", **changes: object) -> None:
-    """Make a new revision of a bank, so that nothing is remembered of the old one."""
+    """Make a new revision of a bank, so that nothing cached from the old one is used."""
     found = (await services.banks.get_bank(bank)).bank
     changes = changes or {"description": f"revision {found.revision + 1}"}
     await services.banks.update_bank(bank, found.revision, changes)
 
 
 async def assert_marked_as_told(services: Services, record: SessionRecord) -> None:
-    """Every answer's mark is what the scorer makes of it that the session's provenance names."""
+    """Assert that each score is what the scorer in the session's provenance gives the answer."""
     told = record.provenance["asking"]["default_scorer"]
     items = {
         item.key: item for item in (await services.items.list_page(record.bank_name, _ALL)).items
@@ -95,7 +95,7 @@ async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) 
     await assert_marked_as_told(working, theirs)
 
 
-async def test_nor_does_one_of_another_process(services: Services, settings: Settings) -> None:
+async def test_a_rescore_elsewhere_has_no_effect(services: Services, settings: Settings) -> None:
     await judged_bank(services, "includes")
     with worker_process(settings):
         theirs = await measured(services)
@@ -138,7 +138,7 @@ async def test_items_in_pretest_are_marked_by_their_own_session(working: Service
     await assert_marked_as_told(working, later)
 
 
-async def test_a_callback_of_a_rescore_hears_nothing_of_others(
+async def test_a_callback_of_a_rescore_receives_no_other_answers(
     working: Services, marker: FaultServer, marker_url: str
 ) -> None:
     await judged_bank(working, "includes")

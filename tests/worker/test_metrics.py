@@ -1,4 +1,4 @@
-"""What Prometheus is told, and that each panel of the board finds it."""
+"""Prometheus metrics, and the panels of the dashboard that query them."""
 
 import json
 import re
@@ -36,14 +36,14 @@ def read(text: str) -> Samples:
 
 
 def total(samples: Samples, name: str, **labels: str) -> float:
-    """Sum of the samples that have these labels, of which there must be one."""
+    """Return the sum of the samples with these labels, of which there must be one."""
     values = [value for own, value in samples[name] if labels.items() <= own.items()]
     assert values, f"{name}{labels} has no sample"
     return sum(values)
 
 
 def require_shown(expression: str, legend: str, samples: Samples) -> None:
-    """A query of the board selects something, and groups by labels that this has."""
+    """Assert that a dashboard query selects samples and groups by labels they have."""
     query = expression.replace("$__rate_interval", "5m")
     assert "$" not in query
     selected = re.findall(r"(sextant_\w+)(?:\{([^}]*)\})?(\[5m\])?", query)
@@ -52,7 +52,7 @@ def require_shown(expression: str, legend: str, samples: Samples) -> None:
         labels = dict(re.findall(r'(\w+)="([^"]*)"', matchers))
         assert len(labels) == matchers.count("="), f"only equality is understood: {query}"
         total(samples, name, **labels)
-        # A rate is that of what only counts up.
+        # Rates need counters.
         assert bool(window) == name.endswith(("_total", "_bucket")), query
         known = samples[name][0][0].keys()
         groups = re.findall(r"by \(([^)]*)\)", query)
@@ -77,7 +77,7 @@ async def scrape(settings: Settings, database: Database) -> AsyncIterator[Scrape
         yield look
 
 
-async def test_figures_are_those_of_what_was_done_and_fill_each_panel(
+async def test_metrics_match_the_work_done_and_fill_each_panel(
     services: Services, scrape: Scrape, faults_url: str
 ) -> None:
     endpoint = model_at(
@@ -127,7 +127,7 @@ async def test_figures_are_those_of_what_was_done_and_fill_each_panel(
             require_shown(target["expr"], target["legendFormat"], after)
 
 
-async def test_without_a_database_the_figures_of_the_process_are_told(settings: Settings) -> None:
+async def test_without_a_database_the_process_metrics_are_served(settings: Settings) -> None:
     away = Database("postgresql+psycopg://nobody@127.0.0.1:9/none", pool_size=1)
     app = create_app(settings, away)
     transport = httpx2.ASGITransport(app=app)

@@ -1,4 +1,4 @@
-"""Secrets that are planted, and looked for wherever Sextant writes or says anything."""
+"""Planted secrets, searched for in everything that Sextant writes or returns."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ PLANTED = {
 
 
 def talkative(whose: str) -> bytes:
-    """An error of a model's server that repeats all that it was sent."""
+    """Return a model server whose error repeats all that it received."""
     sent = f"Bearer {PLANTED[whose]}, {PLANTED['its extra header']}"
     return json.dumps({"error": {"message": f"refused: {sent}"}}).encode()
 
@@ -57,18 +57,18 @@ def told_in(text: str, secrets: dict[str, str]) -> set[str]:
 
 
 def of_processes() -> str:
-    """What anybody can read of all processes: their arguments."""
+    """Return what any user can read of all processes: their arguments."""
     found = []
     for process in Path("/proc").iterdir():
         try:
             found.append((process / "cmdline").read_bytes().decode(errors="replace"))
-        except OSError:  # none, or it has ended
+        except OSError:  # none, or the process has ended
             continue
     return "\n".join(found)
 
 
 def of_backup(file: Path) -> str:
-    """A backup as SQL."""
+    """Return a backup as SQL."""
     with zipfile.ZipFile(file) as archive:
         dump, manifest = archive.read("database.dump"), archive.read("manifest.json")
     program, _ = binaries.client("pg_restore", json.loads(manifest)["dumped_by"])
@@ -77,7 +77,7 @@ def of_backup(file: Path) -> str:
 
 
 def of_rows(url: str) -> str:
-    """All rows of all tables."""
+    """Return all rows of all tables."""
     parts = []
     with psycopg.connect(libpq(url)) as connection:
         tables = connection.execute(
@@ -106,7 +106,7 @@ async def delivered(client: httpx2.AsyncClient, webhook_id: str, event: str) -> 
 
 
 async def everything(client: httpx2.AsyncClient, ids: dict[str, str]) -> tuple[str, int]:
-    """What every GET route and page says of what there is, and how many said something."""
+    """Return the responses of every GET route and page, and how many succeeded."""
     told, answered = [], 0
     routes = (await client.get("/openapi.json")).json()["paths"]
     pages = ["/metrics", "/", "/audit", *(f"/sessions/{ids['session_id']}", "/endpoints")]
@@ -125,7 +125,7 @@ async def everything(client: httpx2.AsyncClient, ids: dict[str, str]) -> tuple[s
 
 
 class Ids(dict[str, str]):
-    """What path parameters stand for."""
+    """IDs for path parameters."""
 
     def __missing__(self, name: str) -> str:
         return "none"
@@ -224,7 +224,7 @@ async def test_planted_secrets_are_found_nowhere(
 
 
 def test_the_search_finds_what_is_there() -> None:
-    secret = PLANTED["the endpoint's key"]  # a program that has it among its arguments
+    secret = PLANTED["the endpoint's key"]  # a program with the secret in its arguments
     process = subprocess.Popen(
         ["sh", "-c", "echo up; read x", secret], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""Items in pretest in live sessions: over HTTP, several at a time, through lost workers."""
+"""Pretest items in live sessions: over HTTP, several in flight, across lost workers."""
 
 import pytest
 
@@ -18,9 +18,7 @@ PLAN = {
 
 
 @pytest.mark.slow
-async def test_items_in_pretest_outlive_killed_workers(
-    services: Services, settings: Settings
-) -> None:
+async def test_pretest_items_survive_killed_workers(services: Services, settings: Settings) -> None:
     await living_bank(services)
     plan = {**PLAN, "concurrency": 1}
     slow = scripted(theta=0.6, seed=4, latency_ms=60)
@@ -32,7 +30,7 @@ async def test_items_in_pretest_outlive_killed_workers(
             await until(services, created.id, "running")
     async with running_worker(services):
         ended = await until(services, created.id)
-        # The other session draws other items in pretest: those of the first are no longer rarest.
+        # The other session draws other pretest items, as those of the first are no longer rarest.
         quick = scripted(theta=0.6, seed=4)
         other = await services.sessions.create(spec(bank=BANK, plan=plan, endpoint=quick))
         straight = await until(services, other.id)

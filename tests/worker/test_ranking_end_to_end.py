@@ -1,4 +1,4 @@
-"""Four models over HTTP, a judge that cannot always write JSON, a worker that is killed."""
+"""Four models over HTTP, a judge with occasional bad JSON, and a killed worker."""
 
 import signal
 from collections import Counter
@@ -27,13 +27,13 @@ from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 from tests.worker.test_recovery import worker_process
 
-#: Far enough apart for every pair to be decided long before the budget ends, whatever comes first.
+#: Far enough apart for every pair to be decided long before the budget ends, in any order.
 THETAS = {"weakest": -3.3, "weak": -1.1, "strong": 1.1, "strongest": 3.3}
 
 
 @pytest.fixture
 def calls() -> Counter[str]:
-    """Requests by path."""
+    """Record requests by path."""
     return Counter()
 
 
@@ -54,7 +54,7 @@ def url(calls: Counter[str]) -> Iterator[str]:
 
 
 async def judged_questions(services: Services) -> None:
-    """The demo bank's open questions, marked by a judge that is asked once an answer."""
+    """Create the demo bank's open questions, scored by a judge with one call per answer."""
     asked: list[DemoItem] = [item for item in demo_bank().items if not item.content.choices]
     parameters = ItemBank.from_difficulties(
         a=np.array([item.a for item in asked]),
@@ -84,13 +84,13 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
             endpoints=[model_at(f"{url}/{name}/v1", model=name) for name in THETAS],
             rules=RankingRules(min_items=20, max_items=60, futility=0.0),
             budget=RankingBudget(items=240),
-            # Five unreadable judgements in a row happen at this rate and must end nobody.
+            # Five unparseable judgements in a row happen at this rate and must end no session.
             asking={"concurrency": 2, "failures": {"max_consecutive": 20}},
         )
     )
     with worker_process(settings) as process:
         async with waiting() as pause:
-            # The warm-up alone takes more: an event tells of at most eight answers.
+            # The warm-up alone takes more: an event reports at most eight answers.
             while (await services.rankings.get(created.id)).event_seq < 8:
                 await pause()
         process.send_signal(signal.SIGKILL)
@@ -111,7 +111,7 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
         rows = await services.sessions.responses(entry["session_id"])
         closings = [row.closing for row in rows]
         n_items = len(rows)
-        # Nothing is lost and nothing doubled: every step is there once, and every arrival.
+        # Nothing is lost or doubled: each step and each arrival exists once.
         assert [row.step for row in rows] == list(range(1, n_items + 1))
         assert sorted(row.arrival or 0 for row in rows) == list(range(1, n_items + 1))
         assert len({row.item_key for row in rows}) == n_items == entry["items"]
@@ -120,8 +120,8 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
         assert all(c.score is None and c.answer_text for c in unread)
         assert entry["scored"] == n_items - len(unread)
         missing += len(unread)
-        # At most the calls in flight are repeated after the kill, and whenever else a lease of one
-        # second was lost because the machine had no time for its worker.
+        # At most the calls in flight repeat after the kill, and whenever a lease of one second
+        # expired because the machine was too busy for its worker.
         assert n_items <= calls[entry["model"]] <= n_items + 2 * takeovers
     total = figures_of(ended)["progress"]["items"]
     assert 0.05 * total < missing < 0.4 * total

@@ -1,4 +1,4 @@
-"""Rankings from the queue to the result, by the real worker on the real database."""
+"""Rankings from the queue to the result, with a real worker and database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -37,12 +37,12 @@ async def shown(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def connected(services: Services) -> psycopg.AsyncConnection[tuple[()]]:
-    """A connection beside the pool's."""
+    """Open a connection outside the pool."""
     return await psycopg.AsyncConnection.connect(services.database.conninfo, autocommit=True)
 
 
 async def under_way(services: Services, ranking_id: str) -> bool:
-    """Whether answers have moved it."""
+    """Return whether answers have changed the ranking."""
     events = await events_of(services, "ranking", ranking_id)
     return any(event.type == "ranking.updated" for event in events)
 
@@ -100,7 +100,7 @@ async def test_endpoints_are_asked_side_by_side(working: Services, faults_url: s
     assert max(under_way) == 4
 
 
-async def test_endpoints_with_few_marked_answers_have_no_place(working: Services) -> None:
+async def test_endpoints_with_few_scored_answers_have_no_rank(working: Services) -> None:
     rules = RankingRules(min_items=1, max_items=3)
     endpoints = [scripted(theta=theta, seed=1) for theta in (-3.0, 3.0)]
     created = await working.rankings.create(contest(endpoints=endpoints, rules=rules))
@@ -116,7 +116,7 @@ async def test_endpoints_with_few_marked_answers_have_no_place(working: Services
     assert figures_of(ended)["decided"] is False
 
 
-async def test_the_shared_budget_is_kept_and_dear_endpoints_are_asked_less(
+async def test_the_shared_budget_is_kept_and_expensive_endpoints_are_asked_less(
     working: Services, faults_url: str
 ) -> None:
     endpoints = [
@@ -141,10 +141,10 @@ async def test_the_shared_budget_is_kept_and_dear_endpoints_are_asked_less(
     )
 
 
-async def test_two_others_are_held_against_each_other_past_one_that_fails(
+async def test_two_endpoints_are_compared_though_a_third_one_fails(
     working: Services, faults: FaultServer, faults_url: str
 ) -> None:
-    # Nothing is known of the broken one, so that its theta is the prior's, between the others'.
+    # The failed one has no answers, so its theta is that of the prior, between the others.
     faults.api_key = "right"
     broken = model_at(f"{faults_url}/ok/v1", model="broken")
     near = [scripted(theta=-0.6, seed=1), broken, scripted(theta=0.6, seed=2)]
@@ -171,14 +171,14 @@ async def test_two_others_are_held_against_each_other_past_one_that_fails(
     assert first["left_behind"] is None
 
 
-async def test_who_fails_leaves_the_others_what_it_has_not_spent(
+async def test_a_failed_endpoint_leaves_its_budget_to_the_others(
     working: Services, faults_url: str
 ) -> None:
     broken = model_at(f"{faults_url}/error_500/v1", model="broken")
     created = await working.rankings.create(
         contest(
             endpoints=[scripted(theta=0.1, seed=1), broken, scripted(theta=0.0, seed=2)],
-            # So sure that forty items decide nothing, whoever's answers come first.
+            # A confidence at which forty items decide nothing, whoever answers first.
             rules=RankingRules(min_items=10, max_items=60, futility=0.0, confidence=0.99999),
             budget=RankingBudget(items=40),
         )
@@ -192,7 +192,7 @@ async def test_who_fails_leaves_the_others_what_it_has_not_spent(
     assert len(figures_of(ended)["ties"][0]) == 2
 
 
-async def test_a_ranking_of_which_nobody_answers_fails_and_says_why(
+async def test_a_ranking_without_any_answer_fails_with_a_reason(
     working: Services, faults: FaultServer, faults_url: str
 ) -> None:
     faults.api_key = "right"
@@ -243,6 +243,6 @@ async def test_a_ranking_is_cancelled_while_a_step_of_it_waits_for_its_row(
         await uow.rankings.cancel(created.id, detail="")
 
     members = await member_ids(working, created.id)
-    # Had the step held one, it and who cancels would each have waited for the other.
+    # With the lock held, the step and the cancellation would wait for each other.
     assert len(free) == len(members)
     assert {(await working.sessions.get(member)).status for member in members} == {"cancelled"}

@@ -1,4 +1,4 @@
-"""A live session against a real model server: llama.cpp with a tiny random model."""
+"""A live session with a real model server: llama.cpp with a tiny random model."""
 
 from app.services.container import Services
 from tests.servers import spawned
@@ -6,15 +6,15 @@ from tests.services.sessions import spec, until
 from tests.worker.test_live_sessions import model_at
 
 
-async def test_forty_items_are_put_to_a_real_model_and_every_outcome_is_counted(
+async def test_forty_items_are_asked_of_a_real_model_and_outcomes_are_counted(
     working: Services,
 ) -> None:
     plan = {
         "stopping": {"se": None, "min_items": 1, "max_items": 40},
-        # The same items whichever answer comes first: of others none might be readable.
+        # A fixed set of items: with other items no answer might be parseable.
         "selection": {"criterion": "random"},
         "concurrency": 4,
-        # A model that writes nonsense: how many of its answers can be read is up to chance.
+        # A random model: chance decides how many of its answers can be parsed.
         "failures": {"max_share": 1.0},
     }
     with spawned("tests.servers.tiny_llama") as url:

@@ -1,4 +1,4 @@
-"""What survives: workers killed at any moment, Postgres away, two workers on one database."""
+"""Recovery: killed workers, a stopped Postgres, and two workers on one database."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from tests.worker.test_live_sessions import asked, model_at
 
 @contextmanager
 def worker_process(settings: Settings) -> Iterator[Forked]:
-    """`sextant worker` as a process of its own; killed at the end if it still runs."""
+    """Run `sextant worker` as a separate process; kill it at the end if it still runs."""
     assert settings.database_url is not None
     process = Forked(
         ["sextant", "worker"],
@@ -48,13 +48,13 @@ def worker_process(settings: Settings) -> Iterator[Forked]:
 
 
 def repeated_calls(faults: FaultServer) -> int:
-    """Calls beyond the first for each prompt."""
+    """Return the number of calls beyond the first for each prompt."""
     prompts = Counter(str(call.body["messages"]) for call in faults.calls)
     return sum(times - 1 for times in prompts.values())
 
 
 async def epoch_above(services: Services, session_id: str, epoch: int) -> SessionRecord:
-    """The session once a worker has claimed it after `epoch`, or once it has ended."""
+    """Return the session once a worker has claimed it after `epoch`, or it has ended."""
     async with waiting() as pause:
         while True:
             record = await services.sessions.get(session_id)
@@ -94,8 +94,8 @@ async def test_a_session_survives_eight_killed_workers(
             epoch = record.lease_epoch
             standby = worker_process(settings)
             following = standby.__enter__()
-            if record.lapses == MAX_LAPSES - 1:  # one more without an answer, and it is taken for
-                await until_stored(services, record)  # the session's own fault
+            if record.lapses == MAX_LAPSES - 1:  # one more lapse without an answer would
+                await until_stored(services, record)  # count as the session's own fault
             await asyncio.sleep(float(rng.uniform(0.0, 0.3)))
             process.send_signal(signal.SIGKILL)
             current.__exit__(None, None, None)
@@ -121,7 +121,7 @@ async def test_a_session_survives_eight_killed_workers(
     assert ended.summary["estimate"] == uninterrupted.summary["estimate"]
 
 
-async def test_a_session_outlives_a_stop_of_postgres(scratch: Path, tmp_path: Path) -> None:
+async def test_a_session_survives_a_stop_of_postgres(scratch: Path, tmp_path: Path) -> None:
     with EmbeddedPostgres(scratch / "pg", durable=False) as postgres:
         upgrade(postgres.url)
         settings = Settings(
@@ -190,6 +190,6 @@ async def test_a_worker_presumed_dead_writes_nothing(services: Services) -> None
         await until(services, created.id, "running")
         paused = await services.sessions.pause(created.id)  # takes the lease away
         before = await services.sessions.events(created.id)
-        await asyncio.sleep(0.6)  # twice as long as the answer that was in flight
+        await asyncio.sleep(0.6)  # twice as long as the answer in flight
         assert await services.sessions.events(created.id) == before
     assert paused.status == "paused"

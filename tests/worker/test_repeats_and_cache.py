@@ -1,4 +1,4 @@
-"""Items asked several times, and calls that are not made again."""
+"""Items asked several times, and the cache of answers."""
 
 import hashlib
 from dataclasses import replace
@@ -32,7 +32,7 @@ N_ITEMS = 12
 
 
 class Sampling:
-    """A model that is right with a chance of each item's own, drawn anew at each call."""
+    """A model that is right with a probability of each item, drawn anew at each call."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self._rng = np.random.default_rng(seed)
@@ -50,7 +50,7 @@ class Sampling:
 
 
 def chance(question: str) -> float:
-    """Of a right answer: 0.1 to 0.9, by the question."""
+    """Return the probability of a right answer: 0.1 to 0.9, by question."""
     return 0.1 + 0.8 * hashlib.sha256(question.encode()).digest()[0] / 255
 
 
@@ -79,7 +79,7 @@ async def run(
 
 
 def assert_same_estimate(one: SessionRecord, other: SessionRecord) -> None:
-    """But for rounding: answers that are in flight together may come in any order."""
+    """Compare up to rounding, since answers in flight together may come in any order."""
     for name in ("theta", "se"):
         figures = (figures_of(record)["estimate"][name] for record in (one, other))
         assert next(figures) == pytest.approx(next(figures), abs=1e-9)
@@ -102,7 +102,7 @@ async def test_the_second_test_makes_no_call_and_finds_the_same(working: Service
         second = await run(working, url, {"cache": True})
         assert len(model.calls) == n_calls == N_ITEMS
         await run(working, url, {"cache": True}, api_key="another-key")
-        assert len(model.calls) == 2 * N_ITEMS  # who has another key is not given the answers
+        assert len(model.calls) == 2 * N_ITEMS  # another key does not get the cached answers
         await run(working, url, {})
         assert len(model.calls) == 3 * N_ITEMS
 
@@ -119,9 +119,7 @@ async def test_the_second_test_makes_no_call_and_finds_the_same(working: Service
     assert (collected.sessions, collected.accepted) == (4, N_ITEMS)
 
 
-async def test_what_was_asked_of_a_withheld_bank_is_kept_for_that_bank_alone(
-    working: Services,
-) -> None:
+async def test_answers_on_a_withheld_bank_are_cached_for_that_bank_only(working: Services) -> None:
     await install(working)
     await install(working, "secret", visibility="withheld")
     model = Sampling()
@@ -131,7 +129,7 @@ async def test_what_was_asked_of_a_withheld_bank_is_kept_for_that_bank_alone(
             assert len(model.calls) == n_calls * N_ITEMS
 
 
-async def test_what_judges_said_is_kept_by_the_same_rules(working: Services) -> None:
+async def test_judgements_are_cached_by_the_same_rules(working: Services) -> None:
     n = 6
     model, judged = Sampling(seed=2), create_model_server(theta=0, seed=1)
     calls: list[str] = []
@@ -160,7 +158,7 @@ async def test_what_judges_said_is_kept_by_the_same_rules(working: Services) -> 
     assert (again["usd"], again["judge"]["calls"], again["judge"]["usd"]) == (0.0, 0, 0.0)
 
 
-async def test_repeats_enter_as_their_mean_and_tell_how_much_is_chance(working: Services) -> None:
+async def test_repeats_count_as_their_mean_and_estimate_the_noise(working: Services) -> None:
     n = 120
     await install(working, n=n)
     model = Sampling(seed=4)
@@ -174,7 +172,7 @@ async def test_repeats_enter_as_their_mean_and_tell_how_much_is_chance(working: 
     assert 1.0 < figures["estimate"]["answers_per_item"] < 3.0
     assert figures["estimate"]["se"] < figures_of(ended)["estimate"]["se"]
     p = np.array([chance(key) for key in found])
-    # Of a mean of n sample variances of three draws each; 4 of its standard errors.
+    # Mean of n sample variances of three draws each; 4 standard errors of it.
     assert figures["within_item_variance"] == pytest.approx((p * (1 - p)).mean(), abs=0.08)
     for k, share in enumerate(figures["pass_k"], 1):
         assert share == pytest.approx((p**k).mean(), abs=0.14)
@@ -207,7 +205,7 @@ async def test_each_repeat_has_a_seed_and_a_kept_answer_of_its_own(working: Serv
     assert figures_of(second)["usage"]["cache"]["calls"] == 2 * N_ITEMS
 
 
-async def test_how_often_an_item_is_asked_has_its_limits(services: Services) -> None:
+async def test_the_number_of_repeats_is_limited(services: Services) -> None:
     for repeats in (0, 33):
         with pytest.raises(InvalidInputError, match="repeats: expected 1 to 32"):
             await services.sessions.create(spec(plan={"repeats": repeats}))

@@ -1,4 +1,4 @@
-"""Stored answers marked again: the model is not asked, the old session stays as it was."""
+"""Rescoring: stored answers scored again without calls; the old session stays unchanged."""
 
 import asyncio
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ async def measured(services: Services, **changes: Any) -> SessionRecord:
 
 
 async def marks(services: Services, record: SessionRecord) -> list[tuple[str, str, float | None]]:
-    """Item, outcome and score in the order in which the answers came."""
+    """Return item, outcome and score in the order in which the answers arrived."""
     rows: list[AskedAnswer] = await services.sessions.responses(record.id)
     rows.sort(key=lambda row: row.arrival or 0)
     return [
@@ -74,7 +74,7 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     assert await marks(working, old) == before
 
 
-async def test_a_judge_marks_stored_answers_within_its_budget(
+async def test_a_judge_scores_stored_answers_within_its_budget(
     working: Services, model_url: str
 ) -> None:
     old = await measured(working)
@@ -95,7 +95,7 @@ async def test_a_judge_marks_stored_answers_within_its_budget(
     assert figures_of(ended)["outcomes"]["scored"] == 4
 
 
-async def test_what_a_dead_judge_left_unmarked_is_marked_later(
+async def test_answers_unscored_by_a_dead_judge_are_scored_later(
     working: Services, model_url: str
 ) -> None:
     await marker(working, "http://127.0.0.1:9/v1")
@@ -143,13 +143,13 @@ async def test_another_worker_goes_on_where_one_stopped(
     assert new.status == "completed", new.failure
     assert len(await marks(services, new)) == 15
     assert figures_of(new)["usage"]["judge"]["calls"] == 15
-    # Theta is that of the answers in their old order, whoever marked them.
+    # Theta uses the answers in their old order, whoever scored them.
     assert figures_of(new)["estimate"]["theta"] == pytest.approx(
         figures_of(old)["estimate"]["theta"]
     )
 
 
-async def test_a_score_without_an_answer_cannot_be_marked_again(working: Services) -> None:
+async def test_a_score_without_an_answer_cannot_be_rescored(working: Services) -> None:
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
     record = await working.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     given = (
@@ -169,7 +169,7 @@ async def test_a_score_without_an_answer_cannot_be_marked_again(working: Service
     assert outcomes == [("error", None), ("scored", 1.0), ("refused", None)]
 
 
-async def test_what_cannot_be_marked_again_is_refused(working: Services) -> None:
+async def test_impossible_rescores_are_refused(working: Services) -> None:
     running = await working.sessions.create(spec(mode="manual", endpoint=None))
     with pytest.raises(InvalidStateError, match="has ended"):
         await working.derived_sessions.rescore(running.id, None, {})

@@ -1,4 +1,4 @@
-"""Two API processes and two workers replaced by newer ones while sessions run."""
+"""A rolling upgrade: two API processes and two workers are replaced while sessions run."""
 
 import asyncio
 import os
@@ -44,17 +44,17 @@ def upgrade() -> None:
 
 @pytest.fixture
 def tomorrow(tmp_path: Path) -> Path:
-    """The code of a later version, which has one migration more."""
+    """Return the code of a later version with one more migration."""
     later = tmp_path / "later"
     for part in ("app", "migrations"):
-        shutil.copytree(ROOT / part, later / part)  # what is compiled too: it takes 10 s a process
+        shutil.copytree(ROOT / part, later / part)  # with .pyc files: to compile takes 10 s
     text = _MIGRATION.format(before=newest_revision())
     (later / "migrations" / "versions" / "99991231_2359_tomorrow.py").write_text(text)
     return later
 
 
 class Fleet:
-    """Processes on one database, from one tree of code or the other."""
+    """Processes on one database, from the old or the new code."""
 
     def __init__(self, settings: Settings, logs: Path) -> None:
         assert settings.database_url is not None
@@ -80,7 +80,7 @@ class Fleet:
         return process, log
 
     async def up(self, code: Path, *command: str) -> tuple[Forked, str]:
-        """A process once it says that it works, and where it listens."""
+        """Start a process and wait until it is ready; return it and its address."""
         process, log = self.start(code, *command)
         async with waiting(120) as pause:
             while True:
@@ -110,7 +110,7 @@ async def stop(process: Forked) -> None:
 
 
 @pytest.mark.slow
-async def test_sessions_run_on_while_everything_is_replaced(
+async def test_sessions_continue_while_everything_is_replaced(
     services: Services, settings: Settings, database: Database, tomorrow: Path, tmp_path: Path
 ) -> None:
     _, key = await ApiKeyService(database).create(name="all", scopes=[Scope.ADMIN])
@@ -122,7 +122,7 @@ async def test_sessions_run_on_while_everything_is_replaced(
             "options": {"theta": 0.4, "seed": 3, "latency_ms": 600},
         },
         "stopping": {"se": None, "max_items": N_ITEMS, "min_items": 1},
-        "selection": {"criterion": "random"},  # whichever of several answers comes first
+        "selection": {"criterion": "random"},  # independent of which answer comes first
         "seed": 7,
     }
     fleet = Fleet(settings, tmp_path)
@@ -147,7 +147,7 @@ async def test_sessions_run_on_while_everything_is_replaced(
         code, said = await fleet.ended(tomorrow, "migrate")
         assert code == 0, said
         assert "0123456789ab" in said
-        for _, client in apis:  # processes of before serve on
+        for _, client in apis:  # the old processes still serve
             ready = await client.get("/readyz")
             assert ready.status_code == 200, ready.text
             ids.append(await new_session(client))

@@ -1,4 +1,4 @@
-"""A wrong or lost secret key against real processes: what it stops, what not, and the cure."""
+"""A wrong or lost secret key with real processes: what stops, what does not, and the recovery."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def environment(settings: Settings, key: str | None) -> dict[str, str]:
 async def serve(
     settings: Settings, secret: str, key: str | None
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, Path]]:
-    """A server with this secret key and a client of it; SIGTERM at the end."""
+    """Run a server with this secret key and a client of it; SIGTERM at the end."""
     told = settings.data_dir / "stderr.txt"
     with told.open("wb") as stderr:
         process = Forked(
@@ -83,7 +83,7 @@ async def session_when(client: httpx2.AsyncClient, session_id: str, *states: str
 
 
 async def waiting_ranking(client: httpx2.AsyncClient, ranking_id: str) -> Any:
-    """A ranking as soon as it says what it waits for."""
+    """Return a ranking as soon as it reports what it waits for."""
     async with waiting() as pause:
         while True:
             found = (await client.get(f"/v1/rankings/{ranking_id}")).json()
@@ -94,7 +94,7 @@ async def waiting_ranking(client: httpx2.AsyncClient, ranking_id: str) -> Any:
 
 @pytest.fixture
 async def secret(database: Database) -> str:
-    """An API key that may do everything."""
+    """Return an API key with all scopes."""
     _, secret = await ApiKeyService(database).create(name="test", scopes=[Scope.ADMIN])
     return secret
 
@@ -121,7 +121,7 @@ SESSION = {
 
 
 @pytest.mark.slow
-async def test_from_a_wrong_key_to_its_cure_nothing_is_lost(
+async def test_nothing_is_lost_until_a_wrong_key_is_corrected(
     settings: Settings, secret: str, model_url: str
 ) -> None:
     async with serve(settings, secret, KEY_A) as (client, told):
@@ -226,7 +226,7 @@ async def test_from_a_wrong_key_to_its_cure_nothing_is_lost(
 
 
 @pytest.mark.slow
-async def test_a_lost_key_file_is_told_and_a_rotation_reaches_a_running_server(
+async def test_a_lost_key_file_is_reported_and_a_rotation_reaches_a_running_server(
     settings: Settings, secret: str, model_url: str
 ) -> None:
     settings.data_dir.mkdir(exist_ok=True)

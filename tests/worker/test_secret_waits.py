@@ -1,4 +1,4 @@
-"""Work that needs a secret which cannot be read: it waits, says why, and goes on by itself."""
+"""Work with a secret that cannot be decrypted: it waits, gives the reason, and continues."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +27,13 @@ PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 8}, "concurrency":
 
 
 class KeyFile:
-    """The key file of a server that runs, under the hands of an operator."""
+    """The key file of a running server, as an operator changes it."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / "secret.key"
 
     def swap(self) -> str:
-        """Put another key in its place; the one that was there."""
+        """Replace the key and return the old one."""
         before = self.read()
         self.write(Fernet.generate_key().decode())
         return before
@@ -60,7 +60,7 @@ def model_url() -> Iterator[str]:
         yield f"{url}/model/v1"
 
 
-async def test_a_session_waits_for_its_endpoints_key_and_goes_on(
+async def test_a_session_waits_for_its_endpoints_key_and_continues(
     services: Services, key_file: KeyFile, model_url: str
 ) -> None:
     saved = await marker(services, model_url, name="model", api_key=MODEL_KEY)
@@ -79,7 +79,7 @@ async def test_a_session_waits_for_its_endpoints_key_and_goes_on(
     assert kinds.count("session.waiting") == 1
 
 
-async def test_marking_waits_for_the_scorers_key_and_marks_again_likewise(
+async def test_scoring_and_rescoring_wait_for_the_scorers_key(
     services: Services, key_file: KeyFile, model_url: str
 ) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
@@ -102,7 +102,7 @@ async def test_marking_waits_for_the_scorers_key_and_marks_again_likewise(
     assert marked.summary["rescore"]["changed"] == 0
 
 
-async def test_whoever_waits_for_an_answer_is_told_and_nothing_is_lost(
+async def test_a_waiting_client_is_told_and_nothing_is_lost(
     services: Services, key_file: KeyFile, model_url: str
 ) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
@@ -125,7 +125,7 @@ async def test_whoever_waits_for_an_answer_is_told_and_nothing_is_lost(
     await services.manual_sessions.answer(made.id, answer)
 
 
-async def test_a_database_of_before_does_not_take_a_wrong_key_for_its_own(
+async def test_an_older_database_does_not_accept_a_wrong_key(
     services: Services, key_file: KeyFile, model_url: str
 ) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
@@ -141,7 +141,7 @@ async def test_a_database_of_before_does_not_take_a_wrong_key_for_its_own(
     assert await services.secret_keys.state() == "unreadable"
 
 
-async def test_a_rotation_cut_off_anywhere_loses_nothing_and_goes_on(
+async def test_an_interrupted_rotation_loses_nothing_and_continues(
     services: Services,
     database: Database,
     settings: Settings,
@@ -176,7 +176,7 @@ async def test_a_rotation_cut_off_anywhere_loses_nothing_and_goes_on(
         assert newest.decrypt(found.api_key) == MODEL_KEY
 
 
-async def test_what_no_key_opens_is_listed_and_kept(
+async def test_secrets_that_no_key_decrypts_are_listed_and_kept(
     services: Services, key_file: KeyFile, model_url: str
 ) -> None:
     lost = await marker(services, model_url, name="lost", api_key=MODEL_KEY)

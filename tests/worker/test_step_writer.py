@@ -1,4 +1,4 @@
-"""Steps of many sessions at once: written together, and each for itself."""
+"""Steps of many sessions, written in one statement but each with its own result."""
 
 import asyncio
 from datetime import timedelta
@@ -30,7 +30,7 @@ def asking(record: SessionRecord, said: str = "asked") -> Advance:
     )
 
 
-async def test_steps_that_come_together_share_a_statement_and_no_fault(
+async def test_concurrent_steps_share_a_statement_but_no_errors(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = [await claimed(services) for _ in range(4)]
@@ -66,7 +66,7 @@ async def test_steps_that_come_together_share_a_statement_and_no_fault(
     assert [len(await services.sessions.events(record.id)) for record in records] == [2, 1, 1, 2]
 
 
-async def test_who_stops_waiting_for_a_step_takes_nobody_along(services: Services) -> None:
+async def test_a_cancelled_step_does_not_affect_the_others(services: Services) -> None:
     gone, stays = await claimed(services), await claimed(services)
     writer = StepWriter(services.database)
     first = asyncio.create_task(writer.write(gone.id, gone.lease_epoch, asking(gone)))
@@ -78,12 +78,12 @@ async def test_who_stops_waiting_for_a_step_takes_nobody_along(services: Service
     assert len(await services.sessions.responses(stays.id)) == 1
 
 
-async def test_what_is_under_way_ends_before_its_worker_does(services: Services) -> None:
+async def test_the_writer_finishes_before_its_worker_ends(services: Services) -> None:
     gone = await claimed(services)
     writer = StepWriter(services.database)
     task = asyncio.create_task(writer.write(gone.id, gone.lease_epoch, asking(gone)))
     await asyncio.sleep(0)  # it hands the step in
-    await asyncio.sleep(0)  # which begins to be written
+    await asyncio.sleep(0)  # which starts to be written
     task.cancel()
     await writer.ended()
     assert len(await services.sessions.responses(gone.id)) == 1

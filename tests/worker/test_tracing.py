@@ -1,4 +1,4 @@
-"""Traces of real sessions, as a collector would get them."""
+"""Traces of real sessions, as a collector receives them."""
 
 import hashlib
 import sys
@@ -23,7 +23,7 @@ from tests.services.sessions import figures_of, spec, until
 RETRY = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
 
 
-async def test_a_session_is_one_tree_whose_calls_are_those_counted(
+async def test_a_session_is_one_tree_with_a_span_per_call(
     services: Services, faults: FaultServer, faults_url: str
 ) -> None:
     exporter = InMemorySpanExporter()
@@ -61,11 +61,11 @@ async def test_a_session_is_one_tree_whose_calls_are_those_counted(
     assert [text for text in ("sk-never-told", prompt[:20]) if text in everything] == []
 
 
-def test_who_goes_on_with_a_session_adds_to_its_tree() -> None:
+def test_a_worker_that_takes_over_a_session_extends_its_tree() -> None:
     exporter = InMemorySpanExporter()
     with traces_to(exporter):
         killed = run_span("session", "ses_1", 1)
-        killed.__enter__()  # and nothing of it comes after this
+        killed.__enter__()  # after this it sends no spans
         with run_span("session", "ses_1", 2), span("step", {"sextant.step": 1}):
             pass
     root, step, run = exporter.get_finished_spans()

@@ -1,4 +1,4 @@
-"""Whose work comes next: one key's many sessions do not keep the next key's waiting."""
+"""Fair queueing: many sessions of one key do not delay those of another key."""
 
 import asyncio
 from collections import Counter
@@ -36,11 +36,11 @@ class Work:
         return Counter(name.rpartition(" ")[0] for name in self.ends)
 
 
-async def test_one_key_runs_as_much_as_is_set_and_all_others_begin_at_once() -> None:
+async def test_one_key_runs_up_to_its_limit_and_others_start_at_once() -> None:
     work = Work(128)
     await work.asked("a one", 10_000)
     assert work.running == {"a one": 128}
-    assert sum(not job.done() for job in work.jobs) == 128  # what waits holds no place in the queue
+    assert sum(not job.done() for job in work.jobs) == 128  # the rest is not in the queue
     assert work.turns.waiting == [f"a one {n}" for n in range(128, 10_000)]
     for owner in ("a two", "b one", "c one", "d one", "b two"):
         await work.asked(owner, 1)
@@ -48,8 +48,8 @@ async def test_one_key_runs_as_much_as_is_set_and_all_others_begin_at_once() -> 
     assert work.running.total() <= work.turns.places
 
 
-async def test_what_waits_begins_where_something_ends_the_poorest_first() -> None:
-    work = Work(2)  # four places
+async def test_a_freed_slot_goes_to_the_key_with_the_least_work() -> None:
+    work = Work(2)  # four slots
     await work.asked("a one", 5)
     await work.asked("b one", 3)
     before = work.running

@@ -1,4 +1,4 @@
-"""Webhooks from the end of something to the receiver, who checks the signature by own means."""
+"""Webhooks from the end of a session to the receiver, which checks the signature itself."""
 
 import asyncio
 import base64
@@ -38,13 +38,13 @@ from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 from tests.worker.test_recovery import worker_process
 
-# Of the specification's own tests.
+# From the test vectors of the specification.
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PLANTED = "sk-planted-in-an-answer"
 
 
 class Receiver:
-    """Somebody's server; the path says how it answers."""
+    """A receiver of webhooks; the path decides how it responds."""
 
     def __init__(self) -> None:
         self.app = FastAPI()
@@ -101,14 +101,14 @@ async def deliveries(services: Services, webhook: Webhook) -> list[Delivery]:
 
 
 def attempts_told(outcome: str) -> float:
-    """So many attempts of this process ended so, as Prometheus is told."""
+    """Return the number of attempts with this outcome, from Prometheus metrics."""
     told = REGISTRY.get_sample_value("sextant_webhook_attempts_total", {"outcome": outcome})
     assert told is not None
     return told
 
 
 async def settled(services: Services, *webhooks: Webhook) -> list[list[Delivery]]:
-    """The deliveries of each, once none is to be sent any more."""
+    """Return the deliveries of each webhook, once none is left to send."""
     async with waiting() as pause:
         while True:
             found = [await deliveries(services, one) for one in webhooks]
@@ -117,20 +117,20 @@ async def settled(services: Services, *webhooks: Webhook) -> list[list[Delivery]
             await pause()
 
 
-def test_a_signature_is_that_of_the_specification() -> None:
+def test_signatures_follow_the_specification() -> None:
     signed = signature(
         signing_key(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
     )
     assert signed["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-def test_pauses_are_a_day_in_all() -> None:
+def test_retries_span_a_day() -> None:
     assert sum(sending.PAUSES_S) == 24 * 3600
     assert list(sending.PAUSES_S) == sorted(sending.PAUSES_S)
 
 
 @pytest.mark.usefixtures("_in_a_hurry")
-async def test_each_end_is_told_once_without_a_text_or_a_secret(
+async def test_each_end_is_sent_once_without_texts_or_secrets(
     services: Services, receiver: Receiver, url: str
 ) -> None:
     webhook = await hook(services, f"{url}/ok")
@@ -198,20 +198,20 @@ async def test_each_end_is_told_once_without_a_text_or_a_secret(
         "session_id": failed[0].id,
         "code": "endpoint_rejected",
     }
-    # Whoever reads the session is told what its endpoint said.
+    # Readers of the session see what its endpoint said.
     assert PLANTED in json.dumps(failed[0].failure)
     assert PLANTED not in json.dumps(receiver.bodies)
 
 
 @pytest.mark.usefixtures("_in_a_hurry")
-async def test_what_receivers_do_to_a_delivery(
+async def test_responses_of_receivers_decide_about_a_delivery(
     services: Services, receiver: Receiver, url: str
 ) -> None:
     names = ("ok", "fails", "hangs", "down", "gone", "redirects", "forbidden")
     webhooks = {name: await hook(services, f"{url}/{name}") for name in names}
     await services.secret_keys.rotate()
     with psycopg.connect(libpq(str(services.settings.database_url))) as connection:
-        # As of a server that strangers reach, once a name leads to an address of its own network.
+        # As on a public server, when a host name leads to an address of its own network.
         afar = "UPDATE webhooks SET calls_private = false WHERE url LIKE '%forbidden'"
         connection.execute(afar.encode())
     outcomes = ("delivered", "failed", "given_up")
@@ -233,7 +233,7 @@ async def test_what_receivers_do_to_a_delivery(
         "hangs": ("delivered", 3, 204),
         "down": ("given_up", 4, 503),
         "gone": ("given_up", 1, 410),
-        "redirects": ("given_up", 4, 307),  # and nobody asked for /inside
+        "redirects": ("given_up", 4, 307),  # /inside was not requested
         "forbidden": ("given_up", 4, None),
     }
     assert "loopback address" in str(one.pop("forbidden").error)
@@ -251,7 +251,7 @@ async def test_what_receivers_do_to_a_delivery(
     assert len(await deliveries(services, webhooks["gone"])) == 1
 
 
-async def test_old_deliveries_go_but_not_those_that_wait(
+async def test_old_deliveries_are_deleted_unless_pending(
     services: Services, settings: Settings
 ) -> None:
     webhook = await hook(services, "http://127.0.0.1:9/")
@@ -283,15 +283,15 @@ async def test_a_session_ends_while_its_webhook_is_deleted(
 
 
 @pytest.mark.slow
-async def test_killed_workers_lose_no_event_and_tell_none_under_two_ids(
+async def test_killed_workers_lose_no_event_and_give_none_two_ids(
     services: Services, settings: Settings, receiver: Receiver, url: str
 ) -> None:
-    """One is killed as soon as a session has ended, the next while a receiver does not answer."""
+    """One is killed just after a session ends, the next while a receiver does not respond."""
     webhook = await hook(services, f"{url}/ok", "session.completed")
     made = [await services.sessions.create(spec()) for _ in range(6)]
     with worker_process(settings):
         async with waiting() as pause:
-            while len(await deliveries(services, webhook)) < 2:  # of which one tells of itself
+            while len(await deliveries(services, webhook)) < 2:  # one of which is sent
                 await pause()
     hanging = await hook(services, f"{url}/hangs", "ranking.completed")
     for n_calls in (1, 2):
@@ -299,7 +299,7 @@ async def test_killed_workers_lose_no_event_and_tell_none_under_two_ids(
             async with waiting() as pause:
                 while len(receiver.ids.get("hangs", ())) < n_calls:
                     await pause()
-        # An attempt that was cut short is followed by another in two minutes: they are over.
+        # The interrupted attempt is repeated after two minutes: pretend they are over.
         with psycopg.connect(libpq(str(settings.database_url))) as connection:
             connection.execute("UPDATE webhook_deliveries SET due_at = now() WHERE due_at > now()")
     with worker_process(settings):
