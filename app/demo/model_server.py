@@ -4,8 +4,8 @@ As the model `sextant-judge` it scores answers, and `/embeddings` makes vectors,
 scorers call endpoints.
 
 Run it as a second process: `sextant demo-model --port 0 --theta 0.8 --seed 7`. It prints
-one line of JSON with its address once it listens. It ends on SIGTERM, on SIGINT, when its standard
-input is a pipe that closes, and when its parent dies.
+one line of JSON with its address once it listens. It ends on SIGTERM, on SIGINT, and when its
+standard input is a pipe that closes.
 """
 
 import argparse
@@ -314,14 +314,13 @@ def _usage(prompt: str, text: str) -> dict[str, int]:
 
 
 class _Attendant:
-    """Prints the address of the server, and ends the server with its parent.
+    """Prints the address of the server, and ends the server with its standard input.
 
     uvicorn calls it right after it has begun to listen, and then once a second.
     """
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
-        self._parent = os.getppid()
         self._announced = False
         self.server: uvicorn.Server | None = None
 
@@ -331,8 +330,6 @@ class _Attendant:
             self._announce()
             if stat.S_ISFIFO(os.fstat(0).st_mode):
                 asyncio.get_running_loop().add_reader(0, self._input_ready)
-        if os.getppid() != self._parent:  # an orphan gets another parent
-            self._end()
 
     def _announce(self) -> None:
         host, port = self._listener.getsockname()[:2]
@@ -343,15 +340,12 @@ class _Attendant:
     def _input_ready(self) -> None:
         if not os.read(0, 4096):
             asyncio.get_running_loop().remove_reader(0)
-            self._end()
-
-    def _end(self) -> None:
-        if self.server is not None:
-            self.server.should_exit = True
+            if self.server is not None:
+                self.server.should_exit = True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal or the end of the parent."""
+    """Serve until a signal or the end of a piped input."""
     parser = argparse.ArgumentParser(
         prog="sextant demo-model", description=(__doc__ or "").split("\n\n", maxsplit=1)[0]
     )
