@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from app.calibration.matrix import BoolArray, ScoreMatrix
+from app.calibration.matrix import MISSING, BoolArray, ScoreMatrix
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
@@ -147,7 +147,7 @@ class Filtered(Generic[Table]):
         examinees: Dropped examinees.
         constants: Score that everybody got, by constant item; such an item adds a known constant
             to a predicted score.
-        warnings: Effects of the dropped items on predicted scores.
+        warnings: Effects of the dropped items on predicted scores, and groups without a link.
     """
 
     matrix: Table
@@ -200,7 +200,10 @@ def apply_filters(
         examinees=tuple(examinees),
         constants=constants,
         score_only=tuple(weak),
-        warnings=not_the_whole(matrix.select(examinees=rows).item_means(), columns),
+        warnings=(
+            *not_the_whole(matrix.select(examinees=rows).item_means(), columns),
+            *not_connected(kept.scores != MISSING),
+        ),
     )
 
 
@@ -244,6 +247,28 @@ def not_the_whole(item_means: FloatArray, kept: BoolArray) -> tuple[str, ...]:
         f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: models "
         f"score {percent(whole, 1)} on all and {percent(rest, 1)} on these. To count the others, "
         "too, keep them for the score (--keep-for-score; over REST `filters.keep_for_score`).",
+    )
+
+
+def not_connected(answered: BoolArray) -> tuple[str, ...]:
+    """A warning where some examinees share no item with the others, not even through others.
+
+    Nothing but the prior then joins the scales of the two groups' items.
+
+    Args:
+        answered: Given answers, shape (n_examinees, n_items), at least one of each examinee.
+    """
+    grown, group = np.arange(len(answered)) == 0, np.zeros(len(answered), dtype=bool)
+    while grown.sum() > group.sum():
+        group = grown
+        grown = answered[:, answered[group].any(axis=0)].any(axis=1)
+    if group.all():
+        return ()
+    n_apart = min(group.sum(), (~group).sum())
+    return (
+        f"{n_apart:,} of {group.size:,} examinees share no item with the others, not even through "
+        "further examinees. Difficulties of their items compare with those of the other items only "
+        "if both groups are equally able.",
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.calibration.continuous.filters import filter_continuous
 from app.calibration.filters import (
     DropReason,
     FilterSettings,
@@ -13,6 +14,7 @@ from app.calibration.filters import (
 )
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
+from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 from tests.calibration.simulated import simulate
@@ -249,3 +251,20 @@ def test_an_item_with_few_answers_has_a_wider_margin() -> None:
 def test_thresholds_out_of_range_are_refused(threshold: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="must be from"):
         published(**threshold)
+
+
+def test_examinees_without_an_item_in_common_are_warned_of() -> None:
+    rng = np.random.default_rng(3)
+    names, items = tuple(map(str, range(12))), tuple(map(str, range(40)))
+    scores = np.full((12, 40), NAN)
+    scores[:7, :20] = rng.integers(0, 2, (7, 20))
+    scores[7:, 20:] = rng.integers(0, 2, (5, 20))
+
+    def warnings() -> list[str]:
+        both = ScoreMatrix.of(scores), ResponseTable(names, items, scores.copy())
+        filtered = apply_filters(both[0]), filter_continuous(both[1])
+        return [*filtered[0].warnings, *filtered[1].warnings]
+
+    assert ["5 of 12 examinees share no item" in told for told in warnings()] == [True, True]
+    scores[0, 39] = 1.0  # joins the two groups
+    assert warnings() == []

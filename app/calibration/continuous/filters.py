@@ -10,6 +10,7 @@ from app.calibration.filters import (
     Filtered,
     FilterSettings,
     kept_for_score,
+    not_connected,
     not_the_whole,
 )
 from app.calibration.matrix import BoolArray
@@ -57,17 +58,21 @@ def filter_continuous(
     silent = rows & np.isnan(table.scores[:, columns]).all(axis=1)
     examinees += _dropped(table.examinees, DropReason.NO_ANSWERS, silent)
     rows &= ~silent
+    scores = table.scores[np.ix_(rows, columns)]
     return Filtered(
         matrix=ResponseTable(
             tuple(np.array(table.examinees)[rows].tolist()),
             tuple(np.array(table.items)[columns].tolist()),
-            table.scores[np.ix_(rows, columns)],
+            scores,
         ),
         items=tuple(items),
         examinees=tuple(examinees),
         constants=constants,
         score_only=tuple(weak),
-        warnings=not_the_whole(_mean(table.scores[rows], axis=0), columns),
+        warnings=(
+            *not_the_whole(_mean(table.scores[rows], axis=0), columns),
+            *not_connected(~np.isnan(scores)),
+        ),
     )
 
 
