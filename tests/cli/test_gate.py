@@ -132,7 +132,11 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
         ),
         (
             ("--threshold", "1", "--session", "ses_1", "--json", "no/where.json"),
-            "cannot be written",
+            "--json: no/where.json: cannot be written",
+        ),
+        (
+            ("--threshold", "1", "--session", "ses_1", "--junit", "no/where.xml"),
+            "--junit: no/where.xml: cannot be written",
         ),
         (
             ("--threshold", "1", "--endpoint", "end_1", "--model", "m", "--bank", "demo"),
