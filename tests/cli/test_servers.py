@@ -144,8 +144,8 @@ def test_commands_on_a_server_need_no_database(
             assert done(noun, "list").stdout.split()[0] == "id"
         assert "There is no session 'ses_1'" in refused("sessions", "cancel", "ses_1")
         assert "No test on this bank" in done("leaderboard", "demo").stderr
-        beyond = refused("leaderboard", "demo", "--confidence", "2")
-        assert "Error: --confidence: expected a number < 1, got '2.0'" in beyond
+        beyond = refused("leaderboard", "demo", "--confidence", "95")
+        assert "--confidence: expected a number < 1, got '95.0'; for 95 % say 0.95" in beyond
         nothing = refused("banks", "import", "demo")
         assert "Error: Give --items, --parameters or both" in nothing
         assert done("open").stdout == f"{local.base_url}/\n"
