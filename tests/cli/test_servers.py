@@ -198,6 +198,10 @@ def test_lists_and_cancel_read_only_what_they_show(
     row = done("sessions", "list").stdout.splitlines()[1]
     assert " ".join(row.split()).startswith("ses_1 cancelled sums v2 me +0.50 0.25 75.0 % 7 ")
     assert "Cancelled ses_1 after 7 items: theta +0.50" in done("sessions", "cancel", "x").stdout
+    model = {"endpoint": {"id": "end_1", "name": "m", "model": "m"}, "reason": "Theta is withheld."}
+    board = {"scale": "s", "data": [], "unranked": [model] * 3, "other_scales": []}
+    monkeypatch.setattr("app.cli.commands.leaderboard.request", lambda *_, **__: board)
+    assert done("leaderboard", "sums").stderr == "Not ranked: 3 models. Theta is withheld.\n"
 
 
 def test_pages_are_named_by_ids() -> None:
