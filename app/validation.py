@@ -42,6 +42,8 @@ _KINDS: Final = {
     "finite_number": "a finite number",
 }
 _CHOICES: Final = ("literal_error", "enum")
+#: Fields that people give in percent by mistake; scores and the like are not meant so.
+_SHARES: Final = ("confidence", "score_margin", "max_share", "max_rate")
 #: Faults whose message names only the kind of the input, which may be a misplaced secret.
 _SHAPES: Final = {
     "string_type": "a text",
@@ -104,14 +106,15 @@ def sentence(error: Mapping[str, Any]) -> str:
         return re.sub(r"^(Value|Assertion) error, ", "", str(error["msg"]))
     if isinstance(came, int) and came.bit_length() > 4 * _MOST:
         return f"expected {expected}, got one of more than {_MOST} digits"
+    is_share = kind.startswith("less") and error["loc"][-1] in _SHARES
+    meant = percent_meant(float(str(came))) if is_share else None  # texts in a query
+    hint = f"; {meant}" if meant else ""
     if isinstance(came, str):
         choices = re.findall(r"'(.+?)'", expected) if kind in _CHOICES else []
-        return f"expected {expected}, got {came[:_MOST]!r}{_suggestion(came, choices)}"
+        return f"expected {expected}, got {came[:_MOST]!r}{hint or _suggestion(came, choices)}"
     if not isinstance(came, int | float) or isinstance(came, bool):
         return f"expected {expected}, got {_kind_of(came)}"
-    is_share = kind.startswith("less") and error["ctx"][_BOUNDS[kind][0]] <= 1
-    meant = percent_meant(came) if is_share else None
-    return f"expected {expected}, got {came}" + (f"; {meant}" if meant else "")
+    return f"expected {expected}, got {came}{hint}"
 
 
 def _expected(kind: str, found: Mapping[str, Any]) -> str | None:

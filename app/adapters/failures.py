@@ -160,7 +160,7 @@ def classify(
     retry_after_s = read_retry_after(headers)
     match status:
         case 401 | 403:
-            checked = "check the endpoint's api_key, of a command SEXTANT_ENDPOINT_KEY"
+            checked = "check the endpoint's api_key; commands take it from SEXTANT_ENDPOINT_KEY"
             return EndpointUnauthorizedError(f"{said} ({checked})", status=status)
         case 408:
             return ExamineeTimeoutError(said, status=status, retry_after_s=retry_after_s)

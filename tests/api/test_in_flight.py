@@ -193,6 +193,7 @@ async def test_a_budget_that_cannot_be_kept_counts_as_spent(client: Client) -> N
         ("/next-items", {"n": 10_000}, "/n"),
         ("/next-items", {"n": 0}, "/n"),
         ("/responses", {"step_token": "x", "score": 1.0, "link": "javascript:1"}, "/link"),
+        ("/responses", {"step_token": "x", "score": 1.5}, "/score"),
         ("/responses", {"step_token": "x", "score": 1.0, "usd": 1e308}, "/usd"),
         ("/responses", {"step_token": "x", "score": 1.0, "tokens_in": -1}, "/tokens_in"),
         ("/responses", {"step_token": "x", "score": 1.0, "seconds": -1}, "/seconds"),
@@ -204,6 +205,7 @@ async def test_forbidden_fields_are_refused_with_a_pointer(
     session = await begun(client)
     refused = await problem_of(client, f"{session}{path}", body)
     assert refused["errors"][0]["pointer"] == pointer
+    assert "% say" not in refused["errors"][0]["detail"]  # a score of 1.5 is no percentage
 
 
 async def test_the_answer_of_another_session_is_not_taken(client: Client) -> None:

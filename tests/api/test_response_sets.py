@@ -156,7 +156,7 @@ async def test_real_lm_eval_files_ask_for_a_metric_and_then_come_in(
     ]
     url = "/v1/response-sets/real/imports"
     refused = await problem_of(client, url, {"files": files})
-    assert "acc, acc_norm. Choose one metric" in refused["detail"]
+    assert "'acc', 'acc_norm'. Choose one metric" in refused["detail"]
     body = {"files": files, "metrics": ["acc_norm", "exact_match"], "examinee": "llama"}
     taken = await posted(client, url, body, 201)
     assert taken["outcomes"]["scored"] == 24

@@ -132,7 +132,11 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
         ),
         (
             ("--threshold", "1", "--session", "ses_1", "--json", "no/where.json"),
-            "cannot be written",
+            "--json: no/where.json: cannot be written",
+        ),
+        (
+            ("--threshold", "1", "--session", "ses_1", "--junit", "no/where.xml"),
+            "--junit: no/where.xml: cannot be written",
         ),
         (
             ("--threshold", "1", "--endpoint", "end_1", "--model", "m", "--bank", "demo"),
@@ -222,12 +226,13 @@ def test_a_policy_excludes_flags_that_override_a_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rules: [", "is no YAML file"),
-        ("endpoint: http://m/v1\nrules: []", "rules: tuple should have at least 1 item"),
+        ("rules: [", "is no policy in YAML: while"),
+        ("", "is no policy in YAML: expected an object with endpoint and rules."),
+        ("endpoint: http://m/v1\nrules: []", "rules: expected at least 1 entry, got 0."),
         ("endpoint: m\nrules: [{name: a, bank: b}]", "rules.0: give threshold, or baseline"),
         (
             "endpoint: m\nrules: [{name: a, bank: b, threshold: .nan}]",
-            "rules.0.threshold: input should be a finite number",
+            "rules.0.threshold: expected a finite number, got nan",
         ),
         (
             "endpoint: m\nrules: [{name: a, bank: b, threshold: 60}]",

@@ -50,11 +50,14 @@ def test_a_folder_is_searched_for_files_of_answers(tmp_path: Path) -> None:
     row = {"doc_id": 0, "doc": {"q": 1}, "resps": [["x"]], "filter": "none", "metrics": ["acc"]}
     (folder / "samples_arc_2026-11-20T10-00-00.jsonl").write_text(json.dumps(row | {"acc": 1.0}))
     (folder / "notes.txt").write_text("nothing here")
+    (folder / "samples_boolq_2026-11-20T10-00-00.jsonl").touch()
     result = done("import", "arc", "--from", tmp_path / "logs")
     assert "lm-eval, 1 read" in result.stdout
-    assert "1 files hold no answers and were passed over" in result.stdout
+    assert "2 files hold no answers and were passed over" in result.stdout
+    assert "1 skipped (empty_file):" in result.stdout
+    assert "some-model/samples_boolq" in result.stdout
     told = refused("import", "arc", "--from", tmp_path / "logs", "--filter", "nosuch")
-    assert "The files: expected the filter 'nosuch', found: none." in told
+    assert "The files: expected the filter 'nosuch', found: 'none'." in told
 
 
 def test_answers_that_replace_failures_give_no_negative_counts(tmp_path: Path) -> None:

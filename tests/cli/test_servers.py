@@ -113,7 +113,8 @@ def test_commands_on_a_server_need_no_database(
         assert f"{local.base_url} asks for an API key. Set SEXTANT_API_KEY," in keyless
         wrong = sextant("login", local.base_url, given="sxt_wrong\n")
         assert wrong.exit_code == 2
-        assert "Not logged in: The API key is not known here." in wrong.stderr
+        told_how = "Not logged in: The API key is not known here. Set SEXTANT_API_KEY, type the key"
+        assert f"{told_how} at the prompt, or pipe it in." in " ".join(wrong.stderr.split())
         entered = sextant("login", local.base_url, given=f"{secret}\n")
         assert entered.exit_code == 0, entered.stderr
         assert secret not in entered.output
@@ -143,8 +144,8 @@ def test_commands_on_a_server_need_no_database(
             assert done(noun, "list").stdout.split()[0] == "id"
         assert "There is no session 'ses_1'" in refused("sessions", "cancel", "ses_1")
         assert "No test on this bank" in done("leaderboard", "demo").stderr
-        beyond = refused("leaderboard", "demo", "--confidence", "2")
-        assert "Error: --confidence: expected a number < 1, got '2.0'" in beyond
+        beyond = refused("leaderboard", "demo", "--confidence", "95")
+        assert "--confidence: expected a number < 1, got '95.0'; for 95 % say 0.95" in beyond
         nothing = refused("banks", "import", "demo")
         assert "Error: Give --items, --parameters or both" in nothing
         assert done("open").stdout == f"{local.base_url}/\n"
@@ -197,6 +198,10 @@ def test_lists_and_cancel_read_only_what_they_show(
     row = done("sessions", "list").stdout.splitlines()[1]
     assert " ".join(row.split()).startswith("ses_1 cancelled sums v2 me +0.50 0.25 75.0 % 7 ")
     assert "Cancelled ses_1 after 7 items: theta +0.50" in done("sessions", "cancel", "x").stdout
+    model = {"endpoint": {"id": "end_1", "name": "m", "model": "m"}, "reason": "Theta is withheld."}
+    board = {"scale": "s", "data": [], "unranked": [model] * 3, "other_scales": []}
+    monkeypatch.setattr("app.cli.commands.leaderboard.request", lambda *_, **__: board)
+    assert done("leaderboard", "sums").stderr == "Not ranked: 3 models. Theta is withheld.\n"
 
 
 def test_pages_are_named_by_ids() -> None:

@@ -173,6 +173,9 @@ def test_without_scored_answers_more_questions_are_not_suggested() -> None:
     assert missed is not None
     assert "38 % of the answers have no score" in missed
     assert "extend" not in missed
+    score = SESSION["score"] | {"interval": {"lo": 0.4, "hi": 0.4802, "level": 0.95}}
+    near = _missed(Session.model_validate(told | {"score": score}))
+    assert str(near).startswith("±4.0 points, just over ±4: ")
 
 
 def test_a_session_shows_its_tokens() -> None:

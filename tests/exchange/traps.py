@@ -121,7 +121,7 @@ TRAPS = (
     Trap(
         name="two filters for a document",
         files=_TWO_FILTERS,
-        refusal="2 filters, and each would count: flexible-extract, strict-match. Choose one",
+        refusal="2 filters, and each would count: 'flexible-extract', 'strict-match'. Choose one",
     ),
     Trap(
         name="duplicate row",

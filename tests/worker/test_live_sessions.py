@@ -94,6 +94,8 @@ async def test_a_wrong_key_ends_the_session_at_once(
     assert ended.stop_reason == "too_many_failures"
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_unauthorized"
+    start_again = "Start again with the right address and key (sextant run, SEXTANT_ENDPOINT_KEY)."
+    assert str(ended.stop_detail).endswith(start_again)
     assert figures_of(ended)["outcomes"]["error"] == 1
     assert faults.asked["ok"] == 1
 

@@ -172,6 +172,7 @@ class _LeftOut(Model):
     reason: str
     count: int
     keys: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
 
 class _Begun(Model):
@@ -316,7 +317,7 @@ def _tell(document: JsonObject) -> _Begun:
         shown = ", ".join(left.keys[:_LISTED])
         lines.append(f"{left.count:,} questions left out, {left.reason}: {shown}")
     lines += [
-        f"{skipped.count:,} answers left out ({skipped.reason})"
+        f"{skipped.count:,} left out ({skipped.reason}), first {skipped.places[0]}"
         for skipped in begun.skipped
         if skipped.reason != "other_filter"
     ]

@@ -176,8 +176,9 @@ def command(
     Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the session has no
     result, and 64 for wrong options and unreachable servers.
     """
-    for target_file in (json, junit_file, markdown_file):
-        require_writable(target_file)
+    require_writable(json)
+    require_writable(junit_file, "--junit")
+    require_writable(markdown_file, "--markdown")
     if policy is not None:
         asked_for = (threshold, baseline, tolerance, tag, session, endpoint, model, bank, seed)
         asked_how = (prediction, margin, se_target, max_items, concurrency, budget_tokens)

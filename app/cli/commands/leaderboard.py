@@ -62,9 +62,9 @@ class _Board(Model):
 
 
 def _show(board: _Board) -> None:
-    if not board.data:
+    if not board.data and not board.unranked:
         err.print("No test on this bank is completed yet.")
-    else:
+    if board.data:
         show_list(
             board.data,
             {
@@ -85,8 +85,12 @@ def _show(board: _Board) -> None:
         )
     if board.caution:
         err.say(f"Caution: {board.caution}")
+    left: dict[str, list[str]] = {}
     for entry in board.unranked:
-        err.print(f"Not ranked: {who(entry.endpoint)}. {entry.reason}", soft_wrap=True)
+        left.setdefault(entry.reason, []).append(who(entry.endpoint))
+    for reason, names in left.items():
+        whom = names[0] if len(names) == 1 else f"{len(names)} models"
+        err.print(f"Not ranked: {whom}. {reason}", soft_wrap=True)
 
 
 def _named(entry: _Entry) -> str:

@@ -47,7 +47,9 @@ def command(
     try:
         n_banks = asyncio.run(look())
     except SextantError as error:
-        raise InvalidInputError(f"Not logged in: {error.detail}") from None
+        ways = "type the key at the prompt, or pipe it in"
+        detail = error.detail.replace(f"or `sextant login {url}`", ways)
+        raise InvalidInputError(f"Not logged in: {detail}") from None
     path = keep_login(Target(url, key))
     shown = "100 or more banks" if n_banks == 100 else count(n_banks, "bank")
     out.say(f"Logged in at {url} ({shown}).")

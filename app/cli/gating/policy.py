@@ -11,6 +11,7 @@ from app.cli.terminal.options import share_of
 from app.errors import InvalidInputError
 from app.items import Json
 from app.records.gates import GateSpec
+from app.validation import sentence
 
 #: Most characters of a policy file, which holds a few rules and no bank.
 _LONGEST = 100_000
@@ -128,17 +129,18 @@ def read_policy(path: Path) -> Policy:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LONGEST + 1)
         if len(text) > _LONGEST:
-            raise InvalidInputError(f"{path}: expected at most {_LONGEST} characters.")
-        return Policy.model_validate(yaml.safe_load(text))
+            raise InvalidInputError(f"expected at most {_LONGEST} characters")
+        document = yaml.safe_load(text)
+        if not isinstance(document, dict):
+            raise InvalidInputError("expected an object with endpoint and rules")
+        return Policy.model_validate(document)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
     except ValidationError as error:
         (first, *_) = error.errors()
         place = ".".join(map(str, first["loc"])) or "the whole"
-        said = first["msg"].removeprefix("Value error, ").removesuffix(".")
-        given = first["input"]
-        came = f", got {given!r:.80}" if isinstance(given, str | int | float | None) else ""
-        raise InvalidInputError(f"{path}, {place}: {said[:1].lower()}{said[1:]}{came}.") from error
+        said = sentence(first).removesuffix(".")
+        raise InvalidInputError(f"{path}, {place}: {said[:1].lower()}{said[1:]}.") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         where = " ".join(str(error).split())
-        raise InvalidInputError(f"{path} is no YAML file: {where}.") from error
+        raise InvalidInputError(f"{path} is no policy in YAML: {where}.") from error

@@ -118,8 +118,8 @@ def show_warning(text: str) -> None:
     err.say(f"Warning: {text}", style="yellow")
 
 
-def require_writable(target: str | None) -> None:
-    """Refuse a path for JSON that cannot be written, before the command spends anything.
+def require_writable(target: str | None, option: str = "--json") -> None:
+    """Refuse a path for output that cannot be written, before the command spends anything.
 
     Raises:
         InvalidInputError: No such directory, or no right to write there.
@@ -130,7 +130,7 @@ def require_writable(target: str | None) -> None:
     where = path if path.exists() else path.parent
     if path.is_dir() or not where.exists() or not os.access(where, os.W_OK):
         reason = "no such directory" if not where.exists() else "not a file that can be written"
-        raise InvalidInputError(f"--json: {target}: cannot be written: {reason}.")
+        raise InvalidInputError(f"{option}: {target}: cannot be written: {reason}.")
 
 
 def write_json(target: str | None, document: JsonObject) -> None:

@@ -194,7 +194,9 @@ def _missed(session: Session) -> str | None:
         return None
     from app.engine.prediction.sample_size import items_for  # loads numpy, which few commands need
 
-    missing, told = _lost(session), f"±{100 * reached:.1f} points, not ±{100 * wanted:g}"
+    missing, known_to, goal = _lost(session), f"{100 * reached:.1f}", f"{100 * wanted:g}"
+    beyond = "not" if float(known_to) > float(goal) else "just over"
+    told = f"±{known_to} points, {beyond} ±{goal}"
     if share := missing.share_left_out + missing.share_wrong:
         return (
             f"{told}: {percent(share)} of the answers have no score or could not be parsed. More "

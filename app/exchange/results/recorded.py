@@ -207,8 +207,8 @@ def choice_error(
     what: str, names: Sequence[str], wanted: Sequence[str], place: str
 ) -> FileFormatError:
     """Error of a file that needs a choice or lacks what was chosen; it lists the names."""
-    # Names in a file may hold half a surrogate pair, which no response of the API can hold.
-    listed = shortened(", ".join(sorted(names)).encode(errors="replace").decode() or "none")
+    # Quoted, for a filter may be called none, and half a surrogate pair cannot be sent.
+    listed = shortened(", ".join(map(repr, sorted(names))) or "none")
     if wanted or not names:
         return FileFormatError(
             f"{shortened(place)}: expected the {what} {' or '.join(map(repr, wanted)) or '(any)'}, "

@@ -220,6 +220,10 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
             saw(seen)
 
     sources, draft.passed_over = sources_of(request.files, request.file_format)
+    for file in request.files:
+        with file.open() as stream:
+            if not stream.read(1):
+                draft.skips.add("empty_file", file.name)
     for file_format, source in sources:
         before = draft.rows_read
         for part in read_answers(file_format, source, request.choices, look):

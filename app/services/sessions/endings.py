@@ -73,6 +73,7 @@ FATAL_CODES = frozenset(
 _ENDPOINT = (
     "Repair the endpoint, then continue the session (sextant sessions extend ID --max-items N)."
 )
+_START = "Start again with the right address and key (sextant run, SEXTANT_ENDPOINT_KEY)."
 _SCORER = "Repair the scorer, then rescore the session (sextant sessions rescore ID)."
 _ANSWERS = (
     "Read some answers (sextant sessions answers ID --unparsed): the prompt, max_tokens or the "
@@ -87,8 +88,8 @@ SCORER_BUDGET = f"_{ScorerBudgetError.code}"
 class Failures:
     """Counts the failures of one session as its items are closed."""
 
-    def __init__(self, limits: FailureLimits) -> None:
-        self._limits = limits
+    def __init__(self, limits: FailureLimits, *, is_saved: bool = True) -> None:
+        self._limits, self._is_saved = limits, is_saved  # only a saved endpoint can be changed
         self._unanswered = self._unmarked = 0
         self.last: Closing | None = None
 
@@ -118,7 +119,8 @@ class Failures:
             return None  # the server itself gave up these calls: the endpoint has not failed
         failing = self._unanswered or self._unmarked
         if last is not None and last.error_code in FATAL_CODES and failing:
-            todo = _ENDPOINT if last.error_code.startswith("endpoint") else _SCORER
+            mend = _ENDPOINT if self._is_saved else _START
+            todo = mend if last.error_code.startswith("endpoint") else _SCORER
             detail = f"Every further call would fail like the last one: {_reason(last)} {todo}"
         elif last is not None and self._unanswered >= self._limits.max_consecutive:
             detail = (

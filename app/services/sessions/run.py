@@ -73,6 +73,7 @@ class SessionRun:
         version: LoadedVersion,
         seed: int,
         session_id: str = "ID",
+        is_saved: bool = True,
         administrations: Sequence[Administration] = (),
         spare: SpareTime | None = None,
     ) -> None:
@@ -83,7 +84,7 @@ class SessionRun:
         self.version = version
         self._seed = seed
         self._session_id = session_id
-        self._failures = Failures(plan.limits)
+        self._failures = Failures(plan.limits, is_saved=is_saved)
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
@@ -425,12 +426,14 @@ async def open_run(
         version = await versions.load_as(session.bank_version_id, session.provenance["asking"])
     if plan is None:
         plan = SessionPlan.from_dict(session.design)
+    origin = session.provenance["endpoint"]
     return SessionRun(
         test=await versions.adaptive_test(version, plan.design, price_in(session.provenance)),
         plan=plan,
         version=version,
         seed=session.seed,
         session_id=session.id,
+        is_saved=origin is not None and origin["name"] is not None,
         administrations=administrations,
         spare=spare,
     )
