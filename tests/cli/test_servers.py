@@ -90,9 +90,9 @@ def test_a_kept_key_goes_to_its_own_server_alone(home: Path) -> None:
     assert target("local", None) is None
     assert KEY not in repr(target(None, None))
     home.write_text("{}")
-    assert "log in anew" in sextant("sessions", "list").stderr
+    assert "log in again" in sextant("sessions", "list").stderr
     assert sextant("logout").stdout == "Logged out.\n"
-    assert sextant("logout").stdout == "There was no login.\n"
+    assert sextant("logout").stdout == "You were not logged in.\n"
 
 
 def test_commands_on_a_server_need_no_database(

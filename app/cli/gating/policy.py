@@ -128,7 +128,7 @@ def read_policy(path: Path) -> Policy:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LONGEST + 1)
         if len(text) > _LONGEST:
-            raise InvalidInputError(f"{path}: expected at most {_LONGEST} characters.")
+            raise InvalidInputError(f"{path}: expected at most {_LONGEST} characters, got more.")
         return Policy.model_validate(yaml.safe_load(text))
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
