@@ -144,7 +144,7 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     odd = replace(ended, summary={**ended.summary, "person_fit": fit})
     assert trust_of(odd, standing="within", agrees=True) == (
         "fair",
-        "The answers do not go together as those of other models do.",
+        "The pattern of the answers is unlike that of other models.",
     )
     level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
     assert (level, "cancelled" in reason) == ("poor", True)
