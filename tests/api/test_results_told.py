@@ -105,8 +105,8 @@ async def test_two_marked_answers_of_forty_are_no_result_anywhere(
 @pytest.mark.parametrize(
     ("metric", "room"),
     [
-        ("theta", "ability and its interval are those of the others"),
-        ("score", "the lower end of the score's interval has room for them"),
+        ("theta", "ability and its interval rest on the others alone"),
+        ("score", "the lower end of the score's interval allows for them"),
     ],
 )
 async def test_a_gate_says_what_its_session_is_warned_of(

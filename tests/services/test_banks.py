@@ -155,7 +155,7 @@ async def test_guesses_do_not_take_the_place_of_parameters(banks: BankService) -
     # Provisional, too, and yet taught by reference models.
     demo = await banks.ensure_demo_bank()
     assert demo.provisional
-    with pytest.raises(InvalidStateError, match="or curves that are no guesses"):
+    with pytest.raises(InvalidStateError, match="or curves that are not guesses"):
         await banks.import_bank(BankSpec(name="demo"), BankImport(provisional=True))
 
 

@@ -370,7 +370,7 @@ async def test_a_calibration_stays_for_every_bank_that_it_was_published_in(
     second = (await services.banks.get_bank("second")).bank
     await services.banks.delete_bank(second.id, second.revision, erases=erases)
     assert (await services.calibrations.get(record.id)).bank_version_id == first.id
-    with pytest.raises(InvalidStateError, match="was made of it"):
+    with pytest.raises(InvalidStateError, match="was made from it"):
         async with services.database.unit_of_work() as uow:
             await uow.calibrations.delete(record.id)
     await services.version_reports.report("first", None)
@@ -412,7 +412,7 @@ async def test_a_calibration_without_a_card_has_no_abilities(services: Services)
     assert set((record.result or {})["knowledge"]) == {
         "curves"
     }  # scores are predicted all the same
-    with pytest.raises(InvalidStateError, match="come with a report card"):
+    with pytest.raises(InvalidStateError, match="with a report card"):
         await services.calibrations.abilities(record.id)
 
 

@@ -322,8 +322,8 @@ def _error(refusal: Refusal, most: MostTaken, endpoint: Endpoint) -> BudgetSpent
         )
     else:
         detail = (
-            f"{budget} for {refusal.day} (UTC) is held by calls under way: what they leave is free "
-            "when they end."
+            f"{budget} for {refusal.day} (UTC) is reserved by calls in progress: what they do "
+            "not spend is free when they end."
         )
         return BudgetSpentError(detail, retry_after_s=1.0, passes=True)
     return BudgetSpentError(detail, retry_after_s=until_s)

@@ -210,7 +210,9 @@ class RankingService:
             record = await uow.rankings.get(ranking_id, for_update=True)
             _require_completed(record)
             if len(record.summary["order"]) != len(in_it):
-                raise InvalidStateError(f"Somebody else joined ranking {ranking_id} just now.")
+                raise InvalidStateError(
+                    f"Another examinee joined ranking {ranking_id} just now: try again."
+                )
             if draft.endpoint is not None:
                 await uow.endpoints.add(draft.endpoint)
             member = replace(draft.new, ranking_id=ranking_id, ranking_member=len(in_it))
