@@ -278,8 +278,8 @@ def _replace(url: str, name: str, backup: _BackupFile) -> None:
             _on_database(connection, "DROP DATABASE IF EXISTS {} WITH (FORCE)", fresh)
             if isinstance(exc, psycopg.errors.ObjectInUse):
                 raise InvalidStateError(
-                    "Somebody began to use the database meanwhile, and nothing was replaced: stop "
-                    "all servers and workers on it first."
+                    "Another process began to use the database meanwhile, so nothing was "
+                    "replaced: stop all servers and workers on it first."
                 ) from exc
             raise
         _on_database(connection, "DROP DATABASE {} WITH (FORCE)", former)

@@ -240,7 +240,7 @@ def _examples(examples: _Examples | None) -> str:
         return "none"
     origin = {
         "training_file": "rows of the training file",
-        "rows_without_parameters": "rows of the split that have no parameters, and are no items",
+        "rows_without_parameters": "rows of the split without parameters, which are not items",
         "none": "none",
     }[examples.origin]
     number, wanted = examples.number, examples.wanted

@@ -70,7 +70,7 @@ def _prompt_turns(turns: Sequence[JsonValue]) -> list[JsonValue]:
         raise UnusableRowError("the model answered in several turns, or used tools")
     before = list(turns[: written[0]] if written else turns)
     if not before:
-        raise UnusableRowError("nothing stands before its answer")
+        raise UnusableRowError("its answer has no prompt before it")
     return before
 
 

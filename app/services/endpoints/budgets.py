@@ -316,9 +316,9 @@ def _error(refusal: Refusal, most: MostTaken, endpoint: Endpoint) -> BudgetSpent
         )
     elif wanted > left:
         detail = (
-            f"{budget} for {refusal.day} (UTC) is spent: {_amount(left, refusal.unit)} are left, "
-            f"and the next call may take {_amount(wanted, refusal.unit)}. It goes on tomorrow "
-            "or when the budget is raised."
+            f"{budget} for {refusal.day} (UTC) is spent: {_amount(left, refusal.unit)} are "
+            f"left, and the next call may take {_amount(wanted, refusal.unit)}. It continues "
+            "tomorrow, or when the budget is raised."
         )
     else:
         detail = (

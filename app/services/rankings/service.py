@@ -180,7 +180,9 @@ class RankingService:
             raise InvalidInputError(f"Ranking {ranking_id} takes {alike}, as all its members are.")
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
-            raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
+            raise InvalidInputError(
+                f"A ranking has at most {MAX_ENDPOINTS} endpoints; {ranking_id} has {len(in_it)}."
+            )
         joining = await self._member(endpoint, is_admin=is_admin)
         settings = [(await self.endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])

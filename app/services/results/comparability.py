@@ -86,6 +86,7 @@ def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
     worst = max(sessions, key=lambda session: shares[session.id])
     name = worst.endpoint_name or worst.endpoint_model or worst.id
     return (
-        f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most in "
-        f"that of {name} ({percent(shares[worst.id])}): ability and rank are those of the others."
+        f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most "
+        f"in that of {name} ({percent(shares[worst.id])}): ability and rank rest on the other "
+        "answers alone."
     )
