@@ -87,4 +87,4 @@ async def test_what_came_was_edited_copied_and_went_is_counted_as_it_is_stored(
         ),
     ):
         refused = await problem_of(client, full, body, 409, "storage_full")
-        assert "bytes of" in refused["detail"]
+        assert "bytes allowed" in refused["detail"]

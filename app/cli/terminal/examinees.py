@@ -118,8 +118,8 @@ def require_fitting(endpoint: str, model: str | None, settings: JsonObject) -> N
     if model is not None and not own:
         raise InvalidInputError(
             "--endpoint: expected an address that begins with http:// or https:// (such as "
-            f"http://{endpoint}), or a saved endpoint without --model, as it has its own; got "
-            f"{endpoint!r}."
+            f"http://{endpoint}), got {endpoint!r}. A saved endpoint of that name has its own "
+            "model: leave --model out."
         )
     if model is not None or own:
         raise InvalidInputError(

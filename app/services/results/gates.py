@@ -295,7 +295,7 @@ def _check_tag(version: LoadedVersion, tag: str | None) -> None:
         )
     elif not version.tag_counts[tag]:
         known = ", ".join(sorted(version.tag_counts)[:20])
-        detail = f"no item has the tag {tag!r}; known are {known}"
+        detail = f"no item has the tag {tag!r}; known tags: {known}"
     else:
         return
     raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
