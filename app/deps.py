@@ -132,12 +132,13 @@ def _require_own_name(request: Request) -> None:
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if not is_called_by_own_name(request):
         raise MissingScopeError(
-            f"Without authentication this server is called as localhost or 127.0.0.1 only, "
-            f"not as {host!r}."
+            "Without authentication this server answers only as localhost or 127.0.0.1, not as "
+            f"{host!r}."
         )
     if origin is not None and not is_of_host(origin, host):
         raise MissingScopeError(
-            f"Without authentication this server answers no page of another site ({origin!r})."
+            "Without authentication this server answers no requests from pages of other sites "
+            f"({origin!r})."
         )
 
 
@@ -205,7 +206,7 @@ async def _over_all(
 ) -> Caller:
     if not found.is_over_all:
         raise MissingScopeError(
-            "This needs a key with the scope 'admin' of all projects; yours is of one."
+            "This needs a key with the scope 'admin' of all projects; yours is for one project."
         )
     return found
 

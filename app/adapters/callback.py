@@ -47,8 +47,8 @@ class CallbackEndpoint:
             EndpointRejectedError: Always.
         """
         raise EndpointRejectedError(
-            f"An endpoint of kind 'callback' scores answers; it cannot be asked an item of "
-            f"{len(request.messages)} messages."
+            "An endpoint of kind 'callback' scores answers; it cannot answer questions (it got "
+            f"one of {len(request.messages)} messages)."
         )
 
     async def probe(self) -> ProbeReport:

@@ -100,7 +100,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
                 data = await self._reader.read(min(max_bytes, _SLICE))
                 self._head_left -= len(data)
                 if self._head_left < 0:
-                    raise httpcore2.RemoteProtocolError("its head has no end")
+                    raise httpcore2.RemoteProtocolError("its headers are too long")
                 if len(data) == _SLICE:
                     # A slice of one-byte pieces, or of `100 Continue`, costs the client some
                     # milliseconds. So all connections together get one slice per loop turn.

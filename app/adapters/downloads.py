@@ -99,7 +99,9 @@ async def download(
                     failure = found
             else:
                 report(Progress(name=name, done=message["done"], total=message["total"]))
-    raise failure or DownloadError(f"The process that fetched {name} ended without a result.")
+    raise failure or DownloadError(
+        f"The process that fetched {name} ended without a result: try again."
+    )
 
 
 # The code below runs in the child process.
@@ -219,8 +221,8 @@ def _from_url(guard: AddressGuard, name: str, url: str, reporter: _Reporter) -> 
                 httpx2.InvalidURL,
             ) as error:
                 raise DownloadError(
-                    f"{host} sends requests for {name} to a place that cannot be called "
-                    f"({_reason(error).rstrip('.')})."
+                    f"{host} redirects the download of {name} to an address that cannot be "
+                    f"called ({_reason(error).rstrip('.')})."
                 ) from None
             except (httpx2.TransportError, httpx2.DecodingError) as error:
                 got = partial.stat().st_size if partial.exists() else 0
@@ -232,8 +234,8 @@ def _from_url(guard: AddressGuard, name: str, url: str, reporter: _Reporter) -> 
                         f"{host} cannot be reached ({_reason(error)}).", unreachable=True
                     ) from None
                 raise DownloadError(
-                    f"The connection to {host} was cut after {max(got, have)} bytes of {name}: run "
-                    "the same again, it goes on from there."
+                    f"The connection to {host} was cut after {max(got, have)} bytes of {name}: "
+                    "try again, and the download continues from there."
                 ) from None
             else:
                 partial.replace(target)
@@ -312,8 +314,8 @@ def _from_hub(guard: AddressGuard, place: RemoteFile, reporter: _Reporter) -> Pa
         raise DownloadError(f"The hub cannot be reached ({reason}).", unreachable=True) from None
     except GatedRepoError:
         raise DownloadError(
-            f"{what} is given only to those who were granted access: ask for it on the dataset's "
-            "page, and set HF_TOKEN to a token of that account."
+            f"{what} needs granted access: ask for it on the dataset's page, and set HF_TOKEN "
+            "to a token of that account."
         ) from None
     except RevisionNotFoundError:
         raise DownloadError(f"Dataset {dataset} has no revision {place.revision}.") from None
@@ -334,13 +336,13 @@ def _from_hub(guard: AddressGuard, place: RemoteFile, reporter: _Reporter) -> Pa
         raise DownloadError(f"The hub answered {status} for {what}: try again later.") from None
     except httpx2.HTTPError as error:
         raise DownloadError(
-            f"The connection to the hub was lost while {what} came ({_reason(error)}): run the "
-            "same again."
+            f"The connection to the hub was lost while {what} was downloaded "
+            f"({_reason(error)}): try again."
         ) from None
     except OSError as error:
         if error.errno is None and "Consistency check" in str(error):
             raise DownloadError(
-                f"The connection to the hub was cut while {what} came: run the same again."
+                f"The connection to the hub was cut while {what} was downloaded: try again."
             ) from None
         raise
 
@@ -348,7 +350,8 @@ def _from_hub(guard: AddressGuard, place: RemoteFile, reporter: _Reporter) -> Pa
 def _raise_for(status: int, host: str, name: str, url: str) -> None:
     if status in (401, 403):
         raise DownloadError(
-            f"{host} refused {name} ({status}): {url} asks for rights that it was not given."
+            f"{host} refused {name} ({status}): {url} needs access rights that this download "
+            "does not have."
         )
     if status in (404, 410):
         raise DownloadError(f"{host} has no {name} any more ({status} for {url}).")
@@ -359,8 +362,8 @@ def _of_the_disk(name: str, error: OSError) -> str:
     where = error.filename or "the cache of the hub"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (
-            f"There is no space left for {name} at {where}: make room, or set HF_HOME to a disk "
-            "that has some, and run the same again."
+            f"There is no space left for {name} at {where}: free some, or set HF_HOME to a disk "
+            "that has more, and try again."
         )
     reason = error.strerror or str(error)
     return (

@@ -53,7 +53,7 @@ async def embed(config: EndpointConfig, transport: Transport, texts: Sequence[st
         body = endpoint.read(reply)
         vectors = _vectors(body.get("data"), len(texts))
         if vectors is None:
-            what = f"has not one vector of numbers for each of {len(texts)}"
+            what = f"does not hold one vector of numbers for each of the {len(texts)} texts"
             raise endpoint.malformed(reply, what)
         usage = body.get("usage")
         return Embeddings(

@@ -228,8 +228,8 @@ def require_public_url(base_url: str) -> None:
     refused = next((name for name in url.params if name not in _PUBLIC_PARAMETERS), None)
     if refused is not None:
         detail = (
-            f"base_url must not carry the query parameter {refused!r}: it is stored and shown in "
-            f"the clear, so of queries it takes {', '.join(sorted(_PUBLIC_PARAMETERS))} only. "
+            f"base_url must not carry the query parameter {refused!r}: it is stored and shown "
+            f"in the clear, so its query may hold only {', '.join(sorted(_PUBLIC_PARAMETERS))}. "
             "Give a key as api_key or in headers."
         )
         raise _wrong("/base_url", detail)
@@ -288,9 +288,15 @@ def _credentials(config: EndpointConfig) -> dict[str, str]:
         credentials["authorization"] = f"Bearer {config.api_key}"
     for name, value in config.headers.items():
         if not _HEADER_NAME.fullmatch(name) or name.lower() in OUR_HEADERS:
-            raise _wrong("/headers", f"The header {name!r} cannot be set.")
+            raise _wrong(
+                "/headers",
+                f"The header {name!r} cannot be set: its name is invalid, or Sextant sets it "
+                "itself.",
+            )
         if not is_header_value(value):
-            raise _wrong("/headers", f"The header {name!r} holds characters that none can carry.")
+            raise _wrong(
+                "/headers", f"The header {name!r} holds characters that no HTTP header can carry."
+            )
         credentials[name.lower()] = value
     return credentials
 

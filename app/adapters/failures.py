@@ -160,7 +160,7 @@ def classify(
     retry_after_s = read_retry_after(headers)
     match status:
         case 401 | 403:
-            checked = "check the endpoint's api_key; commands take it from SEXTANT_ENDPOINT_KEY"
+            checked = "check the endpoint's api_key, or SEXTANT_ENDPOINT_KEY for commands"
             return EndpointUnauthorizedError(f"{said} ({checked})", status=status)
         case 408:
             return ExamineeTimeoutError(said, status=status, retry_after_s=retry_after_s)
@@ -181,7 +181,7 @@ def _advice(complaint: Complaint) -> str:
     if complaint.is_html:
         return " (JSON was expected; is base_url missing /v1?)"
     if complaint.status == 404:
-        return " (check base_url, often it ends in /v1, and the model name)"
+        return " (check base_url, which often ends in /v1, and the model name)"
     if complaint.status in (301, 302, 303, 307, 308):
         return " (a redirect that cannot be followed; give the final base_url)"
     return ""

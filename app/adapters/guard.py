@@ -81,7 +81,7 @@ class AddressGuard:
         ends = _ends(address)
         if reason := next(filter(None, map(_always_refused, ends)), None):
             raise BlockedAddressError(
-                f"The endpoint's address {address} is {reason}; those are never called."
+                f"The endpoint's address {address} is {reason}, which Sextant never calls."
             )
         for part in ends:
             if kind := _restricted(part):

@@ -103,7 +103,7 @@ async def ask_likelihood(
         ExamineeError: Any other failure, classified.
     """
     mute = (
-        f"{endpoint.where} gives no log-probabilities of a prompt{how}, so options cannot be "
+        f"{endpoint.where} returns no log-probabilities of a prompt{how}, so options cannot be "
         "compared by likelihood: ask with mode 'generate'."
     )
 
@@ -190,7 +190,7 @@ def _laid(text: str, place: int, token: str) -> tuple[int, int]:
         for end in (place, bare):
             if shown and text.endswith(shown, 0, end):
                 return end - len(shown), end
-    raise ValueError(f"shows a token {token[:40]!r} where the prompt has none such")
+    raise ValueError(f"shows a token {token[:40]!r} that the prompt does not have there")
 
 
 def _start_of_parts(tokens: Sequence[PromptToken], first: int, text: str, place: int) -> int:
@@ -306,8 +306,8 @@ def option_texts(item: ItemContent, style: PromptStyle) -> tuple[OptionText, ...
     before, mark, after = messages[-1].content.partition(style.blank)
     if not mark or not after.strip():
         raise InvalidInputError(
-            f"The question has no blank {style.blank!r} with text behind it: the likelihood of "
-            "what follows the blank is what tells the options apart."
+            f"Expected a blank {style.blank!r} in the question, with text after it: options are "
+            "compared by the likelihood of that text."
         )
     shots = _filled(messages[:-1], style)
     return tuple(

@@ -91,7 +91,8 @@ def _check_body(body: Mapping[str, JsonValue], config: EndpointConfig) -> None:
     if taken:
         raise _wrong(
             f"extra_body/{taken[0]}",
-            f"{taken[0]!r} is said by the prompt, by `sampling` or by the way of asking",
+            f"{taken[0]!r} is set by Sextant from the model, the prompt or `sampling`: leave it "
+            "out",
         )
     _check_value(body, "extra_body", config, depth=0)
     size = len(json.dumps(body, ensure_ascii=False).encode(errors="replace"))
@@ -120,13 +121,19 @@ def _check_headers(headers: Mapping[str, object], config: EndpointConfig) -> Non
     for name, value in headers.items():
         where = f"extra_headers/{name}"
         if not _HEADER_NAME.fullmatch(name) or name.lower() in {*OUR_HEADERS, "accept"}:
-            raise _wrong("extra_headers", f"the header {name[:100]!r} cannot be set")
+            raise _wrong(
+                "extra_headers",
+                f"the header {name[:100]!r} cannot be set: its name is invalid, or Sextant sets "
+                "it itself",
+            )
         if not (isinstance(value, str) and is_header_value(value, MAX_HEADER_CHARS)):
-            raise _wrong(where, f"expected a text of at most {MAX_HEADER_CHARS} plain characters")
+            raise _wrong(
+                where, f"expected a text of at most {MAX_HEADER_CHARS} printable ASCII characters"
+            )
         if _NAMES_A_SECRET.search(name) or _holds_a_secret(value, config):
             raise _secret(where, f"the header {name!r}")
         if name.lower() in {given.lower() for given in config.headers}:
-            raise _wrong(where, f"the header {name!r} is among the secret ones already")
+            raise _wrong(where, f"the header {name!r} is given in headers already")
 
 
 def is_header_value(text: str, most: float = math.inf) -> bool:

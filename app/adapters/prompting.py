@@ -94,7 +94,7 @@ class PromptStyle:
         """
         known = [each.name for each in fields(cls)]
         problems = [
-            FieldProblem(f"/{name}", f"Expected one of {', '.join(known)}.")
+            FieldProblem(f"/{name}", f"Expected one of {', '.join(known)}, got {name!r:.80}.")
             for name in data
             if name not in known
         ]
@@ -111,7 +111,9 @@ class PromptStyle:
             if not isinstance(value, str)
         ]
         problems += [
-            FieldProblem(f"/layout/{name}", f"Expected one of {', '.join(labels)}.")
+            FieldProblem(
+                f"/layout/{name}", f"Expected one of {', '.join(labels)}, got {name!r:.80}."
+            )
             for name in parts
             if name not in labels
         ]
@@ -127,7 +129,9 @@ class PromptStyle:
             else None
         )
         if stops is None or len(stops) < len(stop) or len(stops) > _MAX_STOPS:
-            expected = f"Expected at most {_MAX_STOPS} texts, none empty."
+            expected = (
+                f"Expected a list of at most {_MAX_STOPS} texts, none empty, got {stop!r:.80}."
+            )
             problems.append(FieldProblem("/stop", expected))
         prefix = data.get("prefix", [])
         turns = prefix if isinstance(prefix, list) else [prefix]
@@ -138,7 +142,9 @@ class PromptStyle:
         ]
         item_shots = data.get("item_shots", 0)
         if type(item_shots) is not int or not 0 <= item_shots <= MAX_ITEM_SHOTS:
-            expected = f"Expected a whole number from 0 to {MAX_ITEM_SHOTS}."
+            expected = (
+                f"Expected a whole number from 0 to {MAX_ITEM_SHOTS}, got {item_shots!r:.80}."
+            )
             problems.append(FieldProblem("/item_shots", expected))
         if problems:
             raise InvalidInputError("The prompt style cannot be used.", problems=problems)
@@ -174,8 +180,8 @@ class PromptStyle:
         """
         if self.item_shots and shots != self.shots:
             detail = (
-                f"expected {self.shots} or nothing, got {shots}: the bank's items have their "
-                f"{self.item_shots} examples in their own text, as they were recorded"
+                f"expected {self.shots} or nothing, got {shots}: the text of each item in the "
+                f"bank already holds its {self.item_shots} recorded examples"
             )
             raise InvalidInputError(
                 f"shots: {detail}.", problems=[FieldProblem("/prompt/shots", detail)]

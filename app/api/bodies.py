@@ -77,13 +77,16 @@ class Body:
                     parts.append(part)
         except TimeoutError as exc:
             raise HTTPException(
-                408, "The request body comes too slowly.", headers={"Connection": "close"}
+                408, "The request body came too slowly.", headers={"Connection": "close"}
             ) from exc
         return b"".join(parts)
 
     def _hold(self, more: int) -> None:
         if _held.total() + more > _MAX_HELD or _held[self._key_id] + more > _MAX_HELD_OF_KEY:
-            raise BusyError("The server reads as many large bodies as it can at present.")
+            raise BusyError(
+                "The server is reading as many large request bodies as it can: try again in a "
+                "moment."
+            )
         _held[self._key_id] += more
         self._held += more
 

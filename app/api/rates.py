@@ -93,7 +93,7 @@ def _let_in_by_project(project: Project, rate: float, key_id: str, now: float) -
     if not _others_ask(project.id, key_id, now):
         own_early_s = 0.0
     if max(early_s, own_early_s) > 1e-9:
-        whose = f"Project {project.name!r}" if early_s > 1e-9 else "One key of several that ask"
+        whose = f"Project {project.name!r}" if early_s > 1e-9 else "Each of several keys in use"
         pace = rate if early_s > 1e-9 else fair
         raise _refusal(whose, pace, max(early_s, own_early_s))
     _scheduled[project.id] = due + 1 / rate
@@ -103,7 +103,8 @@ def _let_in_by_project(project: Project, rate: float, key_id: str, now: float) -
 
 def _refusal(whose: str, rate: float, early_s: float) -> TooManyRequestsError:
     return TooManyRequestsError(
-        f"{whose} may send {rate:g} requests a second, on average over {_OVER_S:g} s; more came.",
+        f"{whose} may send {rate:g} requests a second on average over {_OVER_S:g} s; more came: "
+        "wait as Retry-After says.",
         retry_after_s=early_s,
     )
 

@@ -244,8 +244,8 @@ def not_the_whole(item_means: FloatArray, kept: BoolArray) -> tuple[str, ...]:
     if left_out <= _FEW * n and abs(whole - rest) < _NEAR:
         return ()
     return (
-        f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: models "
-        f"score {percent(whole, 1)} on all and {percent(rest, 1)} on these. To count the others, "
+        f"Scores predicted on this bank cover {n - left_out:,} items, not all {n:,}: models "
+        f"score {percent(whole, 1)} on all and {percent(rest, 1)} on these. To count the others "
         "too, keep them for the score (--keep-for-score; over REST `filters.keep_for_score`).",
     )
 

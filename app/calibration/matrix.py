@@ -154,8 +154,8 @@ class ScoreMatrix:
         constant = np.flatnonzero((right == 0) | (right == self.answers_per_item()))
         if len(constant):
             raise CalibrationError(
-                f"{len(constant)} of {self.n_items} items lack a right or a wrong answer and have "
-                f"no parameters, first {self.items[constant[0]]!r}; filter them out.",
+                f"{len(constant)} of {self.n_items} items lack a right or a wrong answer and "
+                f"cannot be calibrated, first {self.items[constant[0]]!r}; filter them out.",
                 problems=[
                     FieldProblem(f"/items/{j}", f"item {self.items[j]!r} is constant")
                     for j in constant[:_MAX_PROBLEMS]

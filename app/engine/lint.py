@@ -18,12 +18,12 @@ CODES: Mapping[str, str] = {
     "low_upper_asymptote": "the ablest fail the item often",
     "high_dispersion": "scores scatter more than right and wrong answers would",
     "no_variance": "all recorded answers are alike",
-    "misfit": "recorded answers leave the item's curve",
-    "drift": "new answers leave the item's old curve: it is easier or harder than it was",
+    "misfit": "recorded answers do not follow the item's curve",
+    "drift": "new answers do not follow the item's old curve: it is easier or harder than it was",
     "duplicate_content": "another item asks the same",
-    "missing_key": "the item has no right answer to mark by",
+    "missing_key": "the item has no right answer to score by",
     "rewards_listing": "the item has options, and its scorer credits an answer that lists them all",
-    "formula_target": "letters stick to a number and are no unit: answers are compared as formulas",
+    "formula_target": "letters after a number are no known unit: answers are compared as formulas",
     "provisional": "the parameters were not estimated from answers",
 }
 """All codes of faults; callers, who know contents and answers, find the last eight."""

@@ -110,8 +110,9 @@ def check_ratio(n_packed: int, n_unpacked: int, name: str) -> None:
     """
     if n_unpacked > max(FREE_BYTES, MAX_RATIO * n_packed):
         raise FileFormatError(
-            f"{name}: expected to become at most {MAX_RATIO} times as large when decompressed, got "
-            f"more than {n_unpacked} bytes from {n_packed}; decompress it first if it is meant so."
+            f"{name}: expected to become at most {MAX_RATIO} times as large when decompressed, "
+            f"got more than {n_unpacked} bytes from {n_packed}; decompress it first if that is "
+            "intended."
         )
 
 

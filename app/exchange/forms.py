@@ -44,13 +44,14 @@ def lm_eval_run(items: Sequence[str], samples: Iterable[Source]) -> bytes:
             # If a task asks a question twice, the first number is used for both.
             if known[1] != number and known[2].rpartition(":")[0] != source.name:
                 raise FileFormatError(
-                    f"{place}: expected the number {known[1]} that {known[2]} gives to the same "
+                    f"{place}: expected doc_id {known[1]}, which {known[2]} gives to the same "
                     f"document, got {number}: give the samples of one run."
                 )
     if missing := [item for item in items if item not in numbers]:
         raise FileFormatError(
-            f"Expected samples of lm-eval that number all {len(items)} items, and {len(missing)} "
-            f"are in none of {len(names)} files ({', '.join(names)[:200]}): {missing[0]!r:.200}."
+            f"Expected a doc_id for each of {len(items)} items in samples of lm-eval, but "
+            f"{len(missing)} items are in none of {len(names)} files "
+            f"({', '.join(names)[:200]}), the first {missing[0]!r:.200}."
         )
     chosen: dict[str, list[int]] = {}
     for item in items:

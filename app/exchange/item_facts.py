@@ -38,7 +38,8 @@ def read_families(source: bytes, name: str) -> dict[str, str]:
     for row, examinee, family in _pairs(source, name, header, "an examinee and a family"):
         if found.setdefault(examinee, family) != family:
             raise FileFormatError(
-                f"{name}:{row}: {examinee!r:.200} is of the family {found[examinee]!r:.200} above."
+                f"{name}:{row}: expected one family of {examinee!r:.200}, got {family!r:.200}, "
+                f"and {found[examinee]!r:.200} above."
             )
     return found
 
@@ -60,7 +61,9 @@ def read_items(source: bytes, items: Sequence[str], name: str) -> IntArray:
                 f"{name}:{line}: expected an item of the bank, got {item!r:.200}."
             )
         if at[item] in listed:
-            raise FileFormatError(f"{name}:{line}: {item!r:.200} is listed twice.")
+            raise FileFormatError(
+                f"{name}:{line}: expected each item once, got {item!r:.200} again."
+            )
         listed[at[item]] = None
     if not listed:
         raise FileFormatError(f"{name}: expected item ids, one a line, got none.")

@@ -219,7 +219,7 @@ def _jsonl_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | 
 
 
 def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]:

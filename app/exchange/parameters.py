@@ -158,7 +158,9 @@ def write_mirt(bank: ItemBank) -> bytes:
         ItemBankError: A bank of continuous scores, which mirt does not support.
     """
     if bank.model is CONTINUOUS:
-        raise ItemBankError("mirt files hold no continuous items: write them as item,a,b,c,d,k.")
+        raise ItemBankError(
+            "mirt files cannot hold continuous items: export csv, with the columns item,a,b,c,d,k."
+        )
     bank = bank.standardised()
     slopes = tuple(slopes_by_name(bank).values()) or (bank.a,)
     numbered = (f"a{number}" for number in range(1, len(slopes) + 1))

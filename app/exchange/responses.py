@@ -41,7 +41,7 @@ _FRACTION, _NO_SCORE, _NO_ROW = 2, 254, 255
 _Codes = NDArray[np.int32]
 #: Scores from 1 to this value are taken for percentages, and this advice is given.
 _PERCENT = 100
-_OF_PERCENT = " Of scores from 0 to 100 say --score-range 0 100, in the lab --scale 0 100."
+_OF_PERCENT = " For scores from 0 to 100 give --score-range 0 100, or --scale 0 100 in the lab."
 
 
 def read_responses(

@@ -201,7 +201,7 @@ async def own_form(request: Request) -> dict[str, str]:
                 if len(content) > _MAX_FORM_BYTES:
                     raise InvalidInputError(f"The form is larger than {_MAX_FORM_BYTES} bytes.")
     except TimeoutError as error:
-        raise InvalidInputError("The form comes too slowly.") from error
+        raise InvalidInputError("The form came too slowly.") from error
     try:
         pairs = parse_qsl(content.decode(), keep_blank_values=False, max_num_fields=_MAX_FIELDS)
     except ValueError as error:
@@ -210,8 +210,8 @@ async def own_form(request: Request) -> dict[str, str]:
     who = await visitor(request)
     if not hmac.compare_digest(fields.pop(CSRF_FIELD, "").encode(), who.csrf.encode()):
         raise MissingScopeError(
-            "This form is not one of this browser's present login and project. Go back, load the "
-            "page again, and send it once more."
+            "This form belongs to another login or project than this browser's present one. Go "
+            "back, load the page again, and send it once more."
         )
     request.state.form = fields
     return fields

@@ -34,7 +34,7 @@ _NOT_KEPT: Final = "no-store"
 #: Messages for people about what HTTP itself refuses, by status.
 _MISSING: Final = {
     404: "There is nothing at this address.",
-    405: "There is nothing to look at here: it is where a form of another page is sent.",
+    405: "There is nothing to see at this address: it only receives a form of another page.",
 }
 
 

@@ -84,16 +84,14 @@ class GateSpec:
 
     def __post_init__(self) -> None:
         if self.tag is not None and self.metric != "score":
-            detail = "a tag belongs to the metric score; ability is of the whole bank"
+            detail = "a tag needs the metric score; theta is of the whole bank"
             raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
         if self.baseline is not None:
             if self.tag is not None:
-                detail = "a baseline is held against the score of the whole bank"
+                detail = "expected no tag: a baseline is compared with the score of the whole bank"
                 raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
         elif self.metric == "score" and not 0 <= self.threshold <= 1:
-            meant = (
-                percent_meant(self.threshold) or "for a threshold of the ability say metric theta"
-            )
+            meant = percent_meant(self.threshold) or "for a threshold of theta give metric theta"
             detail = f"expected a share from 0 to 1, got {self.threshold:g}; {meant}"
             raise InvalidInputError(
                 f"threshold: {detail}.", problems=[FieldProblem("/threshold", detail)]

@@ -106,7 +106,7 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         return Trust(level="fair", reason=reason)
     fit = session.summary.get("person_fit")
     if fit is not None and fit["flagged"]:
-        reason = "The answers do not go together as those of other models do."
+        reason = "The pattern of the answers is unlike that of other models."
         return Trust(level="fair", reason=reason)
     reason = "The model lies within the reference models, and its answers agree with them."
     return Trust(level="good", reason=reason)

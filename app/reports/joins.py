@@ -20,28 +20,28 @@ def join_sentence(check: JoinCheck) -> str:
     )
     if check.z is None or check.expected_z is None:
         return (
-            f"{HEADINGS['undecided']} There are no answers that could tell ({basis}): they must be "
-            "from outside the calibration, and neither all right nor all wrong."
+            f"{HEADINGS['undecided']} No answers can tell ({basis}): they must come from "
+            "outside the calibration, and be neither all right nor all wrong."
         )
     compared = (
-        f"{basis} go with the difficulties at z = {check.z:.1f}, where {check.expected_z:.1f} is "
-        "to be expected of a right join and 0 of a wrong one"
+        f"{basis} agree with the difficulties at z = {check.z:.1f}, where a right join is "
+        f"expected to give {check.expected_z:.1f} and a wrong one 0"
     )
     if check.verdict == "holds":
         told = "."
     elif check.verdict == "broken":
         told = (
-            ": look whether the items stand in the order that their parameters were numbered in, "
-            "whether answers are scored rightly, and whether so few examinees answer as others do."
+            ": check that the items are in the order in which their parameters were numbered, "
+            "that answers are scored rightly, and that these few examinees answer as others do."
         )
     elif check.verdict == "doubtful":
         told = (
-            ": part of the items may have the parameters of others, or they are asked or scored "
-            "otherwise than when they were calibrated."
+            ": some items may have the parameters of others, or they are asked or scored "
+            "differently than when they were calibrated."
         )
     else:
         told = (
-            f"; so many answers would find {percent(check.power)} of wrong joins, "
-            f"{percent(ENOUGH_POWER)} are wanted: collect more."
+            f"; these answers are enough to find {percent(check.power)} of wrong joins, and "
+            f"{percent(ENOUGH_POWER)} are needed: collect more."
         )
     return f"{HEADINGS[check.verdict]} {compared}{told}"

@@ -336,7 +336,7 @@ class Choice(ScorerParams):
             if claim is not None:
                 text_of = item.choices[options.letters.index(claim)]
                 if not (stands(claim, text) and stands(text_of, text)):
-                    return no_answer(text, f"The answer takes back what it claims: {claim}.")
+                    return no_answer(text, f"The answer retracts what it claimed: {claim}.")
                 return Scored(score=float(claim in right), extracted=claim, extractor=name)
         return no_answer(text, "No option could be found in the answer.")
 

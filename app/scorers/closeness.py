@@ -45,7 +45,7 @@ class Closeness(ScorerParams):
                 outcome=Outcome.ERROR,
                 reason="The item has no target."
                 if not targets
-                else "No relative error from 0 exists: the scorer needs abs_limit.",
+                else "The target is 0, which has no relative error: the scorer needs abs_limit.",
             )
         found = stated_number(prepare(answer.text), formulas=False)
         if found is None:

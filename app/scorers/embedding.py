@@ -55,7 +55,8 @@ class Embedding(CallingScorer):
         cosines = [_cosine(own, other) for other in others]
         if not all(map(math.isfinite, cosines)):
             return self.missing(
-                "embedding_unreadable", "The embedding model gave a vector without a direction."
+                "embedding_unreadable",
+                "The embedding model gave a vector whose length is 0 or not finite.",
             )
         right = max(map(self._above_floor, cosines[: len(targets)]))
         score = right

@@ -98,7 +98,7 @@ class Numeric(ScorerParams):
             named = " and ".join(content.texts)
             return no_answer(answer.text, f"The answer names several numbers: {named}.")
         if not stands(content.text, text):
-            return no_answer(text, f"The answer takes back what it claims: {content.text}.")
+            return no_answer(text, f"The answer retracts what it claimed: {content.text}.")
         formulas = [*filter(is_formula, item.target)]
         if any(_states(content.text, formula) for formula in formulas):
             return Scored(score=1.0, extracted=content.text, extractor=extractor)

@@ -237,7 +237,7 @@ async def _require_useful(
     ]
     if problems:
         raise InvalidInputError(
-            f"A key has no more than its project, {project.name!r}: "
+            f"The limits of a key cannot exceed those of its project {project.name!r}: "
             + "; ".join(f"{one.pointer[len('/limits/') :]}: {one.detail}" for one in problems),
             problems=problems,
         )
@@ -263,7 +263,9 @@ def _checked(
     if expires_at is not None and expires_at.tzinfo is None:
         problems.append(FieldProblem("/expires_at", f"expected a time zone, got {expires_at}"))
     elif expires_at is not None and expires_at <= datetime.now(UTC):
-        problems.append(FieldProblem("/expires_at", f"expected a time to come, got {expires_at}"))
+        problems.append(
+            FieldProblem("/expires_at", f"expected a time in the future, got {expires_at}")
+        )
     return [Scope(scope) for scope in scopes if scope not in unknown], problems
 
 
@@ -303,7 +305,9 @@ class Logins:
         async with self.database.reading() as uow:
             key = await uow.logins.key_of(_hash(token))
         if key is None:
-            raise UnauthenticatedError("You are not logged in here, or no longer.")
+            raise UnauthenticatedError(
+                "You are not logged in, or your login has ended: log in again."
+            )
         require_active(key)
         await self.api_keys.note_use(key)
         return key

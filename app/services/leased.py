@@ -35,9 +35,9 @@ _FAULT = (
     "so far is kept."
 )
 _NO_END = (
-    f"It was begun {MAX_LAPSES + 1} times, and each time its worker showed no sign of life until "
-    "the lease ran out: something in it may stop the process that runs it, such as a scorer that "
-    "never ends. The answers so far are kept."
+    f"It was started {MAX_LAPSES + 1} times, and each time its worker showed no sign of life "
+    "until the lease ran out: something in it may stop the process that runs it, such as a "
+    "scorer that never ends. The answers so far are kept."
 )
 
 R = TypeVar("R", bound=LeasedRecord)

@@ -116,8 +116,8 @@ class ProjectService:
                 if keeping:
                     raise InvalidStateError(
                         f"Project {found.name!r} cannot be erased because of {keeping}: cancel "
-                        "what is under way; what others measured on its shared banks is theirs to "
-                        "delete."
+                        "what is under way; other projects must delete what they measured on "
+                        "its shared banks."
                     )
                 await uow.removals.whole_project(found.id)
             await uow.projects.delete(found.id, revision)

@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 #: Replaces a text that may quote a withheld bank, such as the last answer of a failed session.
 UNTOLD = (
-    "Not told: the bank is withheld, and this may quote it. A key with the scope 'banks:write' "
-    "sees it."
+    "Hidden: the bank is withheld, and this text may quote it. A key with the scope "
+    "'banks:write' sees it."
 )
 
 #: Fields of a provenance that everybody may see; all others may hold the bank's texts.
@@ -178,13 +178,14 @@ class View:
             return
         if named:
             raise MissingScopeError(
-                f"The answers of session {record.id} are withheld: naming a scorer for them needs "
-                "a key with the scope 'banks:write'. Without one, each item's present scorer does."
+                f"The answers of session {record.id} are withheld: naming a scorer for them "
+                "needs a key with the scope 'banks:write'. Leave the scorer out to use each "
+                "item's present one."
             )
         if record.bank_visibility == OPEN:
             raise MissingScopeError(
-                f"The answers of session {record.id} are withheld, its bank is open: marking them "
-                "by the scorers of another bank than theirs needs a key with the scope "
+                f"The answers of session {record.id} are withheld, but its bank is open: "
+                "scoring them by an open bank's scorers needs a key with the scope "
                 "'banks:write'."
             )
 

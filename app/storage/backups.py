@@ -176,8 +176,8 @@ def restore(
             if not is_empty and not replaces:
                 raise InvalidStateError(
                     "The database holds something already. Restore into an empty one (another "
-                    "SEXTANT_DATA_DIR or DATABASE_URL), or say --replace: then all that it holds "
-                    "is gone."
+                    "SEXTANT_DATA_DIR or DATABASE_URL), or give --replace, which deletes all "
+                    "that it holds."
                 )
             _require_alone(connection, name)
         if is_empty:
@@ -213,8 +213,8 @@ def _require_key(path: Path, manifest: Manifest, box: SecretBox) -> None:
         box.decrypt(manifest.canary.encode())
     except SecretsError as exc:
         raise SecretsError(
-            f"{path} cannot be restored here: {exc.detail} Or say --lost-key, which restores all "
-            "but these secrets."
+            f"{path} cannot be restored here: {exc.detail} Or give --lost-key, which restores "
+            "all but these secrets."
         ) from exc
 
 
@@ -234,7 +234,9 @@ def _fill(url: str, backup: _BackupFile) -> None:
         # A server that starts meanwhile waits for this lock, and then finds the tables.
         connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
         if _row(connection, _TABLES)[0]:
-            raise InvalidStateError("Somebody else has just made tables in the database.")
+            raise InvalidStateError(
+                "Another process has just made tables in the database: restore into an empty one."
+            )
         _pg_restore(url, backup)
     upgrade(url)
 
@@ -276,8 +278,8 @@ def _replace(url: str, name: str, backup: _BackupFile) -> None:
             _on_database(connection, "DROP DATABASE IF EXISTS {} WITH (FORCE)", fresh)
             if isinstance(exc, psycopg.errors.ObjectInUse):
                 raise InvalidStateError(
-                    "Somebody began to use the database meanwhile, and nothing was replaced: stop "
-                    "all servers and workers on it first."
+                    "Another process began to use the database meanwhile, so nothing was "
+                    "replaced: stop all servers and workers on it first."
                 ) from exc
             raise
         _on_database(connection, "DROP DATABASE {} WITH (FORCE)", former)
@@ -398,7 +400,9 @@ def _opened(path: Path) -> Iterator[_BackupFile]:
             for block in backup.blocks():
                 found.update(block)
             if found.hexdigest() != told.dump_sha256:
-                raise FileFormatError(f"{path} is damaged: its dump has another SHA-256 than said.")
+                raise FileFormatError(
+                    f"{path} is damaged: its dump does not have the SHA-256 in its manifest."
+                )
             yield backup
     except zipfile.BadZipFile as exc:
         raise FileFormatError(f"{path} is not a whole backup of Sextant: {exc}.") from exc
@@ -409,7 +413,10 @@ def _opened(path: Path) -> Iterator[_BackupFile]:
 def _manifest(archive: zipfile.ZipFile, path: Path) -> _StoredManifest:
     names = archive.namelist()
     if sorted(names) != [_DUMP, _MANIFEST]:
-        raise FileFormatError(f"{path} is no backup of Sextant: it holds other entries.")
+        raise FileFormatError(
+            f"{path} is no backup of Sextant: expected the entries {_DUMP} and {_MANIFEST}, got "
+            f"{', '.join(names)[:100] or 'none'}."
+        )
     if archive.getinfo(_MANIFEST).file_size > _LARGEST_MANIFEST:
         raise FileFormatError(f"{path} is no backup of Sextant: its manifest is too long.")
     try:
@@ -417,7 +424,9 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> _StoredManifest:
     except ValueError:
         said = None
     if not isinstance(said, dict) or "format" not in said:
-        raise FileFormatError(f"{path} is no backup of Sextant: its manifest is none.")
+        raise FileFormatError(
+            f"{path} is no backup of Sextant: its manifest is not a JSON object with a format."
+        )
     if said["format"] != _FORMAT:
         raise FileFormatError(
             f"{path} has form {said['format']!r}, and this version of Sextant reads form {_FORMAT}."

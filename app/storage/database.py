@@ -202,10 +202,10 @@ def _translate(context: ExceptionContext) -> None:
 def _reference(diag: Diagnostic) -> str:
     detail = diag.message_detail or ""
     if found := _STILL_USED.search(detail):
-        return f"{found['value']} stays: something in {found['table']} stands on it."
+        return f"{found['value']} cannot be deleted: something in {found['table']} refers to it."
     if found := _GONE.search(detail):
         return f"{found['value']} is not there any more: it was deleted meanwhile."
-    return f"A row of {diag.table_name} points at something that is not there: {detail}"
+    return f"A row of {diag.table_name} refers to something that is not there: {detail}"
 
 
 def _duplicate(diag: Diagnostic) -> str:

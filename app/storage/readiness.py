@@ -83,4 +83,6 @@ async def underway(database: Database) -> list[Underway]:
             cursor = await (await uow.driver_connection()).execute(_COUNT.encode())
             return [Underway(*row) for row in await cursor.fetchall()]
     except (TimeoutError, psycopg.Error) as exc:
-        raise DatabaseUnavailableError("The database does not tell what is underway.") from exc
+        raise DatabaseUnavailableError(
+            "The database did not answer how much work is in progress."
+        ) from exc

@@ -94,7 +94,9 @@ class UnitOfWork:
         except BaseException as exc:
             await self._transaction.__aexit__(type(exc), exc, exc.__traceback__)
             if isinstance(exc, PoolTimeoutError):
-                raise DatabaseUnavailableError("All database connections are busy.") from exc
+                raise DatabaseUnavailableError(
+                    "All database connections are busy: try again in a moment."
+                ) from exc
             raise
         return self
 
@@ -161,4 +163,6 @@ class Reading(UnitOfWork):
         finally:
             await self._db.__aexit__(kind, error, trace)
         if isinstance(error, PoolTimeoutError):
-            raise DatabaseUnavailableError("All database connections are busy.") from error
+            raise DatabaseUnavailableError(
+                "All database connections are busy: try again in a moment."
+            ) from error

@@ -135,7 +135,9 @@ async def test_downloads_go_through_the_outbound_guard(hub: Hub, url: str) -> No
 @pytest.mark.parametrize("path", ["loop", "away"])
 async def test_broken_redirects_are_reported(url: str, path: str) -> None:
     refusal = await refused(RemoteFile(url=f"{url}/{path}"))
-    assert "sends requests for the file to a place that cannot be called" in refusal.detail
+    assert (
+        "redirects the download of the file to an address that cannot be called" in refusal.detail
+    )
     assert not refusal.unreachable
 
 

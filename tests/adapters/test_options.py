@@ -59,5 +59,5 @@ def test_options_with_equal_likelihood_are_reported(choices: tuple[str, ...], wo
 @pytest.mark.parametrize("prompt", ["No blank here.", "The blank ends it: _"])
 def test_a_question_without_its_blank_is_reported(prompt: str) -> None:
     item = ItemContent(prompt=prompt, choices=("a", "b"), target=("a",))
-    with pytest.raises(InvalidInputError, match="no blank '_' with text behind it"):
+    with pytest.raises(InvalidInputError, match="a blank '_' in the question, with text after it"):
         option_texts(item, PromptStyle(mode="loglikelihood", blank="_"))

@@ -33,8 +33,12 @@ def config(options: dict[str, Any]) -> EndpointConfig:
         ({"extra_body": {"note": "my-own-secret!"}}, "/options/extra_body", "looks like a key"),
         ({"extra_headers": {"X-Api-Key": "x"}}, "/options/extra_headers/X-Api-Key", "secret"),
         ({"extra_headers": {"Host": "x"}}, "/options/extra_headers", "cannot be set"),
-        ({"extra_headers": {"x-a": "b\nc"}}, "/options/extra_headers/x-a", "plain characters"),
-        ({"extra_headers": {"x-a": 1}}, "/options/extra_headers/x-a", "plain characters"),
+        (
+            {"extra_headers": {"x-a": "b\nc"}},
+            "/options/extra_headers/x-a",
+            "printable ASCII characters",
+        ),
+        ({"extra_headers": {"x-a": 1}}, "/options/extra_headers/x-a", "printable ASCII characters"),
         ({"extra_body": {"a": "x" * 20_000}}, "/options/extra_body", "at most 16384 bytes"),
     ],
 )

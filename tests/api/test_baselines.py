@@ -105,10 +105,10 @@ async def test_comparisons_impossible_with_a_baseline_are_reported(
     before = await measured(client, working, 0.5)
     gate = {"session_id": before["id"], "baseline": before["id"], "tolerance": 0.02}
     for said, sentence in (
-        ({}, "has answers of the baseline's own; gate a new session"),
+        ({}, "shares answers with the baseline; gate a new session"),
         ({"threshold": 0.5}, "give exactly one of threshold and baseline"),
-        ({"tolerance": None}, "a baseline and a tolerance go together"),
-        ({"tag": "x"}, "against the score of the whole bank"),
+        ({"tolerance": None}, "give baseline and tolerance together"),
+        ({"tag": "x"}, "with the score of the whole bank"),
         ({"baseline": "nothing"}, "nothing"),
     ):
         refused = await client.post("/v1/gates", json={**gate, **said})

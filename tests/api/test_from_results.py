@@ -349,8 +349,8 @@ async def test_files_of_another_format_are_read_by_a_field_map(client: Client) -
     }
     url = "/v1/banks/made/imports"
     for wrong, words in (
-        ({"map": None}, "give map with target_after"),
-        ({"items": None}, "give items with map"),
+        ({"map": None}, "target_after needs map"),
+        ({"items": None}, "map needs items"),
         ({"map": {"question": "q"}}, "Expected item fields of"),
         ({"map": {"prompt": "body", "target": "a"}}, "expected a field 'body', found q, a, level"),
         ({"items": {"content_base64": "a?b="}}, "expected base64"),
@@ -387,7 +387,7 @@ async def test_questions_are_attached_to_a_bank_of_parameters(client: Client) ->
     url = f"/v1/banks/made/items/{q1['id']}"
     refused = await client.patch(url, json={"prompt": "?"}, headers={"If-Match": '"1"'})
     assert refused.status_code == 409
-    assert "an import of items gives it its text" in refused.json()["detail"]
+    assert "import items to add its text" in refused.json()["detail"]
 
     lines = [{"key": key, "prompt": f"{key}?", "target": "4"} for key in ("q1", "q2")]
     text = "\n".join(map(json.dumps, lines))

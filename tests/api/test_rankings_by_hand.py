@@ -428,7 +428,7 @@ UNRANKABLE: list[tuple[dict[str, Any], str]] = [
     ({"examinees": [{"name": "a"}, {"name": "a"}]}, "Examinee a is in the ranking twice"),
     ({"examinees": [{"name": "a"}, {"name": "a", "model": "m"}]}, "/examinees/1"),
     ({"examinees": [{"name": str(n)} for n in range(65)]}, "/examinees"),
-    ({"prompt": {"shots": 1}}, "a ranking of examinees puts no prompts: the client asks"),
+    ({"prompt": {"shots": 1}}, "a ranking of examinees takes no prompt: the client asks"),
     ({"concurrency": 65}, "expected at most 64, got 65"),
     ({"budget": {"items": 5}}, "too small for the warm-up"),
     ({"answer_within": 0}, "/answer_within"),

@@ -105,8 +105,8 @@ async def test_two_scored_answers_of_forty_give_no_result(
 @pytest.mark.parametrize(
     ("metric", "room"),
     [
-        ("theta", "ability and its interval are those of the others"),
-        ("score", "the lower end of the score's interval has room for them"),
+        ("theta", "ability and its interval rest on the others alone"),
+        ("score", "the lower end of the score's interval allows for them"),
     ],
 )
 async def test_a_gate_repeats_the_warnings_of_its_session(

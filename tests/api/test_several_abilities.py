@@ -146,7 +146,7 @@ async def test_costs_turn_a_form_to_cheap_items(client: Client, services: Servic
 NO_FORMS: list[tuple[dict[str, Any], str, str]] = [
     ({"items": 41}, "/items", "expected 1 to 40 items"),
     ({"items": 21, "ask": ["law"]}, "/items", "expected 1 to 20 items"),
-    ({"items": 4, "target": {"physics": 1.0}}, "/target", "known are all, law, maths"),
+    ({"items": 4, "target": {"physics": 1.0}}, "/target", "known tags: all, law, maths"),
     ({"items": 4, "ask": ["physics"]}, "/ask", "no item has the tag 'physics'"),
     ({"items": 4, "costs": {"law/0": 1.0}}, "/costs", "39 have none, the first 'maths/1'"),
     ({"items": 4, "costs": {"law/99": 1.0}}, "/costs", "no item 'law/99'"),
@@ -200,7 +200,7 @@ async def test_gates_and_leaderboards_use_the_score_a_session_reported(
         assert (f"score of {tag}" in gate["detail"]) == (tag is not None)
     strange = {"session_id": able["id"], "metric": "score", "tag": "physics", "threshold": 0.1}
     refused = await problem_of(client, "/v1/gates", strange)
-    assert "known are all, law, maths" in refused["detail"]
+    assert "known tags: all, law, maths" in refused["detail"]
     theta = {"session_id": able["id"], "metric": "theta", "tag": "law", "threshold": 0.1}
     assert (await client.post("/v1/gates", json=theta)).json()["errors"][0]["pointer"] == "/tag"
 

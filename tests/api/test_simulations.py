@@ -161,5 +161,5 @@ async def test_a_bundle_gives_the_same_forecast_without_a_server(
     odd["version"]["knowledge"][CURVES] = ["of nobody"]
     text = b"".join([head, bank, line(odd), *rest])
     files["bundle"].write_bytes(text + line({"sha256": hashlib.sha256(text).hexdigest()}))
-    with pytest.raises(FileFormatError, match="what it knows of the version cannot be read"):
+    with pytest.raises(FileFormatError, match="its facts about the version cannot be read"):
         KnownBank.load(files["bundle"])

@@ -87,4 +87,4 @@ async def test_imports_edits_copies_and_deletions_are_counted(
         ),
     ):
         refused = await problem_of(client, full, body, 409, "storage_full")
-        assert "bytes of" in refused["detail"]
+        assert "bytes allowed" in refused["detail"]

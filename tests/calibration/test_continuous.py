@@ -82,7 +82,7 @@ def test_a_few_examinees_give_nearly_common_slopes_and_dispersions() -> None:
     assert np.corrcoef(found.bank.k, bank.k)[0, 1] > 0.4
     assert found.n_parameters < 2.2 * 600
     (warning,) = found.warnings
-    assert "own answers decide its dispersion" in warning
+    assert "dispersion rests to" in warning
 
 
 def test_many_examinees_give_each_item_its_own_slope_and_dispersion() -> None:
@@ -245,5 +245,5 @@ def test_a_score_off_its_scale_is_refused_with_row_and_column() -> None:
 
 def test_items_with_the_same_split_of_examinees_have_infinite_slopes() -> None:
     alike = np.repeat([[1.0], [0.0], [0.0]], 10, axis=0).repeat(4, axis=1)
-    with pytest.raises(CalibrationError, match="slopes of the items have no end"):
+    with pytest.raises(CalibrationError, match="slopes grow without limit"):
         calibrate_continuous(table(alike))

@@ -158,7 +158,9 @@ def test_few_answers_are_not_judged_and_constant_ones_stay_finite() -> None:
 
 def test_answers_without_items_of_the_bank_are_refused() -> None:
     bank = as_bank(ItemParameters(np.ones(2), np.zeros(2), np.zeros(2), np.ones(2)))
-    with pytest.raises(CalibrationError, match="at least 2 items that the bank knows, got 1"):
+    with pytest.raises(
+        CalibrationError, match="at least 2 items whose slope in the bank is not 0, got 1"
+    ):
         find_drift(ScoreMatrix.of([[1, 0], [0, 1]], items=["1", "new"]), bank)
     with pytest.raises(InvalidInputError, match="least_answers"):
         DriftSettings(least_answers=0)

@@ -90,7 +90,7 @@ def test_scores_of_remaining_items_are_not_taken_for_all_items() -> None:
     matrix = _with_odd_items()
     means = matrix.item_means()
     (warning,) = apply_filters(matrix, published()).warnings
-    assert "are of 2 items, not of all 6" in warning
+    assert "cover 2 items, not all 6" in warning
     assert (
         f"{percent(means.mean(), 1)} on all and {percent(means[4:].mean(), 1)} on these" in warning
     )

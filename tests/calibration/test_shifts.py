@@ -76,7 +76,9 @@ def test_families_are_held_out_in_turn_and_reported_together() -> None:
 def test_too_few_examinees_are_reported() -> None:
     few = by_strength(np.arange(30))
     assert [plan.hold_outs for plan in few] == [(), ()]
-    assert "24 to learn from (it takes 20) and 6 to test (it takes 10)" in (few[0].reason or "")
+    assert "24 to learn from (at least 20 needed) and 6 to test (at least 10 needed)" in (
+        few[0].reason or ""
+    )
     assert "15 to learn from" in (few[1].reason or "")
     assert "No families are known" in (by_family([None] * 60).reason or "")
     assert "No family can be held out" in (by_family(["one"] * 60).reason or "")

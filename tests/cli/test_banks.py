@@ -90,7 +90,7 @@ def test_an_impossible_request_gives_one_clear_message(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"key": "q", "prompt": "p", "b": NaN}', "NaN is not a number of JSON"),
+        (b'{"key": "q", "prompt": "p", "b": NaN}', "NaN is not a JSON number"),
         (b'{"key": "q", "prompt": "p", "scorer": "nope"}', "items:1:scorer: Unknown scorer 'nope'"),
         (
             b'{"key": "q1", "prompt": "p", "target": "1,000 m", "scorer": "numeric"}\n'

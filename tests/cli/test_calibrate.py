@@ -165,8 +165,8 @@ def test_families_are_shown_in_a_table(tmp_path: Path, data: Simulated) -> None:
     families = tmp_path / "families.csv"
     families.write_text("examinee,family\nm1,a\nm2,a\nm1,b\n")
     asked = _words(tmp_path, path, "--families", families)
-    assert "--families belongs to --report-card" in refused(*asked)
+    assert "--families needs --report-card" in refused(*asked)
     twice = refused(*asked, "--report-card")
-    assert "families.csv:4: 'm1' is of the family 'a' above" in twice
+    assert "families.csv:4: expected one family of 'm1'" in twice
     families.write_text("examinee,family\nm1\n")
     assert "expected an examinee and a family" in refused(*asked, "--report-card")

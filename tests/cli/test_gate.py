@@ -168,7 +168,7 @@ def test_a_saved_endpoint_is_named_by_its_id(model_url: str) -> None:
 def test_a_server_that_is_not_sextant_is_named(model_url: str) -> None:
     server = model_url.removesuffix("/v1")
     failed = no_gate("--threshold", "0", "--session", "ses_1", "--server", server)
-    assert "not as a Sextant server does" in failed
+    assert "not like a Sextant server" in failed
 
 
 POLICY = """

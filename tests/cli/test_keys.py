@@ -81,7 +81,7 @@ def test_a_key_is_limited_when_it_is_made_and_later(url: str) -> None:
         (("limit", "key_none"), "There is no API key 'key_none'."),
         (("create", "ci", "--usd-per-day", "nan"), "usd_per_day: expected 0 or more, got nan."),
         (("revoke", "key_none"), "There is no API key 'key_none'."),
-        (("create", "ci", "--expires", "2001-01-01"), "expires_at: expected a time to come"),
+        (("create", "ci", "--expires", "2001-01-01"), "expires_at: expected a time in the future"),
         (("create", ""), "NAME: expected at least 1 character, got 0"),
         (("create", "ci", "--scope", "fly"), "Invalid value for '--scope'"),
     ],

@@ -132,4 +132,6 @@ def test_one_model_is_no_ranking(files: Path) -> None:
 
 def test_costs_of_every_model_are_needed(files: Path) -> None:
     (files / "costs.csv").write_text("model,cost\nlow,1\n")
-    assert "no cost of examinee 'middle'" in refused(*BASE, "--costs", "costs.csv")
+    assert "expected a cost of every examinee, got none of 'middle'" in refused(
+        *BASE, "--costs", "costs.csv"
+    )

@@ -90,9 +90,9 @@ def test_a_saved_key_is_sent_only_to_its_server(home: Path) -> None:
     assert target("local", None) is None
     assert KEY not in repr(target(None, None))
     home.write_text("{}")
-    assert "log in anew" in sextant("sessions", "list").stderr
+    assert "log in again" in sextant("sessions", "list").stderr
     assert sextant("logout").stdout == "Logged out.\n"
-    assert sextant("logout").stdout == "There was no login.\n"
+    assert sextant("logout").stdout == "You were not logged in.\n"
 
 
 def test_commands_on_a_server_need_no_database(

@@ -54,7 +54,7 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     first = asked[0]["item_id"]
     assert first in [one["item_id"] for one in told(*answers, "--search", first)["data"]]
     unread = done(*answers, "--unparsed", "--search", "no such words")
-    assert "No answer of this session fits --unparsed --search: 0 of 12" in unread.stderr
+    assert "No answer of this session matches --unparsed --search: 0 of 12" in unread.stderr
 
     extend = ("sessions", "extend", old["id"])
     assert "--max-items: expected at least the 12" in refused(*extend, "--max-items", "10")
@@ -67,7 +67,7 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     assert reached["stop_reason"] == "score_margin"
     beyond = told("sessions", "extend", reached["id"], "--max-items", "40")
     assert beyond["progress"]["items"] == 40
-    assert "Say until when" in refused(*extend)
+    assert "when the session stops" in refused(*extend)
 
     again = ("sessions", "rescore", old["id"], "--scorer", "pattern", "--params", '{"pattern":"."}')
     shown, found = done(*again), told(*again)
@@ -88,7 +88,7 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--params", "{}"), "--params belong to a scorer"),
+        (("--params", "{}"), "--params needs --scorer"),
         (("--scorer", "exact", "--params", "{"), "expected a JSON object"),
         (("--scorer", "exact", "--params", "[]"), "expected a JSON object"),
     ],

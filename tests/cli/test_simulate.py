@@ -86,7 +86,7 @@ def test_baselines_are_compared_with_the_design(files: Path) -> None:
     ("listed", "words"),
     [
         ("i3\nnobody\n", "short.csv:2: expected an item of the bank, got 'nobody'"),
-        ("i3\ni3\n", "short.csv:2: 'i3' is listed twice"),
+        ("i3\ni3\n", "short.csv:2: expected each item once, got 'i3' again"),
         ("item\n", "expected item ids, one a line, got none"),
     ],
 )
@@ -100,7 +100,7 @@ def test_baselines_need_reference_models(files: Path) -> None:
     needed = "Baselines need --bank, --responses and --train"
     assert needed in refused(*BASE, "--baselines")
     several = ("--train", "others.csv", "--dimensions", "2")
-    assert "belong to tests of one ability" in refused(*BASE, "--baselines", *several)
+    assert "are for tests of one ability" in refused(*BASE, "--baselines", *several)
     tested = ("--train", "answers.csv")
     assert "at least 2 examinees of --train" in refused(*BASE, "--baselines", *tested)
 
@@ -157,7 +157,10 @@ def test_bad_flags_are_named(flags: tuple[str, ...], words: str) -> None:
     [
         ("model,ability\nx,1", "a column theta"),
         ("model,theta\nanswers-0,high", "bad.csv:2"),
-        ("model,theta\nanswers-0,1.0", "no theta of examinee 'answers-1'"),
+        (
+            "model,theta\nanswers-0,1.0",
+            "expected a theta of every examinee, got none of 'answers-1'",
+        ),
     ],
 )
 def test_a_bad_reference_file_is_named(files: Path, text: str, words: str) -> None:

@@ -154,8 +154,8 @@ def test_a_test_ends_when_the_predicted_score_is_known_well_enough(files: dict[s
     ("flags", "complaint"),
     [
         (["--dimensions", "400"], "400 dimensions are too many"),
-        (["--target", "physics"], "The target 'physics' has no items; known are all, law, maths"),
-        (["--ask", "physics"], "--ask: no item has the tag 'physics'; known are all, law, maths"),
+        (["--target", "physics"], "The target 'physics' has no items; known tags: all, law, maths"),
+        (["--ask", "physics"], "--ask: no item has the tag 'physics'; known tags: all, law, maths"),
         (["--tokens-in", "90"], "--tokens-in belongs to a forecast"),
         (["--item-costs", "few_costs"], "this item has no cost"),
         (["--item-costs", "bank"], "expected the header item,cost"),

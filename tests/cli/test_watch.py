@@ -66,7 +66,7 @@ def test_unparsed_answers_that_count_as_wrong_are_not_called_excluded(
     )
     assert "2 refused (kept out of the estimate)" in mixed
     assert "unparseable 3, counted as wrong" in mixed
-    assert "has room for the 9 % without a score" in mixed
+    assert "allows for the 9 % without a score" in mixed
 
 
 def test_without_a_result_no_number_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,7 +205,7 @@ async def test_failures_are_not_wrong_answers_and_errors_end_the_task(
             "expected C, P, I, N or a number from 0 to 1, got 'x'",
             "each of the 300 items of bank 'arith', by id: 20 of the task's 20",
             "0 of the task's 300 samples",
-            "expected --max-samples 300 at least",
+            "Expected --max-samples of at least 300",
             "leave out --limit",
             "no bank",
         ],

@@ -28,7 +28,7 @@ from app.engine.design.design import stops_when
         ),
         (
             {"stopping": {"score_margin": None, "min_items": 1, "max_items": 3}},
-            "Stops at 3 items asked. A result takes 5 scored answers.",
+            "Stops at 3 items asked. A result needs 5 scored answers.",
         ),
         (
             {

@@ -165,7 +165,7 @@ def test_a_mixed_target_weighs_its_tags_and_a_tag_without_items_is_refused() -> 
     weights = target_weights(bank, {"a": 1.0, "b": 3.0}, tags)
     assert weights[:10].sum() == pytest.approx(0.25)
     assert weights.sum() == pytest.approx(1.0)
-    with pytest.raises(InvalidInputError, match="'c' has no items; known are all, a, b"):
+    with pytest.raises(InvalidInputError, match="'c' has no items; known tags: all, a, b"):
         target_weights(bank, {"c": 1.0}, tags)
 
 

@@ -328,7 +328,7 @@ class TestAgents:
     @pytest.mark.parametrize(
         ("last", "said"),
         [
-            ({"subject_id": "agent-0"}, "'agent-0' stands in the file twice"),
+            ({"subject_id": "agent-0"}, "expected each subject_id once, got 'agent-0' twice"),
             ({"responses": {"one": 1}}, "got more or fewer: 'two'"),
             ({"responses": {"one": {"successes": 3, "trials": 5}, "two": 0}}, "single attempts"),
             ({"responses": {"one": True, "two": 0}}, "expected 0 or 1 of each task, got True"),

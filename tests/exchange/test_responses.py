@@ -109,7 +109,7 @@ def test_faults_are_listed_with_file_row_and_column(
     ("content", "words"),
     [
         (b"", "the file is empty"),
-        (b"model,q1\na,40\n", "got 40. Of scores from 0 to 100 say --score-range 0 100"),
+        (b"model,q1\na,40\n", "got 40. For scores from 0 to 100 give --score-range 0 100"),
         (b"model\na\n", "a column for each item"),
         (b"model;q1\na;1\n", "Cells are separated by commas"),
         (b"model,q1\n", "a row of scores below the header"),

@@ -142,7 +142,7 @@ def test_right_options_without_a_target_are_read_from_the_scores() -> None:
     found = found_in([*rows, _gap(2, 0, False)])
     assert [item["target"] for item in found.items] == [["jar"], ["box"]]
     assert list(found.left_out) == ["it has no right answer"]
-    assert "likeliest where an answer was scored as right" in found.choices[-1].detail
+    assert "the likeliest option of an answer that was scored as right" in found.choices[-1].detail
     with pytest.raises(FileFormatError, match=r"explains 50 % of the recorded scores only"):
         found_in([_gap(0, 2, True), _gap(0, 1, True)])
     other = [{**each, "metrics": ["odd"], "odd": each["acc"]} for each in rows]

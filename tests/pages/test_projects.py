@@ -53,7 +53,7 @@ async def test_a_key_of_all_projects_works_in_the_one_that_the_browser_has_chose
     # A form filled in for the first project does nothing in the second.
     refused = await over_all.send_form("/endpoints", csrf=loaded, name="mine", kind="scripted")
     assert refused.status_code == 403
-    assert "present login and project" in refused.text
+    assert "another login or project" in refused.text
     over_all.cookies.set(PROJECT_COOKIE, "prj_" + "9" * 26, domain="sextant.test")
     assert "Project: <bdi>default</bdi>" in (await over_all.get("/banks")).text
 

@@ -62,7 +62,7 @@ async def test_improvements_and_regressions_are_shown_with_their_texts(
     assert told == ["q2", "q3"]
     assert [key for key in _TARGETS if f">{key}<" in better] == ["q0"]
     assert "by ability" not in text.partition("All figures")[0]
-    assert "the verdict by ability takes" in text.partition("All figures")[2]
+    assert "the verdict by ability assumes" in text.partition("All figures")[2]
     assert ("twice 2 &lt;i&gt;makes" in worse) == (visibility == "open")
     assert "twice" not in text or visibility == "open"
 

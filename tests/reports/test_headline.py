@@ -144,7 +144,7 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
     odd = replace(ended, summary={**ended.summary, "person_fit": fit})
     assert trust_of(odd, standing="within", agrees=True) == (
         "fair",
-        "The answers do not go together as those of other models do.",
+        "The pattern of the answers is unlike that of other models.",
     )
     level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
     assert (level, "cancelled" in reason) == ("poor", True)

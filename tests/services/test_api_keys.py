@@ -69,7 +69,7 @@ async def test_a_key_ends_when_it_expires(
         ({"name": "x" * 201}, "/name", "1 to 200 characters"),
         ({"scopes": []}, "/scopes", "some of read, run, banks:write, admin; got none"),
         ({"scopes": ["read", "fly"]}, "/scopes", "got fly"),
-        ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "/expires_at", "a time to come"),
+        ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "/expires_at", "a time in the future"),
         ({"expires_at": datetime(2099, 1, 1)}, "/expires_at", "a time zone"),  # noqa: DTZ001
     ],
 )

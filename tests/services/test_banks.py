@@ -155,7 +155,7 @@ async def test_guesses_do_not_take_the_place_of_parameters(banks: BankService) -
     # The version is provisional and still has reference models.
     demo = await banks.ensure_demo_bank()
     assert demo.provisional
-    with pytest.raises(InvalidStateError, match="or curves that are no guesses"):
+    with pytest.raises(InvalidStateError, match="or curves that are not guesses"):
         await banks.import_bank(BankSpec(name="demo"), BankImport(provisional=True))
 
 
@@ -279,7 +279,7 @@ async def test_an_override_of_an_unknown_item_is_refused(
 
 
 async def test_a_version_without_any_active_item_is_refused(banks: BankService) -> None:
-    with pytest.raises(InvalidInputError, match="none of 2 items"):
+    with pytest.raises(InvalidInputError, match="all 2 items aside"):
         await banks.import_bank(SUMS, BankImport(parameters=table("q1", "q2", a=-1.0)))
 
 

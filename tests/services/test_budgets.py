@@ -118,8 +118,8 @@ async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
     assert (await today(database, who.id)).usd == pytest.approx(1.8)
     assert str(refusals[0]) == (
         f"The project's budget of 2.00 USD for {datetime.now(UTC).date()} (UTC) is spent: "
-        "0.20 USD are left, and the next call may take 0.30 USD. It goes on tomorrow or when the "
-        "budget is raised."
+        "0.20 USD are left, and the next call may take 0.30 USD. It continues tomorrow, or when "
+        "the budget is raised."
     )
 
 

@@ -180,7 +180,7 @@ async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(services: Se
         if name is None:
             await services.bundles.import_file(SentFile("whole.jsonl", content))
         else:
-            with pytest.raises(FileFormatError, match="what it knows of the version") as fault:
+            with pytest.raises(FileFormatError, match="its facts about the version") as fault:
                 await services.bundles.import_file(SentFile("whole.jsonl", content))
             assert "\n" not in fault.value.detail
 
@@ -195,11 +195,11 @@ async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Serv
     rehashed = hashed(body.replace(b'"a": 1.1', b'"a": 1.2'))
     strange = hashed(body.replace(b'"knowledge": {', b'"knowledge": {"abilities": 7, '))
     for wrong, said in [
-        (strange, "what it knows of the version cannot be read"),
+        (strange, "its facts about the version cannot be read"),
         (edited, "whole.jsonl was changed or cut after it was written"),
         (content[: len(content) // 2], "is no bundle"),
         (b"".join([*lines[:3], lines[-1]]), "was changed or cut"),
-        (rehashed, "the parameters have the hash"),
+        (rehashed, "expected parameters of the hash"),
         (b'{"format": "other"}\n', "is no bundle: expected a file that"),
         (b"X,a1,d\n", "is no bundle"),
     ]:

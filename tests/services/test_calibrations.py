@@ -362,7 +362,7 @@ async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
     second = (await services.banks.get_bank("second")).bank
     await services.banks.delete_bank(second.id, second.revision, erases=erases)
     assert (await services.calibrations.get(record.id)).bank_version_id == first.id
-    with pytest.raises(InvalidStateError, match="was made of it"):
+    with pytest.raises(InvalidStateError, match="was made from it"):
         async with services.database.unit_of_work() as uow:
             await uow.calibrations.delete(record.id)
     await services.version_reports.report("first", None)
@@ -402,7 +402,7 @@ async def test_a_version_keeps_corrections_from_held_out_examinees(services: Ser
 async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:
     record = await completed(services)
     assert set((record.result or {})["knowledge"]) == {"curves"}  # scores are still predicted
-    with pytest.raises(InvalidStateError, match="come with a report card"):
+    with pytest.raises(InvalidStateError, match="with a report card"):
         await services.calibrations.abilities(record.id)
 
 

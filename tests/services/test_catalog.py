@@ -93,7 +93,10 @@ async def test_another_bank_of_that_name_is_not_touched(services: Services, tmp_
     [
         ("no folder", r"There is no folder .* put test\.jsonl"),
         ("no file", r"There is no test\.jsonl \(from test\.jsonl\) in "),
-        ("another file", r"test\.jsonl is not the file that the catalogue means: expected sha256"),
+        (
+            "another file",
+            r"test\.jsonl is not the file that the catalogue's entry names: expected sha256",
+        ),
     ],
 )
 async def test_missing_or_changed_files_give_one_sentence_and_no_bank(

@@ -191,7 +191,9 @@ async def test_a_drift_report_stores_nothing_and_has_plain_sentences(services: S
     await services.response_sets.create("empty")
     with pytest.raises(InvalidInputError, match="collect sessions first"):
         await services.drift.look("living", "1", "empty")
-    with pytest.raises(CalibrationError, match="at least 2 items that the bank knows, got 0"):
+    with pytest.raises(
+        CalibrationError, match="at least 2 items whose slope in the bank is not 0, got 0"
+    ):
         await services.drift.look("demo", None, "live")
 
 

@@ -180,7 +180,9 @@ async def test_referenced_rows_cannot_be_deleted(database: Database) -> None:
             ):
                 await uow._db.execute(text(statement).execution_options(**of_opened("none")))
 
-    with pytest.raises(ConflictError, match=r"^a stays: something in children stands on it"):
+    with pytest.raises(
+        ConflictError, match=r"^a cannot be deleted: something in children refers to it"
+    ):
         await delete_what_is_used()
 
 

@@ -59,7 +59,7 @@ async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
         waiting = await until(services, made.id, "waiting")
         reason = waiting.waiting_reason or ""
         assert "The endpoint's budget of 1,300.00 USD" in reason
-        assert "It goes on tomorrow or when the budget is raised." in reason
+        assert "It continues tomorrow, or when the budget is raised." in reason
         change = EndpointChange(settings={"limits": Limits(usd_per_day=1e6)})
         await services.endpoints.update(saved.id, change, expected_revision=1)
         ended = await until(services, made.id)

@@ -127,7 +127,7 @@ async def test_an_extended_session_asks_what_the_older_one_asked_or_is_refused(
         assert ended.status == "completed", ended.failure
         assert len(honest.seen) == N_ITEMS
         await changed(working, endpoint, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
-        with pytest.raises(EndpointMovedError, match="start it anew"):
+        with pytest.raises(EndpointMovedError, match="start it again"):
             await working.derived_sessions.extend(made.id, further, {})
         again = await working.derived_sessions.replay(
             made.id, {}, bank_version_id=None, metadata={}

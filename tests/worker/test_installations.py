@@ -127,7 +127,10 @@ async def test_a_failure_is_one_sentence_and_the_same_call_continues(
         hub.files["irt.csv"] = PARAMETERS.replace(b"1.5", b"1.4")
         changed = await installed(client)
         assert changed["status"] == "failed"
-        assert "irt.csv is not the file that the catalogue means" in changed["failure"]["detail"]
+        assert (
+            "irt.csv is not the file that the catalogue's entry names"
+            in changed["failure"]["detail"]
+        )
         hub.files["irt.csv"] = PARAMETERS
         del hub.files["main/test.jsonl"]
         hub.cuts["test.jsonl"] = 1
@@ -176,7 +179,10 @@ async def test_without_a_known_hash_the_hash_of_the_hub_is_checked(
     async with running_worker(services):
         wrong = await installed(client)
         assert wrong["status"] == "failed"
-        assert "test.jsonl is not the file that the catalogue means" in wrong["failure"]["detail"]
+        assert (
+            "test.jsonl is not the file that the catalogue's entry names"
+            in wrong["failure"]["detail"]
+        )
         hub.wrong.clear()
         done = await installed(client)
     assert done["result"]["files"]["questions"]["checked_by"] == "hub"

@@ -136,14 +136,14 @@ async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sent
     assert ended.status == "failed"
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_no_likelihoods"
-    assert "gives no log-probabilities of a prompt" in ended.failure["detail"]
+    assert "returns no log-probabilities of a prompt" in ended.failure["detail"]
     assert ended.summary["progress"]["items"] == 1
 
 
 async def test_banks_unfit_for_likelihoods_are_refused_before_any_call(services: Services) -> None:
     await install(services, record("one", "a", "b"))
     endpoint = model_at("http://127.0.0.1:9/v1")
-    with pytest.raises(InvalidInputError, match="kind 'openai_chat' does not tell likelihoods"):
+    with pytest.raises(InvalidInputError, match="kind 'openai_chat' gives no likelihoods"):
         await services.sessions.create(
             spec(bank="choices", endpoint=endpoint, prompt={"mode": "loglikelihood"})
         )

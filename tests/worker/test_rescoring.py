@@ -183,5 +183,5 @@ async def test_impossible_rescores_are_refused(working: Services) -> None:
     new = await until(working, (await working.derived_sessions.rescore(old.id, CONTAINS_IT, {})).id)
     with pytest.raises(InvalidStateError, match="extend that one"):
         await working.derived_sessions.extend(new.id, {}, {})
-    with pytest.raises(InvalidStateError, match="does not score"):
+    with pytest.raises(InvalidStateError, match="is not a rescoring"):
         await working.derived_sessions.changes(old.id)

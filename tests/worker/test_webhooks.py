@@ -243,7 +243,7 @@ async def test_responses_of_receivers_decide_about_a_delivery(
         listed = (await uow.webhooks.page(PageRequest())).items
     assert [one.id for one in listed if one.disabled_at] == [webhooks["gone"].id]
     async with services.database.unit_of_work() as uow:
-        with pytest.raises(InvalidStateError, match="disabled, for its receiver answered 410"):
+        with pytest.raises(InvalidStateError, match="disabled, because its receiver answered 410"):
             await uow.webhooks.queue_again(webhooks["gone"].id, one["gone"].id)
     manual = await services.sessions.create(spec(mode="manual", endpoint=None))
     await services.sessions.cancel(manual.id)

@@ -42,9 +42,9 @@ class ComparisonCreate(Input):
     def _one_kind(self) -> Self:
         of_set = (self.response_set is not None, self.examinees is not None)
         if of_set[0] != of_set[1]:
-            raise ValueError("response_set and examinees belong together")
+            raise ValueError("give response_set and examinees together")
         if (self.session_ids is not None) == of_set[0]:
-            raise ValueError("give exactly one of session_ids, and response_set with examinees")
+            raise ValueError("give either session_ids, or response_set with examinees")
         return self
 
 

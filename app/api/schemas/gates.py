@@ -94,7 +94,7 @@ class GateCreate(Input):
     @model_validator(mode="after")
     def _with_tolerance(self) -> Self:
         if (self.baseline is None) != (self.tolerance is None):
-            raise ValueError("a baseline and a tolerance go together")
+            raise ValueError("give baseline and tolerance together")
         return self
 
     def to_domain(self, baseline: Baseline | None) -> GateSpec:

@@ -172,7 +172,9 @@ class RankingCreate(OnBank):
     @model_validator(mode="after")
     def _asks_or_is_asked(self) -> Self:
         if self.examinees and self.prompt.model_dump(exclude_none=True):
-            raise ValueError("a ranking of examinees puts no prompts: the client asks")
+            raise ValueError(
+                "a ranking of examinees takes no prompt: the client asks the questions"
+            )
         return self
 
     @model_validator(mode="before")

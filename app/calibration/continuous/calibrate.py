@@ -274,7 +274,7 @@ def _own_dispersions(
     expected = variance.sum(axis=0)
     if (expected < _LEAST_VARIANCE).any():
         raise CalibrationError(
-            "The slopes of the items have no end: all items part the examinees into the same "
+            "The items' slopes grow without limit: all items split the examinees into the same "
             "groups, so that one item tells as much as all of them."
         )
     own = residual.sum(axis=0) / expected
@@ -384,9 +384,10 @@ def _warnings(m_step: _MStep, cycles: int, converged: bool) -> tuple[str, ...]:
     share = float((m_step.df / (m_step.df + m_step.df_common)).mean())
     if share < _MOSTLY_OWN and m_step.df.mean() < _MANY_ANSWERS:
         warnings.append(
-            f"An item's own answers decide its dispersion to {percent(share)} on average, those to "
-            f"all items the rest; slopes vary among the items with a standard deviation of "
-            f"{m_step.items.spread[0, 0] ** 0.5:.2g}. More examinees would tell the items apart."
+            f"An item's dispersion rests to {percent(share)} on its own answers on average, and "
+            "otherwise on those to all items; slopes vary among the items with a standard "
+            f"deviation of {m_step.items.spread[0, 0] ** 0.5:.2g}. More examinees would tell "
+            "the items apart."
         )
     return tuple(warnings)
 

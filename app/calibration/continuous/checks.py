@@ -109,8 +109,8 @@ def require_calibratable(table: ResponseTable) -> None:
     alike = np.nanmax(table.scores, axis=0) == np.nanmin(table.scores, axis=0)
     if alike.any():
         raise CalibrationError(
-            f"{int(alike.sum())} of {n_items} items have the same score from everybody and no "
-            f"parameters, first {table.items[int(alike.argmax())]!r}; filter them out."
+            f"{int(alike.sum())} of {n_items} items have the same score from everybody and "
+            f"cannot be calibrated, first {table.items[int(alike.argmax())]!r}; filter them out."
         )
 
 

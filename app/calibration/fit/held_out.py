@@ -145,7 +145,7 @@ def held_out(
     """
     if n_examinees < LEAST_EXAMINEES:
         raise InvalidInputError(
-            f"Learning intervals takes at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
+            f"Learning intervals needs at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
         )
     order = np.random.default_rng(seed).permutation(n_examinees)
     folds: list[Fold] = []

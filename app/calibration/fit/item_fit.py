@@ -264,8 +264,8 @@ def misfits(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> list[Find
             item_id=keys[i],
             field="s_x2_rmsea",
             value=float(rmsea[i]),
-            message=f"Item {keys[i]!r}: the answers leave its curve, S-X2 has an RMSEA of "
-            f"{rmsea[i]:.3f} (p = {p_values[i]:.2g}).",
+            message=f"Item {keys[i]!r}: the answers do not follow its curve (S-X2: RMSEA "
+            f"{rmsea[i]:.3f}, p = {p_values[i]:.2g}).",
         )
         for i in np.flatnonzero((p_values < MISFIT_P) & (rmsea >= MISFIT_RMSEA)).tolist()
     ]

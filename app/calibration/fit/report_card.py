@@ -160,7 +160,7 @@ def report_card(held: HeldOut, seed: int = 0) -> ReportCard:
     """
     if held.n_examinees < FEWEST_EXAMINEES:
         raise InvalidInputError(
-            f"A report card takes at least {FEWEST_EXAMINEES} examinees, got {held.n_examinees}."
+            f"A report card needs at least {FEWEST_EXAMINEES} examinees, got {held.n_examinees}."
         )
     bank = held.folds[0].blind.bank
     of_others = [held.correction(half) for half in (0, 1)]

@@ -229,9 +229,9 @@ def by_family(families: Sequence[str | None]) -> ShiftPlan:
         said = "No families are known" if not members else "No family can be held out"
         return ShiftPlan(
             name="families",
-            reason=f"{said}: it takes one of {LEAST_MEMBERS} examinees or more, and "
-            f"{LEAST_EXAMINEES} others to learn from. A family is what stands before the first / "
-            "of a name, or is told beside the responses.",
+            reason=f"{said}: expected a family of at least {LEAST_MEMBERS} examinees, and "
+            f"{LEAST_EXAMINEES} others to learn from. A family is the part of a name before "
+            "its first /, or is given beside the responses.",
         )
     largest = sorted(usable, key=lambda family: (-len(usable[family]), family))[:MOST_FAMILIES]
     everybody = np.arange(len(families))
@@ -255,7 +255,8 @@ def _plan(name: str, hold_outs: Sequence[HoldOut]) -> ShiftPlan:
     if n_tested < LEAST_TESTED or n_known < LEAST_EXAMINEES:
         return ShiftPlan(
             name=name,
-            reason=f"There are too few examinees: {n_known} to learn from (it takes "
-            f"{LEAST_EXAMINEES}) and {n_tested} to test (it takes {LEAST_TESTED}).",
+            reason=f"There are too few examinees: {n_known} to learn from (at least "
+            f"{LEAST_EXAMINEES} needed) and {n_tested} to test (at least {LEAST_TESTED} "
+            "needed).",
         )
     return ShiftPlan(name=name, hold_outs=tuple(hold_outs))

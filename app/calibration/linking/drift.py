@@ -123,8 +123,9 @@ def find_drift(
     rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).any(axis=1))
     if len(columns) < _LEAST_ANCHORS or len(rows) == 0:
         raise CalibrationError(
-            f"Drift needs answers to at least {_LEAST_ANCHORS} items that the bank knows, got "
-            f"{len(columns)} such items and {len(rows)} examinees who answered them."
+            f"A check for drift needs answers to at least {_LEAST_ANCHORS} items whose slope in "
+            f"the bank is not 0, got {len(columns)} such items and {len(rows)} examinees who "
+            "answered them."
         )
     common = matrix.select(rows, np.array(columns))
     positions = np.array([index[key] for key in common.items])

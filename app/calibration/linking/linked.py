@@ -77,8 +77,8 @@ def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = (
     kept = [j for j, item_id in enumerate(bank.item_ids) if item_id in chosen and bank.a[j] > 0]
     if len(kept) < 2:
         raise CalibrationError(
-            f"A link to scale {bank.scale!r} needs at least 2 common items whose curves rise, got "
-            f"{len(kept)}."
+            f"A link to scale {bank.scale!r} needs at least 2 common items with a positive "
+            f"slope, got {len(kept)}."
         )
     return bank.take(np.array(kept))
 
@@ -125,7 +125,9 @@ def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> L
         InvalidInputError: The method is fixed anchors, which works only during a calibration.
     """
     if method is LinkMethod.FIXED_ANCHOR:
-        raise InvalidInputError("Fixed anchors take part in the calibration; use another method.")
+        raise InvalidInputError(
+            "Fixed anchors work only during a calibration, not after it: use another method."
+        )
     here = {item_id: j for j, item_id in enumerate(calibration.item_ids)}
     pairs = [
         (here[item_id], there)
@@ -137,8 +139,8 @@ def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> L
         pairs = [(j, there) for j, there in pairs if max(abs(b[j]), abs(anchor_b[there])) < _FAR]
     if len(pairs) < 2:
         raise CalibrationError(
-            f"A link to scale {anchors.scale!r} needs at least 2 anchors whose curves rise, got "
-            f"{len(pairs)}."
+            f"A link to scale {anchors.scale!r} needs at least 2 anchors with a positive slope, "
+            f"got {len(pairs)}."
         )
     own, common = (np.array(side) for side in zip(*pairs, strict=True))
     source, target = calibration.scale, anchors.scale

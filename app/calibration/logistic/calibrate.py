@@ -376,8 +376,8 @@ def _warnings(
     few = int((matrix.answers_per_item() < least).sum())
     if few:
         found.append(
-            f"{few} of {matrix.n_items} items have fewer than {least} answers, where a "
-            f"{settings.family.value} item is hardly identified; its parameters lean on the priors."
+            f"{few} of {matrix.n_items} items have fewer than {least} answers, too few to "
+            f"identify a {settings.family.value} item well: its parameters lean on the priors."
         )
     steep = int((np.abs(result.curves.a) >= MAX_SLOPE * 0.999).sum())
     if steep:

@@ -53,8 +53,8 @@ def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelA
     scores = scores[:, spread > 0]
     if min(scores.shape[0] - 1, scores.shape[1]) < 2:
         raise CalibrationError(
-            "Finding dimensions takes at least 3 examinees and 2 items that tell them apart, got "
-            f"{scores.shape[0]} and {scores.shape[1]}."
+            "Finding dimensions needs at least 3 examinees and 2 items that tell them apart, "
+            f"got {scores.shape[0]} and {scores.shape[1]}."
         )
     mean = np.nanmean(scores, axis=0)
     standard = np.nan_to_num((scores - mean) / np.nanstd(scores, axis=0))

@@ -203,9 +203,9 @@ def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_use
         so_many = f"{dimensions} dimension{'s' if dimensions > 1 else ''}"
         what = f"the general ability and {so_many}" if settings.nested else so_many
         raise CalibrationError(
-            f"{so_many} {'are' if dimensions > 1 else 'is'} too many: {what} take more than "
-            f"{n_abilities} examinees and items that tell them apart, got {n_examinees} examinees "
-            f"and {n_useful} such items."
+            f"{so_many} {'are' if dimensions > 1 else 'is'} too many: {what} need more than "
+            f"{n_abilities} examinees and items that tell them apart, got {n_examinees} "
+            f"examinees and {n_useful} such items."
         )
     return n_abilities
 

@@ -41,7 +41,7 @@ def require_enough(scores: FloatArray) -> None:
     """
     if len(scores) < LEAST_EXAMINEES:
         raise CalibrationError(
-            f"Predicting scores is learned from at least {LEAST_EXAMINEES} examinees, got "
+            f"Predicting scores needs at least {LEAST_EXAMINEES} examinees to learn from, got "
             f"{len(scores)}."
         )
 

@@ -83,7 +83,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
             "bic": float(np.log(len(scores))) * n_parameters - 2.0 * fit.log_likelihood,
             "iterations": fit.iterations,
             "converged": fit.converged,
-            **unexamined("M2 is for one ability."),
+            **unexamined("M2 is computed only for models of one ability."),
             "warnings": _warnings(learned),
             "dimensionality": {**learned.to_dict(), "names": list(fit.items.names)},
         }
@@ -142,10 +142,10 @@ class AbilitiesCalibrator(BinaryCalibrator):
 def _warnings(learned: LearnedAbilities) -> list[str]:
     found = []
     if not learned.fit.converged:
-        found.append(f"The fit was ended after {learned.fit.iterations} iterations.")
+        found.append(f"Not converged after {learned.fit.iterations} iterations.")
     if learned.scores is None:
         found.append(
-            f"Scores are learned from {LEAST_EXAMINEES} examinees at least, got "
+            f"Predicting scores needs at least {LEAST_EXAMINEES} examinees to learn from, got "
             f"{len(learned.fit.abilities)}: sessions will predict by the curves alone."
         )
     return found

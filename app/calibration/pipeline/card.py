@@ -189,9 +189,9 @@ def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str
         return []
     return [
         "The ability that these items measure is not the score: among the examinees the two "
-        f"correlate by {together:.2f}. What sets some of them apart on many items is something "
-        "else, such as a way of answering, and rank orders by theta and by score will differ. "
-        "Measure the score (preset: score), not theta."
+        f"correlate by {together:.2f}. Something other than the score sets some of them apart "
+        "on many items, such as a way of answering, so rankings by theta and by score will "
+        "differ. Measure the score (preset: score), not theta."
     ]
 
 

@@ -70,7 +70,7 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
             "iterations": found.cycles,
             "converged": found.converged,
             **unexamined(
-                "M2 is for right and wrong answers.",
+                "M2 is computed only for right and wrong answers.",
                 variance_r2=conformance,
                 verdict=_conforms(conformance),
             ),

@@ -73,7 +73,7 @@ class LogisticCalibrator(BinaryCalibrator):
         few = matrix.n_examinees < LEAST_OF_4PL and not plan.allow_few
         if plan.model == Family.FOUR_PL and few:
             raise CalibrationError(
-                f"A 4PL cannot be told from so few models: expected at least {LEAST_OF_4PL}, got "
+                f"So few models cannot identify a 4PL: expected at least {LEAST_OF_4PL}, got "
                 f"{matrix.n_examinees}. Take the 3pl, or give --allow-few (allow_few over REST)."
             )
         if plan.negative_slopes is not None:

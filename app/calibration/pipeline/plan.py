@@ -78,7 +78,7 @@ class LinkPlan:
             raise UnknownNameError("link method", self.method, tuple(LinkMethod))
         if self.check_drift and self.method != LinkMethod.FIXED_ANCHOR:
             raise InvalidInputError(
-                "Drift is looked for where the old items keep their parameters: link by "
+                "A check for drift needs old items that keep their parameters: link by "
                 f"{LinkMethod.FIXED_ANCHOR.value}, not by {self.method}."
             )
 
@@ -155,15 +155,15 @@ class CalibrationPlan:
         self._check_settings()
         if self.target is not None and self.target.abilities is not None:
             raise InvalidInputError(
-                "The bank to link to measures several abilities, and a calibration of one cannot "
-                "land on its scale."
+                "The bank to link to measures several abilities, and a calibration of one "
+                "cannot be put on its scale."
             )
         self._check_beliefs()
         fixed = self.link is not None and self.link.method == LinkMethod.FIXED_ANCHOR
         if fixed and self.partition_size is not None:
             raise InvalidInputError(
-                "Parts are linked to each other, fixed anchors hold a whole calibration: leave out "
-                "partition_size, or link by another method."
+                "A calibration in parts cannot use fixed anchors: leave out partition_size, or "
+                "link by another method."
             )
         if self.model in tuple(Family):
             self.settings()

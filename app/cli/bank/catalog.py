@@ -128,12 +128,15 @@ def install(
     if result.join_explanation:
         lines.append(f"  {result.join_explanation}")
     if result.n_left_out:
-        lines.append(f"  {result.n_left_out} rows with parameters are no items")
+        lines.append(f"  {result.n_left_out} rows with parameters were not made into items")
     for line in lines:
         out.say(line)
     how = "Measure a model: sextant run --endpoint URL --model NAME --bank {}"
     if result.agents is not None:
-        how = "It has no text of the tasks: run them where you do, and answer by hand on bank {}"
+        how = (
+            "The bank has no texts of the tasks: run them in your own harness, and report the "
+            "answers in manual sessions on bank {}"
+        )
     err.print(how.format(name), soft_wrap=True)
 
 
@@ -237,7 +240,7 @@ def _examples(examples: _Examples | None) -> str:
         return "none"
     origin = {
         "training_file": "rows of the training file",
-        "rows_without_parameters": "rows of the split that have no parameters, and are no items",
+        "rows_without_parameters": "rows of the split without parameters, which are not items",
         "none": "none",
     }[examples.origin]
     number, wanted = examples.number, examples.wanted
@@ -253,7 +256,7 @@ def _checked(group: str, file: _File) -> str:
             done = "" if group == "few_shot" else "; only its rows were counted"
             return f"NOT CHECKED: the entry has no hash of it{done}"
         case "hub":
-            return "checked by the hash that the hub told of it; the entry has none"
+            return "checked by the hash that the hub gives; the entry has none"
         case "content":
             return f"no hash is known; each answer was looked at; sha256 {file.sha256}"
         case by:

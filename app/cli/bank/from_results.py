@@ -293,12 +293,12 @@ def _tell(document: JsonObject) -> _Begun:
         if begun.n_differing:
             shown = ", ".join(begun.differing[:_LISTED])
             lines.append(
-                f"scored otherwise: {begun.n_differing} of these answers ({shown}); "
-                "their recorded scores are what is calibrated"
+                f"scored differently: {begun.n_differing} of these answers ({shown}); the "
+                "calibration uses their recorded scores"
             )
         shares = {"right": begun.agreement_right, "wrong": begun.agreement_wrong}
         lines += [
-            f"not known: how it scores {name} answers, for none were tried"
+            f"not known: how it scores {name} answers, because none were tried"
             for name, share in shares.items()
             if share is None
         ]

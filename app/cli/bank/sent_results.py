@@ -145,9 +145,9 @@ def _whole_piece(file: SourceFile, content: bytes) -> Sent:
     packed = _packed(content)
     if len(packed) > _PART:
         raise FileFormatError(
-            f"{file.name}: is {len(packed):,} bytes when packed, or has answers of that size, "
-            f"and a request to a server holds {_PART:,}. Run the same command without --server, "
-            "with the server's DATABASE_URL."
+            f"{file.name}: expected at most {_PART:,} bytes when packed, in all or in one "
+            f"answer, as a request to a server holds no more; got {len(packed):,}. Run the same "
+            "command without --server, with the server's DATABASE_URL."
         )
     return _sent(file.name, packed)
 

@@ -114,7 +114,8 @@ def import_bank(
     if fields is not None or target_after is not None:
         if fields is None or items is None:
             raise InvalidInputError(
-                "--map is of --items, and --target-after of --map, which names the target's field."
+                "--map needs --items, and --target-after needs --map, which names the target's "
+                "field."
             )
         from app.exchange.mapped_items import field_map
 
@@ -132,7 +133,7 @@ def import_bank(
     files = (items, parameters)
     if bundle is not None:
         if settings or dry_run or any(value is not None for value in (*files, scorer)):
-            raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
+            raise InvalidInputError("--bundle holds a whole bank: leave the other options out.")
     elif files == (None, None) and not provisional:
         raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
     here = chosen().target is None
@@ -164,7 +165,7 @@ def import_bank(
         async with there(client, "banks", name, new) as is_new:
             if scorer is not None and not is_new:
                 raise InvalidInputError(
-                    f"--scorer is of a new bank only: {name!r} is there already."
+                    f"--scorer is for a new bank only: bank {name!r} exists already."
                 )
             return await client.request("POST", path_of("banks", name, "imports"), json=body)
 
@@ -244,7 +245,9 @@ def _show_report(document: JsonObject) -> None:
             out.say(report.guessed)
         bank_views.show_version(report.version)
     elif report.items.rows_read:
-        err.say("No parameters came in, so there is no new version; --provisional guesses them.")
+        err.say(
+            "No parameters were imported, so there is no new version; --provisional guesses them."
+        )
 
 
 def _show_tally(what: str, tally: _Tally) -> None:

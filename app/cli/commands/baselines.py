@@ -60,7 +60,7 @@ def _known_to(baseline: _Baseline, command: str | None) -> str:
     )
     return (
         f", known to ±{width / 2:.1f} points by {baseline.n_items} questions: a release as good "
-        f"passes a tolerance of {width:.0f} points four times of five.{longer}"
+        f"passes a tolerance of {width:.0f} points four times out of five.{longer}"
     )
 
 

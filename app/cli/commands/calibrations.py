@@ -126,7 +126,9 @@ def start(
                 return await _followed(client, calibration)
 
     if not wait and chosen().target is None:
-        raise InvalidInputError("--no-wait needs a server, whose worker goes on without us.")
+        raise InvalidInputError(
+            "--no-wait needs a server: its worker continues after this command ends."
+        )
     _report(run_to_the_end(run), fails=wait)
 
 

@@ -119,7 +119,7 @@ def _show(found: _Comparison) -> None:
         more, known = difference.items_to_decide, difference.interval
         verdict = _VERDICTS.get(
             difference.verdict,
-            "undecided" + (f"; {more} more questions each would tell" if more else ""),
+            "undecided" + (f"; {more} more questions each would tell them apart" if more else ""),
         )
         ends = f"{sure} interval {interval(known, pattern, scale)}"
         out.print(

@@ -185,8 +185,8 @@ def command(
         is_usual = (metric, direction, confidence, kind) == _USUAL
         if not is_usual or any(one is not None for one in (*asked_for, *asked_how, extend_to)):
             raise InvalidInputError(
-                "--policy says what is held against what, and how it is asked: leave the options "
-                "of a single gate out."
+                "--policy defines the gates and how their questions are asked: leave the "
+                "options of a single gate out."
             )
         rules = read_policy(policy)
     else:
@@ -204,8 +204,8 @@ def command(
         rule.require_mark("--")
         if session is not None and (endpoint or model or bank or prediction):
             raise InvalidInputError(
-                "Give --session, or --endpoint with --model and --bank; how a session predicts is "
-                "settled when it starts (--prediction)."
+                "Give --session, or --endpoint with --model and --bank; the prediction of a "
+                "session is fixed when it starts, so --prediction does not go with --session."
             )
         if session is None and not (endpoint and bank and (model or not is_url(endpoint))):
             raise InvalidInputError(

@@ -155,19 +155,19 @@ def rotate_secret() -> None:
     for endpoint, names in done.unreadable:
         what = "deleted, its sessions cannot go on" if endpoint.is_deleted else "PATCH it"
         err.print(
-            f"Not readable with any present key, left as it is: {' and '.join(names)} of "
+            f"Cannot be decrypted with any present key, left as it is: {' and '.join(names)} of "
             f"{endpoint.id} ({endpoint.name or 'unnamed'}; {what}).",
             soft_wrap=True,
         )
     for webhook_id in done.unreadable_webhooks:
         err.print(
-            f"Not readable with any present key: the secret of {webhook_id} (make another).",
+            f"Cannot be decrypted with any present key: the secret of {webhook_id} (make another).",
             soft_wrap=True,
         )
     if done.unreadable_answers:
         err.print(
-            f"{done.unreadable_answers} answers kept for repeated calls are not readable either; "
-            "they are forgotten after a day.",
+            f"{done.unreadable_answers} answers kept for repeated calls cannot be decrypted "
+            "either; they are deleted after a day.",
             soft_wrap=True,
         )
     in_use = any(not endpoint.is_deleted for endpoint, _ in done.unreadable)

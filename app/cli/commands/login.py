@@ -59,14 +59,14 @@ def command(
 @fail_clearly
 def logout() -> None:
     """Log out: remove the server and the key that `sextant login` saved."""
-    out.print("Logged out." if forget_login() else "There was no login.")
+    out.print("Logged out." if forget_login() else "You were not logged in.")
 
 
 def _asked() -> str:
     if sys.stdin.isatty():
         return str(
             typer.prompt(
-                "API key (nothing where the server asks for none)",
+                "API key (leave empty if the server needs none)",
                 default="",
                 hide_input=True,
                 show_default=False,

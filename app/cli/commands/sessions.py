@@ -167,7 +167,7 @@ def answers(
     if rows and not found:
         wanted = {"--wrong": wrong, "--unparsed": unparsed, "--surprising": surprising}
         flags = [flag for flag, is_given in {**wanted, "--search": search}.items() if is_given]
-        shown = f"No answer of this session fits {' '.join(flags)}: {shown}"
+        shown = f"No answer of this session matches {' '.join(flags)}: {shown}"
     err.print(shown, soft_wrap=True)
 
 
@@ -198,7 +198,7 @@ def follow(
         async with connected() as client:
             found = await client.request("GET", _path(session))
             if found["mode"] == "manual" and found["finished_at"] is None:
-                err.print("A session by hand: it goes on when somebody answers.", soft_wrap=True)
+                err.print("A manual session: it continues when somebody answers.", soft_wrap=True)
             return await watch(client, session, quiet=quiet)
 
     found = run_to_the_end(look)
@@ -250,7 +250,7 @@ def rescore(
     Creates a new session and shows what changed; the old session does not change.
     """
     if params is not None and scorer is None:
-        raise InvalidInputError("--params belong to a scorer: name it by --scorer.")
+        raise InvalidInputError("--params needs --scorer, the scorer that they belong to.")
     body = given(scorer=given(name=scorer, params=_object(params)))
 
     async def mark_again() -> tuple[JsonObject, JsonObject]:
@@ -283,7 +283,9 @@ def extend(
     """
     told = given(score_margin=share_of(margin), max_items=max_items)
     if not told:
-        raise InvalidInputError("Say until when to go on: --margin, --max-items or both.")
+        raise InvalidInputError(
+            "Give --margin, --max-items or both: they say when the session stops."
+        )
     path = _path(session)
     options = {"/stopping/score_margin": "--margin", "/stopping/max_items": "--max-items"}
 

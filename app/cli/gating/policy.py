@@ -129,7 +129,7 @@ def read_policy(path: Path) -> Policy:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LONGEST + 1)
         if len(text) > _LONGEST:
-            raise InvalidInputError(f"expected at most {_LONGEST} characters")
+            raise InvalidInputError(f"expected at most {_LONGEST} characters, got more")
         document = yaml.safe_load(text)
         if not isinstance(document, dict):
             raise InvalidInputError("expected an object with endpoint and rules")

@@ -121,7 +121,7 @@ def command(
     started = time.perf_counter()
     require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
     if families is not None and not report_card:
-        raise InvalidInputError("--families belongs to --report-card, which holds them out.")
+        raise InvalidInputError("--families needs --report-card, which holds them out.")
     if link_method is not None and link_to is None:
         raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
     plan = CalibrationPlan(

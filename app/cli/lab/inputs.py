@@ -144,7 +144,7 @@ class KnownBank:
             known.test(Design.from_dict({}))
         except (LookupError, TypeError, ValueError, AttributeError) as exc:
             raise FileFormatError(
-                f"{path.name}: what it knows of the version cannot be read: {exc!r:.200}."
+                f"{path.name}: its facts about the version cannot be read: {exc!r:.200}."
             ) from None
         return known
 
@@ -233,5 +233,7 @@ def load_numbers(path: Path, expected: str, column: str, examinees: Sequence[str
             ) from exc
     for examinee in examinees:
         if not np.isfinite(found.get(examinee, np.nan)):
-            raise FileFormatError(f"{path.name}: no {column} of examinee {examinee!r}.")
+            raise FileFormatError(
+                f"{path.name}: expected a {column} of every examinee, got none of {examinee!r}."
+            )
     return np.array([found[examinee] for examinee in examinees])

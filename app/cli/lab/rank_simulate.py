@@ -176,7 +176,7 @@ class Field:
         trained = load_responses(train, score_range=None)
         others = without(trained, ranked.examinees)  # ranked models stay out of the calibration
         if n_ranked := trained.n_examinees - others.n_examinees:
-            note(f"{n_ranked} models of --train are ranked: not used there.")
+            note(f"{n_ranked} models of --train are ranked themselves and were not learned from.")
         if others.n_examinees < 2:
             raise InvalidInputError(
                 "--train: expected at least 2 models that are not ranked, got "
@@ -193,8 +193,8 @@ class Field:
         silent = np.isnan(aligned.scores).all(axis=1)
         if silent.any():
             raise InvalidInputError(
-                f"{responses.name}: {ranked.examinees[int(silent.argmax())]!r} has no score of an "
-                "item that could be calibrated."
+                f"{responses.name}: {ranked.examinees[int(silent.argmax())]!r} has no score on "
+                "an item that could be calibrated."
             )
         if left_out := len(ranked.items) - len(aligned.match.found):
             note(f"{left_out} items of {responses.name} could not be calibrated: never asked.")

@@ -36,7 +36,10 @@ def command(
     """Write a report on a bank in plain words, as one HTML file."""
     if version is not None:
         if bank is not None or calibration is not None or title is not None:
-            raise InvalidInputError("--version names all there is: leave --bank and the rest out.")
+            raise InvalidInputError(
+                "--version brings its own bank, calibration and title: leave --bank, "
+                "--calibration and --title out."
+            )
         page, figures = asked(lambda client: _stored(client, version))
     elif bank is not None:
         page, figures = _of_file(bank, calibration, title)

@@ -192,7 +192,7 @@ def command(
     if beside and (responses is None or train is None or bank is None):
         raise InvalidInputError("Baselines need --bank, --responses and --train, to learn from.")
     if beside and several.takes_several(design):
-        raise InvalidInputError("Baselines belong to tests of one ability, and these have several.")
+        raise InvalidInputError("Baselines are for tests of one ability, and these have several.")
     if responses is None:
         several.refuse()
         if train is not None or reference != "wle":

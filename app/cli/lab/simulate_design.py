@@ -123,7 +123,7 @@ class TargetedItems:
             for name in wanted:
                 if name not in known:
                     raise InvalidInputError(
-                        f"--ask: no item has the tag {name!r}; known are {', '.join(known[:20])}."
+                        f"--ask: no item has the tag {name!r}; known tags: {', '.join(known[:20])}."
                     )
             active = np.asarray(target_weights(plain, wanted, of) > 0.0)
         if item_costs is not None:
@@ -228,7 +228,8 @@ def simulate_design(
     rows, names = records[answered], np.array(tested.examinees)[answered]
     if not len(rows):
         raise InvalidInputError(
-            f"{responses.name}: no examinee answered an item to be asked and an item of the target."
+            f"{responses.name}: no examinee answered both an item that may be asked and an item "
+            "of the target."
         )
     # The actual score is over the answered items of the target.
     actual = np.nansum(weights * rows, axis=1) / (~np.isnan(rows) @ weights)

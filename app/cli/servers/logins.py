@@ -95,7 +95,9 @@ def kept_login() -> Target | None:
     except OSError as error:
         raise InvalidInputError(f"{path}: cannot be read: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError):
-        raise InvalidInputError(f"{path} is not what `sextant login` wrote: log in anew.") from None
+        raise InvalidInputError(
+            f"{path} does not hold what `sextant login` writes: log in again."
+        ) from None
 
 
 def keep_login(login: Target) -> Path:

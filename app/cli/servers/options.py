@@ -151,7 +151,10 @@ def on_server(
 def _read(given: Mapping[str, Any], added: Container[str], *, runs: bool) -> Chosen:
     project = given.get("project") if "project" in added else None
     if project is not None and not project.isascii():
-        raise InvalidInputError("--project: name it by its id: a header takes ASCII alone.")
+        raise InvalidInputError(
+            "--project: expected ASCII characters, which an HTTP header can carry: give the "
+            "project's id."
+        )
     own = {name: given.get(name) for name in ("server", "server_key", "json")}
     limits = limits_of(**{name: given[name] for name in LIMITS if name in added})
     return Chosen(**own, project=project or None, runs=runs, limits=limits)

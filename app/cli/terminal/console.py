@@ -129,7 +129,7 @@ def require_writable(target: str | None, option: str = "--json") -> None:
     path = Path(target)
     where = path if path.exists() else path.parent
     if path.is_dir() or not where.exists() or not os.access(where, os.W_OK):
-        reason = "no such directory" if not where.exists() else "not a file that can be written"
+        reason = "no such directory" if not where.exists() else "not a file that you may write"
         raise InvalidInputError(f"{option}: {target}: cannot be written: {reason}.")
 
 

@@ -109,15 +109,17 @@ def require_fitting(endpoint: str, model: str | None, settings: JsonObject) -> N
     """
     if is_url(endpoint):
         if model is None:
-            raise InvalidInputError("--model: say which model of the endpoint is meant.")
+            raise InvalidInputError(
+                "--model: expected the name of a model at the endpoint, got none."
+            )
         return
     # These two do not count: the kind has a default, and the key may come from a variable.
     own = {name for name, value in given(**settings).items() if name not in ("kind", "api_key")}
     if model is not None and not own:
         raise InvalidInputError(
-            f"{endpoint!r} is no address, which begins with http:// or https:// (such as "
-            f"http://{endpoint}), and of a saved endpoint of that name the model is known: leave "
-            "--model out."
+            "--endpoint: expected an address that begins with http:// or https:// (such as "
+            f"http://{endpoint}), got {endpoint!r}. A saved endpoint of that name has its own "
+            "model: leave --model out."
         )
     if model is not None or own:
         raise InvalidInputError(

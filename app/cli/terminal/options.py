@@ -173,7 +173,8 @@ def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | 
     """
     if not filters and (not keep_for_score or confidence is not None):
         raise InvalidInputError(
-            "--drop and --filter-confidence belong to the filters, which --no-filters switches off."
+            "--no-filters switches off the filters that --drop and --filter-confidence set: "
+            "leave one or the other out."
         )
 
 

@@ -108,7 +108,7 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
         table.add_row("answers", right)
     if score is not None and score.nonresponse:
         share = percent(score.nonresponse)
-        table.add_row("score", f"its lower end has room for the {share} without a score")
+        table.add_row("score", f"its lower end allows for the {share} without a score")
     if estimate.reason is None:
         known = estimate.interval or Interval(lo=None, hi=None, level=0.95)
         corrected = estimate.interval_raw is not None
@@ -199,8 +199,8 @@ def _missed(session: Session) -> str | None:
     told = f"±{known_to} points, {beyond} ±{goal}"
     if share := missing.share_left_out + missing.share_wrong:
         return (
-            f"{told}: {percent(share)} of the answers have no score or could not be parsed. More "
-            f"questions do not mend that: read them with sextant sessions answers {session.id}"
+            f"{told}: {percent(share)} of the answers have no score or could not be parsed. "
+            f"More questions do not help: read them with sextant sessions answers {session.id}"
         )
     n_items = session.headline.n_items
     needed = items_for(wanted, reached=reached, n_asked=asked, n_items=n_items)

@@ -289,7 +289,7 @@ def stops_when(
         if cap is not None
     ]
     latest = " or ".join(limits) or "every item of the bank asked"
-    few = "" if most is None or most >= KNOTS[0] else f" A result takes {KNOTS[0]} scored answers."
+    few = "" if most is None or most >= KNOTS[0] else f" A result needs {KNOTS[0]} scored answers."
     if not goals:
         return f"Stops at {latest}.{few}"
     least = stopping.min_items or 0

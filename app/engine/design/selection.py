@@ -183,9 +183,11 @@ class SelectionDesign(Part):
     def _require_fitting(self) -> Self:
         faults = {}
         if self.exposure is not None and self.top_k > 1:
-            faults["top_k"] = "expected 1 together with exposure control"
+            faults["top_k"] = f"expected 1 together with exposure control, got {self.top_k}"
         if self.target is not None and self.criterion not in OF_SCORES:
-            faults["target"] = "belongs to the criteria v_optimal and v_optimal_loadings"
+            faults["target"] = (
+                f"needs the criterion v_optimal or v_optimal_loadings, got {self.criterion}"
+            )
         if self.criterion is CriterionName.RANDOM:
             for name in ("cost_weight", "exposure"):
                 if getattr(self, name):

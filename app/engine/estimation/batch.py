@@ -91,7 +91,10 @@ def estimate_many(bank: ItemBank, scores: FloatArray, estimator: GridEstimator) 
         if not misfits:
             return
         todo = list(_shared_grids(misfits, estimator.prior))
-    raise EstimationError(f"No grid holds the posterior of row {min(misfits)}.")
+    raise EstimationError(
+        f"The ability of row {min(misfits)} cannot be estimated: no grid of abilities covers "
+        "its posterior."
+    )
 
 
 def whole_bank_abilities(bank: ItemBank, scores: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -269,8 +269,8 @@ class Posterior:
             if posterior.fits():
                 return posterior
         raise EstimationError(
-            "No grid holds the posterior of these answers: "
-            f"mean {posterior.mean:.3g}, standard deviation {posterior.sd:.3g}."
+            "No ability can be estimated from these answers: no grid covers their posterior "
+            f"(mean {posterior.mean:.3g}, standard deviation {posterior.sd:.3g})."
         )
 
     def better_shape(self) -> FixedGrid:

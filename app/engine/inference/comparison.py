@@ -306,8 +306,8 @@ def _clustered(differences: FloatArray, groups: Sequence[object], confidence: fl
     sizes = _sizes(groups)
     if len(sizes) < 2:
         raise InvalidInputError(
-            f"All {len(differences)} common items are of one group, which counts as one answer: "
-            "nothing can be said of the difference."
+            f"All {len(differences)} common items belong to one group, which counts as one "
+            "answer: a difference needs items of at least 2 groups."
         )
     delta = float(differences.mean())
     sums: dict[object, float] = dict.fromkeys(sizes, 0.0)

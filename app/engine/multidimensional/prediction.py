@@ -56,7 +56,7 @@ class ProfilePIrt:
         """See `app.engine.prediction.p_irt.Predictor`."""
         if not isinstance(belief, ProfileBelief):
             raise InvalidInputError(
-                "These answers were read for one ability; this predicts from several."
+                "These answers were estimated for one ability; this prediction needs several."
             )
         weights = still_counted(self.weights, exclude)
         observed, unseen = 0.0, weights > 0.0

@@ -139,7 +139,9 @@ class PIrt:
         counted[np.asarray(exclude, dtype=np.intp)] = False
         n_counted = np.count_nonzero(counted)
         if n_counted == 0:
-            raise InvalidInputError("A prediction needs items that count; all were excluded.")
+            raise InvalidInputError(
+                "A prediction needs at least one item that counts; all were excluded."
+            )
         unseen = (np.isnan(scores) & counted).astype(np.float64)
         observed = np.nansum(scores[:, counted], axis=1)
         expected, variance = bank.model.score_moments(bank.parameters, nodes[:, None])
@@ -250,7 +252,9 @@ def still_counted(weights: FloatArray, exclude: Sequence[int]) -> FloatArray:
     kept[np.asarray(exclude, dtype=np.intp)] = 0.0
     total = float(kept.sum())
     if not total > 0.0:
-        raise InvalidInputError("A prediction needs items that count; all were excluded.")
+        raise InvalidInputError(
+            "A prediction needs at least one item that counts; all were excluded."
+        )
     rescaled: FloatArray = kept * (float(weights.sum()) / total)
     return rescaled
 

@@ -37,7 +37,7 @@ def target_weights(
             if not carries.any():
                 known = sorted({name for item in tags or () for name in item})
                 raise InvalidInputError(
-                    f"The target {tag!r} has no items; known are all"
+                    f"The target {tag!r} has no items; known tags: all"
                     + "".join(f", {name}" for name in known[:20])
                     + ".",
                     problems=[FieldProblem("/selection/target", f"no item has the tag {tag!r}")],

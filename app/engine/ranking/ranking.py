@@ -178,10 +178,15 @@ class Ranking:
         for member, test in enumerate(self.tests):
             if member not in self.closed and test.pool.n_active < self.rules.min_items:
                 raise InvalidInputError(
-                    f"The warm-up of {self.rules.min_items} items is more than the "
-                    f"{test.pool.n_active} items that examinee {member + 1} of {len(self.tests)} "
-                    "can be asked: expected a min_items of at most that.",
-                    problems=[FieldProblem("/min_items", f"expected at most {test.pool.n_active}")],
+                    f"min_items: expected at most the {test.pool.n_active} items that examinee "
+                    f"{member + 1} of {len(self.tests)} can be asked, got "
+                    f"{self.rules.min_items}.",
+                    problems=[
+                        FieldProblem(
+                            "/min_items",
+                            f"expected at most {test.pool.n_active}, got {self.rules.min_items}",
+                        )
+                    ],
                 )
         warm_up = self.rules.min_items * (len(self.tests) - len(self.closed))
         for cap, unit in ((self.budget.items, "items"), (self.budget.tokens, "tokens")):

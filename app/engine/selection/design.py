@@ -79,8 +79,8 @@ class AbilityDesign:
         bank, belief = pool.index.bank, state.belief
         if not isinstance(belief, ProfileBelief):
             raise InvalidInputError(
-                f"{self.optimality} needs the abilities of a bank with loadings, and these answers "
-                "were read for one ability."
+                f"{self.optimality} needs the abilities of a bank with loadings, and these "
+                "answers were estimated for one ability."
             )
         items = abilities_of(bank).items
         slopes, across = items.slopes, items.across

@@ -136,7 +136,7 @@ def learn_correction(
     n_examinees = len({one.row for one in seen})
     if n_examinees < LEAST_EXAMINEES:
         raise InvalidInputError(
-            f"Learning intervals takes at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
+            f"Learning intervals needs at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
         )
     theta = _stretch(map(_theta, seen))
     if known is not None:

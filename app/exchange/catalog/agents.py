@@ -71,12 +71,12 @@ def read_agents(content: bytes, name: str, expected: Responses) -> Solved:
         if agent is None or not isinstance(answers, dict):
             raise InvalidInputError(f"{place}: expected a subject_id and an object `responses`.")
         if agent in agents:
-            raise InvalidInputError(f"{place}: {agent!r} stands in the file twice.")
+            raise InvalidInputError(f"{place}: expected each subject_id once, got {agent!r} twice.")
         for task, value in answers.items():
             if _text(task) is None or type(value) is not int or value not in (0, 1):
                 raise InvalidInputError(
                     f"{place}: expected 0 or 1 of each task, got {value!r:.80} of {task!r:.80}. "
-                    "A file of single attempts is another one."
+                    "A file of single attempts cannot be used."
                 )
         tasks = tasks or {task: column for column, task in enumerate(answers)}
         if answers.keys() != tasks.keys():

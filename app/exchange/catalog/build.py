@@ -325,8 +325,8 @@ def check(content: bytes, source: Source, name: str) -> Checked:
             continue
         if got != expected:
             raise InvalidInputError(
-                f"{name} is not the file that the catalogue means: expected {kind} {expected}, got "
-                f"{got} ({len(content)} bytes). Bring {source.origin}."
+                f"{name} is not the file that the catalogue's entry names: expected {kind} "
+                f"{expected}, got {got} ({len(content)} bytes). Bring {source.origin}."
             )
         by = kind
     return Checked(sha256, by)

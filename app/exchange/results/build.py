@@ -141,15 +141,15 @@ class _Builder:
         several = [key for key, item in self._seen.items.items() if len(item.words) > 1]
         if not several:
             return []
-        taken = self._seen.prompts_of or "of each question the words that most were asked in"
+        taken = self._seen.prompts_of or "the words that most models were asked in"
         return [
             Choice(
                 what="prompt",
                 taken=taken,
                 option="--prompts-of",
                 detail=f"{len(several)} questions were not put to all models in the same words, "
-                f"the first {several[0]!r}: taken are "
-                f"{taken if self._seen.prompts_of is None else f'those of {taken}'}.",
+                f"the first {several[0]!r}; the bank takes "
+                f"{taken if self._seen.prompts_of is None else f'the words of {taken}'}.",
             )
         ]
 
@@ -162,8 +162,8 @@ class _Builder:
                     what="chat_template",
                     taken="as sent",
                     detail="The prompts were written by a model's own chat template: ask by "
-                    "completions (--kind openai_completions), or what they hold of it is sent as "
-                    "text.",
+                    "completions (--kind openai_completions), or the template's marks are "
+                    "sent as text.",
                 )
             )
         elif texts:
@@ -185,7 +185,7 @@ class _Builder:
                     taken=str(most),
                     option="--max-tokens",
                     detail=f"Answers had at most {most} tokens: `sextant run --max-tokens {most}` "
-                    "asks alike.",
+                    "sets the same limit.",
                 )
             )
         return told
@@ -209,8 +209,8 @@ class _Builder:
                     what="target",
                     taken=BY_MARKS,
                     detail="The files do not name the right options of "
-                    f"{', '.join(unnamed)[:200]}: right is what was likeliest where an answer was "
-                    "scored as right.",
+                    f"{', '.join(unnamed)[:200]}: the likeliest option of an answer that "
+                    "was scored as right is taken as right.",
                 )
             )
         items = [item.usual for item in self._seen.items.values()]
@@ -229,7 +229,8 @@ class _Builder:
             free = next((b for b in _BLANKS if not any(b in text for text in texts)), None)
             if free is None:
                 raise FileFormatError(
-                    f"Every mark for a blank ({' '.join(_BLANKS)}) stands in some question."
+                    "Expected a mark for a blank that no question contains, but each of "
+                    f"{' '.join(_BLANKS)} stands in some question."
                 )
             style["blank"] = free
         return style, right
@@ -293,7 +294,7 @@ class _Builder:
                 what="target",
                 taken=_FINAL_MARK,
                 option="--target-after",
-                detail=f"Every recorded answer has {_FINAL_MARK}: what follows it is right.",
+                detail=f"Every recorded target has {_FINAL_MARK}: the text after it is the target.",
             )
         )
         return _FINAL_MARK

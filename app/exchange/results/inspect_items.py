@@ -36,7 +36,7 @@ def asked_by(row: Mapping[str, JsonValue], header: Mapping[str, JsonValue]) -> A
     turns = list_at(row, "messages")
     if not turns:
         raise UnusableRowError(
-            "it has no `messages`, which say what was asked: as a run leaves it that was cut off"
+            "it has no `messages`, which say what was asked: perhaps its run was cut off"
         )
     before = _prompt_turns(turns)
     if isinstance(attached := row.get("attachments"), dict):
@@ -70,7 +70,7 @@ def _prompt_turns(turns: Sequence[JsonValue]) -> list[JsonValue]:
         raise UnusableRowError("the model answered in several turns, or used tools")
     before = list(turns[: written[0]] if written else turns)
     if not before:
-        raise UnusableRowError("nothing stands before its answer")
+        raise UnusableRowError("its answer has no prompt before it")
     return before
 
 
@@ -92,7 +92,7 @@ def _resolved(turn: JsonValue, attached: Mapping[str, JsonValue]) -> JsonValue:
         return turn
     text = attached.get(content.removeprefix(ATTACHED))
     if not isinstance(text, str):
-        raise UnusableRowError("its prompt is an attachment that is not there")
+        raise UnusableRowError("its prompt is an attachment that the log does not hold")
     return {**turn, "content": text}
 
 

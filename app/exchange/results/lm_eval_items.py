@@ -25,8 +25,8 @@ from app.items import JsonValue, Message, Role, ScorerSpec
 
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl?$")
 _ONE_TEXT = (
-    "it asks how likely one text is, or how the model goes on, and not for one of several options "
-    "or an answer in words"
+    "it asks how likely one text is, or for a continuation, not for one of several options or "
+    "an answer in words"
 )
 #: Most characters of a list of accepted answers that is written as text.
 _MAX_LIST_CHARS = 100_000

@@ -171,7 +171,8 @@ class Choices:
         lo, hi = self.score_range
         if not (math.isfinite(lo) and math.isfinite(hi - lo) and lo != hi):
             raise InvalidInputError(
-                f"Expected a score range from the worst to another best score, got {lo:g} {hi:g}."
+                "Expected a score range whose worst and best scores are finite and differ, got "
+                f"{lo:g} {hi:g}."
             )
 
 

@@ -44,5 +44,5 @@ def _require_all(visit: Visitor) -> None:
     visit.require("admin")
     if visit.works_in is None:
         raise MissingScopeError(
-            "This needs a key with the scope 'admin' of all projects; yours is of one."
+            "This needs a key with the scope 'admin' of all projects; yours is for one project."
         )

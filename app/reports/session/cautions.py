@@ -103,10 +103,11 @@ def _of_answers(
     if share := lost.share_left_out:
         yield (
             "unmarked_answers",
-            f"{percent(share)} of the answers have no score and are left out. If the model fails "
-            "more often where questions are hard, its true score is lower than the one shown: the "
-            "lower end of the score's interval has room for that, ability and its interval have "
-            "not. If users would meet the same failures, count them beside the score.",
+            f"{percent(share)} of the answers have no score and are left out. If the model "
+            "fails more often where questions are hard, its true score is lower than the one "
+            "shown: the lower end of the score's interval allows for that; ability and its "
+            "interval do not. If users would meet the same failures, count them beside the "
+            "score.",
         )
     fit = figures.get("person_fit")
     if fit and fit["flagged"]:
@@ -122,7 +123,7 @@ def _of_answers(
         why = "may have seen some of the questions in training, or it was" if seen else "may be"
         yield (
             "person_fit",
-            f"The answers do not go together as those of other models do{told}. The model {why} "
+            f"The pattern of the answers is unlike that of other models{told}. The model {why} "
             "asked in an unsuitable way. Look at the table of questions before you rely on the "
             "score.",
         )
@@ -138,7 +139,8 @@ def _of_answers(
         yield (
             "rescored",
             f"These are the answers of test {identity.parent_id}, scored again: "
-            f"{rescored['changed']:,} of {count(rescored['answers'], 'answer')} got another mark.",
+            f"{rescored['changed']:,} of {count(rescored['answers'], 'answer')} got another "
+            "score.",
         )
 
 
@@ -158,8 +160,8 @@ def _of_precision(
     what = "score" if of_score else "ability"
     yield (
         "precision_not_reached",
-        f"The test stopped because {_CUT[stop_reason]}, before the {what} was known as exactly as "
-        f"was asked for.{known} The intervals say how much is open.",
+        f"The test stopped because {_CUT[stop_reason]}, before the {what} was known as exactly "
+        f"as was asked for.{known} The intervals say how much is uncertain.",
     )
 
 
@@ -167,6 +169,7 @@ def _of_interval(score: Score | None) -> Iterator[tuple[str, str]]:
     if score is not None and not score.checked:
         yield (
             "unchecked_interval",
-            "This bank was not cross-validated: how often the intervals hold for other than the "
-            "reference models is not known. As a rule such intervals are somewhat too narrow.",
+            "This bank was not cross-validated: how often the intervals hold for models other "
+            "than the reference models is not known. As a rule such intervals are somewhat too "
+            "narrow.",
         )

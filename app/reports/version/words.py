@@ -13,7 +13,7 @@ FIT_WORDS: Mapping[str, str] = {
     "acceptable": "the model describes the answers well enough for use",
     "marginal": "the model misses part of what is in the answers: read intervals with care",
     "poor": "the model does not describe the answers: do not rely on these numbers",
-    "too few to tell": "answers of so few examinees agree with many models: add more",
+    "too few to tell": "answers of so few examinees fit many models: add more examinees",
 }
 
 #: Finding to its meaning and what to do about it.
@@ -51,16 +51,16 @@ FLAG_WORDS: Mapping[str, tuple[str, str]] = {
         "It tells nothing about these models.",
     ),
     "misfit": (
-        "The recorded answers leave the item's curve.",
+        "The recorded answers do not follow the item's curve.",
         "Its difficulty depends on more than ability. Look at the question.",
     ),
     "duplicate_content": ("Another item asks the same.", "One of the two is enough."),
-    "missing_key": ("It has no right answer to mark by.", "Add the answer key."),
-    "rewards_listing": ("To list all options earns credit.", "Score it by `choice`."),
+    "missing_key": ("It has no right answer to score by.", "Add the answer key."),
+    "rewards_listing": ("An answer that lists all options earns credit.", "Score it by `choice`."),
     "formula_target": ("Its target is compared as a formula.", "Put a blank before a unit."),
     "provisional": ("Its parameters are a guess.", "Calibrate it."),
     "drift": (
-        "New answers leave the curve that old answers gave it.",
+        "New answers do not follow the curve that old answers gave it.",
         "The models may have seen it in training. Consider retiring it.",
     ),
 }
@@ -106,8 +106,8 @@ def _lines(report: VersionReport) -> Iterator[str]:
         "Intervals are corrected so that they hold for models like those that were held out: see "
         "below."
         if report.correction
-        else "Intervals are those of the model; whether they hold for other models has not been "
-        "checked for this bank."
+        else "Intervals come from the response model alone; whether they hold for models other "
+        "than the reference models has not been checked for this bank."
     )
 
 
@@ -128,8 +128,8 @@ def correction_sentence(report: VersionReport) -> str:
     correction = report.correction
     if correction is None:
         return (
-            "Not computed: no correction is stored with this bank. The intervals of a test are "
-            "those of the model, which on real models are mostly somewhat too narrow."
+            "Not computed: no correction is stored with this bank. A test's intervals come from "
+            "the response model alone, and for real models they are mostly somewhat too narrow."
         )
     theta = correction["theta"]
     factors = [

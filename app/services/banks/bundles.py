@@ -184,7 +184,9 @@ def _import_of(
             knowledge=knowledge,
         )
     except (KeyError, TypeError, AttributeError) as exc:
-        raise FileFormatError(f"{name} is no bundle: {exc!r:.200} is missing or another.") from None
+        raise FileFormatError(
+            f"{name} is no bundle: a field is missing or of another type ({exc!r:.200})."
+        ) from None
     return spec, request
 
 
@@ -210,18 +212,18 @@ def _require_usable(request: BankImport, version: Mapping[str, Any], name: str) 
         first = exc.errors()[0]
         place = "/".join(map(str, first["loc"]))
         raise FileFormatError(
-            f"{name}: what it knows of the version: /{place}: {first['msg']}."
+            f"{name}: its facts about the version: /{place}: {first['msg']}."
         ) from None
     except InvalidInputError as exc:
-        raise FileFormatError(f"{name}: what it knows of the version: {exc.detail}") from None
+        raise FileFormatError(f"{name}: its facts about the version: {exc.detail}") from None
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as exc:
         raise FileFormatError(
-            f"{name}: what it knows of the version cannot be read: {exc!r:.200}."
+            f"{name}: its facts about the version cannot be read: {exc!r:.200}."
         ) from None
     if found != version["parameters_hash"]:
         raise FileFormatError(
-            f"{name}: the parameters have the hash {found}, and not {version['parameters_hash']}, "
-            "which the bundle says: it was not written by an export."
+            f"{name}: expected parameters of the hash {version['parameters_hash']}, as the "
+            f"bundle says, got {found}: it was not written by an export."
         )
 
 

@@ -99,8 +99,8 @@ def draft_version(
     if not states[ACTIVE]:
         codes = ", ".join(sorted({finding.code for finding in findings}))
         raise InvalidInputError(
-            f"Lint leaves none of {bank.n_items} items to be asked ({codes}). Repair them, or allow"
-            " a code."
+            f"Lint sets all {bank.n_items} items aside ({codes}), so that none can be asked. "
+            "Repair them, or allow a code."
         )
     several = None if table.abilities is None else table.abilities.take(rows)
     knowledge, wanted = _knowledge(request, several, bank.item_ids)
@@ -279,8 +279,8 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
     is_continuous = bank.model is CONTINUOUS
     if wanted is not None and (wanted == CONTINUOUS_SCORES) != is_continuous:
         raise ItemBankError(
-            f"The parameters are those of a {'' if is_continuous else 'non-'}continuous "
-            f"bank, not of a {wanted} one: a column k, the dispersion, makes the difference."
+            f"The parameters are those of a {'' if is_continuous else 'non-'}continuous bank, "
+            f"not of a {wanted} one: only continuous items have a column k, the dispersion."
         )
     if is_continuous:
         return CONTINUOUS_SCORES

@@ -83,7 +83,7 @@ def _check_tags(version: LoadedVersion, tags: Collection[str], pointer: str) -> 
     for tag in tags:
         if not version.tag_counts[tag]:
             known = ", ".join(sorted(version.tag_counts)[:20])
-            detail = f"no item has the tag {tag!r}; known are {known}"
+            detail = f"no item has the tag {tag!r}; known tags: {known}"
             raise InvalidInputError(f"{detail}.", problems=[FieldProblem(pointer, detail)])
 
 

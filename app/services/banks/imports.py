@@ -235,8 +235,8 @@ def batch_line(
             raise AlreadyExistsError(
                 f"The bank has another item with the key {old.key!r}."
                 if old.content != ItemContent()
-                else f"The bank knows {old.key!r} by its parameters alone: an import of items "
-                "gives it its text."
+                else f"The bank has {old.key!r} without text, by its parameters alone: import "
+                "items to add the text."
             )
         return BatchLine(row.row, "unchanged", key=old.key, item_id=old.id)
     except SextantError as error:

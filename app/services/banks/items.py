@@ -70,8 +70,8 @@ class ItemService:
             found = await uow.banks.find(bank)
             if hashes and found.visibility != OPEN and not reveal:
                 raise MissingScopeError(
-                    f"Bank {found.name!r} is withheld: its items are matched by key alone; by "
-                    "content it takes a key with the scope 'banks:write'."
+                    f"Bank {found.name!r} is withheld: its items are matched by key alone; "
+                    "matching by content needs a key with the scope 'banks:write'."
                 )
             matching = await uow.items.matching(found.id, keys, hashes)
         matched: dict[str, list[str]] = {}

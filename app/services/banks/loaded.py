@@ -262,8 +262,9 @@ class LoadedVersion:
         if is_known or n is None or n >= LEAST_EXAMINEES:
             return None
         return (
-            f"Theta is withheld: this bank has {n} reference models, and it takes "
-            f"{LEAST_EXAMINEES} to learn how often theta's intervals hold. The score stands."
+            f"Theta is withheld: this bank has {n} reference models, and at least "
+            f"{LEAST_EXAMINEES} are needed to learn how often theta's intervals hold. The score "
+            "is not affected."
         )
 
     @property

@@ -29,9 +29,9 @@ async def asking_as(uow: UnitOfWork, bank: Bank, spec: BankSpec) -> Bank:
     if new == old and bank.default_scorer == spec.default_scorer:
         return bank
     if any(item.has_content for item in await uow.items.outlines(bank.id)):
-        what = "puts its questions otherwise" if new != old else "scores by another scorer"
+        what = "asks its questions in another way" if new != old else "scores by another scorer"
         raise ConflictError(
-            f"There is a bank {bank.name!r} already, and it {what}: give the new one another name."
+            f"Bank {bank.name!r} exists already and {what}: give the new one another name."
         )
     changes = {"prompt": dict(spec.prompt), "default_scorer": spec.default_scorer}
     return await uow.banks.update(bank.id, bank.revision, changes)
@@ -42,8 +42,8 @@ async def from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> Bank
     version = await uow.versions.find(bank, request.from_version)
     if parameters_of(request) is not None or request.scale or request.response_model:
         raise InvalidInputError(
-            f"Version {version.number} brings its parameters, scale and response model along: give "
-            "from_version, or others, not both."
+            f"Version {version.number} has its own parameters, scale and response model: give "
+            "from_version or these, not both."
         )
     columns = await uow.versions.columns(version.id)
     findings = await uow.versions.findings(version.id)

@@ -32,7 +32,9 @@ class Offer:
     def words(self) -> str:
         """The advice in a few sentences."""
         if self.known is None:
-            return "The items' parameters are no guesses; `banks drift` says whether they hold."
+            return (
+                "The items' parameters are not guesses; `banks drift` says whether they still hold."
+            )
         if self.due:
             rest = (
                 f"{self.n_examinees} models have answered by now: `sextant banks recalibrate "

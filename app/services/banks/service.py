@@ -131,8 +131,8 @@ class BankService:
             check_spec(changed)
             if old.shared and not changed.shared and await uow.banks.used_elsewhere(old.id):
                 raise InvalidStateError(
-                    f"Bank {old.name!r} stays shared: other projects have measured on it. Delete "
-                    "it to keep it from new sessions; theirs keep their results."
+                    f"Bank {old.name!r} stays shared: other projects have measured on it. "
+                    "Delete it to refuse new sessions; their results stay."
                 )
             await scorer_endpoints(uow, [changed.default_scorer])
             updated = await uow.banks.update(old.id, revision, changes)
@@ -377,9 +377,9 @@ class BankService:
             latest = (await uow.versions.latest([bank.id])).get(bank.id)
             if latest is not None and (not latest.provisional or CURVES in latest.knowledge):
                 raise InvalidStateError(
-                    f"Bank {bank.name} has version {latest.number} with parameters or curves that "
-                    "are no guesses: a provisional import would put guesses in their place. Import "
-                    "into another bank."
+                    f"Bank {bank.name} has version {latest.number} with parameters or curves "
+                    "that are not guesses: a provisional import would put guesses in their "
+                    "place. Import into another bank."
                 )
             before = {} if latest is None else latest.knowledge
             request = await asyncio.to_thread(with_guesses, request, outlines, before)

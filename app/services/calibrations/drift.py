@@ -40,7 +40,7 @@ class DriftLook:
         if not judged:
             return f"{of} Collect more sessions."
         if not easier and not harder:
-            return f"{of} None has left its old curve."
+            return f"{of} None departs clearly from its old curve."
         parts = [of]
         if easier:
             parts.append(

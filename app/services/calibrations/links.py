@@ -42,7 +42,7 @@ async def with_target(plan: CalibrationPlan, versions: VersionService) -> Calibr
         # averages over the other abilities, and less steep.
         detail = (
             f"version {version.number} of bank {version.bank_name!r} measures several abilities "
-            f"({version.response_model}), and a calibration of one cannot land on its scale"
+            f"({version.response_model}), and a calibration of one cannot be put on its scale"
         )
         raise InvalidInputError(
             f"{detail[0].upper()}{detail[1:]}.",
@@ -66,7 +66,7 @@ async def _with_beliefs(
     if known is None:
         detail = (
             f"version {version.number} holds no beliefs about its items: expected one that "
-            "`banks import --provisional` made, or one that goes on from such a version"
+            "`banks import --provisional` made, or one that continues such a version"
         )
         raise InvalidInputError(
             f"{detail[0].upper()}{detail[1:]}.",

@@ -94,7 +94,9 @@ async def require_publishable(
         InvalidInputError: A new bank cannot have the name, or nothing can be carried over.
     """
     if publication.carry_over and plan.link is None:
-        raise _refusal("carry_over", "expected false: only what is linked can carry items over")
+        raise _refusal(
+            "carry_over", "expected false: only a linked calibration can carry items over"
+        )
     try:
         found: str | None = (await uow.banks.find(publication.bank)).project_id
     except NotFoundError:

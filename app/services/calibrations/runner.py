@@ -69,8 +69,8 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     async def _fit(self, record: CalibrationRecord) -> Output:
         if record.lease_epoch > MAX_CLAIMS:
             raise CalibrationError(
-                f"The calibration was begun {MAX_CLAIMS} times and each time its worker was lost, "
-                "perhaps for want of memory."
+                f"The calibration was started {MAX_CLAIMS} times and each time its worker was "
+                "lost, perhaps for lack of memory."
             )
         started = time.monotonic()
 

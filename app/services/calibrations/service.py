@@ -194,8 +194,8 @@ class CalibrationService:
             found = await uow.calibrations.examinees(calibration_id)
         if found is None:
             raise InvalidStateError(
-                f"Calibration {record.id} is {record.status} without reference abilities; they "
-                "come with a report card."
+                f"Calibration {record.id} ({record.status}) has no reference abilities: only a "
+                "completed one with a report card has them."
             )
         stop = None if limit is None else after + 1 + limit
         return [
@@ -271,7 +271,7 @@ class CalibrationService:
         )
         claimed = await calibrations.claim(made.id, worker_id="here", lease=_LEASE)
         if claimed is None:
-            raise InvalidStateError(f"Calibration {made.id} was begun elsewhere.")
+            raise InvalidStateError(f"Calibration {made.id} was started by another process.")
         await calibrations.complete(claimed, fruit.result, fruit.items, fruit.examinees)
         done = replace(claimed, status="completed", result=fruit.result)
         return await self.publish_within(uow, done, fruit.items, publication, held, fruit.source)
@@ -321,8 +321,8 @@ class CalibrationService:
         if link is None:
             if publication.carry_over:
                 raise InvalidInputError(
-                    f"Calibration {record.id} is on a scale of its own: only one that is linked "
-                    "can carry items over."
+                    f"Calibration {record.id} is on a scale of its own: only a linked "
+                    "calibration can carry items over."
                 )
             return ItemBank.from_columns(fitted.keys, fitted.columns)
         bank = ItemBank.from_columns(fitted.keys, fitted.columns, scale=link["scale"])

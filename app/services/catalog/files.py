@@ -144,7 +144,7 @@ async def _fetched(
     sources = [source for source in files.files if source.file is None]
     if not sources:
         names = ", ".join(source.names[-1] for source in files.files)
-        raise DownloadError(f"No {names} lies beside the entry.")
+        raise DownloadError(f"Expected {names} beside the catalogue's entry, found none.")
     name = sources[0].names[-1]
     places = [
         RemoteFile(url=s.address)
@@ -214,7 +214,9 @@ def _lying(folder: Path, sources: Sequence[Source]) -> FoundFile | None:
 def _content(path: Path) -> bytes:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InvalidInputError(f"{path.name}: expected at most {MAX_BYTES >> 20} MB.")
+            raise InvalidInputError(
+                f"{path.name}: expected at most {MAX_BYTES >> 20} MB, got more."
+            )
         return path.read_bytes()
     except OSError as exc:
         raise InvalidInputError(f"{path} cannot be read: {exc.strerror}.") from exc

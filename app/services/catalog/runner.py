@@ -98,7 +98,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
         if isinstance(error, InvalidInputError) and await self._quotes(record.entry):
             error.detail = (
                 f"The files of {record.entry!r} cannot be used. Its bank is withheld, and the "
-                "reason may quote them: `sextant banks install` on the server tells it."
+                "reason may quote them: run `sextant banks install` on the server to see it."
             )
             error.problems = ()
         return await super().fail(record, error)

@@ -316,14 +316,14 @@ def _error(refusal: Refusal, most: MostTaken, endpoint: Endpoint) -> BudgetSpent
         )
     elif wanted > left:
         detail = (
-            f"{budget} for {refusal.day} (UTC) is spent: {_amount(left, refusal.unit)} are left, "
-            f"and the next call may take {_amount(wanted, refusal.unit)}. It goes on tomorrow "
-            "or when the budget is raised."
+            f"{budget} for {refusal.day} (UTC) is spent: {_amount(left, refusal.unit)} are "
+            f"left, and the next call may take {_amount(wanted, refusal.unit)}. It continues "
+            "tomorrow, or when the budget is raised."
         )
     else:
         detail = (
-            f"{budget} for {refusal.day} (UTC) is held by calls under way: what they leave is free "
-            "when they end."
+            f"{budget} for {refusal.day} (UTC) is reserved by calls in progress: what they do "
+            "not spend is free when they end."
         )
         return BudgetSpentError(detail, retry_after_s=1.0, passes=True)
     return BudgetSpentError(detail, retry_after_s=until_s)

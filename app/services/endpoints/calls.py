@@ -86,7 +86,7 @@ class RateLimited:
         async def ask(call: Call) -> Likelihood:
             if not isinstance(call.examinee, TellsLikelihoods):
                 kind = call.ready.config.kind
-                raise NoLikelihoodsError(f"An endpoint of kind {kind!r} does not tell likelihoods.")
+                raise NoLikelihoodsError(f"An endpoint of kind {kind!r} gives no likelihoods.")
             return await call.examinee.likelihood(request)
 
         made, took = await self.in_turn(size, ask, lambda made: (made.tokens_in, made.tokens_out))

@@ -54,8 +54,8 @@ def as_begun(endpoint: Endpoint, origin: Origin | None) -> Endpoint:
     if (present.kind, present.base_url) != (began["kind"], began["base_url"]):
         raise EndpointMovedError(
             f"The endpoint was changed from {began['kind']} at {began['base_url']!r} to "
-            f"{present.kind} at {present.base_url!r}. What began with the former asks nothing "
-            "more: start it anew."
+            f"{present.kind} at {present.base_url!r}. Work that began with the former asks no "
+            "more questions: start it again."
         )
     sampling = {**began["sampling"], "stop": tuple(began["sampling"]["stop"])}
     opening, closing = began["reasoning_tags"]

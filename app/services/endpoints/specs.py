@@ -62,7 +62,11 @@ class EndpointChange:
         kept = "api_key" if keeps_key else "headers" if keeps_headers else None
         # Otherwise, users who may change an endpoint could send its key to their own host.
         if kept and _origin(settings.base_url) != _origin(present.settings.base_url):
-            raise _invalid(f"/{kept}", f"another host needs its {kept} given again, or removed")
+            raise _invalid(
+                f"/{kept}",
+                f"expected {kept} given again, or removed: the new base_url has another scheme, "
+                "host or port",
+            )
         return EndpointSpec(
             settings=settings,
             api_key=(_KEPT if keeps_key else None) if self.api_key is ... else self.api_key,

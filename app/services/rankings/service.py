@@ -180,7 +180,9 @@ class RankingService:
             raise InvalidInputError(f"Ranking {ranking_id} takes {alike}, as all its members are.")
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
-            raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
+            raise InvalidInputError(
+                f"A ranking has at most {MAX_ENDPOINTS} endpoints; {ranking_id} has {len(in_it)}."
+            )
         joining = await self._member(endpoint, is_admin=is_admin)
         settings = [(await self.endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])
@@ -210,7 +212,9 @@ class RankingService:
             record = await uow.rankings.get(ranking_id, for_update=True)
             _require_completed(record)
             if len(record.summary["order"]) != len(in_it):
-                raise InvalidStateError(f"Somebody else joined ranking {ranking_id} just now.")
+                raise InvalidStateError(
+                    f"Another examinee joined ranking {ranking_id} just now: try again."
+                )
             if draft.endpoint is not None:
                 await uow.endpoints.add(draft.endpoint)
             member = replace(draft.new, ranking_id=ranking_id, ranking_member=len(in_it))

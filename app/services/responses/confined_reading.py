@@ -49,7 +49,7 @@ _SECONDS = 300.0
 _SMALL = Limits(memory=SMALL_MEMORY, seconds=20.0, output=64 * 2**20)
 #: Largest size of a small file, bytes.
 _SMALL_FILE = 256 * 1024
-_ADVICE = "send it in parts, if it is what it should be"
+_ADVICE = "send it in parts, if it is the right file"
 #: Largest number of items or parameters in one import, as for a version sent in a request body.
 MAX_ITEMS = 200_000
 #: Number of names in one line of a child's output.

@@ -139,7 +139,7 @@ class ResponseSetService:
             user = await uow.calibrations.using(found.id)
             if user is not None:
                 raise InvalidStateError(
-                    f"Response set {found.name!r} is what calibration {user} is made from; delete "
+                    f"Response set {found.name!r} is the source of calibration {user}; delete "
                     "that first."
                 )
             await uow.response_sets.delete(response_set, revision)

@@ -59,8 +59,8 @@ def apart(sessions: Sequence[Asked]) -> str | None:
     if not said:
         return None
     return (
-        f"These sessions were not asked alike: they differ in {'; '.join(said)}. What differs "
-        "between them may be that, and not the models."
+        f"These sessions were not asked alike: they differ in {'; '.join(said)}. Differences in "
+        "their results may come from that, and not from the models."
     )
 
 
@@ -72,8 +72,8 @@ def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
     if not left_out or len(counted) == 1:
         return uncounted(left_out)
     return (
-        f"Scores are of the calibrated questions, which were {counted[0]:,} to "
-        f"{counted[-1]:,}: where they are not the same, scores do not compare."
+        f"Scores cover the calibrated questions, which were {counted[0]:,} to {counted[-1]:,}: "
+        "scores of different questions cannot be compared."
     )
 
 
@@ -86,6 +86,7 @@ def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
     worst = max(sessions, key=lambda session: shares[session.id])
     name = worst.endpoint_name or worst.endpoint_model or worst.id
     return (
-        f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most in "
-        f"that of {name} ({percent(shares[worst.id])}): ability and rank are those of the others."
+        f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most "
+        f"in that of {name} ({percent(shares[worst.id])}): ability and rank rest on the other "
+        "answers alone."
     )

@@ -205,8 +205,8 @@ def _untried(*sides: _Session) -> str | None:
     if all(side.measured.version.correction is not None for side in sides):
         return None
     return (
-        "This bank was not cross-validated: the verdict by ability takes the curves to be true, "
-        "and is mostly too sure. It says least of models beyond the reference models."
+        "This bank was not cross-validated: the verdict by ability assumes that the curves are "
+        "true, and is mostly too sure, above all for models beyond the reference models."
     )
 
 

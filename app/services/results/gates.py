@@ -120,7 +120,7 @@ class GateService:
             lineage, _ = await lineage_of(session, uow)
         if not set(lineage).isdisjoint(baseline.lineage):
             raise _unfit(
-                f"session {session.id} has answers of the baseline's own; gate a new session"
+                f"session {session.id} shares answers with the baseline; gate a new session"
             )
 
     async def get(self, gate_id: str) -> Gate:
@@ -192,8 +192,8 @@ class GateService:
         if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(record, results):
             decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE, p_beyond=None)
             said = (
-                f"{said} That is a guess: intervals of this method of prediction do not hold for "
-                "such an examinee, so nothing is decided."
+                f"{said} This method of prediction has no valid intervals for such an examinee, "
+                "so nothing is decided."
             )
         return Gate(
             record=record,
@@ -295,7 +295,7 @@ def _check_tag(version: LoadedVersion, tag: str | None) -> None:
         )
     elif not version.tag_counts[tag]:
         known = ", ".join(sorted(version.tag_counts)[:20])
-        detail = f"no item has the tag {tag!r}; known are {known}"
+        detail = f"no item has the tag {tag!r}; known tags: {known}"
     else:
         return
     raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])

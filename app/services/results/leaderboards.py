@@ -152,7 +152,7 @@ def _board(
         result = result_of(record)
         if (found := _stated(result, learned[record.bank_version_id], metric)) is None:
             untold = "score of the whole bank" if metric == SCORE else "finite estimate"
-            reason = result.reason or f"The answers have no {untold}."
+            reason = result.reason or f"The result has no {untold}."
             unranked.append(Unranked(session=record, reason=reason))
         else:
             known.append((record, result))

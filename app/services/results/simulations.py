@@ -132,7 +132,10 @@ def _examinees(
         return drawn_from, prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
     abilities = version.reference_abilities
     if spec.population == "reference" and not abilities:
-        detail = "this version keeps no abilities of those it was calibrated with: draw from prior"
+        detail = (
+            "expected prior, got reference: this version has no stored abilities of its "
+            "reference models"
+        )
         raise InvalidInputError(
             f"population: {detail}.", problems=[FieldProblem("/population", detail)]
         )

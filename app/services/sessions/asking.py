@@ -64,7 +64,7 @@ def chosen_style(
     if prompt.get("mode") != LOGLIKELIHOOD:
         return replace(style, mode=GENERATE)
     detail = (
-        f"an endpoint of kind {kind!r} does not tell likelihoods; kinds openai_completions and "
+        f"an endpoint of kind {kind!r} gives no likelihoods; kinds openai_completions and "
         "hf_tgi may"
     )
     raise InvalidInputError(f"mode: {detail}.", problems=[FieldProblem("/prompt/mode", detail)])

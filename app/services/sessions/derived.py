@@ -77,8 +77,8 @@ class DerivedSessions:
         parent, administrations = await self._ended(session_id)
         if parent.relation == RESCORE:
             raise InvalidStateError(
-                f"Session {session_id} scores the answers of {parent.parent_id} again: extend that "
-                "one, and rescore the result."
+                f"Session {session_id} is a rescoring of {parent.parent_id}: extend that one, "
+                "and rescore the result."
             )
         version = await self.versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
@@ -244,7 +244,7 @@ class DerivedSessions:
             record = await uow.sessions.get(session_id)
             if record.relation != RESCORE or record.parent_id is None:
                 raise InvalidStateError(
-                    f"Session {session_id} does not score the answers of another one again."
+                    f"Session {session_id} is not a rescoring of another session."
                 )
             theirs = await uow.sessions.administrations(record.parent_id)
             ours = await uow.sessions.administrations(session_id)

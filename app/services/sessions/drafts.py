@@ -199,7 +199,7 @@ def check_plan(plan: SessionPlan, price: Price | None) -> None:
     if price is None and design.concurrency > MAX_BY_HAND:
         expected = f"expected at most {MAX_BY_HAND}, got {design.concurrency}"
         raise InvalidInputError(
-            f"Of a manual session that many items cannot be in flight: {expected}.",
+            f"Too many items in flight for a manual session: {expected}.",
             problems=[FieldProblem("/concurrency", expected)],
         )
     if price is not None and (plan.answer_within or plan.idle_timeout):

@@ -381,8 +381,8 @@ def _required(record: SessionRecord, awaited: list[Administration]) -> list[Admi
         raise InvalidStateError(f"Session {record.id} is {record.status} and waits for no answer.")
     if not awaited and record.ranking_id is not None:
         raise InvalidStateError(
-            f"Session {record.id} waits for no answer now: its ranking {record.ranking_id} chooses "
-            "who is asked. Fetch the next items of that."
+            f"Session {record.id} waits for no answer now: its ranking {record.ranking_id} "
+            "chooses who is asked. Fetch the ranking's next items."
         )
     if not awaited:
         raise SextantError(f"Session {record.id} waits for an answer to no item.")

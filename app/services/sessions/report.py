@@ -193,7 +193,7 @@ async def export_session(
     record = await sessions.get(session_id)
     if record.status not in ENDED or record.finished_at is None:
         raise InvalidStateError(
-            f"Session {record.id} is {record.status}; what is given out is its end."
+            f"Session {record.id} is {record.status}; only one that has ended can be exported."
         )
     version = await versions.load(record.bank_version_id)
     answers = [

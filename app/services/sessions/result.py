@@ -182,8 +182,8 @@ def _of_unmarked(summary: SessionFigures, *, is_score: bool) -> str | None:
     if not share:
         return None
     room = (
-        "the lower end of the score's interval has room for them"
+        "the lower end of the score's interval allows for them"
         if is_score
-        else "ability and its interval are those of the others"
+        else "ability and its interval rest on the others alone"
     )
     return f"{percent(share)} of the answers have no score: {room}."

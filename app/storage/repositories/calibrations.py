@@ -274,8 +274,8 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         self._require_ended(record)
         if record.bank_version_id is not None:
             raise InvalidStateError(
-                f"Calibration {calibration_id} stays: bank version {record.bank_version_id} was "
-                "made of it."
+                f"Calibration {calibration_id} cannot be deleted: bank version "
+                f"{record.bank_version_id} was made from it."
             )
         await self._db.execute(delete(CalibrationRow).where(CalibrationRow.id == calibration_id))
 

@@ -85,7 +85,9 @@ class IdempotencyRepository(Repository):
             return None
         row = await self._db.scalar(select(IdempotencyRow).filter_by(principal=principal, key=key))
         if row is None:  # deleted between the two statements, as the other call has just failed
-            raise IdempotencyInFlightError(f"Idempotency-Key {key!r}: repeat the call.")
+            raise IdempotencyInFlightError(
+                f"The first call with Idempotency-Key {key!r} has just failed: repeat the call."
+            )
         if row.request_hash != request_hash:
             raise IdempotencyMismatchError(
                 f"Idempotency-Key {key!r} was used with another request; take a new key."

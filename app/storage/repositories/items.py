@@ -211,12 +211,13 @@ class ItemRepository(Repository):
         number = await self._db.scalar(holder)
         if number is not None:
             advice = (
-                "an import of items gives it its text"
+                "import items to add its text"
                 if item.content == ItemContent()
-                else "what was measured with it holds for its text; add another one"
+                else "what was measured with it holds for its present text; add another item"
             )
             raise InvalidStateError(
-                f"Item {item.key!r} is frozen, for version {number} of its bank holds it: {advice}."
+                f"Item {item.key!r} is frozen, because version {number} of its bank holds it: "
+                f"{advice}."
             )
         require_revision(f"Item {item.key!r}", item.revision, revision)
 

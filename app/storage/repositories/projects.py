@@ -346,7 +346,7 @@ async def _require_below(db: AsyncSession, most: int | None, own_most: int | Non
         stored = await stored_bytes(db, owner(), key_id)
         if stored >= cap:
             raise StorageFullError(
-                f"{whose} {stored:,} bytes of {cap:,} that it may: delete sessions, banks, "
+                f"{whose} {stored:,} of the {cap:,} bytes allowed: delete sessions, banks, "
                 f"baselines or response sets{' of it' if key_id else ''}, or have its limit "
                 "stored_bytes raised."
             )

@@ -86,7 +86,8 @@ class WebhookRepository(Repository):
         """
         if (await self._get(webhook_id)).disabled_at is not None:
             raise InvalidStateError(
-                f"Webhook {webhook_id} is disabled, for its receiver answered 410: make another."
+                f"Webhook {webhook_id} is disabled, because its receiver answered 410: make "
+                "another."
             )
         row = await self._db.scalar(
             update(DeliveryRow)

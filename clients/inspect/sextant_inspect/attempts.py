@@ -180,7 +180,9 @@ class Attempt:
 
     def _sample(self, item: str) -> str:
         if item not in self._sample_of:
-            raise ValueError(f"Session {self.session.id} asks {item!r}, no sample of the task.")
+            raise ValueError(
+                f"Session {self.session.id} asks item {item!r}, which is not a sample of the task."
+            )
         return self._sample_of[item]
 
 

@@ -34,9 +34,7 @@ class Samples:
                 sample.id = number
                 numbered.add(str(number))
             if str(sample.id) in by_id:
-                raise ValueError(
-                    f"Expected samples with ids of their own, got twice {sample.id!r}."
-                )
+                raise ValueError(f"Expected samples with different ids, got {sample.id!r} twice.")
             by_id[str(sample.id)] = sample
         return cls(by_id, frozenset(numbered))
 

@@ -31,8 +31,9 @@ class SextantStopping:
         """Begin the session of a task, or continue it."""
         if (task.config.max_samples or 0) < len(samples):
             raise ValueError(
-                f"Each sample waits for its turn: expected --max-samples {len(samples)} at least, "
-                f"got {task.config.max_samples}. `concurrency` of `adaptive` says how many run."
+                f"Expected --max-samples of at least {len(samples)}, as each sample waits for "
+                f"its turn, got {task.config.max_samples}. `concurrency` of `adaptive` says how "
+                "many run."
             )
         mine = running.get()
         mine.attempt = await Attempt.begin(self._plan, task)

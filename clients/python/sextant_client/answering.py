@@ -29,7 +29,7 @@ class Loop:
         """Items that the test waits for and that were not begun here."""
         self.session = yield from get_session(self._id)
         if self.session.mode != "manual":
-            raise ValueError(f"{self._id} is no test by hand: its endpoint answers it.")
+            raise ValueError(f"{self._id} is not a manual session: its endpoint answers it.")
         if not self.session.awaits_answers:
             return []
         return self._new((yield from get_next_items(self._id)))

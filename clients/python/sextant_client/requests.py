@@ -167,7 +167,7 @@ class Server:
             return result
         except ValidationError as error:
             raise NotSextantError(
-                f"{self.url} answered in another shape than this client knows: {error}"
+                f"{self.url} sent an answer that this client cannot read: {error}"
             ) from error
 
     def _exchange(self, request: Request[Any]) -> Generator[Step, Any, httpx2.Response]:
@@ -222,8 +222,8 @@ def no_sextant(answer: httpx2.Response) -> NotSextantError:
     """Error for an answer that does not come from a Sextant server."""
     where = answer.request.url.copy_with(query=None)
     return NotSextantError(
-        f"{where} answered {answer.request.method} with {answer.status_code}, and not as a Sextant "
-        "server does: is it one?"
+        f"{where} answered {answer.request.method} with {answer.status_code}, and not like a "
+        "Sextant server: is it one?"
     )
 
 

@@ -331,11 +331,11 @@ class ImportCreate(VersionSettings):
         if self.items is None and self.parameters is None and not self.provisional:
             raise ValueError("give items, parameters or both")
         if self.parameters is not None and self.from_version is not None:
-            raise ValueError("give one of parameters and from_version")
+            raise ValueError("give parameters or from_version, not both")
         if self.map is not None and self.items is None:
-            raise ValueError("give items with map, which says how their fields are called")
+            raise ValueError("map needs items: it names their fields")
         if self.target_after is not None and self.map is None:
-            raise ValueError("give map with target_after: it names the field of the target")
+            raise ValueError("target_after needs map, which names the field of the target")
         return self
 
     @property

@@ -18,7 +18,7 @@ def _all_numbers(value: Any) -> Any:
     entries = value.items() if isinstance(value, dict) else ()
     faulty = (key for key, one in entries if isinstance(one, bool | str | list | dict | None))
     if (first := next(faulty, None)) is not None:
-        raise ValueError(f"expected a number for {first[:60]!r}")
+        raise ValueError(f"expected a number for {first[:60]!r}, got {value[first]!r:.40}")
     return value
 
 

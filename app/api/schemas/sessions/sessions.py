@@ -213,7 +213,7 @@ class SessionCreate(DesignInput, OnBank):
         if self.mode == "live" and self.examinee:
             raise ValueError("a live session takes no examinee: its endpoint answers")
         if self.mode == "manual" and self.prompt.model_dump(exclude_none=True):
-            raise ValueError("a manual session puts no prompts: the client asks")
+            raise ValueError("a manual session takes no prompt: the client asks the questions")
         return self
 
     def to_domain(self) -> SessionSpec:
