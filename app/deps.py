@@ -132,8 +132,8 @@ def _require_own_name(request: Request) -> None:
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if not is_called_by_own_name(request):
         raise MissingScopeError(
-            "Without authentication this server answers only as localhost or 127.0.0.1, not as "
-            f"{host!r}."
+            "Without authentication this server answers only as localhost or a loopback address, "
+            f"such as 127.0.0.1, not as {host!r}."
         )
     if origin is not None and not is_of_host(origin, host):
         raise MissingScopeError(

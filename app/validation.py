@@ -106,7 +106,8 @@ def sentence(error: Mapping[str, Any]) -> str:
         return re.sub(r"^(Value|Assertion) error, ", "", str(error["msg"]))
     if isinstance(came, int) and came.bit_length() > 4 * _MOST:
         return f"expected {expected}, got one of more than {_MOST} digits"
-    is_share = kind.startswith("less") and error["loc"][-1] in _SHARES
+    field = error["loc"][-1] if error["loc"] else None  # a value of the command line has no place
+    is_share = kind.startswith("less") and field in _SHARES
     meant = percent_meant(float(str(came))) if is_share else None  # texts in a query
     hint = f"; {meant}" if meant else ""
     if isinstance(came, str):

@@ -42,7 +42,8 @@ from app.engine.multidimensional.knowledge import (
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
 from app.records.endpoints import EndpointSettings
-from app.records.sessions import ENDED, SessionRecord
+from app.records.leased import ENDED
+from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services, open_services

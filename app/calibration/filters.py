@@ -268,7 +268,7 @@ def not_connected(answered: BoolArray) -> tuple[str, ...]:
     return (
         f"{n_apart:,} of {group.size:,} examinees share no item with the others, not even through "
         "further examinees. Difficulties of their items compare with those of the other items only "
-        "if both groups are equally able.",
+        "if these groups are equally able.",
     )
 
 

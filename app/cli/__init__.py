@@ -47,7 +47,7 @@ PANELS = {
         "worker": "Run one more worker on the same database.",
         "migrate": "Bring the database schema up to date.",
         "backup": "Write everything in the database to a file.",
-        "restore": "Restore a backup into an empty database.",
+        "restore": "Restore a backup into an empty database, or over a full one.",
     },
     LAB: {
         "simulate": "Try a test design on recorded answers.",

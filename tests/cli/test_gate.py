@@ -118,6 +118,7 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
             "--margin: expected points, got 0.03; for 3 points say 3.",
         ),
         (("--threshold", "x"), "'--threshold': expected a number, got 'x'"),
+        (("--margin", "99"), "'--margin': expected a number <= 50, got"),
         (("--metric", "iq"), "Invalid value for '--metric': 'iq' is not one of"),
         (("--baseline", "main", "--tolerance", "0.05"), "points, got 0.05; for 5 points say 5."),
         (("--threshold", "1"), "--endpoint, --model and --bank"),

@@ -35,7 +35,7 @@ _Model = Annotated[
     Field(
         description="Response model. `1pl` to `4pl`: for right and wrong answers; the 4PL needs "
         "thousands of examinees. `continuous`: for scores anywhere in [0, 1]. `nested` and "
-        "`mirt`: for several abilities, with and without a general one."
+        "`mirt`: for several abilities, with and without a general one, respectively."
     ),
 ]
 Model = TypeAliasType("Model", _Model)
@@ -53,7 +53,8 @@ _Share = Annotated[float, Field(ge=0, le=1)] | None
 class FilterCreate(Input):
     """Thresholds that exclude items and examinees from the calibration; null switches one off.
 
-    Items that all examinees answer alike are always excluded.
+    Items that all examinees answer alike say nothing about ability; `keep_for_score` decides
+    whether they stay in the bank.
     """
 
     least_sd: Annotated[float, Field(ge=0, le=0.5)] | None = 0.01

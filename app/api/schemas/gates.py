@@ -54,7 +54,7 @@ class GateCreate(Input):
     session: SessionCreate | None = Field(
         default=None,
         description="Session to start for the gate. With the metric `theta` it stops as soon as "
-        "the gate is decided.",
+        "the gate is decided, unless it has a cut score of its own.",
     )
     metric: MetricName = Field(
         default="score",

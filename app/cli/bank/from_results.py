@@ -317,7 +317,7 @@ def _tell(document: JsonObject) -> _Begun:
         shown = ", ".join(left.keys[:_LISTED])
         lines.append(f"{left.count:,} questions left out, {left.reason}: {shown}")
     lines += [
-        f"{skipped.count:,} left out ({skipped.reason}), first {skipped.places[0]}"
+        f"{skipped.count:,} left out ({skipped.reason}), first {''.join(skipped.places[:1])}"
         for skipped in begun.skipped
         if skipped.reason != "other_filter"
     ]

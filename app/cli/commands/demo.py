@@ -105,8 +105,9 @@ async def _beside_random(
     other = Session.model_validate(made)
     async with ended_with_us(client, "sessions", other.id):
         shown = await watch_both(client, chosen, other.id, n_items=other.bank.n_items)
+    session = await client.request("GET", f"/v1/sessions/{chosen}")
     await client.remove(f"/v1/sessions/{other.id}")  # leaderboards show the adaptive test alone
-    return await client.request("GET", f"/v1/sessions/{chosen}"), shown.verdict()
+    return session, shown.verdict()
 
 
 def _started_as() -> str:

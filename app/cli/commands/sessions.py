@@ -113,7 +113,7 @@ class _Answer(Model):
     step: int
     item_id: str
     question: str | None
-    target: str | None
+    target: str | None = None
     answer: str | None
     reason: str | None
     outcome: str | None

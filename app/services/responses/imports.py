@@ -240,9 +240,6 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
                 draft.rows_read += part.table.n_answers
                 draft.add_table(part, source.name)
         draft.files.append(FileRead(source.name, file_format, draft.rows_read - before))
-    filters.update(draft.other_filters)
-    if unknown := set(request.choices.filters) - filters:
-        raise choice_error("filter", list(filters), sorted(unknown), "The files")
     if not draft.accepted:
         reasons = "; ".join(
             f"{skipped.count} {skipped.reason}, first {skipped.places[0]}"
@@ -251,6 +248,10 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
         wanted = ", ".join(draft.choices.tasks)[:200]
         none = f"no rows of the task {wanted}" if wanted else "no rows"
         raise FileFormatError(f"Expected at least one answer, got none ({reasons or none}).")
+    filters.update(draft.other_filters)
+    unknown = set(request.choices.filters) - filters
+    if unknown and saw is None:  # a bank's files may come in parts: another part may have it
+        raise choice_error("filter", list(filters), sorted(unknown), "The files")
     if draft.choices.asked is None:
         draft.choices = replace(draft.choices, asked=in_common(ways.all) or None)
     return draft

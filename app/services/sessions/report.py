@@ -13,7 +13,7 @@ from app.exchange.every_eval_ever import (
     aggregate,
     instance_lines,
 )
-from app.items import ItemContent
+from app.items import ItemContent, Outcome
 from app.records.banks import BankVersion
 from app.records.fields import convert, ends
 from app.records.figures import EstimateFigures, ScoreFigures
@@ -144,8 +144,10 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
     if (closing := asked.closing) is None:
         return Asked(**said)
     answer = closing.extracted or closing.answer_text
-    # Examinees who answer by hand read reports, too: no target before its answer.
-    target = content and " or ".join(map(content.lettered, content.target))
+    # Examinees who answer by hand read reports, too: no target of an item that may be asked again.
+    target = ""
+    if content is not None and closing.outcome != Outcome.ERROR:
+        target = " or ".join(map(content.lettered, content.target))
     return convert(Asked, closing, answer=answer, target=target or None, **said)
 
 

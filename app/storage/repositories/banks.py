@@ -1,6 +1,6 @@
 """Queries and changes of banks, and conversion of rows of banks, items and versions to values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,6 +24,7 @@ _USED_ELSEWHERE = text("""
     WHERE b.id = :bank_id AND s.project_id <> b.project_id LIMIT 1
 """).execution_options(**of_opened("the bank"))
 
+_MOST_NAMES = 500  # compared with a name that no bank has
 _WANTED = bindparam("wanted", type_=Text())
 # Built once, as building costs more than sending. A name may equal another bank's id, or the name
 # of another project's shared bank: the id takes precedence, then the bank of the own project.
@@ -59,20 +60,21 @@ class BankRepository(Repository):
         query = _FOUND.with_for_update() if for_update else _FOUND
         row = (await self._db.execute(query, {"wanted": id_or_name})).scalar_one_or_none()
         if row is None:
-            raise await self._missing(id_or_name)
+            raise NotFoundError("bank", id_or_name, () if for_update else await self._names())
         return read_bank(row)
 
     async def with_newest(self, id_or_name: str) -> tuple[Bank, str | None]:
         """A bank by its id or name, and the id of its latest version; None where it has none."""
         row = (await self._db.execute(_WITH_NEWEST, {"wanted": id_or_name})).one_or_none()
         if row is None:
-            raise await self._missing(id_or_name)
+            raise NotFoundError("bank", id_or_name, await self._names())
         bank, version_id = row
         return read_bank(bank), version_id
 
-    async def _missing(self, wanted: str) -> NotFoundError:
-        names = await self._db.scalars(select(BankRow.name).where(BankRow.archived_at.is_(None)))
-        return NotFoundError("bank", wanted, names.all())
+    async def _names(self) -> Sequence[str]:
+        """Names that a mistyped one may be like."""
+        query = select(BankRow.name).where(BankRow.archived_at.is_(None)).limit(_MOST_NAMES)
+        return (await self._db.scalars(query)).all()
 
     async def hold(self, id_or_name: str) -> Bank | None:
         """Lock a bank, if it exists, until the transaction ends.

@@ -1,7 +1,8 @@
 """Errors of the client.
 
 SextantError
-    ProblemError       the server refused; program against `code` UnreachableError   no answer came
+    ProblemError       the server refused; program against `code`
+    UnreachableError   no answer came
     NotSextantError    an answer came, and not as a Sextant server answers
       MissingFieldError  a field is read that the answer does not have
 """
