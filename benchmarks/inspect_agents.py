@@ -23,7 +23,7 @@ from pathlib import Path
 
 import httpx2
 import numpy as np
-from agents import prepared
+from agents import BANK, installed
 from by_hand import Server
 from inspect_ai import Task, task
 from inspect_ai import eval as run_task
@@ -74,7 +74,7 @@ def recorded(
             solver=works(seconds, asked),
             scorer=recorded_score(),
         ),
-        "agents",
+        BANK,
         examinee=Examinee(name=submission, kind="agent", model="recorded", scaffold=submission),
         concurrency=in_flight,
         stopping={"min_items": tasks, "max_items": tasks},
@@ -124,8 +124,11 @@ def main() -> None:
         folder.chmod(0o755)  # Postgres does not run as root
         server = Server(folder)
         try:
-            names = [table.examinees[row] for row in known]
-            prepared(server, names, table.items, table.scores[known])
+            agents = []
+            for row in known:
+                scores = map(int, table.scores[row])
+                agents.append((table.examinees[row], dict(zip(table.items, scores, strict=True))))
+            installed(server, folder, agents, table.items)
             os.environ["SEXTANT_SERVER"] = server.base_url
             asked = folder / "asked"
             settings = {
