@@ -122,10 +122,14 @@ async def test_thetas_on_other_scales_are_refused_and_listed_apart(
 ) -> None:
     old = await measured(client, working, "strong", 2.0)
     rows = (await client.get("/v1/banks/demo/versions/latest/items?limit=100")).json()["data"]
-    parameters = "item,a,b,c,d\n" + "".join(
-        f"{row['key']},1.0,{n / 50 - 1},0,1\n" for n, row in enumerate(rows)
-    )
-    await posted(client, "/v1/banks/demo/imports", {"parameters": {"content": parameters}})
+
+    async def version(slope: float) -> None:
+        parameters = "item,a,b,c,d\n" + "".join(
+            f"{row['key']},{slope},{n / 50 - 1},0,1\n" for n, row in enumerate(rows)
+        )
+        await posted(client, "/v1/banks/demo/imports", {"parameters": {"content": parameters}})
+
+    await version(1.0)
     new = await measured(client, working, "weak", -1.0)
 
     both = {"session_ids": [old["id"], new["id"]]}
@@ -137,6 +141,15 @@ async def test_thetas_on_other_scales_are_refused_and_listed_apart(
     (other,) = board["other_scales"]
     assert [entry["session_id"] for entry in other["data"]] == [old["id"]]
     assert other["scale"] != board["scale"]
+
+    await version(1.2)  # the same questions, on a third scale
+    newest = await measured(client, working, "strong", 2.0)
+    both = {"session_ids": [newest["id"], new["id"]]}
+    found = await posted(client, "/v1/comparisons", both, 200)
+    delta = newest["score"]["value"] - new["score"]["value"]
+    assert found["score"]["delta"] == pytest.approx(delta)
+    assert found["theta"] is found["scale"] is None
+    assert "The abilities are on different scales, of version 3 of 'demo'" in found["caution"]
 
 
 DECIDED: list[tuple[float, str, str]] = [

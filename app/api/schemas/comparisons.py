@@ -85,7 +85,7 @@ class ComparisonRead(Output):
     first: Compared
     second: Compared
     confidence: float
-    scale: str | None = Field(description="Scale of the thetas; null for a response set.")
+    scale: str | None = Field(description="Scale of the thetas; null if there is no common one.")
     n_common: int = Field(description="Number of items on which both have a score.")
     score: DifferenceRead | None = Field(
         description="Difference of the scores on the whole bank; for a response set, on the "
@@ -96,7 +96,7 @@ class ComparisonRead(Output):
         description="Mean difference on the common items; null if there are too few."
     )
     theta: DifferenceRead | None = Field(
-        description="Difference of abilities; null for a response set."
+        description="Difference of abilities; null if a theta is unknown or the scales differ."
     )
     reason: str | None = Field(
         default=None,

@@ -110,7 +110,7 @@ def _show(found: _Comparison) -> None:
     if found.reason:
         out.say(found.reason)
     for difference, name, pattern, scale, unit in (
-        (found.scale and found.score, "in score", "+.1f", 100, " points"),
+        (found.score != found.common and found.score, "in score", "+.1f", 100, " points"),
         (found.common, f"on {common}", "+.1f", 100, " points"),
         (found.theta, f"in ability, scale {found.scale}", "+.2f", 1, ""),
     ):

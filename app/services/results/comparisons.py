@@ -47,7 +47,7 @@ class Comparison:
     """Differences between two examinees, first minus second.
 
     Attributes:
-        scale: Scale of the abilities; `None` for a response set.
+        scale: Scale of the abilities; `None` where there is no common one.
         n_common: Number of items on which both examinees have a score.
         score: Difference of the scores; for a response set, on the common items. `None` where the
             sessions' scores cover different questions, or with fewer than two common items.
@@ -55,7 +55,8 @@ class Comparison:
         theta: Difference of the abilities; `None` where there are none.
         reason: Why two sessions cannot be compared: one has too few scored answers.
         caution: How the sessions were asked differently; None where they were asked alike.
-        untried: Caution where a bank was not cross-validated, so errors of abilities are unknown.
+        untried: Caution on the abilities: their errors are unknown, as the bank was not
+            cross-validated, or their scales differ.
     """
 
     first: Compared
@@ -86,28 +87,27 @@ class ComparisonService:
     versions: VersionService
 
     async def sessions(self, first: str, second: str, *, confidence: float) -> Comparison:
-        """Compare two ended sessions on one scale.
+        """Compare two ended sessions: by ability only on one scale.
 
         Raises:
             NotFoundError: There is no such session.
             InvalidStateError: One session has not ended, or has failed.
-            ScaleMismatchError: The thetas are not on one scale.
+            ScaleMismatchError: Neither the questions nor the scales of theta are the same.
             InvalidInputError: Both ids name the same session.
         """
         if first == second:
             raise InvalidInputError("A session cannot be compared with itself.")
         one, other = await self._measured(first), await self._measured(second)
         versions = [side.measured.version for side in (one, other)]
-        scales = [version.bank.scale for version in versions]
-        if scales[0] != scales[1]:
-            asked = " and ".join(f"version {one.number} of {one.bank_name!r}" for one in versions)
-            said = (
-                f"The abilities are on different scales, of {asked}: link the banks' versions, or "
-                "replay one session on the other's version."
-            )
-            if versions[0].item_ids != versions[1].item_ids:
-                said = f"The scores are of different questions. {said}"
-            raise ScaleMismatchError(said)
+        asked = " and ".join(f"version {one.number} of {one.bank_name!r}" for one in versions)
+        scales = (
+            f"The abilities are on different scales, of {asked}: link the banks' versions, or "
+            "replay one session on the other's version."
+        )
+        on_one_scale = versions[0].bank.scale == versions[1].bank.scale
+        questions = [(version.bank_id, version.item_ids) for version in versions]
+        if not on_one_scale and questions[0] != questions[1]:
+            raise ScaleMismatchError(f"The scores are of different questions. {scales}")
         common = [item for item in one.scores if item in other.scores]
         version = one.measured.version
         groups = dict(zip(version.item_ids, version.groups, strict=True))
@@ -126,7 +126,7 @@ class ComparisonService:
             first=_side(one, [] if reasons else mine),
             second=_side(other, [] if reasons else theirs),
             confidence=confidence,
-            scale=scales[0],
+            scale=version.bank.scale if on_one_scale else None,
             n_common=len(common),
             # Asking every item that is left makes both scores known exactly, which decides.
             score=None
@@ -142,7 +142,7 @@ class ComparisonService:
             else _within(between_abilities(one.measured, other.measured, confidence), left),
             reason=" ".join(reasons) or None,
             caution=apart([one.record, other.record]),
-            untried=_untried(one, other),
+            untried=_untried(one, other) if on_one_scale else scales,
         )
 
     async def examinees(
@@ -201,8 +201,10 @@ class ComparisonService:
 
 
 def _untried(*sides: _Session) -> str | None:
-    """Caution where a session's bank version was not cross-validated; None otherwise."""
-    if all(side.measured.version.correction is not None for side in sides):
+    """Caution where abilities are compared by a version that was not cross-validated."""
+    if any(side.measured.ability is None for side in sides) or all(
+        side.measured.version.correction is not None for side in sides
+    ):
         return None
     return (
         "This bank was not cross-validated: the verdict by ability assumes that the curves are "
