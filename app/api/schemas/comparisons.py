@@ -122,5 +122,5 @@ class ComparisonRead(Output):
         # As dicts, so that figures of before get what they lack.
         sides = {"first": shallow(found.first), "second": shallow(found.second)}
         told = {**shallow(found), **sides}
-        told["caution"] = " ".join(filter(None, (found.caution, told.pop("untried")))) or None
+        told["caution"] = " ".join(filter(None, (found.caution, told.pop("theta_caution")))) or None
         return cls.model_validate({**told, **differences}, from_attributes=True)

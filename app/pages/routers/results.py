@@ -69,7 +69,7 @@ async def compare(
         try:
             found = await opened.comparisons.sessions(one.id, other.id, confidence=confidence)
             shown["comparison"] = ComparisonRead.of(found)
-            shown["cautions"] = found.caution, found.untried
+            shown["cautions"] = found.caution, found.theta_caution
             shown["changed"] = await _changed(opened, visit.view, one, other)
         except SextantError as error:
             shown["problem"] = faults_in(error)

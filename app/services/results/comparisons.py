@@ -55,7 +55,7 @@ class Comparison:
         theta: Difference of the abilities; `None` where there are none.
         reason: Why two sessions cannot be compared: one has too few scored answers.
         caution: How the sessions were asked differently; None where they were asked alike.
-        untried: Caution on the abilities: their errors are unknown, as the bank was not
+        theta_caution: Caution on the abilities: their errors are unknown, as the bank was not
             cross-validated, or their scales differ.
     """
 
@@ -69,7 +69,7 @@ class Comparison:
     theta: Difference | None
     reason: str | None = None
     caution: str | None = None
-    untried: str | None = None
+    theta_caution: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ class ComparisonService:
         one, other = await self._measured(first), await self._measured(second)
         versions = [side.measured.version for side in (one, other)]
         asked = " and ".join(f"version {one.number} of {one.bank_name!r}" for one in versions)
-        scales = (
+        apart_by_scale = (
             f"The abilities are on different scales, of {asked}: link the banks' versions, or "
             "replay one session on the other's version."
         )
         on_one_scale = versions[0].bank.scale == versions[1].bank.scale
         questions = [(version.bank_id, version.item_ids) for version in versions]
         if not on_one_scale and questions[0] != questions[1]:
-            raise ScaleMismatchError(f"The scores are of different questions. {scales}")
+            raise ScaleMismatchError(f"The scores are of different questions. {apart_by_scale}")
         common = [item for item in one.scores if item in other.scores]
         version = one.measured.version
         groups = dict(zip(version.item_ids, version.groups, strict=True))
@@ -142,7 +142,7 @@ class ComparisonService:
             else _within(between_abilities(one.measured, other.measured, confidence), left),
             reason=" ".join(reasons) or None,
             caution=apart([one.record, other.record]),
-            untried=_untried(one, other) if on_one_scale else scales,
+            theta_caution=_untried(one, other) if on_one_scale else apart_by_scale,
         )
 
     async def examinees(
