@@ -159,7 +159,28 @@ async def test_too_few_models_stop_with_what_is_missing_and_more_continue(
     assert (await client.get("/v1/banks/made")).json()["latest_version"] is None
     again = await begun(client, files)
     assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 24)
+    underway = await begun(client, files)
+    assert underway["calibration"]["id"] == again["calibration"]["id"]
     assert (await published(app, client, again["calibration"]))["number"] == 1
+
+
+async def test_results_without_anything_new_make_no_version(client: Client, app: FastAPI) -> None:
+    files = folders(24, 12)
+    first, rest = dict(list(files.items())[:40]), dict(list(files.items())[40:])
+    found = await begun(client, first)
+    version = await published(app, client, found["calibration"])
+    for known in (first, dict(list(first.items())[:6])):
+        again = (await begun(client, known))["calibration"]
+        assert (again["id"], again["bank_version_id"]) == (
+            found["calibration"]["id"],
+            version["id"],
+        )
+    other = await begun(client, first, model="2pl")
+    assert (await published(app, client, other["calibration"]))["number"] == 2
+    back = await begun(client, first)  # the latest version has another model
+    assert (await published(app, client, back["calibration"]))["number"] == 3
+    more = await begun(client, rest)
+    assert (await published(app, client, more["calibration"]))["number"] == 4
 
 
 async def test_token_counts_of_more_models_change_no_question(client: Client) -> None:

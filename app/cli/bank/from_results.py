@@ -196,6 +196,7 @@ class _Begun(Model):
     left_out: list[_LeftOut]
     skipped: list[_LeftOut]
     calibration_id: str | None = at("calibration", "id", default=None)
+    known_version: str | None = at("calibration", "bank_version_id", default=None)
     stopped: str | None
 
 
@@ -321,6 +322,8 @@ def _tell(document: JsonObject) -> _Begun:
         for skipped in begun.skipped
         if skipped.reason != "other_filter"
     ]
+    if begun.known_version is not None:
+        lines.append("nothing new: the latest version holds these results")
     for line in lines:
         err.say(line)
     return begun

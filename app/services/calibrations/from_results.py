@@ -1,6 +1,7 @@
 """Make a bank from recorded results: store questions and answers, calibrate, make a version."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -20,6 +21,7 @@ from app.items import BY_KIND, Answer, ScorerSpec
 from app.printable import percent
 from app.records.banks import OPEN, Bank, BankSpec
 from app.records.calibrations import CalibrationRecord
+from app.records.leased import UNDERWAY
 from app.records.response_sets import ResponseSet
 from app.records.sessions import AskedJson
 from app.services.banks.imports import BankImport, Tally
@@ -32,6 +34,7 @@ from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import Draft, FileRead, ResultsImport, SkippedRows
 from app.services.responses.service import AnswerImportReport, import_draft, new_set
 from app.storage.database import Database
+from app.storage.paging import PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
 #: Smallest number of models for a calibration; results of fewer do not generalise.
@@ -118,8 +121,8 @@ class ResultBanks:
     async def begin(self, wanted: BankFromResults) -> BankBegun:
         """Store questions and answers, all or nothing, and start their calibration.
 
-        A repeated call with the same or more files keeps what is stored, and makes the next
-        version.
+        A repeated call with more files keeps what is stored, and makes the next version. Without
+        anything new it returns the calibration of the latest version.
 
         Raises:
             InvalidInputError: Files cannot be read, do not contain the questions, or contain
@@ -139,12 +142,33 @@ class ResultBanks:
         if stopped is not None:
             return replace(begun, stopped=stopped.format(name=begun.bank.name))
         publication = Publication(bank=begun.bank.id, asked=begun.asked)
+        if not begun.items.accepted:
+            known = await self._known(begun.response_set, wanted.plan, publication)
+            if known is not None:
+                return replace(begun, calibration=known)
         try:
             record = await self.calibrations.create(begun.response_set.id, wanted.plan, publication)
         except (CalibrationError, InvalidInputError) as error:
             kept = f"{error.detail} {_KEPT}"
             return replace(begun, stopped=kept.format(name=begun.bank.name))
         return replace(begun, calibration=record)
+
+    async def _known(
+        self, answers: ResponseSet, plan: CalibrationPlan, publication: Publication
+    ) -> CalibrationRecord | None:
+        """The calibration that would be repeated: underway, or that of the latest version."""
+        async with self.database.reading() as uow:
+            page = await uow.calibrations.list_page(
+                PageRequest(limit=1), response_set_id=answers.id
+            )
+            _, latest = await uow.banks.with_newest(publication.bank)
+        wanted = json.loads(json.dumps([plan.to_dict(), publication.to_dict()]))
+        for last in page.items:
+            is_current = last.status in UNDERWAY or last.bank_version_id == (latest or "")
+            is_newer = last.created_at > answers.updated_at
+            if is_current and is_newer and [last.settings, last.publication] == wanted:
+                return last
+        return None
 
     async def _is_withheld(self, wanted: BankFromResults) -> bool:
         """Whether the bank is withheld, or will be."""
