@@ -89,8 +89,8 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     ("arguments", "words"),
     [
         (("--params", "{}"), "--params needs --scorer"),
-        (("--scorer", "exact", "--params", "{"), "expected a JSON object"),
-        (("--scorer", "exact", "--params", "[]"), "expected a JSON object"),
+        (("--scorer", "exact", "--params", "{"), "--params: expected a JSON object"),
+        (("--scorer", "exact", "--params", "[]"), "--params: expected a JSON object"),
     ],
 )
 def test_invalid_parameters_are_refused(arguments: tuple[str, ...], words: str) -> None:

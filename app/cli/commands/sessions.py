@@ -1,6 +1,5 @@
 """`sextant sessions`: running and ended ones."""
 
-import json as json_text
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -23,7 +22,7 @@ from app.cli.servers.connection import (
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, out, write_file
-from app.cli.terminal.options import FurtherMarginOption, given, share_of
+from app.cli.terminal.options import FurtherMarginOption, given, object_of, share_of
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
 from app.cli.terminal.tables import interval, money, number, when
 from app.cli.terminal.watch import report, watch
@@ -251,7 +250,7 @@ def rescore(
     """
     if params is not None and scorer is None:
         raise InvalidInputError("--params needs --scorer, the scorer that they belong to.")
-    body = given(scorer=given(name=scorer, params=_object(params)))
+    body = given(scorer=given(name=scorer, params=object_of(params, "--params")))
 
     async def mark_again() -> tuple[JsonObject, JsonObject]:
         async with connected() as client:
@@ -333,18 +332,6 @@ def _require_completed(session: JsonObject) -> None:
     if session["status"] != "completed":
         err.print(f"Error: {session['stop_detail']}", style="red")
         raise typer.Exit(FAILED)
-
-
-def _object(text: str | None) -> JsonObject | None:
-    if text is None:
-        return None
-    try:
-        value = json_text.loads(text)
-    except ValueError as exc:
-        raise InvalidInputError(f"--params: expected a JSON object: {exc}.") from exc
-    if not isinstance(value, dict):
-        raise InvalidInputError(f"--params: expected a JSON object, got {text[:80]!r}.")
-    return value
 
 
 class _Rescored(Session):

@@ -1,6 +1,5 @@
 """The examinee of a command: a URL with a model's name, or a saved endpoint."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -8,7 +7,7 @@ import typer
 
 from app.cli.servers.connection import path_of
 from app.cli.terminal.console import JsonObject
-from app.cli.terminal.options import given
+from app.cli.terminal.options import given, object_of
 from app.errors import InvalidInputError, did_you_mean
 from app.items import Json
 from sextant_client import AsyncSextant
@@ -148,19 +147,5 @@ def stops_of(stop: list[str] | None) -> list[str] | None:
 
 
 def options_of(extra_body: str | None) -> JsonObject:
-    """Parse `options` of an endpoint.
-
-    Raises:
-        BadParameter: Not a JSON object.
-    """
-    if extra_body is None:
-        return {}
-    try:
-        body = json.loads(extra_body)
-    except (ValueError, RecursionError) as exc:
-        raise typer.BadParameter(
-            f"expected a JSON object, got {extra_body[:60]!r} ({exc})"
-        ) from exc
-    if not isinstance(body, dict):
-        raise typer.BadParameter(f"expected a JSON object, got {extra_body[:60]!r}")
-    return given(extra_body=body)
+    """Parse `options` of an endpoint."""
+    return given(extra_body=object_of(extra_body, "--extra-body"))

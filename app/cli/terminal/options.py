@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import json
 import math
 from collections.abc import Mapping
 from functools import partial
@@ -163,6 +164,25 @@ LIMITS: Mapping[str, object] = {
 def given(**values: Json) -> dict[str, Json]:
     """Keep only the values that were given; defaults apply to the rest."""
     return {name: value for name, value in values.items() if value not in (None, {})}
+
+
+def object_of(text: str | None, option: str) -> dict[str, Json] | None:
+    """Parse the JSON object that is the value of `option`.
+
+    Raises:
+        InvalidInputError: It is something else.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidInputError(
+            f"{option}: expected a JSON object, got {text[:60]!r} ({exc})."
+        ) from exc
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{option}: expected a JSON object, got {text[:60]!r}.")
+    return value
 
 
 def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | None) -> None:
