@@ -187,12 +187,14 @@ def test_lines_that_cannot_be_used_are_named_with_their_reason() -> None:
     rows[1]["exact_match"] = 2.0
     rows[2]["exact_match"] = "yes"
     rows[3]["exact_match"] = math.nan
+    del rows[4]["exact_match"]
     content = "\n".join([*map(json.dumps, rows), "{broken", "[]", ""])
     file = SourceFile.of_bytes(f"m/{SAMPLES}", content.encode())
     assert reasons(file) == [
         (2, "score_out_of_range"),
         (3, "not_a_number"),
         (4, "not_scored"),
+        (5, "not_scored"),
         (6, "unreadable"),
         (7, "unreadable"),
     ]

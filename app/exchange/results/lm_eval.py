@@ -156,6 +156,9 @@ def _answers(
     metric: str,
     row: int,
 ) -> Iterator[Recorded | LeftOut]:
+    if metric not in sample:
+        yield LeftOut(row, "not_scored", f"it has no {metric}")
+        return
     item = item_of(task, sample)
     responses = sample.get("resps", sample.get("filtered_resps"))
     value = sample.get(metric)
