@@ -5,8 +5,8 @@
 | wide | first column: names of examinees; every other column: one item |
 | long | examinee, item, score, in any order; also `trial`, where examinees answer repeatedly |
 
-A long file is recognised by its column names: `examinee`, `model`, `subject` or `subject_id`;
-`item` or `item_id`; `score` or `response`. It may also have `trial`, and `benchmark_id` and
+A long file is recognised by its columns `examinee`, `model`, `subject` or `subject_id`, and `item`
+or `item_id`. Its scores are `score` or `response`. It may have `trial`, and `benchmark_id` and
 `test_condition`, which are not read. An empty cell, NA, NaN, null or None means no answer.
 """
 
@@ -99,7 +99,7 @@ def read_parts(
     """
     file = TableFile(io.BytesIO(source) if isinstance(source, bytes) else source, name)
     _check_header(file.header, name)
-    roles = _long_roles(file.header)
+    roles = _long_roles(file.header, name)
     parts = (
         _wide(file, name, score_range)
         if roles is None
@@ -359,16 +359,29 @@ def _check_header(header: Sequence[str], name: str) -> None:
     problems.raise_any(name)
 
 
-def _long_roles(header: Sequence[str]) -> dict[str, int] | None:
-    """Role to column of a long file; None for a wide file, which has a column without a role."""
+def _long_roles(header: Sequence[str], name: str) -> dict[str, int] | None:
+    """Role to column of a long file; None for a wide file, which has no column of items.
+
+    Raises:
+        FileFormatError: A long file without scores, or with a column of another role.
+    """
     roles: dict[str, int] = {}
+    others = []
     for j, text in enumerate(header):
         title = text.strip().lower()
         role = next((role for role, names in _LONG_ROLES if title in names), title)
-        if role in roles or (role == title and role not in _LONG_COLUMNS):
-            return None
-        roles[role] = j
-    return roles if all(role in roles for role, _ in _LONG_ROLES) else None
+        if role in _LONG_COLUMNS and role not in roles:
+            roles[role] = j
+        else:
+            others.append(text)
+    if "examinee" not in roles or "item" not in roles:
+        return None
+    if others or "score" not in roles:
+        raise FileFormatError(
+            f"{name}:1: expected the columns examinee, item, score and perhaps trial, got "
+            f"{', '.join(header):.200}."
+        )
+    return roles
 
 
 def _long_types(header: Sequence[str], roles: Mapping[str, int]) -> dict[int, Any]:
