@@ -8,6 +8,7 @@ from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
+from app.records.fields import ends
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     Headline,
@@ -20,6 +21,8 @@ from app.reports.figures import (
 
 #: Share of answers without a score from which on the trust is poor.
 _MOST_UNMARKED = 0.3
+#: Half of an interval's width above which the trust is at most fair.
+_WIDE = 0.1
 #: Criteria that sample some or all questions; criteria for theta choose every question.
 _SAMPLING = (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
 _ENDED_EARLY = {"failed": "The test failed", "cancelled": "The test was cancelled"}
@@ -107,6 +110,10 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
     fit = session.summary.get("person_fit")
     if fit is not None and fit["flagged"]:
         reason = "The pattern of the answers is unlike that of other models."
+        return Trust(level="fair", reason=reason)
+    lo, hi = ends(score["interval"])
+    if lo is not None and hi is not None and (half := (hi - lo) / 2.0) > _WIDE:
+        reason = f"The score is known only to ± {100 * half:.0f} points: more questions help."
         return Trust(level="fair", reason=reason)
     reason = "The model lies within the reference models, and its answers agree with them."
     return Trust(level="good", reason=reason)

@@ -126,7 +126,14 @@ async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -
 
 
 async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) -> None:
-    assert trust_of(ended, standing="within", agrees=True)[0] == "good"
+    assert ended.summary["score"] is not None
+    assert trust_of(ended, standing="within", agrees=True) == (
+        "fair",
+        "The score is known only to ± 27 points: more questions help.",
+    )
+    close: Any = {**ended.summary["score"], "interval": {"lo": 0.42, "hi": 0.6, "level": 0.95}}
+    sure = replace(ended, summary={**ended.summary, "score": close})
+    assert trust_of(sure, standing="within", agrees=True)[0] == "good"
     for standing in ("above", "below", "unknown"):
         assert trust_of(ended, standing=standing, agrees=True)[0] == "fair"
     assert trust_of(ended, standing="within", agrees=False)[0] == "fair"
@@ -161,7 +168,6 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
         "poor",
         "38 % of the answers could not be parsed, and count as wrong: read some of them.",
     )
-    assert ended.summary["score"] is not None
     curves: StoredScore = {**ended.summary["score"], "method": "p-irt"}
     alone = replace(ended, summary={**ended.summary, "score": curves})
     assert trust_of(alone, standing="above", agrees=True)[0] == "poor"
