@@ -113,7 +113,7 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         return Trust(level="fair", reason=reason)
     lo, hi = ends(score["interval"])
     if lo is not None and hi is not None and (half := (hi - lo) / 2.0) > _WIDE:
-        reason = f"The score is known only to ± {100 * half:.0f} points: more questions help."
+        reason = f"The score is known only to ±{100 * half:.0f} points: more questions help."
         return Trust(level="fair", reason=reason)
     reason = "The model lies within the reference models, and its answers agree with them."
     return Trust(level="good", reason=reason)

@@ -129,7 +129,7 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
     assert ended.summary["score"] is not None
     assert trust_of(ended, standing="within", agrees=True) == (
         "fair",
-        "The score is known only to ± 27 points: more questions help.",
+        "The score is known only to ±27 points: more questions help.",
     )
     close: Any = {**ended.summary["score"], "interval": {"lo": 0.42, "hi": 0.6, "level": 0.95}}
     sure = replace(ended, summary={**ended.summary, "score": close})
