@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from app.calibration.pipeline.calibrator import ExamineeAbilities
 from app.calibration.pipeline.card import not_the_score
-from app.calibration.pipeline.fitted import ExamineeAbilities
 from app.engine.bank import FloatArray
 
 DRAWS = np.random.default_rng(1).random((60, 40))

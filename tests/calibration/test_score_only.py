@@ -9,10 +9,9 @@ import pytest
 from app.calibration.filters import Filtered, FilterSettings
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.calibrator import Fitted, measuring
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import CALIBRATORS, fit, prepared
-from app.calibration.pipeline.fitted import Fitted
-from app.calibration.pipeline.logistic import measuring
 from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank, ItemIndex

@@ -169,6 +169,13 @@ class Calibration:
         difficulties: FloatArray = -self.items.intercept / self.items.a
         return difficulties
 
+    @property
+    def known_errors(self) -> ParameterErrors:
+        """The standard errors, where the settings asked for them."""
+        if self.errors is None:
+            raise RuntimeError("a calibration without standard errors")
+        return self.errors
+
     def bank(self) -> ItemBank:
         """The items as a bank."""
         return ItemBank.from_intercepts(

@@ -13,8 +13,13 @@ from app.calibration.multidimensional.fit import check_dimensions
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
-from app.calibration.pipeline.calibrator import BinaryCalibrator, task_targets
-from app.calibration.pipeline.fitted import Fitted, Report, unexamined
+from app.calibration.pipeline.calibrator import (
+    BinaryCalibrator,
+    Fitted,
+    Report,
+    task_targets,
+    unexamined,
+)
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, IntArray

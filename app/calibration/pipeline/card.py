@@ -12,8 +12,8 @@ from app.calibration.fit.shifts import Records, Shift, ShiftPlan, by_family, by_
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import strongest_first
 from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.calibration.pipeline.calibrator import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.fit import CALIBRATORS, decided
-from app.calibration.pipeline.fitted import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
