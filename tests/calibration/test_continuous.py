@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from app.calibration.continuous.calibrate import calibrate_continuous
-from app.calibration.continuous.checks import conformance
 from app.calibration.continuous.moments import EPSILON, calibrate_by_moments
-from app.calibration.continuous.score_scale import ScoreScale
+from app.calibration.continuous.scores import ScoreScale, conformance
 from app.calibration.filters import FilterSettings, apply_filters, rest_correlations
 from app.calibration.pipeline.fit import fit, prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan

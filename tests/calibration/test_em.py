@@ -13,10 +13,11 @@ from app.calibration.logistic.maximization import (
     Problem,
     candidate_values,
     climb,
+    first_counts,
+    leave_poor_optima,
     objective,
 )
 from app.calibration.logistic.priors import Normal, Priors, Steepness
-from app.calibration.logistic.starts import first_counts, leave_poor_optima
 from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.models.logistic import LOGISTIC

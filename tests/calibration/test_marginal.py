@@ -3,8 +3,7 @@
 import numpy as np
 from scipy.special import log_expit, logsumexp
 
-from app.calibration.multidimensional.fit import fit_multidimensional
-from app.calibration.multidimensional.marginal import marginal_log_likelihood
+from app.calibration.multidimensional.fit import fit_multidimensional, marginal_log_likelihood
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.engine.models.multidimensional import Loadings, Population
 

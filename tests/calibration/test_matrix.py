@@ -13,7 +13,6 @@ def test_missing_answers_are_neither_right_nor_wrong() -> None:
     assert matrix.scores.tolist() == [[1, 0, MISSING], [MISSING, 0, 1]]
     assert matrix.item_means().tolist() == [1.0, 0.0, 1.0]
     assert matrix.examinee_means().tolist() == [0.5, 0.5]
-    assert not matrix.complete
 
 
 def test_an_item_that_nobody_saw_has_no_mean() -> None:

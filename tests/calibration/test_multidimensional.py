@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from app.calibration.multidimensional.dimensionality import parallel_analysis
-from app.calibration.multidimensional.fit import MultidimensionalFit, fit_multidimensional
+from app.calibration.multidimensional.fit import (
+    MultidimensionalFit,
+    fit_multidimensional,
+    parallel_analysis,
+)
 from app.calibration.multidimensional.joint import JointLoss
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.engine.models.base import FloatArray

@@ -1,11 +1,11 @@
 """The report card: tests of held-out examinees, and the corrections learned from them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
-from app.calibration.fit.held_out import Blind, HeldOut, held_out
+from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
 from app.calibration.fit.report_card import DESIGNS, ReportCard, report_card
 from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.pipeline.calibrator import task_targets
@@ -25,6 +25,15 @@ def records(n_examinees: int) -> FloatArray:
     return np.array(list(draw_scores(BANK, thetas, np.random.default_rng(5))))
 
 
+def of(scores: FloatArray, without: Callable[[IntArray], Blind]) -> Records:
+    return Records(
+        scores_of=lambda rows: scores[rows],
+        without=without,
+        curves_without=lambda _: None,
+        n_examinees=len(scores),
+    )
+
+
 def tried(
     n_examinees: int,
     left_out: list[IntArray],
@@ -36,7 +45,7 @@ def tried(
         left_out.append(rows)
         return Blind(bank=BANK)
 
-    return held_out(lambda rows: scores[rows], without, n_examinees, shifted=shifted)
+    return held_out(of(scores, without), shifted=shifted)
 
 
 @pytest.mark.slow
@@ -112,7 +121,7 @@ def several_card() -> ReportCard:
     rest, tested = scores[:100], scores[100:]
     learned = learn_scores(rest, task_targets(bank.item_ids), np.random.default_rng(3))
     blind = Blind(bank=bank, targets=learned.targets)
-    return report_card(held_out(lambda rows: tested[rows], lambda _: blind, len(tested)))
+    return report_card(held_out(of(tested, lambda _: blind)))
 
 
 def test_several_abilities_are_tried_at_a_few_lengths(several_card: ReportCard) -> None:

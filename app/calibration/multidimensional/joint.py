@@ -13,12 +13,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from app.calibration.multidimensional.settings import MultidimensionalSettings, Watch
-from app.calibration.multidimensional.start import (
+from app.calibration.multidimensional.settings import (
     INTERCEPT_SD,
     MAX_LOADING,
     SLOPE_BOUNDS,
+    MultidimensionalSettings,
     RawFit,
+    Watch,
     blocks,
     factor_start,
     split_slopes,

@@ -8,10 +8,11 @@ Source: Cho, Wang, Zhang & Xu (2021), British Journal of Mathematical and Statis
 
 import numpy as np
 
-from app.calibration.multidimensional.settings import MultidimensionalSettings, Watch
-from app.calibration.multidimensional.start import (
+from app.calibration.multidimensional.settings import (
     INTERCEPT_SD,
+    MultidimensionalSettings,
     RawFit,
+    Watch,
     blocks,
     factor_start,
     split_slopes,

@@ -9,13 +9,13 @@ from numpy.typing import ArrayLike
 from scipy.special import logit
 from typing_extensions import override
 
-from app.calibration.continuous.checks import ContinuousCalibration
+from app.calibration.continuous.scores import ContinuousCalibration
 from app.calibration.filters import Filtered, answering, filter_items, select
 from app.calibration.fit.held_out import Blind
 from app.calibration.logistic.calibrate import Calibration
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.multidimensional.curve_errors import RANDOM, hold_outs, learn_curves
-from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.calibration.multidimensional.score_curves import RANDOM, hold_outs, learn_curves
+from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 import numpy as np
 from cachetools import LRUCache
 
-from app.calibration.fit.held_out import Blind, HeldOut, held_out
+from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
 from app.calibration.fit.report_card import report_card
-from app.calibration.fit.shifts import Records, Shift, ShiftPlan, by_family, by_strength, tried
+from app.calibration.fit.shifts import Shift, ShiftPlan, by_family, by_strength, tried
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import strongest_first
-from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.pipeline.calibrator import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.fit import CALIBRATORS, decided
 from app.calibration.pipeline.plan import CalibrationPlan
@@ -122,14 +122,8 @@ def tests_of(
     Raises:
         InvalidInputError: Fewer than 20 examinees.
     """
-    return held_out(
-        records.scores_of,
-        records.without,
-        records.n_examinees,
-        curves_without=records.curves_without,
-        shifted=CALIBRATORS[plan.model].shifted(matrix, plan),
-        seed=plan.seed,
-    )
+    shifted = CALIBRATORS[plan.model].shifted(matrix, plan)
+    return held_out(records, shifted=shifted, seed=plan.seed)
 
 
 def _shifts(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> list[ShiftPlan]:

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from app.calibration.continuous.calibrate import calibrate_continuous
-from app.calibration.continuous.checks import ContinuousCalibration, require_calibratable
 from app.calibration.continuous.moments import calibrate_by_moments
+from app.calibration.continuous.scores import ContinuousCalibration, require_calibratable
 from app.calibration.filters import Filtered, FilterSettings, apply_filters, select
 from app.calibration.fit.held_out import Blind
 from app.calibration.pipeline.calibrator import (
