@@ -208,13 +208,7 @@ def _fold(blind: Blind, scores: FloatArray, first: int, seed: int) -> Fold:
 
 
 def tests_on_the_way(blind: Blind, scores: FloatArray, seed: int) -> list[Glimpse]:
-    """Tests at several lengths, from which interval widths are learned.
-
-    Args:
-        blind: Calibration without the examinees.
-        scores: Scores in the examinees' records, shape (n_examinees, n_items).
-        seed: Random seed.
-    """
+    """Tests at several lengths, from which interval widths are learned."""
     bank = blind.bank
     if bank.abilities is None:
         test = FOR_ABILITY.open_ended(LONGEST).build(bank)

@@ -158,11 +158,7 @@ def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrect
 
 
 def by_strength(strongest_first: IntArray) -> list[ShiftPlan]:
-    """The two plans that hold out the strongest examinees.
-
-    Args:
-        strongest_first: Positions of all examinees, by descending ability.
-    """
+    """The two plans that hold out the strongest of all examinees, given by falling ability."""
     n = strongest_first.size
     fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
     order = strongest_first
@@ -179,11 +175,7 @@ MOST_FAMILIES, LEAST_MEMBERS = 3, 3
 
 
 def by_family(families: Sequence[str | None]) -> ShiftPlan:
-    """The plan that holds out the largest families in turn.
-
-    Args:
-        families: Family of each examinee, None if unknown.
-    """
+    """The plan that holds out the largest families in turn; None is an unknown family."""
     members: dict[str, list[int]] = {}
     for row, family in enumerate(families):
         if family is not None:

@@ -49,12 +49,6 @@ def calibrate_in_parts(
 ) -> Calibration:
     """Calibrate parts of about `size` items one after the other, and join them.
 
-    Args:
-        matrix: Answers to calibrate from.
-        settings: How each part is calibrated; its `scale` names the result.
-        size: Least number of items in a part, at least `LEAST_PART`.
-        rng: Random generator for the assignment of items to parts.
-
     Raises:
         CalibrationError: A matrix without information, or a part that shares too few examinees.
         InvalidInputError: A size below `LEAST_PART`.

@@ -214,9 +214,7 @@ def calibrate_beliefs(
 def widening(bank: ItemBank, items: ItemParameters) -> float:
     """Share by which the items' uncertainty widens theta's standard errors; 0 if all are known.
 
-    Args:
-        bank: The items' expected response curves.
-        items: The most probable parameters of the same items, taken as certain.
+    `bank` has the items' expected response curves, `items` their most probable parameters.
     """
     weights = np.exp(-0.5 * _THETA**2)
     known = LOGISTIC.information(items, _THETA[:, None]).sum(axis=1)

@@ -208,10 +208,7 @@ def calibrate(
 ) -> Calibration:
     """Marginal maximum likelihood, or maximum a posteriori, for a whole bank at once.
 
-    Args:
-        matrix: Answers; missing answers are ignored.
-        settings: Settings; by default a 2PL with weak priors.
-        watch: Called after each cycle; an exception from it ends the calibration.
+    The default is a 2PL with weak priors. An exception from `watch` ends the calibration.
 
     Raises:
         CalibrationError: A matrix without information (`ScoreMatrix.require_calibratable`).

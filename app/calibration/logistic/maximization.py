@@ -367,14 +367,7 @@ _MOST_ITEMS = 300  # a larger bank is thinned to at most this many, which suffic
 def guessing_prior(
     problem: Problem, curves: Curves, counts: Expectation, nodes: FloatArray
 ) -> Normal:
-    """Prior of logit c: a floating mean and the spread of the items, at least the usual spread.
-
-    Args:
-        problem: An estimation problem with free guessing.
-        curves: Rough estimates of the items.
-        counts: Result of the E-step at these estimates.
-        nodes: Thetas of the counts, shape (n_nodes,).
-    """
+    """Prior of logit c: a floating mean and the spread of the items, at least the usual spread."""
     from scipy.interpolate import PchipInterpolator
 
     profiles = _profiles(problem, curves, counts, nodes)

@@ -116,12 +116,6 @@ def link_stocking_lord(
 
     The thetas of the comparison come from N(0, 1) on the target scale.
 
-    Args:
-        items_from: Anchor items on the source scale.
-        items_to: The same anchor items on the target scale.
-        source: Name of the source scale.
-        target: Name of the target scale.
-
     Raises:
         CalibrationError: Fewer than two anchors, or unequal numbers.
 

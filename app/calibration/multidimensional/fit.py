@@ -205,10 +205,7 @@ def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) 
 def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_useful: int) -> int:
     """Number of abilities to fit, after a check that the data allow so many.
 
-    Args:
-        settings: Settings of the fit; an open number of dimensions counts as 1.
-        n_examinees: Number of examinees.
-        n_useful: Number of items with different scores.
+    An open number of dimensions counts as 1.
 
     Raises:
         CalibrationError: More dimensions than the examinees or items allow.
@@ -261,10 +258,6 @@ def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelA
 
     An eigenvalue counts while it exceeds that of responses without any common dimension: each
     item's responses are permuted among the examinees.
-
-    Args:
-        scores: Shape (n_examinees, n_items), NaN where there is no answer.
-        rng: Random generator for permutations.
 
     Raises:
         CalibrationError: Fewer than three examinees, or fewer than two items with varying scores.

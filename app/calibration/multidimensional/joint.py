@@ -193,13 +193,7 @@ def _blocks_of(scores: FloatArray) -> Iterator[_Block]:
 def fit_jointly(
     scores: FloatArray, settings: MultidimensionalSettings, watch: Watch | None
 ) -> RawFit:
-    """Fit by L-BFGS-B.
-
-    Args:
-        scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        settings: Settings of the fit, with `dimensions` set.
-        watch: Called with the iteration and the loss.
-    """
+    """Fit the number of dimensions in the settings by L-BFGS-B; `watch` gets the loss."""
     loss = JointLoss.of(scores, settings)
     layout = loss.layout
     x, a, intercept, loadings = factor_start(scores, settings)

@@ -188,12 +188,7 @@ class HoldOut:
 
 
 def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
-    """All hold-outs: four random ones and three by strength.
-
-    Args:
-        scores: Shape (n_examinees, n_items), NaN where there is no answer.
-        rng: Random generator for the random hold-outs.
-    """
+    """All hold-outs: four random ones and three by strength."""
     n = len(scores)
     mixed, strongest = rng.permutation(n), strongest_first(scores)
     fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)

@@ -110,11 +110,7 @@ def learn_abilities(
 
 
 class AbilitiesCalibrator(BinaryCalibrator):
-    """Calibrates models of several abilities.
-
-    Args:
-        nested: Whether the model has a general ability beside the others.
-    """
+    """Calibrates models of several abilities, `nested` with a general one beside them."""
 
     def __init__(self, *, nested: bool) -> None:
         self._nested = nested

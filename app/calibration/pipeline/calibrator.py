@@ -186,12 +186,7 @@ def task_targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
 
 
 def measuring(matrix: Matrix, plan: CalibrationPlan) -> BoolArray:
-    """Which items say enough about ability to be calibrated; the others count in scores alone.
-
-    Args:
-        matrix: Answers filtered by the plan.
-        plan: Plan of the calibration.
-    """
+    """Which items say enough about ability to be calibrated; the others count in scores alone."""
     if not plan.filters.keep_for_score:  # the filters have removed the other items
         return np.ones(matrix.n_items, dtype=np.bool_)
     return filter_items(matrix, plan.filters)[0]
@@ -251,13 +246,7 @@ def flat_curves(means: FloatArray, n_answers: IntArray, dispersion: float = 1.0)
 def with_others(
     columns: dict[str, FloatArray], inside: BoolArray, curves: ItemParameters
 ) -> dict[str, FloatArray]:
-    """Columns of all items; columns other than parameters are NaN for uncalibrated items.
-
-    Args:
-        columns: Columns of the calibrated items.
-        inside: Which of all items are calibrated, shape (n_items,).
-        curves: Parameters of the other items.
-    """
+    """Columns of all items; those `inside` are calibrated, the others have parameters alone."""
     found = {name: np.full(inside.size, np.nan) for name in columns}
     for name, values in columns.items():
         found[name][inside] = values

@@ -45,14 +45,7 @@ def with_card(
     """Add to a calibration what predicts scores, and a report card if its plan asks for one.
 
     Calibrations that check for drift or revise beliefs get neither: their answers come from
-    adaptive tests, in which no examinee answered the whole bank.
-
-    Args:
-        matrix: Answers that were calibrated.
-        plan: Plan of the calibration.
-        fitted: Result of the calibration.
-        report: Receives the progress.
-        clock: Returns seconds; the duration is one of the figures.
+    adaptive tests, in which no examinee answered the whole bank. `clock` returns seconds.
     """
     if plan.checks_drift or plan.beliefs is not None:
         return fitted
@@ -87,14 +80,7 @@ def with_card(
 def records_of(
     matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, fitted: Fitted, bank: ItemBank
 ) -> Records:
-    """The examinees of a calibration, with functions that calibrate without some of them.
-
-    Args:
-        matrix: Answers that were calibrated.
-        plan: Decided plan of the calibration.
-        fitted: Result of the calibration.
-        bank: Bank of the calibration.
-    """
+    """The examinees of a calibration, with functions that calibrate without some of them."""
     calibrator = CALIBRATORS[plan.model]
 
     def without(rows: IntArray) -> Blind:

@@ -52,11 +52,6 @@ def decided(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> Calib
 def fit(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
     """Calibrate by the plan's model, and judge how well it fits.
 
-    Args:
-        matrix: Filtered answers.
-        plan: Plan of the calibration.
-        report: Receives the progress.
-
     Raises:
         CalibrationError: A matrix without information.
     """

@@ -140,12 +140,7 @@ def judged(
 ) -> Fitted:
     """Link a calibration if its plan asks for it, examine its fit, and collect what is stored.
 
-    Args:
-        matrix: Answers that were calibrated.
-        plan: Plan of the calibration.
-        found: Result of the estimation; a `Linked` is on the target scale already.
-        report: Receives the progress.
-        whole: All answers, with the items that count in scores alone, which get flat curves.
+    Items of `whole` that are not in `matrix` count in scores alone, and get flat curves.
     """
     anchors = anchors_for(matrix, plan)
     if isinstance(found, Calibration) and plan.link is not None and anchors is not None:

@@ -55,12 +55,6 @@ def _dealt(matrix: ScoreMatrix, size: int, plan: CalibrationPlan) -> tuple[IntAr
 def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Report) -> Fitted:
     """Calibrate one part.
 
-    Args:
-        matrix: Answers of all examinees to the items of the part.
-        plan: Plan of the whole calibration.
-        number: Number of the part.
-        report: Receives the progress.
-
     Raises:
         CalibrationError: Answers without information.
     """
