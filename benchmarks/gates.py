@@ -29,8 +29,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from transfer import matrices, random_interval
 
-from app.calibration.multidimensional.curve_errors import learn_curves
-from app.calibration.multidimensional.score_curves import strongest_first
+from app.calibration.multidimensional.score_curves import learn_curves, strongest_first
 from app.calibration.pipeline.calibrator import task_targets
 from app.calibration.pipeline.ranking import bank_from, learned_from
 from app.engine.design.design import Design

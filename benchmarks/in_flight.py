@@ -29,8 +29,8 @@ import numpy as np
 import uvicorn
 from fastapi import FastAPI
 
-from app.calibration.multidimensional.learned import learn_abilities
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
+from app.calibration.pipeline.abilities import learn_abilities
 from app.demo.bank import DemoItem, demo_bank
 from app.demo.model_server import create_model_server
 from app.engine.multidimensional.knowledge import (

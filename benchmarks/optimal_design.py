@@ -26,7 +26,7 @@ import numpy as np
 
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.multidimensional.curve_errors import learn_curves
+from app.calibration.multidimensional.score_curves import learn_curves
 from app.calibration.multidimensional.score_model import covariance_model, learn_scores
 from app.engine.bank import ItemIndex
 from app.engine.design.design import Design

@@ -12,12 +12,11 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from app.calibration.filters import FilterSettings
 from app.calibration.logistic.calibrate import Calibration, calibrate
 from app.calibration.logistic.curves import Family
-from app.calibration.logistic.uncertainty import Interval
 from app.calibration.pipeline.fit import decided, prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.models.base import FloatArray, ItemParameters
@@ -63,22 +62,27 @@ def calibrated(data: Simulated, plan: CalibrationPlan) -> tuple[FloatArray, Cali
 
 def compared(data: Simulated, plan: CalibrationPlan) -> dict[str, Found]:
     kept, result = calibrated(data, plan)
-    errors = result.errors
-    assert errors is not None
-    sides: dict[str, tuple[FloatArray, FloatArray, Interval]] = {
-        "a": (data.items.a, result.items.a, errors.interval_a()),
-        "b": (-data.items.intercept / data.items.a, result.b, errors.interval_b()),
-        "c": (data.items.c, result.items.c, errors.interval_c()),
+    errors = result.known_errors
+    sides = {
+        "a": (data.items.a, result.items.a, errors.a),
+        "b": (-data.items.intercept / data.items.a, result.b, errors.b),
+        "c": (data.items.c, result.items.c, errors.c),
     }
     found = {}
-    for name, (truth, estimate, interval) in sides.items():
-        known = np.isfinite(interval.lo)
+    for name, (truth, estimate, se) in sides.items():
+        known = np.isfinite(se)
         if plan.model == "1pl" and name == "a":
             known[1:] = False  # a single slope, though all items share it
-        true = truth[kept][known]
-        covered = (interval.lo[known] <= true) & (true <= interval.hi[known])
+        true, found_at, error = truth[kept][known], estimate[known], se[known]
+        distance = found_at - true
+        # Intervals are symmetric in log a, where slopes are positive, and in logit c.
+        if name == "a" and errors.curves.log_slope:
+            distance, error = np.log(found_at / true), error / found_at
+        if name == "c":
+            distance, error = logit(found_at) - logit(true), error / (found_at * (1 - found_at))
         if known.any():
-            found[name] = Found(estimate[known] - true, covered.astype(float))
+            covered = np.abs(distance) <= 1.96 * error
+            found[name] = Found(found_at - true, covered.astype(float))
     return found
 
 

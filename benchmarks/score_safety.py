@@ -26,7 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from transfer import matrices, random_error
 
-from app.calibration.multidimensional.curve_errors import learn_curves, score_test
+from app.calibration.multidimensional.score_curves import learn_curves, score_test
 from app.engine.bank import ItemBank
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt

@@ -22,7 +22,7 @@ from catsim.selection import MaxInfoSelector
 from rich.console import Console
 from rich.table import Table
 
-from app.calibration.multidimensional.curve_errors import score_test
+from app.calibration.multidimensional.score_curves import score_test
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design

@@ -35,10 +35,8 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import t as student
 
-from app.calibration.multidimensional.curve_errors import learn_curves, score_test
-from app.calibration.multidimensional.score_curves import fit_curves
-from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
-from app.calibration.multidimensional.score_model import learn_scores
+from app.calibration.multidimensional.score_curves import fit_curves, learn_curves, score_test
+from app.calibration.multidimensional.score_model import LEAST_EXAMINEES, learn_scores
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import short_form
 from app.engine.prediction.targets import WHOLE_BANK

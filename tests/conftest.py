@@ -250,13 +250,13 @@ def fits_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Errors of curves are learned from few held-out models, as this takes most of the time.
     """
-    from app.calibration.multidimensional import curve_errors
+    from app.calibration.multidimensional import score_curves
     from app.services.calibrations import runner
     from tests.services.fits import fit_here
 
     monkeypatch.setattr(runner, "fit_in_process", fit_here)
-    monkeypatch.setattr(curve_errors, "_MOST_TESTED", 4)
-    monkeypatch.setattr(curve_errors, "_MOST_OF_A_PART", 2)
+    monkeypatch.setattr(score_curves, "_MOST_TESTED", 4)
+    monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
 
 
 @pytest.fixture(scope="session")

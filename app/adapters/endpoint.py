@@ -418,17 +418,11 @@ class Split:
 def split_reasoning(
     raw: str, *, given: str | None, tags: tuple[str, str], finish: FinishReason
 ) -> Split:
-    """Remove tagged reasoning from `raw`.
+    """Remove tagged reasoning from `raw`, and join it to that of a separate field, `given`.
 
     A closing tag without an opening one ends reasoning that began with the text, as some chat
     templates put the opening tag into the prompt. An opening tag without a closing one means that
     the reasoning was cut off, whatever the finish reason: none of it is an answer.
-
-    Args:
-        raw: The text as received.
-        given: Reasoning from a separate field of the reply.
-        tags: Opening and closing tag.
-        finish: Finish reason that the endpoint gave.
     """
     opening, closing = tags
     thoughts = [given] if given else []

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 from statistics import NormalDist
 from typing import Generic, TypeVar
 
@@ -16,10 +17,13 @@ import numpy as np
 
 from app.calibration.matrix import MISSING, BoolArray, ScoreMatrix
 from app.engine.models.base import FloatArray, IntArray
+from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 
-Table = TypeVar("Table")
+Table = TypeVar("Table", ScoreMatrix, ResponseTable)
+#: One-sided confidence for continuous scores: with 8 examinees, many good items correlate below 0.
+_CONFIDENCE = 0.95
 #: Without a warning, this share of the items may be left out, and the mean may move by this much.
 _FEW, _NEAR = 0.05, 0.01
 
@@ -163,78 +167,131 @@ class Filtered(Generic[Table]):
         return dict(Counter(dropped.reason for dropped in (*self.items, *self.examinees)))
 
 
-def apply_filters(
-    matrix: ScoreMatrix, settings: FilterSettings | None = None
-) -> Filtered[ScoreMatrix]:
+def apply_filters(table: Table, settings: FilterSettings | None = None) -> Filtered[Table]:
     """Drop weak examinees first, then items; an item gets the first reason that applies.
+
+    The thresholds are the same for right and wrong answers and for continuous scores in [0, 1]. For
+    the latter, unless the settings say otherwise, an item's correlation with the rest must be
+    significantly below the threshold (one-sided, 5 %) for the item to be dropped.
 
     Raises:
         CalibrationError: Fewer than two examinees, or no item passes the filters.
     """
     settings = settings or FilterSettings()
-    matrix.require_two_examinees()
-    rows, examinees = _filter_examinees(matrix, settings)
-    columns, items, constants = filter_items(matrix.select(examinees=rows), settings)
+    rows, examinees = _filter_examinees(table, settings)
+    taking_part = select(table, examinees=rows)
+    columns, items, constants = filter_items(taking_part, settings)
     weak: list[Dropped] = []
     if not columns.any() or not rows.any():
+        reasons = Counter(dropped.reason for dropped in items)
         raise CalibrationError(
-            f"No item is left: of {matrix.n_items} items, "
-            + ", ".join(
-                f"{n} were dropped as {reason.value}"
-                for reason, n in Counter(dropped.reason for dropped in items).items()
-            )
-            + f"; {matrix.n_examinees} examinees."
+            f"No item is left: of {table.n_items} items, "
+            + ", ".join(f"{n} were dropped as {reason.value}" for reason, n in reasons.items())
+            + f"; {table.n_examinees} examinees."
         )
     if settings.keep_for_score:
-        columns, items, weak = kept_for_score(matrix.items, items)
-    kept = matrix.select(examinees=rows, items=columns)
-    silent = kept.answers_per_examinee() == 0
-    if silent.any():
-        examinees += [
-            Dropped(kept.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
-        ]
-        kept = kept.select(examinees=~silent)
+        columns, items, weak = _kept_for_score(table.items, items)
+    kept = select(taking_part, items=columns)
+    silent = ~answering(kept)
+    examinees += _dropped(kept.examinees, DropReason.NO_ANSWERS, silent)
+    kept = select(kept, examinees=~silent)
+    on_scores = _not_the_whole(_means(taking_part, axis=0), columns)
     return Filtered(
         matrix=kept,
         items=tuple(items),
         examinees=tuple(examinees),
         constants=constants,
         score_only=tuple(weak),
-        warnings=(
-            *not_the_whole(matrix.select(examinees=rows).item_means(), columns),
-            *not_connected(kept.scores != MISSING),
-        ),
+        warnings=on_scores + _not_connected(answered(kept)),
     )
 
 
-def kept_for_score(
+def filter_items(
+    table: Table, settings: FilterSettings
+) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
+    """Mask of the kept items, the dropped items, and the score of each constant item."""
+    means = _means(table, axis=0)
+    if isinstance(table, ScoreMatrix):
+        constant = (means == 0) | (means == 1)
+        sd = np.sqrt(means * (1 - means))
+    else:
+        seen, scores = answered(table), table.scores
+        highest = np.where(seen, scores, -np.inf).max(axis=0)
+        constant = highest == np.where(seen, scores, np.inf).min(axis=0)
+        sd = np.sqrt(_mean((scores - means) ** 2, axis=0))
+    # These come before the correlation filter, because dropped items must not enter the rest score.
+    rules: list[tuple[DropReason, BoolArray, FloatArray]] = [
+        (DropReason.NO_ANSWERS, np.isnan(means), np.full_like(means, np.nan)),
+        (DropReason.CONSTANT, constant, means),
+    ]
+    if settings.least_sd is not None:
+        rules.append((DropReason.LOW_SPREAD, sd < settings.least_sd, sd))
+    if settings.greatest_mean is not None:
+        rules.append((DropReason.TOO_EASY, means > settings.greatest_mean, means))
+    if settings.least_mean is not None:
+        rules.append((DropReason.TOO_HARD, means < settings.least_mean, means))
+    keep = np.ones(table.n_items, dtype=np.bool_)
+    dropped: list[Dropped] = []
+    for reason, hit, values in rules:
+        dropped += _dropped(table.items, reason, keep & hit, values)
+        keep &= ~hit
+    if settings.least_point_biserial is not None and keep.any():
+        correlation = np.full(table.n_items, np.nan)
+        if isinstance(table, ScoreMatrix):
+            correlation[keep], otherwise = point_biserials(table.select(items=keep)), None
+        else:
+            correlation[keep], otherwise = rest_correlations(table.scores[:, keep]), _CONFIDENCE
+        n_answers = np.count_nonzero(answered(table), axis=0)
+        weak = settings.too_weak(correlation, n_answers, otherwise)
+        dropped += _dropped(table.items, DropReason.LOW_POINT_BISERIAL, weak, correlation)
+        keep &= ~weak
+    constants = {table.items[j]: float(means[j]) for j in np.flatnonzero(constant)}
+    return keep, dropped, constants
+
+
+def select(
+    table: Table, examinees: BoolArray | None = None, items: BoolArray | None = None
+) -> Table:
+    """Select rows and columns of either kind of table by mask."""
+    if isinstance(table, ScoreMatrix):
+        return table.select(examinees, items)
+    rows = np.ones(table.n_examinees, np.bool_) if examinees is None else examinees
+    columns = np.ones(table.n_items, np.bool_) if items is None else items
+    return ResponseTable(
+        tuple(compress(table.examinees, rows)),
+        tuple(compress(table.items, columns)),
+        table.scores[np.ix_(rows, columns)],
+    )
+
+
+def answered(table: ScoreMatrix | ResponseTable) -> BoolArray:
+    """Mask of the given answers, shape (n_examinees, n_items)."""
+    if isinstance(table, ScoreMatrix):
+        return np.not_equal(table.scores, MISSING)
+    return ~np.isnan(table.scores)
+
+
+def answering(table: ScoreMatrix | ResponseTable) -> BoolArray:
+    """Mask of the examinees with answers, shape (n_examinees,)."""
+    return np.asarray(answered(table).any(axis=1))
+
+
+def _kept_for_score(
     names: Sequence[str], found: Sequence[Dropped]
 ) -> tuple[BoolArray, list[Dropped], list[Dropped]]:
-    """Split filtered items into those that are dropped and those that stay for the score.
-
-    Args:
-        names: Ids of all items.
-        found: Items that the filters would drop.
-
-    Returns:
-        Mask of the items that stay, the dropped items, and the items kept only for the score.
-    """
+    """Mask of the items that stay, the dropped items, and the items kept only for the score."""
     weak = [item for item in found if item.reason in _OF_ABILITY]
     gone = [item for item in found if item.reason not in _OF_ABILITY]
     stays = ~np.isin(np.array(names), [item.name for item in gone])
     return stays, gone, weak
 
 
-def not_the_whole(item_means: FloatArray, kept: BoolArray) -> tuple[str, ...]:
+def _not_the_whole(item_means: FloatArray, kept: BoolArray) -> tuple[str, ...]:
     """A warning where the mean score on the kept items may differ from that on all items.
 
     Dropped items are no random sample: they correlate little with the rest, or hardly anybody fails
     them. A score predicted on the kept items may be far from the score on the whole benchmark.
     `keep_for_score` keeps every item with answers, constant ones too.
-
-    Args:
-        item_means: Mean score of each item, shape (n_items,), NaN without answers.
-        kept: Mask of the kept items, shape (n_items,).
     """
     known = ~np.isnan(item_means)
     n, left_out = int(known.sum()), int((known & ~kept).sum())
@@ -250,13 +307,10 @@ def not_the_whole(item_means: FloatArray, kept: BoolArray) -> tuple[str, ...]:
     )
 
 
-def not_connected(answered: BoolArray) -> tuple[str, ...]:
+def _not_connected(answered: BoolArray) -> tuple[str, ...]:
     """A warning where some examinees share no item with the others, not even through others.
 
     Nothing but the prior then joins the scales of the two groups' items.
-
-    Args:
-        answered: Given answers, shape (n_examinees, n_items), at least one of each examinee.
     """
     grown, group = np.arange(len(answered)) == 0, np.zeros(len(answered), dtype=bool)
     while grown.sum() > group.sum():
@@ -295,63 +349,65 @@ def point_biserials(matrix: ScoreMatrix) -> FloatArray:
     return correlation
 
 
+def rest_correlations(scores: FloatArray) -> FloatArray:
+    """The same for continuous scores, shape (n_examinees, n_items), with NaN where missing.
+
+    The result is NaN where an item has fewer than 3 scores or its scores are all alike.
+    """
+    seen = ~np.isnan(scores)
+    n = seen.sum(axis=0)
+    residual = np.where(seen, scores - _mean(scores, axis=0), 0.0)
+    others = np.maximum(seen.sum(axis=1, keepdims=True) - 1, 1)
+    rest = np.where(seen, (residual.sum(axis=1, keepdims=True) - residual) / others, 0.0)
+    rest = np.where(seen, rest - rest.sum(axis=0) / np.maximum(n, 1), 0.0)
+    spread = np.sqrt((residual**2).sum(axis=0) * (rest**2).sum(axis=0))
+    usable = (n > 2) & (spread > 1e-12)
+    correlation: FloatArray = np.where(
+        usable, (residual * rest).sum(axis=0) / np.where(usable, spread, 1.0), np.nan
+    )
+    return correlation
+
+
 def _filter_examinees(
-    matrix: ScoreMatrix, settings: FilterSettings
+    table: ScoreMatrix | ResponseTable, settings: FilterSettings
 ) -> tuple[BoolArray, list[Dropped]]:
-    means = matrix.examinee_means()
+    if isinstance(table, ScoreMatrix):
+        table.require_two_examinees()
+    means = _means(table, axis=1)
     silent = np.isnan(means)
     low = np.zeros_like(silent)
     if settings.least_percentile is not None and not silent.all():
         # Interpolation would drop the lowest examinee of any small group.
         low = means < np.percentile(means[~silent], settings.least_percentile, method="lower")
-    dropped = [
-        Dropped(matrix.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
-    ]
-    dropped += [
-        Dropped(matrix.examinees[i], DropReason.LOW_SCORE, float(means[i]))
-        for i in np.flatnonzero(low)
-    ]
-    return ~(silent | low), dropped
-
-
-def filter_items(
-    matrix: ScoreMatrix, settings: FilterSettings
-) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
-    """Mask of the kept items, the dropped items, and the score of each constant item."""
-    means = matrix.item_means()
-    sd = np.sqrt(means * (1 - means))
-    # These come before the correlation filter, because dropped items must not enter the rest score.
-    rules: list[tuple[DropReason, BoolArray, FloatArray]] = [
-        (DropReason.NO_ANSWERS, np.isnan(means), np.full_like(means, np.nan)),
-        (DropReason.CONSTANT, (means == 0) | (means == 1), means),
-    ]
-    if settings.least_sd is not None:
-        rules.append((DropReason.LOW_SPREAD, sd < settings.least_sd, sd))
-    if settings.greatest_mean is not None:
-        rules.append((DropReason.TOO_EASY, means > settings.greatest_mean, means))
-    if settings.least_mean is not None:
-        rules.append((DropReason.TOO_HARD, means < settings.least_mean, means))
-    keep = np.ones(matrix.n_items, dtype=bool)
-    dropped = []
-    for reason, hit, values in rules:
-        dropped += _dropped(matrix, reason, keep & hit, values)
-        keep &= ~hit
-    if settings.least_point_biserial is not None and keep.any():
-        correlation = np.full(matrix.n_items, np.nan)
-        correlation[keep] = point_biserials(matrix.select(items=keep))
-        weak = settings.too_weak(correlation, matrix.answers_per_item())
-        dropped += _dropped(matrix, DropReason.LOW_POINT_BISERIAL, weak, correlation)
-        keep &= ~weak
-    constants = {
-        matrix.items[j]: float(means[j]) for j in np.flatnonzero((means == 0) | (means == 1))
-    }
-    return keep, dropped, constants
+    kept = ~(silent | low)
+    if isinstance(table, ResponseTable) and kept.sum() < 2:
+        raise CalibrationError(
+            f"Calibration needs at least 2 examinees (rows) with scores, got {int(kept.sum())}."
+        )
+    dropped = _dropped(table.examinees, DropReason.NO_ANSWERS, silent)
+    return kept, dropped + _dropped(table.examinees, DropReason.LOW_SCORE, low, means)
 
 
 def _dropped(
-    matrix: ScoreMatrix, reason: DropReason, hit: BoolArray, values: FloatArray
+    names: tuple[str, ...], reason: DropReason, hit: BoolArray, values: FloatArray | None = None
 ) -> list[Dropped]:
+    compared = np.full(len(hit), np.nan) if values is None else values
     return [
-        Dropped(matrix.items[j], reason, None if np.isnan(values[j]) else float(values[j]))
-        for j in np.flatnonzero(hit)
+        Dropped(names[i], reason, None if np.isnan(compared[i]) else float(compared[i]))
+        for i in np.flatnonzero(hit)
     ]
+
+
+def _means(table: ScoreMatrix | ResponseTable, axis: int) -> FloatArray:
+    if isinstance(table, ResponseTable):
+        return _mean(table.scores, axis)
+    return table.examinee_means() if axis else table.item_means()
+
+
+def _mean(scores: FloatArray, axis: int) -> FloatArray:
+    """Mean of the scores that are not NaN; NaN without any, but no warning as from NumPy."""
+    seen = ~np.isnan(scores)
+    n = seen.sum(axis=axis)
+    total = np.where(seen, scores, 0.0).sum(axis=axis)
+    mean: FloatArray = np.where(n > 0, total / np.maximum(n, 1), np.nan)
+    return mean

@@ -67,11 +67,6 @@ class ScoreMatrix:
         """Number of columns."""
         return len(self.items)
 
-    @property
-    def complete(self) -> bool:
-        """Whether no answer is missing."""
-        return bool((self.scores != MISSING).all())
-
     def select(
         self,
         examinees: IntArray | BoolArray | None = None,

@@ -26,7 +26,6 @@ class Callback(CallingScorer):
         params: Parameters that are sent to the callback with each request.
     """
 
-    version: ClassVar[str] = "1"
     failure_prefix: ClassVar[str] = "callback"
     needs: ClassVar[Need] = "callback"
 

@@ -33,7 +33,6 @@ class Differential(ScorerParams):
         params: Parameters of the metric.
     """
 
-    version: ClassVar[str] = "1"
     measure: ClassVar[Scale] = Scale(min=-1.0, max=1.0)
 
     incorrect: IncorrectReferences

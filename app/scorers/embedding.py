@@ -29,7 +29,6 @@ class Embedding(CallingScorer):
         incorrect: Wrong answers; similarity to them lowers the score.
     """
 
-    version: ClassVar[str] = "1"
     measure: ClassVar[Scale] = Scale(min=-1.0, max=1.0)
     failure_prefix: ClassVar[str] = "embedding"
     needs: ClassVar[Need] = "embeddings"

@@ -70,7 +70,6 @@ class Judge(CallingScorer):
         attempts: Most requests for one readable judgement.
     """
 
-    version: ClassVar[str] = "1"
     measure: ClassVar[Scale] = Scale(min=1.0, max=10.0)
     failure_prefix: ClassVar[str] = "judge"
     needs: ClassVar[Need] = "completions"

@@ -32,7 +32,6 @@ class Readability(ScorerParams):
         limit: School grade from which the score is 0.
     """
 
-    version: ClassVar[str] = "1"
     measure: ClassVar[Scale] = Scale(min=None, max=None, higher_is_better=False)
 
     goal: Annotated[float, Field(ge=0, le=30)] = 8.0

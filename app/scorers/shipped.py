@@ -6,16 +6,13 @@ from app.scorers.base import ScorerParams
 from app.scorers.bertscore import BertScore
 from app.scorers.callback import Callback
 from app.scorers.choice import Choice
-from app.scorers.closeness import Closeness
 from app.scorers.differential import Differential
 from app.scorers.embedding import Embedding
-from app.scorers.exact import Exact
-from app.scorers.extract import Extract
-from app.scorers.includes import Includes
+from app.scorers.exact import Exact, Includes
 from app.scorers.judge import Judge
-from app.scorers.numeric import Numeric
+from app.scorers.numeric import Closeness, Numeric
 from app.scorers.overlap import METRICS, SpanF1
-from app.scorers.pattern import Pattern
+from app.scorers.pattern import Extract, Pattern
 from app.scorers.readability import Readability
 
 SCORERS: Mapping[str, type[ScorerParams]] = {

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -7,7 +7,7 @@ from app.adapters.base import EndpointConfig, Examinee
 from app.adapters.guard import AddressGuard
 from app.adapters.registry import build
 from app.adapters.transport import Transport
-from tests.contracts.examinees import SECRET
+from tests.contracts.examinees import SECRET, ExamineeOf
 from tests.servers import serving, spawned
 from tests.servers.fault_server import FaultServer
 
@@ -45,7 +45,7 @@ def llama_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def examinee_of(transport: Transport, faults_url: str) -> Callable[..., Examinee]:
+def examinee_of(transport: Transport, faults_url: str) -> ExamineeOf:
     """Return a function `examinee_of(kind, path)`: an examinee at the fault server's `path`."""
 
     def make(kind: str, path: str, **config: Any) -> Examinee:

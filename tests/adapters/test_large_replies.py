@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pytest
 
-from app.adapters.base import CompletionRequest, EndpointConfig, Examinee
+from app.adapters.base import CompletionRequest, EndpointConfig
 from app.adapters.callback import callback
 from app.adapters.embeddings import embed
 from app.adapters.registry import build
@@ -20,6 +20,7 @@ from app.errors import (
     MalformedAnswerError,
 )
 from app.items import Message
+from tests.contracts.examinees import ExamineeOf
 from tests.servers import raw_server
 from tests.servers.fault_server import FaultServer
 
@@ -27,8 +28,6 @@ MB = 2**20
 ASK = CompletionRequest(messages=(Message("user", "?"),))
 #: Generous: a call that blocks the loop takes longer.
 LONGEST_S = 2.0
-
-ExamineeOf = Callable[..., Examinee]
 
 
 def full(begin: str, unit: str, end: str, size: int = 4 * MB - 4096) -> bytes:

@@ -24,7 +24,7 @@ from app.adapters.likelihood import (
 from app.adapters.registry import build
 from app.adapters.transport import Transport
 from app.errors import MalformedAnswerError, NoLikelihoodsError
-from tests.contracts.examinees import SECRET
+from tests.contracts.examinees import SECRET, ExamineeOf
 from tests.servers import serving
 from tests.servers.echo_llama import EchoLlama, TinyModel
 from tests.servers.tiny_llama import write_model
@@ -277,7 +277,7 @@ def test_no_more_tokens_are_read_than_a_prompt_can_have() -> None:
 
 
 async def test_tokens_that_are_not_the_prompts_are_a_malformed_answer(
-    examinee_of: Callable[..., Any], faults: Any
+    examinee_of: ExamineeOf, faults: Any
 ) -> None:
     body = {
         "choices": [
@@ -289,5 +289,6 @@ async def test_tokens_that_are_not_the_prompts_are_a_malformed_answer(
         "usage": {"prompt_tokens": 3},
     }
     examinee = examinee_of("openai_completions", faults.canned("others", body))
+    assert isinstance(examinee, TellsLikelihoods)
     with pytest.raises(MalformedAnswerError, match="shows a token ' Rom'"):
         await examinee.likelihood(LikelihoodRequest(context="Q:", continuation=" Lima"))

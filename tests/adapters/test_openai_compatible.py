@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.base import Completion, CompletionRequest, EndpointConfig, Examinee
+from app.adapters.base import Completion, CompletionRequest, EndpointConfig
 from app.adapters.registry import build
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
@@ -21,14 +21,14 @@ from app.errors import (
     RateLimitedError,
 )
 from app.items import FinishReason, Message
-from tests.contracts.examinees import SECRET, ask
+from tests.contracts.examinees import SECRET, ExamineeOf, ask
 from tests.servers.fault_server import FaultServer
 
 Ask = Callable[..., Any]
 
 
 @pytest.fixture
-def reply_to(faults: FaultServer, examinee_of: Callable[..., Examinee]) -> Ask:
+def reply_to(faults: FaultServer, examinee_of: ExamineeOf) -> Ask:
     """Return `await reply_to(body, ...)`: the completion read from a chat endpoint's `body`."""
 
     async def reply(
@@ -83,9 +83,11 @@ async def test_text_and_reasoning_are_found_in_any_known_field(
     assert completion.finish is FinishReason.STOP
 
 
-async def test_the_raw_text_is_kept_whole(reply_to: Ask) -> None:
-    completion = await reply_to(chat({"content": "<think>Not A.</think>\n\nB"}))
-    assert completion.raw == "<think>Not A.</think>\n\nB"
+async def test_raw_text_model_name_and_refusal_are_kept(reply_to: Ask) -> None:
+    completion = await reply_to(chat({"content": "<think>Not A.</think>\n\nB"}, model="m-2026-01"))
+    assert (completion.raw, completion.model) == ("<think>Not A.</think>\n\nB", "m-2026-01")
+    refused = await reply_to(chat({"content": None, "refusal": "I cannot help."}))
+    assert (refused.raw, refused.finish) == ("I cannot help.", FinishReason.CONTENT_FILTER)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,6 @@ async def test_a_thought_cut_off_by_the_token_limit_leaves_no_text_to_score(repl
     for completion in (in_text, in_field):
         assert (completion.text, completion.finish) == ("", FinishReason.LENGTH)
         assert completion.reasoning == "B or"
-
-
-async def test_a_refusal_is_an_outcome_of_its_own(reply_to: Ask) -> None:
-    completion = await reply_to(chat({"content": None, "refusal": "I cannot help."}))
-    assert completion.finish is FinishReason.CONTENT_FILTER
-    assert completion.raw == "I cannot help."
 
 
 @pytest.mark.parametrize(
@@ -154,10 +150,6 @@ async def test_token_counts_are_reported_or_unknown_never_invented(
     assert (completion.tokens_in, completion.tokens_out) == tokens
 
 
-async def test_the_echoed_model_name_is_kept_even_if_it_differs(reply_to: Ask) -> None:
-    assert (await reply_to(chat({"content": "B"}, model="m-2026-01"))).model == "m-2026-01"
-
-
 @pytest.mark.parametrize(
     "logprobs",
     [
@@ -171,15 +163,9 @@ async def test_both_forms_of_logprobs_are_tolerated(reply_to: Ask, logprobs: obj
     assert (await reply_to(body, kind="openai_completions")).text == " B"
 
 
-Unauthorized, Rejected, Fault, Malformed, Limited, Late, Cold = (
-    EndpointUnauthorizedError,
-    EndpointRejectedError,
-    EndpointFaultError,
-    MalformedAnswerError,
-    RateLimitedError,
-    ExamineeTimeoutError,
-    ColdStartError,
-)
+Unauthorized, Rejected = EndpointUnauthorizedError, EndpointRejectedError
+Fault, Malformed, Limited = EndpointFaultError, MalformedAnswerError, RateLimitedError
+Late, Cold = ExamineeTimeoutError, ColdStartError
 
 
 @pytest.mark.parametrize(
@@ -262,7 +248,7 @@ async def test_retry_after_is_read_in_seconds_or_as_a_date(
 
 
 async def test_a_key_that_the_endpoint_echoes_is_taken_out(
-    examinee_of: Callable[..., Examinee], faults: FaultServer
+    examinee_of: ExamineeOf, faults: FaultServer
 ) -> None:
     echoes = [
         (401, {"error": {"message": f"Incorrect API key provided: {SECRET}"}}),
@@ -293,7 +279,7 @@ async def test_a_key_that_the_endpoint_echoes_is_taken_out(
     ],
 )
 async def test_the_route_is_joined_to_base_url(
-    examinee_of: Callable[..., Examinee], faults: FaultServer, suffix: str, path: str
+    examinee_of: ExamineeOf, faults: FaultServer, suffix: str, path: str
 ) -> None:
     await examinee_of("openai_chat", suffix).complete(ask())
     assert [call.path for call in faults.calls] == [path]
@@ -301,7 +287,7 @@ async def test_the_route_is_joined_to_base_url(
 
 @pytest.mark.parametrize("name", ["key", "api_key", "subscription-key", "ACCESS_TOKEN", "sig"])
 async def test_a_key_in_the_query_is_refused_and_not_repeated(
-    examinee_of: Callable[..., Examinee], transport: Transport, name: str
+    examinee_of: ExamineeOf, transport: Transport, name: str
 ) -> None:
     with pytest.raises(InvalidInputError, match="must not carry a key in its query") as caught:
         examinee_of("openai_chat", f"/ok/v1?api-version=2&{name}={SECRET}")
@@ -315,7 +301,7 @@ async def test_a_key_in_the_query_is_refused_and_not_repeated(
 
 
 async def test_requests_hold_the_given_settings_and_no_others(
-    examinee_of: Callable[..., Examinee], faults: FaultServer
+    examinee_of: ExamineeOf, faults: FaultServer
 ) -> None:
     examinee = examinee_of("openai_chat", "/ok/v1", headers={"X-Team": "blue"})
     messages = (Message("system", "Be brief."), Message("user", "Größe?"))
@@ -337,7 +323,7 @@ async def test_requests_hold_the_given_settings_and_no_others(
 
 
 async def test_the_endpoints_own_sampling_applies_where_a_request_has_none(
-    examinee_of: Callable[..., Examinee], faults: FaultServer
+    examinee_of: ExamineeOf, faults: FaultServer
 ) -> None:
     sampling = GenerationParams(temperature=0.7, max_tokens=9)
     examinee = examinee_of("openai_chat", "/ok/v1", sampling=sampling)
@@ -347,7 +333,7 @@ async def test_the_endpoints_own_sampling_applies_where_a_request_has_none(
 
 
 async def test_parameters_that_a_model_refuses_are_learned_once(
-    examinee_of: Callable[..., Examinee], faults: FaultServer
+    examinee_of: ExamineeOf, faults: FaultServer
 ) -> None:
     """OpenAI's reasoning models: another name for max_tokens, and no temperature."""
     examinee = examinee_of("openai_chat", "/reasoner/v1")
@@ -363,7 +349,7 @@ async def test_parameters_that_a_model_refuses_are_learned_once(
 
 
 async def test_a_rejection_that_names_no_sampling_parameter_is_not_repeated(
-    examinee_of: Callable[..., Examinee], faults: FaultServer
+    examinee_of: ExamineeOf, faults: FaultServer
 ) -> None:
     error = {"message": "Unsupported", "code": "unsupported_parameter", "param": "messages"}
     path = faults.canned("strict", {"error": error}, status=400)
@@ -373,7 +359,7 @@ async def test_a_rejection_that_names_no_sampling_parameter_is_not_repeated(
 
 
 async def test_a_completions_endpoint_gets_one_text_and_a_stop_before_the_next_question(
-    examinee_of: Callable[..., Examinee], faults: FaultServer
+    examinee_of: ExamineeOf, faults: FaultServer
 ) -> None:
     completion = await examinee_of("openai_completions", "/ok/v1").complete(ask("1 + 1?"))
     (call,) = faults.calls
@@ -382,44 +368,33 @@ async def test_a_completions_endpoint_gets_one_text_and_a_stop_before_the_next_q
     assert completion.text in set("ABCD")
 
 
-class TestProbe:
-    async def test_two_calls_tell_what_a_full_endpoint_can_do(
-        self, examinee_of: Callable[..., Examinee], faults: FaultServer
-    ) -> None:
-        report = await examinee_of("openai_chat", "/ok/v1").probe()
-        assert report.capabilities == {
-            "chat": True,
-            "logprobs": True,
-            "prompt_logprobs": None,
-            "system_role": True,
-            "seed": True,
-            "reasoning_field": False,
-        }
-        assert len(faults.calls) == 2
+CHAT = {"chat": True, "logprobs": True, "prompt_logprobs": None, "system_role": True, "seed": True}
+TEXT = {"chat": False, "logprobs": True, "prompt_logprobs": True, "system_role": None, "seed": True}
 
-    async def test_completions_with_echo_show_prompt_logprobs(
-        self, examinee_of: Callable[..., Examinee], faults: FaultServer
-    ) -> None:
-        report = await examinee_of("openai_completions", "/ok/v1").probe()
-        assert report.capabilities["prompt_logprobs"] is True
-        assert report.capabilities["seed"] is True
-        assert report.capabilities["chat"] is False
-        assert len(faults.calls) == 3
 
-    async def test_a_rejected_feature_is_missing_and_the_rest_is_reported(
-        self, examinee_of: Callable[..., Examinee], faults: FaultServer
-    ) -> None:
-        report = await examinee_of("openai_chat", "/no_logprobs/v1").probe()
-        assert report.error_code is None
-        assert report.capabilities["chat"] is True
-        assert report.capabilities["logprobs"] is False
-        assert "logprobs is not supported" in report.detail
-        assert len(faults.calls) == 2
+@pytest.mark.parametrize(
+    ("kind", "path", "found", "calls"),
+    [
+        ("openai_chat", "/ok/v1", CHAT | {"reasoning_field": False}, 2),
+        ("openai_completions", "/ok/v1", TEXT, 3),
+        ("hf_tgi", "/ok", TEXT | {"reasoning_field": None}, 3),
+        ("openai_chat", "/no_logprobs/v1", {"chat": True, "logprobs": False}, 2),
+    ],
+)
+async def test_a_probe_tells_what_an_endpoint_can_do(
+    examinee_of: ExamineeOf, faults: FaultServer, kind: str, path: str, found: Any, calls: int
+) -> None:
+    report = await examinee_of(kind, path).probe()
+    assert report.error_code is None
+    assert found.items() <= report.capabilities.items()
+    assert ("logprobs is not supported" in report.detail) is ("no_logprobs" in path)
+    assert len(faults.calls) == calls
 
-    async def test_features_that_are_silently_ignored_are_missing(
-        self, examinee_of: Callable[..., Examinee], faults: FaultServer
-    ) -> None:
-        path = faults.canned("plain", chat({"content": "B", "reasoning_content": "x"}))
-        report = await examinee_of("openai_chat", path).probe()
-        assert report.capabilities["logprobs"] is False
-        assert report.capabilities["reasoning_field"] is True
+
+async def test_features_that_are_silently_ignored_are_missing(
+    examinee_of: ExamineeOf, faults: FaultServer
+) -> None:
+    path = faults.canned("plain", chat({"content": "B", "reasoning_content": "x"}))
+    report = await examinee_of("openai_chat", path).probe()
+    assert report.capabilities["logprobs"] is False
+    assert report.capabilities["reasoning_field"] is True

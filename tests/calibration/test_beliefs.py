@@ -131,8 +131,7 @@ def test_unanswered_items_keep_their_prior_belief() -> None:
     scores[:, 2] = np.where(np.isnan(scores[:, 2]), np.nan, 1.0)  # all right is a hint and no error
     learned = calibrate_beliefs(ScoreMatrix.of(scores, items=KEYS), first)
     found = learned.calibration
-    assert found.errors is not None
     assert found.density.mean == pytest.approx(0, abs=1e-9)
     assert found.density.sd == pytest.approx(1, abs=1e-9)
-    assert found.errors.b[0] > 1.5 * np.median(found.errors.b)
+    assert found.known_errors.b[0] > 1.5 * np.median(found.known_errors.b)
     assert found.b[2] < found.b[1]

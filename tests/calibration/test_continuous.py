@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 
 from app.calibration.continuous.calibrate import calibrate_continuous
-from app.calibration.continuous.checks import conformance
-from app.calibration.continuous.filters import filter_continuous, rest_correlations
 from app.calibration.continuous.moments import EPSILON, calibrate_by_moments
-from app.calibration.continuous.score_scale import ScoreScale
-from app.calibration.filters import FilterSettings
+from app.calibration.continuous.scores import ScoreScale, conformance
+from app.calibration.filters import FilterSettings, apply_filters, rest_correlations
 from app.calibration.pipeline.fit import fit, prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.engine.bank import FloatArray, ItemBank
@@ -152,17 +150,17 @@ def test_falling_items_are_dropped_and_good_items_kept_despite_chance() -> None:
     scores = answers.scores.copy()
     scores[:, 7] = 1 - scores[:, 7]
     published = FilterSettings(keep_for_score=False)
-    kept = filter_continuous(table(scores))
+    kept = apply_filters(table(scores))
     assert kept.items == ()
     assert [item.name for item in kept.score_only] == ["q7"]
-    filtered = filter_continuous(table(scores), published)
+    filtered = apply_filters(table(scores), published)
     assert [(item.name, item.reason.value) for item in filtered.items] == [
         ("q7", "low_point_biserial")
     ]
     _, _, few = simulated(8, 300, 11, slope=0.4)
     unlucky = int((rest_correlations(few.scores) < 0).sum())
     assert unlucky > 20
-    assert len(filter_continuous(few, published).items) < unlucky / 3
+    assert len(apply_filters(few, published).items) < unlucky / 3
 
 
 def test_falling_and_constant_items_count_only_in_the_score() -> None:
@@ -192,7 +190,7 @@ def test_items_that_cannot_be_calibrated_are_dropped_with_a_reason() -> None:
     scores = answers.scores.copy()
     scores[:, 1], scores[:, 2], scores[3, :] = 0.4, np.nan, np.nan
     nothing = replace(FilterSettings.none(), keep_for_score=False)
-    filtered = filter_continuous(table(scores), nothing)
+    filtered = apply_filters(table(scores), nothing)
     assert [(item.name, item.reason.value) for item in filtered.items] == [
         ("q2", "no_answers"),
         ("q1", "constant"),

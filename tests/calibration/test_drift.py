@@ -178,10 +178,9 @@ def test_new_items_seeded_into_adaptive_tests_are_recovered_on_the_old_scale() -
 
     new = [j for j, key in enumerate(found.item_ids) if int(key) > N_ITEMS]
     true_b = (-items.intercept / items.a)[N_ITEMS:]
-    assert found.errors is not None
     assert len(new) == 12
     assert (matrix.answers_per_item()[N_ITEMS:] == 1000).all()
-    assert np.abs((found.b[new] - true_b) / found.errors.b[new]).max() < 4
+    assert np.abs((found.b[new] - true_b) / found.known_errors.b[new]).max() < 4
     assert float(np.sqrt(np.mean((found.b[new] - true_b) ** 2))) < 0.15
     assert np.corrcoef(found.items.a[new], items.a[N_ITEMS:])[0, 1] > 0.9
     assert found.density.mean == pytest.approx(0.6, abs=0.1)
@@ -198,6 +197,5 @@ def test_anchors_alone_are_calibrated_without_an_error() -> None:
     world = living(6)
     found = calibrate_onto(used(world.matrix), world.bank, CalibrationSettings())
 
-    assert found.errors is not None
-    assert np.isnan(found.errors.b).all()
+    assert np.isnan(found.known_errors.b).all()
     assert found.density.mean == pytest.approx(0.5, abs=0.15)

@@ -13,10 +13,11 @@ from app.calibration.logistic.maximization import (
     Problem,
     candidate_values,
     climb,
+    first_counts,
+    leave_poor_optima,
     objective,
 )
 from app.calibration.logistic.priors import Normal, Priors, Steepness
-from app.calibration.logistic.starts import first_counts, leave_poor_optima
 from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.models.logistic import LOGISTIC
@@ -228,24 +229,17 @@ def test_the_population_of_known_items_is_recovered() -> None:
     assert score_examinees(matrix, items, density).theta.mean() == pytest.approx(0.8, abs=0.06)
 
 
-@pytest.mark.parametrize("sd", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_prior_without_a_spread_is_refused(sd: float) -> None:
+@pytest.mark.parametrize("size", [0.0, -1.0, float("nan"), float("inf")])
+def test_priors_without_a_spread_and_coarse_grids_are_refused(size: float) -> None:
     with pytest.raises(InvalidInputError, match="sd > 0"):
-        Normal(0.0, sd)
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_prior_of_steepness_without_a_scale_is_refused(scale: float) -> None:
+        Normal(0.0, size)
     with pytest.raises(InvalidInputError, match="scale > 0"):
-        Steepness(scale)
+        Steepness(size)
+    with pytest.raises(InvalidInputError, match="at least 5 nodes"):
+        LatentDensity.normal(n_nodes=4)
 
 
 def test_a_density_on_every_third_node_has_the_same_mass_mean_and_spread() -> None:
     thin = LatentDensity.normal(n_nodes=181, mean=0.4, sd=0.9).thinned(61)
     assert len(thin.nodes) == 61
     assert (thin.weights.sum(), thin.mean, thin.sd) == pytest.approx((1.0, 0.4, 0.9), abs=1e-6)
-
-
-def test_too_coarse_a_grid_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="at least 5 nodes"):
-        LatentDensity.normal(n_nodes=4)

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.calibration.continuous.filters import filter_continuous
 from app.calibration.filters import (
     DropReason,
     FilterSettings,
@@ -262,7 +261,7 @@ def test_examinees_without_an_item_in_common_are_warned_of() -> None:
 
     def warnings() -> list[str]:
         both = ScoreMatrix.of(scores), ResponseTable(names, items, scores.copy())
-        filtered = apply_filters(both[0]), filter_continuous(both[1])
+        filtered = apply_filters(both[0]), apply_filters(both[1])
         return [*filtered[0].warnings, *filtered[1].warnings]
 
     assert ["5 of 12 examinees share no item" in told for told in warnings()] == [True, True]

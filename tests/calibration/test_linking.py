@@ -1,8 +1,11 @@
+"""Linking of scales: by anchors, by parts that share examinees, and of a second calibration."""
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.calibration.linking.linked import LinkMethod, anchors_of, calibrate_linked, linked
 from app.calibration.linking.partition import (
     calibrate_in_parts,
     calibrate_part,
@@ -13,9 +16,11 @@ from app.calibration.linking.partition import (
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family, probabilities
 from app.calibration.logistic.scale_linking import Linking, link_mean_sigma, link_stocking_lord
+from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import ItemBank
-from app.errors import CalibrationError, InvalidInputError, ScaleMismatchError
-from tests.calibration.simulated import draw_items, simulate
+from app.engine.models.base import ItemParameters
+from app.errors import CalibrationError, InvalidInputError, ScaleMismatchError, UnknownNameError
+from tests.calibration.simulated import answer, draw_items, simulate
 
 SLOPE, INTERCEPT = 1.5, 0.4  # the simulated change of scale
 
@@ -41,28 +46,9 @@ def test_linking_moves_thetas_and_items_so_that_no_probability_changes(
     assert after == pytest.approx(before, abs=1e-9)
 
 
-def test_a_link_and_its_inverse_cancel() -> None:
-    round_trip = _linking().then(_linking().inverse())
-    assert (round_trip.source, round_trip.target) == ("new", "new")
-    assert round_trip.slope == pytest.approx(1)
-    assert round_trip.intercept == pytest.approx(0)
-
-
 def test_thetas_of_another_scale_are_refused() -> None:
     with pytest.raises(ScaleMismatchError, match="got a theta on scale 'other'"):
         _linking().theta(0.5, scale="other")
-    with pytest.raises(ScaleMismatchError):
-        _linking().then(_linking())
-
-
-def test_a_bank_moves_to_the_target_scale() -> None:
-    bank = ItemBank.from_difficulties(a=[1.5], b=[0.2], scale="new")
-    moved = _linking().bank(bank)
-    assert moved.scale == "old"
-    assert moved.a[0] == pytest.approx(1.0)
-    assert moved.b[0] == pytest.approx(0.7)
-    with pytest.raises(ScaleMismatchError):
-        _linking().bank(moved)
 
 
 @pytest.mark.parametrize("slope", [0.0, -1.0, float("nan"), float("inf")])
@@ -128,10 +114,8 @@ def test_a_bank_in_parts_matches_the_whole_bank() -> None:
     gap = joined.score(data.matrix).theta - whole.score(data.matrix).theta
     assert np.sqrt(np.mean(gap**2)) < 0.05
     assert joined.log_likelihood == pytest.approx(whole.log_likelihood, abs=200)
-    assert whole.errors is not None
-    assert joined.errors is not None
-    assert np.median(joined.errors.b / whole.errors.b) == pytest.approx(1, abs=0.05)
-    assert np.corrcoef(np.log(joined.errors.b), np.log(whole.errors.b))[0, 1] > 0.95
+    assert np.median(joined.known_errors.b / whole.known_errors.b) == pytest.approx(1, abs=0.05)
+    assert np.corrcoef(np.log(joined.known_errors.b), np.log(whole.known_errors.b))[0, 1] > 0.95
 
 
 @pytest.mark.slow
@@ -157,21 +141,13 @@ def test_linking_undoes_a_shift_of_one_parts_scale() -> None:
 @pytest.mark.parametrize("negative_slopes", [False, True])
 def test_standard_errors_move_with_the_scale(negative_slopes: bool) -> None:
     data = simulate(11, Family.TWO_PL, 400, 6)
-    errors = calibrate(data.matrix, CalibrationSettings(negative_slopes=negative_slopes)).errors
-    assert errors is not None
-    # 95 % interval of a normal estimate: of a itself, or of log a where slopes are positive.
-    ends, a = errors.interval_a(), errors.curves.a
-    half = 1.959964 * errors.a
-    if negative_slopes:
-        assert ends.lo == pytest.approx(a - half)
-        assert ends.hi == pytest.approx(a + half)
-    else:
-        assert np.log(ends.lo / a) == pytest.approx(-half / a)
-        assert np.log(ends.hi / a) == pytest.approx(half / a)
+    errors = calibrate(
+        data.matrix, CalibrationSettings(negative_slopes=negative_slopes)
+    ).known_errors
     moved = errors.moved(_linking())
     assert moved.a == pytest.approx(errors.a / SLOPE)
     assert moved.b == pytest.approx(errors.b * SLOPE)
-    back = moved.moved(_linking().inverse())
+    back = moved.moved(_linking(1 / SLOPE, -INTERCEPT / SLOPE))
     assert back.intercept == pytest.approx(errors.intercept)
     assert back.covariance == pytest.approx(errors.covariance)
 
@@ -194,3 +170,90 @@ def _shifted(result: Calibration) -> Calibration:
     away = Linking(source=result.scale, target="away", slope=SLOPE, intercept=INTERCEPT)
     fields = {name: getattr(result, name) for name in Calibration.__dataclass_fields__}
     return Calibration(**{**fields, "items": away.items(result.items)})
+
+
+SETTINGS = CalibrationSettings(family=Family.TWO_PL, with_errors=False)
+
+
+def _abler(
+    n_examinees: int = 2000, n_items: int = 30
+) -> tuple[ItemParameters, ItemBank, ScoreMatrix]:
+    """Return items, the bank of the first half on scale `old`, and answers of abler examinees."""
+    rng = np.random.default_rng(21)
+    items = draw_items(rng, Family.TWO_PL, n_items)
+    known = items.take(np.arange(n_items // 2))
+    bank = ItemBank.from_intercepts(a=known.a, intercept=known.intercept, scale="old")
+    return items, bank, answer(rng, items, rng.normal(0.4, 1.5, n_examinees))
+
+
+@pytest.mark.parametrize("method", LinkMethod)
+def test_every_method_recovers_the_scale_of_the_first_calibration(method: LinkMethod) -> None:
+    items, bank, matrix = _abler()
+    found = calibrate_linked(matrix, bank, method, SETTINGS)
+    assert found.anchors == bank.item_ids
+    assert found.linking.slope == pytest.approx(1.5, abs=0.1)
+    assert found.linking.intercept == pytest.approx(0.4, abs=0.1)
+    assert found.calibration.scale == found.linking.target == "old"
+    b = -items.intercept / items.a
+    assert found.calibration.b[15:] == pytest.approx(b[15:], abs=0.35)
+    assert found.calibration.items.a[15:] == pytest.approx(items.a[15:], rel=0.3)
+    theta = found.calibration.score(matrix).theta
+    assert (theta.mean(), theta.std()) == (pytest.approx(0.4, abs=0.1), pytest.approx(1.4, abs=0.1))
+
+
+def test_a_linked_calibration_is_the_same_model_on_another_scale() -> None:
+    _, bank, matrix = _abler(500)
+    own = calibrate(matrix, CalibrationSettings(scale="own"))
+    moved = linked(own, bank, LinkMethod.STOCKING_LORD)
+    A, B = moved.linking.slope, moved.linking.intercept  # noqa: N806 (the constants' usual names)
+    assert moved.calibration.score(matrix).theta == pytest.approx(A * own.score(matrix).theta + B)
+    assert moved.calibration.b == pytest.approx(A * own.b + B)
+    assert moved.calibration.known_errors.b == pytest.approx(A * own.known_errors.b)
+    assert moved.calibration.known_errors.a == pytest.approx(own.known_errors.a / A)
+    assert moved.calibration.log_likelihood == own.log_likelihood
+
+
+def test_falling_items_and_items_of_one_bank_do_not_link() -> None:
+    bank = ItemBank.from_difficulties(
+        a=[1.0, -1.0, 1.2, 0.8], b=[0.0, 0.0, 1.0, 2.0], item_ids=["a", "falls", "c", "d"]
+    )
+    assert anchors_of(bank, ["a", "c", "falls", "new"]).item_ids == ("a", "c")
+    assert anchors_of(bank, bank.item_ids, only=["c", "d"]).item_ids == ("c", "d")
+    with pytest.raises(UnknownNameError, match="anchor 'new'"):
+        anchors_of(bank, ["a", "c", "new"], only=["a", "new"])
+    with pytest.raises(
+        CalibrationError, match="at least 2 common items with a positive slope, got 1"
+    ):
+        anchors_of(bank, ["a", "falls", "new"])
+
+
+def test_an_item_beyond_the_examinees_does_not_bend_mean_sigma() -> None:
+    _, bank, matrix = _abler()
+    far = ItemBank.from_intercepts(
+        a=np.append(bank.a[:-1], 0.02),
+        intercept=np.append(bank.intercept[:-1], 1.0),
+        item_ids=bank.item_ids,
+        scale="old",
+    )
+    found = calibrate_linked(matrix, far, LinkMethod.MEAN_SIGMA, SETTINGS)
+    assert found.anchors == bank.item_ids[:-1]
+    assert found.linking.slope == pytest.approx(1.5, abs=0.1)
+
+
+@pytest.mark.parametrize("family", [Family.TWO_PL, Family.THREE_PL, Family.FOUR_PL])
+def test_with_all_items_fixed_only_the_population_is_estimated(family: Family) -> None:
+    _, bank, matrix = _abler(600)
+    settings = CalibrationSettings(family=family, with_errors=False)
+    known = matrix.select(items=np.arange(bank.n_items))
+    found = calibrate_linked(known, bank, LinkMethod.FIXED_ANCHOR, settings)
+    assert found.calibration.items.a == pytest.approx(bank.a)
+    assert found.calibration.b == pytest.approx(bank.b)
+    assert found.calibration.n_parameters == 2  # mean and sd of the examinees
+    assert found.linking.slope == pytest.approx(1.5, abs=0.15)
+    assert found.linking.intercept == pytest.approx(0.4, abs=0.15)
+
+
+def test_fixed_anchors_cannot_be_used_afterwards() -> None:
+    _, bank, matrix = _abler(200)
+    with pytest.raises(InvalidInputError, match="only during a calibration"):
+        linked(calibrate(matrix, SETTINGS), bank, LinkMethod.FIXED_ANCHOR)

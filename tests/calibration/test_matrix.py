@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,10 +15,6 @@ def test_missing_answers_are_neither_right_nor_wrong() -> None:
     assert matrix.scores.tolist() == [[1, 0, MISSING], [MISSING, 0, 1]]
     assert matrix.item_means().tolist() == [1.0, 0.0, 1.0]
     assert matrix.examinee_means().tolist() == [0.5, 0.5]
-    assert not matrix.complete
-
-
-def test_an_item_that_nobody_saw_has_no_mean() -> None:
     assert np.isnan(ScoreMatrix.of([[1, NAN], [0, NAN]]).item_means()[1])
 
 
@@ -45,36 +43,31 @@ def test_a_score_of_two_is_refused_with_its_place() -> None:
     assert caught.value.problems[0].pointer == "/q/x"
 
 
-def test_text_in_a_cell_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="Expected a table of 0, 1 and missing"):
-        ScoreMatrix.of([["yes", "no"], ["no", "yes"]])
-
-
-@pytest.mark.parametrize("scores", [[], [[]], [1, 0], [[[1]]]])
-def test_anything_but_a_table_is_refused(scores: list[object]) -> None:
-    with pytest.raises(InvalidInputError, match="examinees x items"):
-        ScoreMatrix.of(scores)  # type: ignore[arg-type]  # that is the point
-
-
-def test_repeated_names_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="item 'x' occurs twice"):
-        ScoreMatrix.of([[1, 0], [0, 1]], items=["x", "x"])
-
-
-def test_names_that_do_not_fit_the_shape_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="Expected 2 examinee names, got 1"):
-        ScoreMatrix.of([[1, 0], [0, 1]], examinees=["p"])
+@pytest.mark.parametrize(
+    ("scores", "names", "words"),
+    [
+        ([["yes", "no"], ["no", "yes"]], {}, "Expected a table of 0, 1 and missing"),
+        *((scores, {}, "examinees x items") for scores in ([], [[]], [1, 0], [[[1]]])),
+        ([[1, 0], [0, 1]], {"items": ["x", "x"]}, "item 'x' occurs twice"),
+        ([[1, 0], [0, 1]], {"examinees": ["p"]}, "Expected 2 examinee names, got 1"),
+    ],
+)
+def test_anything_but_a_table_with_its_names_is_refused(
+    scores: Any, names: dict[str, list[str]], words: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        ScoreMatrix.of(scores, **names)
 
 
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        pytest.param([[1, 0, 1]], "at least 2 examinees", id="one row"),
-        pytest.param([[1], [0]], "at least 2 items", id="one column"),
-        pytest.param([[1, 0], [1, 1]], "1 of 2 items lack", id="constant column"),
-        pytest.param([[1, 1], [1, 1]], "2 of 2 items lack", id="all columns equal"),
-        pytest.param([[1, NAN], [NAN, 0]], "2 of 2 items lack", id="one answer an item"),
-        pytest.param([[1, 0], [0, 1], [NAN, NAN]], "no answers", id="silent examinee"),
+        ([[1, 0, 1]], "at least 2 examinees"),
+        ([[1], [0]], "at least 2 items"),
+        ([[1, 0], [1, 1]], "1 of 2 items lack"),
+        ([[1, 1], [1, 1]], "2 of 2 items lack"),
+        ([[1, NAN], [NAN, 0]], "2 of 2 items lack"),
+        ([[1, 0], [0, 1], [NAN, NAN]], "no answers"),
     ],
 )
 def test_a_matrix_without_information_is_refused(scores: list[list[float]], message: str) -> None:

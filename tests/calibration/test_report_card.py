@@ -1,14 +1,15 @@
-"""The report card: tests of held-out examinees, and the corrections learned from them."""
+"""The report card: tests of held-out examinees, corrections learned from them, and warnings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
-from app.calibration.fit.held_out import Blind, HeldOut, held_out
+from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
 from app.calibration.fit.report_card import DESIGNS, ReportCard, report_card
 from app.calibration.multidimensional.score_model import learn_scores
-from app.calibration.pipeline.calibrator import task_targets
+from app.calibration.pipeline.calibrator import ExamineeAbilities, task_targets
+from app.calibration.pipeline.card import not_the_score
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.engine.simulation.simulate import draw_scores
@@ -25,6 +26,15 @@ def records(n_examinees: int) -> FloatArray:
     return np.array(list(draw_scores(BANK, thetas, np.random.default_rng(5))))
 
 
+def of(scores: FloatArray, without: Callable[[IntArray], Blind]) -> Records:
+    return Records(
+        scores_of=lambda rows: scores[rows],
+        without=without,
+        curves_without=lambda _: None,
+        n_examinees=len(scores),
+    )
+
+
 def tried(
     n_examinees: int,
     left_out: list[IntArray],
@@ -36,7 +46,7 @@ def tried(
         left_out.append(rows)
         return Blind(bank=BANK)
 
-    return held_out(lambda rows: scores[rows], without, n_examinees, shifted=shifted)
+    return held_out(of(scores, without), shifted=shifted)
 
 
 @pytest.mark.slow
@@ -112,7 +122,7 @@ def several_card() -> ReportCard:
     rest, tested = scores[:100], scores[100:]
     learned = learn_scores(rest, task_targets(bank.item_ids), np.random.default_rng(3))
     blind = Blind(bank=bank, targets=learned.targets)
-    return report_card(held_out(lambda rows: tested[rows], lambda _: blind, len(tested)))
+    return report_card(held_out(of(tested, lambda _: blind)))
 
 
 def test_several_abilities_are_tried_at_a_few_lengths(several_card: ReportCard) -> None:
@@ -140,3 +150,30 @@ def test_the_score_of_each_task_is_evaluated(several_card: ReportCard) -> None:
             assert task.coverage95 > 0.85
     short, long = several_card.rows[0].tasks["law"], several_card.rows[2].tasks["law"]
     assert long.mae < short.mae < 0.2
+
+
+DRAWS = np.random.default_rng(1).random((60, 40))
+ANSWERS = (np.linspace(0.2, 0.8, 60)[:, None] > DRAWS).astype(np.float64)
+
+
+def found(theta: FloatArray, answers: FloatArray = ANSWERS) -> list[str]:
+    score = np.nanmean(answers, axis=1)
+    return not_the_score(ExamineeAbilities(theta, np.ones_like(theta), score), answers)
+
+
+def test_an_ability_unrelated_to_the_score_is_reported() -> None:
+    score = ANSWERS.mean(axis=1)
+    apart = np.where(np.arange(60) % 2, 1.0, -1.0)  # a style of answering, unrelated to ability
+    assert found(score) == found(2.0 * score - 1.0) == []
+    for theta in (apart, -score, apart + score):
+        (warning,) = found(theta)
+        assert "is not the score" in warning
+        assert f"correlate by {np.corrcoef(theta, score)[0, 1]:.2f}." in warning
+
+
+@pytest.mark.parametrize("answered", [19, 0])
+def test_scores_on_parts_of_a_bank_do_not_compare(answered: int) -> None:
+    answers = ANSWERS.copy()
+    answers[answered:, 3:] = np.nan
+    assert found(np.where(np.arange(60) % 2, 1.0, -1.0), answers) == []
+    assert found(np.ones(60)) == []  # all items alike

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from app.calibration.multidimensional.curve_errors import RANDOM, hold_outs, learn_curves
-from app.calibration.multidimensional.score_curves import fit_curves
+from app.calibration.multidimensional.score_curves import (
+    RANDOM,
+    fit_curves,
+    hold_outs,
+    learn_curves,
+)
 from app.engine.models.base import FloatArray
 from app.engine.prediction.model_error import SCORE, Seen, model_error
 

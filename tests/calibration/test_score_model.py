@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from app.calibration.multidimensional.score_intervals import LeftOut
-from app.calibration.multidimensional.score_model import learn_scores
+from app.calibration.multidimensional.score_model import LeftOut, learn_scores
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.score_model import short_form
 from app.engine.simulation.simulate import draw_scores

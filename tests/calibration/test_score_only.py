@@ -9,10 +9,9 @@ import pytest
 from app.calibration.filters import Filtered, FilterSettings
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.calibrator import Fitted, measuring
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import CALIBRATORS, fit, prepared
-from app.calibration.pipeline.fitted import Fitted
-from app.calibration.pipeline.logistic import measuring
 from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank, ItemIndex
@@ -29,6 +28,7 @@ DROPPING = CalibrationPlan(
     filters=FilterSettings(point_biserial_confidence=0.95, keep_for_score=False)
 )
 PLAN = replace(DROPPING, filters=replace(DROPPING.filters, keep_for_score=True))
+Calibrated = tuple[Filtered[ScoreMatrix], Fitted]
 #: Items with wrong keys, of 40.
 WRONG = {"q0", "q1", "q2", "q3"}
 SHORT = {"preset": "ability", "stopping": {"se": None, "min_items": 20, "max_items": 20}}
@@ -47,16 +47,14 @@ def _floats(data: Simulated) -> FloatArray:
 
 
 @pytest.fixture(scope="module")
-def calibrated() -> tuple[Filtered[ScoreMatrix], Fitted]:
+def calibrated() -> Calibrated:
     filtered = prepared(_answers(), PLAN)
     fitted = fit(filtered.matrix, PLAN, lambda _: None)
     found = with_card(filtered.matrix, PLAN, fitted, lambda _: None, clock=time.perf_counter)
     return filtered, found
 
 
-def test_items_with_wrong_keys_are_kept_for_the_score_only(
-    calibrated: tuple[Filtered[ScoreMatrix], Fitted],
-) -> None:
+def test_items_with_wrong_keys_are_kept_for_the_score_only(calibrated: Calibrated) -> None:
     filtered, fitted = calibrated
     assert {item.name for item in filtered.score_only} == WRONG
     assert len(filtered.matrix.items) == 40
@@ -66,9 +64,7 @@ def test_items_with_wrong_keys_are_kept_for_the_score_only(
     assert np.isnan(bank.b[:4]).all()
 
 
-def test_only_tests_for_the_score_ask_such_items_and_all_count_them(
-    calibrated: tuple[Filtered[ScoreMatrix], Fitted],
-) -> None:
+def test_only_tests_for_the_score_ask_such_items_and_all_count_them(calibrated: Calibrated) -> None:
     filtered, fitted = calibrated
     bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns)
     curves = curves_of(bank, fitted.knowledge)
@@ -87,7 +83,7 @@ def test_only_tests_for_the_score_ask_such_items_and_all_count_them(
             assert told.lo <= answers.mean() <= told.hi
 
 
-def test_such_items_change_no_other_item(calibrated: tuple[Filtered[ScoreMatrix], Fitted]) -> None:
+def test_such_items_change_no_other_item(calibrated: Calibrated) -> None:
     matrix = prepared(_answers(), DROPPING).matrix
     without = fit(matrix, DROPPING, lambda _: None)
     filtered, fitted = calibrated
@@ -97,9 +93,7 @@ def test_such_items_change_no_other_item(calibrated: tuple[Filtered[ScoreMatrix]
     assert without.figures["fit"] == fitted.figures["fit"]
 
 
-def test_answers_to_such_items_do_not_move_theta(
-    calibrated: tuple[Filtered[ScoreMatrix], Fitted],
-) -> None:
+def test_answers_to_such_items_do_not_move_theta(calibrated: Calibrated) -> None:
     filtered, fitted = calibrated
     bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns)
     rows = filtered.matrix.answers(slice(0, 2))

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from app.calibration.fit.held_out import Blind
-from app.calibration.fit.shifts import Records, by_family, by_strength, tried
+from app.calibration.fit.held_out import Blind, Records
+from app.calibration.fit.shifts import by_family, by_strength, tried
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import FloatArray, IntArray
 from app.engine.simulation.simulate import draw_scores

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.calibration.multidimensional import curve_errors
+from app.calibration.multidimensional import score_curves
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.calibration.pipeline.ranking import bank_by_moments
 from app.cli.lab.papers import atlas, continuous, wild
@@ -219,8 +219,8 @@ def test_atlas_on_real_answers_is_near_the_published_results(
     """Tables 1 to 3, 6 and 7, and figures 4 to 6; small banks use a quarter of their models."""
     monkeypatch.setattr(atlas, "_ITEMS", 20)  # other methods are not checked here
     # Widths of intervals are not checked either; they take most of the learning.
-    monkeypatch.setattr(curve_errors, "_MOST_TESTED", 10)
-    monkeypatch.setattr(curve_errors, "_MOST_OF_A_PART", 2)
+    monkeypatch.setattr(score_curves, "_MOST_TESTED", 10)
+    monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
     (tmp_path / "arc_mixtral").symlink_to(shared_data / "arc_mixtral")
     (tmp_path / "tiny").mkdir()
     for name in ("arc.csv.gz", "gsm8k.csv.gz"):

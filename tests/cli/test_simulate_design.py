@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.calibration.multidimensional import curve_errors
-from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
+from app.calibration.multidimensional import score_curves
 from app.calibration.multidimensional.settings import MultidimensionalSettings
+from app.calibration.pipeline.abilities import LearnedAbilities, learn_abilities
 from app.cli.lab import simulate_design
 from app.engine.bank import FloatArray
 from tests.cli.shell import refused, told
@@ -59,8 +59,8 @@ def _learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     Errors of curves are learned from few held-out models, as this takes most of the time.
     """
     monkeypatch.setattr(simulate_design, "learn_abilities", _learn_once)
-    monkeypatch.setattr(curve_errors, "_MOST_TESTED", 4)
-    monkeypatch.setattr(curve_errors, "_MOST_OF_A_PART", 2)
+    monkeypatch.setattr(score_curves, "_MOST_TESTED", 4)
+    monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
 
 
 _learned: dict[bytes, LearnedAbilities] = {}

@@ -24,6 +24,8 @@ from app.errors import (
 from app.items import FinishReason, Message
 
 SECRET = "sk-very-secret-0123456789"
+ExamineeOf = Callable[..., Examinee]
+"""Makes an examinee at a path of the fault server."""
 
 
 def ask(
@@ -113,13 +115,11 @@ class HttpExamineeContract(ExamineeContract):
     """Fixture `examinee_at(behaviour, **config)`: an examinee at the fault server, key `SECRET`."""
 
     @pytest.fixture
-    def examinee(self, examinee_at: Callable[..., Examinee]) -> Examinee:
+    def examinee(self, examinee_at: ExamineeOf) -> Examinee:
         return examinee_at("ok")
 
     @pytest.mark.parametrize("behaviour", FAULTS)
-    async def test_each_fault_has_its_class(
-        self, examinee_at: Callable[..., Examinee], behaviour: str
-    ) -> None:
+    async def test_each_fault_has_its_class(self, examinee_at: ExamineeOf, behaviour: str) -> None:
         config = {"timeout_s": 0.3} if behaviour == "endless" else {}
         with pytest.raises(SextantError) as caught:
             await examinee_at(behaviour, **config).complete(ask())
@@ -127,23 +127,19 @@ class HttpExamineeContract(ExamineeContract):
         assert SECRET not in str(caught.value)
 
     @pytest.mark.parametrize("behaviour", ["cut", "error_500", "unauthorized"])
-    async def test_a_probe_never_raises(
-        self, examinee_at: Callable[..., Examinee], behaviour: str
-    ) -> None:
+    async def test_a_probe_never_raises(self, examinee_at: ExamineeOf, behaviour: str) -> None:
         report = await examinee_at(behaviour).probe()
         assert report.error_code == FAULTS[behaviour].code
         assert report.latency_ms is None
         assert set(report.capabilities.values()) == {None}
 
     async def test_a_throttled_probe_reports_what_it_learned_before(
-        self, examinee_at: Callable[..., Examinee]
+        self, examinee_at: ExamineeOf
     ) -> None:
         report = await examinee_at("exhausted-1").probe()
         assert report.error_code is None
         assert report.capabilities["logprobs"] is True
         assert report.capabilities["seed"] is None
 
-    async def test_a_redirect_on_the_same_origin_is_followed(
-        self, examinee_at: Callable[..., Examinee]
-    ) -> None:
+    async def test_a_redirect_on_the_same_origin_is_followed(self, examinee_at: ExamineeOf) -> None:
         assert (await examinee_at("redirect").complete(ask())).text in set("ABCD")

@@ -10,8 +10,7 @@ from scipy.optimize import brentq, root
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
-from app.calibration.multidimensional.curve_errors import score_test
-from app.calibration.multidimensional.score_curves import fit_curves
+from app.calibration.multidimensional.score_curves import fit_curves, score_test
 from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.design.design import Design

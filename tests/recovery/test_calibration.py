@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from scipy.special import logit
 
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family
-from app.calibration.logistic.uncertainty import Interval
 from app.engine.models.base import FloatArray
 from tests.calibration.simulated import Simulated, simulate
 
@@ -30,40 +30,29 @@ class _Recovered(NamedTuple):
 
 
 def _one(
-    name: str, truth: FloatArray, estimate: FloatArray, interval: Interval, common: bool
+    name: str, truth: FloatArray, estimate: FloatArray, se: FloatArray, common: bool = False
 ) -> _Recovered:
-    known = np.isfinite(interval.lo)
+    known = np.isfinite(se)
     if common:
         known[1:] = False  # a single slope, though all items share it
-    # The interval is symmetric on the scale on which the estimate is nearest to normal.
-    lo, hi, t, e = (_to_normal(name, v[known]) for v in (interval.lo, interval.hi, truth, estimate))
-    return _Recovered(
-        ((lo <= t) & (t <= hi)).astype(float), (e - t) / ((hi - lo) / (2 * 1.96)), e - t
-    )
-
-
-def _to_normal(name: str, values: FloatArray) -> FloatArray:
+    t, e, se = truth[known], estimate[known], se[known]
+    # Errors are compared on the scale on which the estimate is nearest to normal.
     if name == "a":
-        return np.log(values)
-    return values if name == "b" else np.log(values / (1 - values))
+        t, e, se = np.log(t), np.log(e), se / e
+    if name == "c":
+        t, e, se = logit(t), logit(e), se / (e * (1 - e))
+    z = (e - t) / se
+    return _Recovered((np.abs(z) <= 1.96).astype(float), z, e - t)
 
 
 def _recovered(data: Simulated, result: Calibration, family: Family) -> dict[str, _Recovered]:
-    assert result.errors is not None
+    errors, items = result.known_errors, result.items
     found = {
-        "a": _one(
-            "a",
-            data.items.a,
-            result.items.a,
-            result.errors.interval_a(),
-            common=family is Family.RASCH,
-        ),
-        "b": _one("b", data.b, result.b, result.errors.interval_b(), common=False),
+        "a": _one("a", data.items.a, items.a, errors.a, common=family is Family.RASCH),
+        "b": _one("b", data.b, result.b, errors.b),
     }
     if family in (Family.THREE_PL, Family.FOUR_PL):
-        found["c"] = _one(
-            "c", data.items.c, result.items.c, result.errors.interval_c(), common=False
-        )
+        found["c"] = _one("c", data.items.c, items.c, errors.c)
     return found
 
 

@@ -75,20 +75,15 @@ async def test_several_judges_and_repeats_are_averaged(judge_url: str) -> None:
     assert result.score == 1.0
 
 
-async def test_an_unparsed_judgement_is_missing_and_not_zero(judge_url: str) -> None:
-    result = await judged(judge_url, "Oslo", judges=["hopeless"], attempts=2)
-    assert isinstance(result, NotScored)
-    assert result.outcome is Outcome.ERROR
-    assert result.code == "judge_unreadable"
-    assert "whole score from 1 to 10" in result.reason
-
-
-async def test_a_missing_judgement_does_not_lower_the_mean(judge_url: str) -> None:
+async def test_an_unparsed_judgement_is_missing_and_does_not_lower_the_mean(judge_url: str) -> None:
+    alone = await judged(judge_url, "Oslo", judges=["hopeless"], attempts=2)
+    assert isinstance(alone, NotScored)
+    assert (alone.outcome, alone.code) == (Outcome.ERROR, "judge_unreadable")
+    assert "whole score from 1 to 10" in alone.reason
     result = await judged(judge_url, "Oslo", judges=["good", "hopeless"])
     assert isinstance(result, Scored)
     assert result.score == 1.0
-    assert result.evidence is not None
-    codes = [judgement["code"] for judgement in result.evidence["judgements"]]
+    codes = [judgement["code"] for judgement in (result.evidence or {})["judgements"]]
     assert codes == [None, "judge_unreadable"]
 
 
@@ -150,6 +145,10 @@ async def test_an_answer_cannot_instruct_the_judge(fault_url: str, faults: Fault
         ('{"score": 0}', None),
         ('{"score": 11}', None),
         ('{"score": NaN}', None),
+        ('{"score": -Infinity}', None),
+        ('{"score": 1e400}', None),
+        (f'{{"score": {10**400}}}', None),
+        (f'{{"score": "{"9" * 400}"}}', None),
         ("Score: 7", None),
         ("7", None),
         ("{" * 3000, None),
@@ -182,17 +181,20 @@ def test_judges_see_incorrect_references_apart_from_the_right_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("name", "params", "words"),
     [
-        ({}, "judges: Field required"),
-        ({"judges": []}, "at least 1 item"),
-        ({"judges": ["x"], "lowest": 5, "highest": 5}, "highest must be above lowest"),
-        ({"judges": ["x"], "budget": {}}, "at least one of usd, tokens and calls"),
+        ("judge", {}, "judges: Field required"),
+        ("judge", {"judges": []}, "at least 1 item"),
+        ("judge", {"judges": ["x"], "lowest": 5, "highest": 5}, "highest must be above lowest"),
+        ("judge", {"judges": ["x"], "budget": {}}, "at least one of usd, tokens and calls"),
+        ("callback", {"endpoint": "e", "lowest": -1.7e308, "highest": 1.7e308}, "too far apart"),
     ],
 )
-def test_a_judge_that_could_not_work_is_refused(params: dict[str, Any], words: str) -> None:
+def test_a_scorer_that_could_not_work_is_refused(
+    name: str, params: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InvalidInputError, match=words):
-        build(ScorerSpec("judge", params))
+        build(ScorerSpec(name, params))
 
 
 async def test_without_tools_a_judge_gives_no_score() -> None:
@@ -229,64 +231,23 @@ async def test_similarity_below_the_floor_is_zero(judge_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("data", "code"),
     [
-        {"data": []},
-        {"data": [{"embedding": [1.0]}] * 2},
-        {"data": [{"embedding": ["x"]}] * 3},
-        {"data": [{"embedding": [1.0]}, {"embedding": [1.0, 2.0]}, {"embedding": [1.0]}]},
-        {"data": [{"embedding": [1.0], "index": 0}] * 3},
+        ([], "malformed_answer"),
+        ([{"embedding": [1.0]}] * 2, "malformed_answer"),
+        ([{"embedding": ["x"]}] * 3, "malformed_answer"),
+        ([{"embedding": [1.0] * k} for k in (1, 2, 1)], "malformed_answer"),
+        ([{"embedding": [1.0], "index": 0}] * 3, "malformed_answer"),
+        ([{"embedding": [0.0, 0.0]}] * 3, "unreadable"),
     ],
 )
-async def test_vectors_of_unequal_length_give_no_score(
-    fault_url: str, faults: FaultServer, body: dict[str, Any]
+async def test_unusable_vectors_give_no_score(
+    fault_url: str, faults: FaultServer, data: list[dict[str, Any]], code: str
 ) -> None:
-    faults.canned("odd", body)
+    faults.canned("odd", {"data": data})
     result = await embedded(fault_url, "Oslo", endpoint="odd")
     assert isinstance(result, NotScored)
-    assert result.code == "embedding_malformed_answer"
-
-
-@pytest.mark.parametrize(
-    "score", [str(10**400), "1e400", "NaN", "-Infinity", '"' + "9" * 400 + '"']
-)
-async def test_an_infinite_score_of_a_judge_is_no_score(
-    fault_url: str, faults: FaultServer, score: str
-) -> None:
-    said = {"role": "assistant", "content": f'{{"score": {score}, "reason": "so"}}'}
-    faults.canned("endless", {"choices": [{"message": said, "finish_reason": "stop"}]})
-    spec = ScorerSpec("judge", {"judges": ["endless"], "attempts": 1})
-    result = await mark(build(spec), CAPITAL, Answer(text="Oslo"), DirectTools(fault_url))
-    assert isinstance(result, NotScored)
-    assert result.code == "judge_unreadable"
-
-
-def test_a_scale_too_wide_for_a_number_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="too far apart"):
-        build(ScorerSpec("callback", {"endpoint": "e", "lowest": -1.7e308, "highest": 1.7e308}))
-
-
-@pytest.mark.parametrize("score", [10**400, -(10**400)])
-async def test_an_infinite_score_of_a_callback_is_no_score(score: int) -> None:
-    app = FastAPI()
-
-    @app.post("/endless")
-    async def endless() -> Response:
-        return Response(json.dumps({"score": score}), media_type="application/json")
-
-    with serving(app) as url:
-        tools = DirectTools(url, kind="callback", key=KEY)
-        spec = ScorerSpec("callback", {"endpoint": "endless"})
-        result = await mark(build(spec), CAPITAL, Answer(text="Oslo"), tools)
-    assert isinstance(result, NotScored)
-    assert result.code == "callback_unreadable"
-
-
-async def test_a_vector_of_zeros_gives_no_score(fault_url: str, faults: FaultServer) -> None:
-    faults.canned("zeros", {"data": [{"embedding": [0.0, 0.0]}] * 3})
-    result = await embedded(fault_url, "Oslo", endpoint="zeros")
-    assert isinstance(result, NotScored)
-    assert result.code == "embedding_unreadable"
+    assert result.code == f"embedding_{code}"
 
 
 def callback_app() -> FastAPI:
@@ -317,8 +278,10 @@ def callback_app() -> FastAPI:
             "none": {"mark": 1},
             "both": {"score": 1, "outcome": "refused"},
             "list": [1],
+            "endless": {"score": 10**400},
+            "bottomless": {"score": -(10**400)},
         }
-        return JSONResponse(replies[which])
+        return Response(json.dumps(replies[which]), media_type="application/json")
 
     return app
 
@@ -329,9 +292,9 @@ def callback_url() -> Iterator[str]:
         yield url
 
 
-async def called_back(url: str, endpoint: str, answer: str, **params: Any) -> Mark:
+async def called_back(url: str, endpoint: str, answer: str, key: str = KEY, **params: Any) -> Mark:
     spec = ScorerSpec("callback", {"endpoint": endpoint, "highest": 20.0, **params})
-    tools = DirectTools(url, kind="callback", key=KEY)
+    tools = DirectTools(url, kind="callback", key=key)
     return await mark(build(spec), CAPITAL, Answer(text=answer), tools)
 
 
@@ -348,12 +311,7 @@ async def test_a_callback_scores_on_its_declared_scale(callback_url: str) -> Non
 async def test_a_callback_can_give_no_score(callback_url: str) -> None:
     result = await called_back(callback_url, "length", "I can't")
     assert result == NotScored(outcome=Outcome.REFUSED, reason="It declined.")
-
-
-async def test_a_callback_with_another_key_is_refused(callback_url: str) -> None:
-    tools = DirectTools(callback_url, kind="callback", key="another")
-    scorer = build(ScorerSpec("callback", {"endpoint": "length"}))
-    result = await mark(scorer, CAPITAL, Answer(text="Oslo"), tools)
+    result = await called_back(callback_url, "length", "Oslo", key="another")
     assert isinstance(result, NotScored)
     assert result.code == "callback_unauthorized"
 
@@ -366,6 +324,8 @@ async def test_a_callback_with_another_key_is_refused(callback_url: str) -> None
         ("none", "callback_unreadable"),
         ("both", "callback_unreadable"),
         ("list", "callback_malformed_answer"),
+        ("endless", "callback_unreadable"),
+        ("bottomless", "callback_unreadable"),
     ],
 )
 async def test_an_invalid_reply_gives_no_score(callback_url: str, which: str, code: str) -> None:

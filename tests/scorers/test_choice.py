@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from app.errors import InvalidInputError
@@ -79,22 +81,16 @@ async def test_the_option_is_read_from(letter: str, extractor: str, block: str) 
     assert [text for text in texts(block) if await _read(text) != (letter, extractor)] == []
 
 
-@pytest.mark.parametrize(
-    ("letter", "block"),
-    [
-        (
-            "B",
-            """
+EXPLICIT = """
 The answer is A. No wait, the answer is B. | It could be A or C. The answer is B.
 Option A looks good. Answer: B | The answer is B. Option A is a distractor.
 The answer is B, not A. | The answer is B and A is wrong | The answer is not A. The answer is B.
 A is incorrect. B is correct. | Sure! The answer is B | The answer is a letter: B
-""",
-        ),
-    ],
-)
-async def test_the_explicit_claim_counts(letter: str, block: str) -> None:
-    assert [text for text in texts(block) if (await _read(text))[0] != letter] == []
+"""
+
+
+async def test_the_explicit_claim_counts() -> None:
+    assert [text for text in texts(EXPLICIT) if (await _read(text))[0] != "B"] == []
 
 
 NOTHING = r"""
@@ -115,67 +111,55 @@ async def test_nothing_is_guessed_from() -> None:
 
 
 @pytest.mark.parametrize(
-    ("letter", "block"),
+    ("item", "letter", "block"),
     [
-        ("B", "25 | The answer is 25. | It comes to 25 in all"),
-        ("C", "The answer is 2.5"),
-        ("D", "The answer is 125"),
-        ("E", "The answer is -25"),
-        ("unparsed", "It comes to 1250 in all | 5 * 5 makes 25"),
+        (NUMBERS, "B", "25 | The answer is 25. | It comes to 25 in all"),
+        (NUMBERS, "C", "The answer is 2.5"),
+        (NUMBERS, "D", "The answer is 125"),
+        (NUMBERS, "E", "The answer is -25"),
+        (NUMBERS, "unparsed", "It comes to 1250 in all | 5 * 5 makes 25"),
+        (CATS, "A", "A cat | The answer is A | The answer is A because it purrs | A cat sat there"),
+        (CATS, "B", "Answer: The dog"),
+        (CATS, "C", "I did"),
+        (CATS, "D", "A cat and a dog sat there | The answer is a cat and a dog"),
     ],
 )
-async def test_numbers_as_options_are_read_whole(letter: str, block: str) -> None:
-    assert [text for text in texts(block) if (await _read(text, NUMBERS))[0] != letter] == []
+async def test_numbers_and_articles_in_option_texts_do_not_confuse(
+    item: ItemContent, letter: str, block: str
+) -> None:
+    assert [text for text in texts(block) if (await _read(text, item))[0] != letter] == []
+
+
+EVEN = ItemContent(prompt="Even?", choices=("1", "2", "4"), target=("2", "4"))
+REFUSING = "I'm sorry, but I can't browse maps. The answer is B."
 
 
 @pytest.mark.parametrize(
-    ("letter", "block"),
+    ("item", "text", "params", "score", "extracted", "extractor"),
     [
-        ("A", "A cat | The answer is A | The answer is A because it purrs | A cat sat there"),
-        ("B", "Answer: The dog"),
-        ("C", "I did"),
-        ("D", "A cat and a dog sat there | The answer is a cat and a dog"),
+        (CITIES, "B", {}, 1.0, "B", "line"),
+        (CITIES, "C", {}, 0.0, "C", "line"),
+        (EVEN, "C", {}, 1.0, "C", "line"),
+        (CITIES, REFUSING, {}, 1.0, "B", "statement"),
+        (CITIES, "The answer is B.\nC", {}, 1.0, "B", "statement"),
+        (CITIES, "The answer is B.\nC", {"extractors": ["line", "statement"]}, 0.0, "C", "line"),
     ],
 )
-async def test_articles_in_option_texts_do_not_confuse(letter: str, block: str) -> None:
-    assert [text for text in texts(block) if (await _read(text, CATS))[0] != letter] == []
-
-
-async def test_a_right_letter_scores_one() -> None:
-    result = await mark(SCORER, CITIES, Answer(text="B"))
-    assert result == Scored(score=1.0, extracted="B", extractor="line")
-
-
-async def test_a_wrong_letter_scores_zero() -> None:
-    result = await mark(SCORER, CITIES, Answer(text="C"))
-    assert result == Scored(score=0.0, extracted="C", extractor="line")
-
-
-async def test_any_of_several_right_options_scores_one() -> None:
-    item = ItemContent(prompt="Even?", choices=("1", "2", "4"), target=("2", "4"))
-    result = await mark(SCORER, item, Answer(text="C"))
-    assert result == Scored(score=1.0, extracted="C", extractor="line")
-
-
-async def test_a_refusal_that_names_an_option_is_scored() -> None:
-    text = "I'm sorry, but I can't browse maps. The answer is B."
-    result = await mark(SCORER, CITIES, Answer(text=text))
-    assert result == Scored(score=1.0, extracted="B", extractor="statement")
+async def test_the_letter_of_the_first_extractor_is_scored(
+    item: ItemContent,
+    text: str,
+    params: dict[str, Any],
+    score: float,
+    extracted: str,
+    extractor: str,
+) -> None:
+    result = await mark(build(ScorerSpec("choice", params)), item, Answer(text=text))
+    assert result == Scored(score=score, extracted=extracted, extractor=extractor)
 
 
 async def test_only_the_chosen_extractors_run() -> None:
     strict = build(ScorerSpec("choice", {"extractors": ["boxed"]}))
-    result = await mark(strict, CITIES, Answer(text="Answer: B"))
-    assert isinstance(result, NotScored)
-
-
-async def test_the_order_of_extractors_is_the_order_of_trust() -> None:
-    text = "The answer is A.\nB"
-    line_first = build(ScorerSpec("choice", {"extractors": ["line", "statement"]}))
-    result = await mark(line_first, CITIES, Answer(text=text))
-    assert isinstance(result, Scored)
-    assert (result.extracted, result.extractor) == ("B", "line")
-    assert (await _read(text))[0] == "A"
+    assert isinstance(await mark(strict, CITIES, Answer(text="Answer: B")), NotScored)
 
 
 @pytest.mark.parametrize("extractors", [[], ["nose"], ["line", "line"], "line"])

@@ -4,27 +4,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.items import Answer, ItemContent, ScorerSpec
-from app.scorers import NotScored, Scored, build, mark
+from app.items import Outcome, ScorerSpec
+from app.scorers import Scored
 from tests.scorers import claims
 from tests.scorers.claims import forms, pairs
+from tests.scorers.scoring import result_of, score_of
 
 EXACT, CHOICE, INCLUDES = ScorerSpec("exact"), ScorerSpec("choice"), ScorerSpec("includes")
 PATTERN = ScorerSpec("pattern", {"pattern": r"\b(Paris|Berlin|Rome|Oslo)\b", "group": 1})
 NUMERIC = ScorerSpec("numeric")
 TOKEN_SET = ScorerSpec("similarity", {"method": "token_set"})
 CITIES = ("Berlin", "Paris", "Rome", "Oslo")
+NO_CREDIT = (0.0, *(outcome.value for outcome in Outcome))
 
 Case = tuple[ScorerSpec, str, str]
 """Scorer, target and answer."""
 
 
-async def _score(spec: ScorerSpec, target: str, text: str) -> float | None:
+async def _score(spec: ScorerSpec, target: str, text: str) -> float | str:
     choices = CITIES if spec.name == "choice" else ()
-    item = ItemContent(prompt="?", choices=choices, target=(target,))
-    result = await mark(build(spec), item, Answer(text=text))
-    assert isinstance(result, Scored | NotScored)
-    return result.score if isinstance(result, Scored) else None
+    return await score_of(spec.name, text, target, choices=choices, **spec.params)
 
 
 def _of(spec: ScorerSpec, *tables: str) -> Iterator[Case]:
@@ -71,7 +70,7 @@ HONEST: dict[str, list[Case]] = {
 
 @pytest.mark.parametrize("cases", GAMING.values(), ids=GAMING)
 async def test_no_credit_is_earned_by(cases: list[Case]) -> None:
-    assert [case for case in cases if await _score(*case)] == []
+    assert [case for case in cases if await _score(*case) not in NO_CREDIT] == []
 
 
 @pytest.mark.parametrize("cases", HONEST.values(), ids=HONEST)
@@ -90,34 +89,17 @@ def test_every_table_has_sixty_answers(tables: dict[str, list[Case]]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Paris. No, ",
-        "Paris? No, ",
-        "Paris! A. B! C? No, ",
-        "no, wait, ",
-        "wait " * 9 + "\n",
-        "; actually " + "a " * 9,
-        "not the ",
-        "is it the not ",
-        "5 is ",
-        "that is ",
-        "5 thousand ",
-        "2x ",
-        "5 - ",
-        "n't" + " " * 999,
-        ". " + "no " * 99,
-        " ",
-        "\n",
-        ".",
-        "?",
-        "**",
-        "\\, ",
+        *("Paris. No, ", "Paris? No, ", "Paris! A. B! C? No, ", "no, wait, ", "wait " * 9 + "\n"),
+        *("; actually " + "a " * 9, "not the ", "is it the not ", "5 is ", "that is "),
+        *("5 thousand ", "2x ", "5 - ", "n't" + " " * 999, ". " + "no " * 99),
+        *(" ", "\n", ".", "?", "**", "\\, "),
     ],
 )
 async def test_a_megabyte_of_one_thing_is_read_in_time(spec: ScorerSpec, text: str) -> None:
     amount = "2x" if any(map(str.isdigit, text)) else "2"  # formulas take long to compare
-    item = ItemContent(prompt="?", choices=CITIES, target=("Paris", amount))
     text = text * (1_000_000 // len(text))
     for answer in (text + "Paris", "Paris" + text):
-        result = await mark(build(spec), item, Answer(text=answer))
+        targets = ("Paris", amount)
+        result = await result_of(spec.name, answer, *targets, choices=CITIES, **spec.params)
         assert isinstance(result, Scored) or result.code is None, result
         assert isinstance(result, Scored) or "no result" not in result.reason, result

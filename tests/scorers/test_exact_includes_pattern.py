@@ -2,27 +2,20 @@ import numpy as np
 import pytest
 
 from app.errors import InvalidInputError
-from app.items import Answer, ItemContent, Outcome, ScorerSpec
+from app.items import ItemContent, Outcome, ScorerSpec
 from app.scorers import (
     NotScored,
-    Scored,
     build,
     check,
     examples,
-    mark,
     pattern,
 )
 from tests.scorers.claims import pairs
-
-
-async def _score(spec: ScorerSpec, text: str, *targets: str) -> float | str:
-    item = ItemContent(prompt="?", target=targets)
-    result = await mark(build(spec), item, Answer(text=text))
-    return result.score if isinstance(result, Scored) else result.outcome.value
+from tests.scorers.scoring import result_of, score_of
 
 
 async def _exact(target: str, text: str) -> float | str:
-    return await _score(ScorerSpec("exact"), text, "elsewhere", target)
+    return await score_of("exact", text, "elsewhere", target)
 
 
 ACCEPTED = {
@@ -57,71 +50,46 @@ async def test_exact_rejects() -> None:
     assert [pair for pair in pairs(REJECTED) if await _exact(*pair) != 0.0] == []
 
 
+GROUP = {"pattern": r"city: (?P<city>\w+)", "group": "city"}
+
+
 @pytest.mark.parametrize(
-    ("params", "text", "score"),
+    ("name", "params", "text", "targets", "marked"),
     [
-        ({"ignore_case": False}, "paris", 0.0),
-        ({"ignore_punctuation": False}, "Paris!", 0.0),
-        ({"ignore_whitespace": False, "ignore_punctuation": False}, "Pa ris", 0.0),
-        ({"ignore_articles": True}, "the Paris", 1.0),
-        ({"ignore_articles": False}, "the Paris", 0.0),
+        ("exact", {"ignore_case": False}, "paris", "Paris", 0.0),
+        ("exact", {"ignore_punctuation": False}, "Paris!", "Paris", 0.0),
+        (
+            *("exact", {"ignore_whitespace": False, "ignore_punctuation": False}),
+            *("Pa ris", "Paris", 0.0),
+        ),
+        ("exact", {"ignore_articles": True}, "the Paris", "Paris", 1.0),
+        ("exact", {"ignore_articles": False}, "the Paris", "Paris", 0.0),
+        ("exact", {}, "...", "Paris", "unparsed"),
+        ("includes", {}, "I think it is paris, in France", "Paris", 1.0),
+        ("includes", {}, "a comparison", "Paris", 0.0),
+        ("includes", {}, "London", "Paris", 0.0),
+        ("includes", {}, "pa\nris", "Paris", 0.0),
+        *(("includes", {}, text, "25", 0.0) for text in ("125", "2.25", "25.5", "1,025")),
+        ("includes", {}, "Oslo it is", "Rome|Oslo", 1.0),
+        ("includes", {"whole_words": False}, "a comparison", "paris", 1.0),
+        ("includes", {"ignore_case": False}, "paris", "Paris", 0.0),
+        ("pattern", {"pattern": r"^\d{3}$"}, "123", "", 1.0),
+        ("pattern", {"pattern": r"^\d{3}$"}, "1234", "", 0.0),
+        ("pattern", GROUP, "city: Oslo", "Rome|Oslo", 1.0),
+        ("pattern", GROUP, "city: Bonn", "Rome|Oslo", 0.0),
+        ("pattern", GROUP, "Oslo", "Rome|Oslo", "unparsed"),
+        ("pattern", {"pattern": r"= (\d+)", "group": 1}, "2 = 2, 2 + 3 = 5", "5", 1.0),  # the last
+        (
+            *("pattern", {"pattern": r"is (\w+)", "group": 1, "ignore_case": True}),
+            *("IT IS PARIS", "Paris", 1.0),
+        ),
+        ("pattern", {"pattern": "[[a]b"}, "ab", "", 1.0),  # Python warns of it
     ],
 )
-async def test_exact_normalises_as_configured(
-    params: dict[str, bool], text: str, score: float
+async def test_answers_are_compared_as_configured(
+    name: str, params: dict[str, object], text: str, targets: str, marked: float | str
 ) -> None:
-    assert await _score(ScorerSpec("exact", params), text, "Paris") == score
-
-
-async def test_exact_finds_nothing_in_punctuation_alone() -> None:
-    assert await _score(ScorerSpec("exact"), "...", "Paris") == Outcome.UNPARSED.value
-
-
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        pytest.param("I think it is paris, in France", 1.0, id="within a sentence"),
-        pytest.param("a comparison", 0.0, id="inside a word"),
-        pytest.param("London", 0.0, id="absent"),
-        pytest.param("pa\nris", 0.0, id="broken"),
-    ],
-)
-async def test_includes_looks_for_whole_words(text: str, score: float) -> None:
-    assert await _score(ScorerSpec("includes"), text, "Paris") == score
-
-
-@pytest.mark.parametrize("text", ["125", "2.25", "25.5", "1,025"])
-async def test_includes_does_not_find_a_number_in_another(text: str) -> None:
-    assert await _score(ScorerSpec("includes"), text, "25") == 0.0
-
-
-async def test_includes_finds_any_target() -> None:
-    assert await _score(ScorerSpec("includes"), "Oslo it is", "Rome", "Oslo") == 1.0
-
-
-async def test_includes_finds_parts_of_words_if_configured() -> None:
-    spec = ScorerSpec("includes", {"whole_words": False})
-    assert await _score(spec, "a comparison", "paris") == 1.0
-
-
-async def test_includes_respects_case_if_configured() -> None:
-    assert await _score(ScorerSpec("includes", {"ignore_case": False}), "paris", "Paris") == 0.0
-
-
-async def test_a_pattern_without_group_is_right_where_it_matches() -> None:
-    spec = ScorerSpec("pattern", {"pattern": r"^\d{3}$"})
-    assert [await _score(spec, text) for text in ("123", "1234")] == [1.0, 0.0]
-
-
-async def test_a_pattern_group_is_compared_with_the_targets() -> None:
-    spec = ScorerSpec("pattern", {"pattern": r"city: (?P<city>\w+)", "group": "city"})
-    scores = [await _score(spec, t, "Rome", "Oslo") for t in ("city: Oslo", "city: Bonn", "Oslo")]
-    assert scores == [1.0, 0.0, "unparsed"]
-
-
-async def test_the_last_match_of_a_pattern_counts() -> None:
-    spec = ScorerSpec("pattern", {"pattern": r"= (\d+)", "group": 1})
-    assert await _score(spec, "2 = 2, 2 + 3 = 5", "5") == 1.0
+    assert await score_of(name, text, *filter(None, targets.split("|")), **params) == marked
 
 
 @pytest.mark.parametrize(
@@ -147,17 +115,11 @@ async def test_the_last_match_of_a_pattern_counts() -> None:
 async def test_extract_takes_the_match_and_ignores_as_configured(
     params: dict[str, object], text: str, target: str, marked: float | str
 ) -> None:
-    assert await _score(ScorerSpec("extract", params), text, target) == marked
-
-
-async def test_a_pattern_ignores_case_if_configured() -> None:
-    spec = ScorerSpec("pattern", {"pattern": r"is (\w+)", "group": 1, "ignore_case": True})
-    assert await _score(spec, "IT IS PARIS", "Paris") == 1.0
+    assert await score_of("extract", text, target, **params) == marked
 
 
 async def test_a_catastrophic_pattern_is_unparsed_and_the_reason_says_why() -> None:
-    scorer = build(ScorerSpec("pattern", {"pattern": r"^(a+)+$", "timeout_s": 0.3}))
-    result = await mark(scorer, ItemContent(prompt="?"), Answer(text="a" * 40 + "!"))
+    result = await result_of("pattern", "a" * 40 + "!", pattern=r"^(a+)+$", timeout_s=0.3)
     assert isinstance(result, NotScored)
     assert result.outcome is Outcome.UNPARSED
     assert "it takes more than 0.3 s" in result.reason
@@ -194,10 +156,6 @@ async def test_simulation_of_an_endless_pattern_stops() -> None:
     spec = ScorerSpec("pattern", {"pattern": r"(x+x+)+y", "timeout_s": 0.3})
     with pytest.raises(InvalidInputError, match=r"takes more than 0\.3 s"):
         await examples(spec, ItemContent(target=("x" * 60,)), [1])
-
-
-async def test_a_pattern_that_python_warns_of_can_be_used() -> None:
-    assert await _score(ScorerSpec("pattern", {"pattern": "[[a]b"}), "ab") == 1.0
 
 
 def test_a_pattern_that_no_target_fits_cannot_be_simulated() -> None:

@@ -5,24 +5,19 @@ import signal
 import pytest
 
 from app.errors import InvalidInputError
-from app.items import Answer, ItemContent, Outcome, ScorerSpec
-from app.scorers import NotScored, Scored, build, mark
-from app.scorers.base import Mark, ScorerParams
+from app.items import ItemContent, Outcome, ScorerSpec
+from app.scorers import NotScored, Scored, build
+from app.scorers.base import ScorerParams
 from app.scorers.confined import _sandbox
 from tests.scorers.claims import pairs, texts
+from tests.scorers.scoring import result_of, score_of
 from tests.waiting import waiting
 
 SCORER = build(ScorerSpec("numeric"))
 
 
-async def _mark(target: str, text: str, **params: float) -> Mark:
-    item = ItemContent(prompt="How much?", target=(target,))
-    return await mark(build(ScorerSpec("numeric", params)), item, Answer(text=text))
-
-
 async def _score(target: str, text: str, **params: float) -> float | str:
-    result = await _mark(target, text, **params)
-    return result.score if isinstance(result, Scored) else result.outcome.value
+    return await score_of("numeric", text, target, **params)
 
 
 RIGHT = {
@@ -95,32 +90,31 @@ async def test_the_extractor_is_recorded() -> None:
         ("So:\n**25**", "emphasis"),
         ("It is 25", "last_number"),
     ]:
-        result = await _mark("25", text)
+        result = await result_of("numeric", text, "25")
         assert result == Scored(score=1.0, extracted="25", extractor=extractor)
 
 
 @pytest.mark.parametrize(
-    ("params", "text", "score"),
+    ("params", "text", "targets", "score"),
     [
-        ({"abs_tol": 0.5}, "25.5", 1.0),
-        ({"abs_tol": 0.5}, "25.51", 0.0),
-        ({"rel_tol": 0.01}, "25.25", 1.0),
-        ({"rel_tol": 0.01}, "25.26", 0.0),
-        ({"abs_tol": 1.0, "rel_tol": 0.0}, "24", 1.0),
-        ({"rel_tol": 0.0}, "25", 1.0),
+        ({"abs_tol": 0.5}, "25.5", "25", 1.0),
+        ({"abs_tol": 0.5}, "25.51", "25", 0.0),
+        ({"rel_tol": 0.01}, "25.25", "25", 1.0),
+        ({"rel_tol": 0.01}, "25.26", "25", 0.0),
+        ({"abs_tol": 1.0, "rel_tol": 0.0}, "24", "25", 1.0),
+        ({"rel_tol": 0.0}, "25", "25", 1.0),
+        ({"abs_tol": 0.001}, r"\boxed{\pi}", "3.1416", 1.0),
+        ({"abs_tol": 0.001}, "The answer is 3.4641", r"2\sqrt{3}", 1.0),
+        ({}, "-2", "2|-2", 1.0),
+        ({}, r"\boxed{" + "1+" * 400 + "1}", "25", "unparsed"),  # too long
+        ({}, r"\boxed{x^2 + y}", "25", "unparsed"),  # words that look like variables
+        ({}, "I'm sorry, I can't show my work. The answer is 25.", "25", 1.0),
     ],
 )
-async def test_the_larger_tolerance_holds(
-    params: dict[str, float], text: str, score: float
+async def test_the_larger_tolerance_holds_for_any_target(
+    params: dict[str, float], text: str, targets: str, score: float | str
 ) -> None:
-    assert await _score("25", text, **params) == score
-
-
-async def test_any_of_several_targets_is_right() -> None:
-    item = ItemContent(prompt="A root of x^2 = 4?", target=("2", "-2"))
-    result = await mark(SCORER, item, Answer(text="-2"))
-    assert isinstance(result, Scored)
-    assert result.score == 1.0
+    assert await score_of("numeric", text, *targets.split("|"), **params) == score
 
 
 FORMULAS = {
@@ -149,7 +143,7 @@ async def test_a_formula_of_another_value_is_wrong() -> None:
 
 @pytest.mark.parametrize("target", ["two", "N/A", "", "see the text (page B)", "nan"])
 async def test_a_target_without_a_number_gives_no_score(target: str) -> None:
-    result = await _mark(target, "The answer is 2.")
+    result = await result_of("numeric", "The answer is 2.", target)
     assert isinstance(result, NotScored)
     assert result.outcome is Outcome.ERROR
     assert result.reason == "The item's targets hold no number or formula to compare with."
@@ -158,23 +152,15 @@ async def test_a_target_without_a_number_gives_no_score(target: str) -> None:
     assert (SCORER.unmarkable(told), SCORER.unmarkable(fine)) == ("a number or a formula", None)
 
 
-async def test_a_formula_is_compared_within_the_tolerance() -> None:
-    assert await _score("3.1416", r"\boxed{\pi}", abs_tol=0.001) == 1.0
-
-
-async def test_a_plain_number_is_compared_with_a_formula_within_the_tolerance() -> None:
-    assert await _score(r"2\sqrt{3}", "The answer is 3.4641", abs_tol=0.001) == 1.0
-
-
 async def test_a_power_tower_is_unparsed_and_the_reason_says_why() -> None:
-    result = await _mark("25", "The answer is 9**9**9**9", timeout_s=0.5)
+    result = await result_of("numeric", "The answer is 9**9**9**9", "25", timeout_s=0.5)
     assert isinstance(result, NotScored)
     assert result.outcome is Outcome.UNPARSED
     assert "it takes more than 0.5 s" in result.reason
 
 
 async def test_a_killed_helper_process_is_not_an_unparsed_answer() -> None:
-    marking = asyncio.create_task(_mark("25", "The answer is 9**9**9**9", timeout_s=60))
+    marking = asyncio.create_task(result_of("numeric", "9**9**9**9", "25", timeout_s=60))
     async with waiting() as pause:
         while not marking.done():
             helper = _sandbox(("app.scorers.libraries.algebra",)).helper_pid
@@ -184,18 +170,6 @@ async def test_a_killed_helper_process_is_not_an_unparsed_answer() -> None:
     result = marking.result()
     assert isinstance(result, NotScored)
     assert (result.outcome, result.code) == (Outcome.ERROR, "scorer_gave_up")
-
-
-async def test_a_very_long_formula_is_unparsed() -> None:
-    assert await _score("25", r"\boxed{" + "1+" * 400 + "1}") == Outcome.UNPARSED.value
-
-
-async def test_words_that_look_like_variables_are_not_a_wrong_number() -> None:
-    assert await _score("25", r"\boxed{x^2 + y}") == Outcome.UNPARSED.value
-
-
-async def test_a_refusal_with_a_number_is_scored() -> None:
-    assert await _score("25", "I'm sorry, I can't show my work. The answer is 25.") == 1.0
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ import sacrebleu
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.items import Answer, ItemContent, Outcome, ScorerSpec
-from app.scorers import NotScored, Scored, build, mark
 from app.scorers.overlap import Bleu, Chrf, RougeL, Similarity, TokenF1
+from tests.scorers.scoring import score_of
 
 #: Realistic pairs: summaries, code, numbers, other alphabets, markdown.
 PAIRS = [
@@ -124,18 +123,8 @@ def test_token_f1_equals_the_squad_script(answer: str, targets: list[str], expec
     ],
 )
 async def test_span_f1_counts_the_spans_that_were_wanted(answer: str, expected: float) -> None:
-    item = ItemContent(prompt="Which cities?", target=("Paris", "Oslo", "Rome"))
-    result = await mark(build(ScorerSpec("span_f1")), item, Answer(text=answer))
-    assert isinstance(result, Scored)
-    assert result.score == pytest.approx(expected)
-
-
-async def test_only_a_given_separator_splits_spans() -> None:
-    item = ItemContent(prompt="Which cities?", target=("Paris, Texas", "Rome"))
-    scorer = build(ScorerSpec("span_f1", {"separator": ";"}))
-    result = await mark(scorer, item, Answer(text="Paris, Texas; Rome"))
-    assert isinstance(result, Scored)
-    assert result.score == 1.0
+    result = await score_of("span_f1", answer, "Paris", "Oslo", "Rome")
+    assert result == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -153,34 +142,29 @@ def test_similarity_of_a_known_pair(method: str, expected: float) -> None:
     assert scorer.similarity("Kitten", ["sitting"]) == pytest.approx(expected, abs=1e-3)
 
 
-async def test_the_stated_part_of_an_answer_can_be_compared_alone() -> None:
-    item = ItemContent(prompt="Who won?", target=("Denver Broncos",))
-    answer = Answer(text="Let me think about this.\nThe answer is: Denver Broncos")
-    whole = await mark(build(ScorerSpec("token_f1")), item, answer)
-    stated = await mark(build(ScorerSpec("token_f1", {"part": "stated"})), item, answer)
-    assert isinstance(whole, Scored)
-    assert isinstance(stated, Scored)
-    assert whole.score < 0.5
-    assert stated.score == 1.0
+STATING = "Let me think about this.\nThe answer is: Denver Broncos"
+REFUSAL = "I'm sorry, but I can't help with that."
+#: It quotes a refusal, and is none.
+STORY = "Once there was a robot. " * 20 + '"I\'m sorry, I cannot help you," it said.'
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "text", "target", "low", "high"),
+    [
+        ("token_f1", {}, STATING, "Denver Broncos", 0.0, 0.5),
+        ("token_f1", {"part": "stated"}, STATING, "Denver Broncos", 1.0, 1.0),
+        ("chrf", {}, REFUSAL, REFUSAL, 1.0, 1.0),
+        ("rouge_l", {}, STORY, "A story of a robot", 0.0, 0.5),
+        ("span_f1", {"separator": ";"}, "Paris, Texas; Rome", "Paris, Texas|Rome", 1.0, 1.0),
+    ],
+)
+async def test_the_part_that_was_asked_for_is_scored(
+    name: str, params: dict[str, Any], text: str, target: str, low: float, high: float
+) -> None:
+    result = await score_of(name, text, *target.split("|"), **params)
+    assert isinstance(result, float)
+    assert low <= result <= high
 
 
 async def test_a_target_without_comparable_words_is_an_error_not_a_wrong_answer() -> None:
-    item = ItemContent(prompt="Translate 'cat'", target=("猫",))
-    result = await mark(build(ScorerSpec("rouge_l")), item, Answer(text="猫"))
-    assert isinstance(result, NotScored)
-    assert result.outcome is Outcome.ERROR
-
-
-async def test_an_expected_refusal_is_scored_like_any_text() -> None:
-    refusal = "I'm sorry, but I can't help with that."
-    item = ItemContent(prompt="How do I pick a lock?", target=(refusal,))
-    result = await mark(build(ScorerSpec("chrf")), item, Answer(text=refusal))
-    assert isinstance(result, Scored)
-    assert result.score == 1.0
-
-
-async def test_a_long_story_that_quotes_a_refusal_is_no_refusal() -> None:
-    item = ItemContent(prompt="Tell a story.", target=("A story of a robot",))
-    story = "Once there was a robot. " * 20 + '"I\'m sorry, I cannot help you," it said.'
-    result = await mark(build(ScorerSpec("rouge_l")), item, Answer(text=story))
-    assert isinstance(result, Scored)
+    assert await score_of("rouge_l", "猫", "猫") == "error"

@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import Any
 
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.pipeline.fitted import Fitted
+from app.calibration.pipeline.calibrator import Fitted
 from app.calibration.pipeline.parts import FittedPart
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable

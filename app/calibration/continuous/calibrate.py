@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from app.calibration.continuous.checks import (
+from app.calibration.continuous.scores import (
     Answers,
     ContinuousCalibration,
     conformance,

@@ -12,7 +12,7 @@ Source: Balkir et al. (2026), arXiv 2601.13885, eq. 8 and 9.
 import numpy as np
 from scipy.special import expit, logit
 
-from app.calibration.continuous.checks import (
+from app.calibration.continuous.scores import (
     Answers,
     ContinuousCalibration,
     conformance,

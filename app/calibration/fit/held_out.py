@@ -65,6 +65,39 @@ class Blind:
     curves: LearnedCurves | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Recorded answers of the examinees, with functions that calibrate without some of them.
+
+    Attributes:
+        scores_of: Returns the scores of the examinees at some positions, shape (n_rows, n_items),
+            NaN for no answer; each examinee has at least one answer.
+        without: Calibrates without the examinees at some positions.
+        curves_without: Learns score curves without the examinees at some positions, where `without`
+            does not; returns None if the rest are too few.
+        n_examinees: Number of examinees.
+    """
+
+    scores_of: Callable[[IntArray], FloatArray]
+    without: Callable[[IntArray], Blind]
+    curves_without: Callable[[IntArray], LearnedCurves | None]
+    n_examinees: int
+
+    def taught_by(self, known: IntArray) -> Blind:
+        """Calibration from the examinees at these positions, perhaps without score curves."""
+        return self.without(self._others(known))
+
+    def with_curves(self, known: IntArray) -> Blind:
+        """Calibration and score curves from the examinees at these positions."""
+        blind = self.taught_by(known)
+        if blind.curves is not None:
+            return blind
+        return replace(blind, curves=self.curves_without(self._others(known)))
+
+    def _others(self, rows: IntArray) -> IntArray:
+        return np.setdiff1d(np.arange(self.n_examinees), rows)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
     """Held-out examinees of one fold, and the calibration without them.
@@ -120,58 +153,44 @@ class HeldOut:
 
 
 def held_out(
-    scores_of: Callable[[IntArray], FloatArray],
-    without: Callable[[IntArray], Blind],
-    n_examinees: int,
-    *,
-    curves_without: Callable[[IntArray], LearnedCurves | None] | None = None,
-    shifted: Sequence[tuple[IntArray, IntArray]] = (),
-    seed: int = 0,
+    records: Records, *, shifted: Sequence[tuple[IntArray, IntArray]] = (), seed: int = 0
 ) -> HeldOut:
     """Test examinees on banks that were calibrated without them.
 
     Args:
-        scores_of: Returns the scores of the examinees at some positions, shape (n_rows, n_items),
-            NaN for no answer; each examinee has at least one answer.
-        without: Calibrates without the examinees at some positions.
-        n_examinees: Number of examinees.
-        curves_without: Learns score curves without the examinees at some positions, for calibrators
-            whose `without` does not.
+        records: The examinees, and how to calibrate without some of them.
         shifted: With one ability: pairs of positions, calibrated from and tested on that bank.
         seed: Random seed.
 
     Raises:
         InvalidInputError: Fewer than 20 examinees, too few for a 95 % quantile.
     """
-    if n_examinees < LEAST_EXAMINEES:
+    n = records.n_examinees
+    if n < LEAST_EXAMINEES:
         raise InvalidInputError(
-            f"Learning intervals needs at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
+            f"Learning intervals needs at least {LEAST_EXAMINEES} examinees, got {n}."
         )
-    order = np.random.default_rng(seed).permutation(n_examinees)
+    order = np.random.default_rng(seed).permutation(n)
     folds: list[Fold] = []
     number_of: dict[int, int] = {}
     n_tested = 0
     for number in range(FOLDS):
         left_out = np.sort(order[number::FOLDS])
-        blind = without(left_out)
-        if blind.curves is None and curves_without is not None:
-            blind = replace(blind, curves=curves_without(left_out))
+        blind = records.with_curves(np.setdiff1d(order, left_out))
         most = MOST_EXAMINEES if blind.bank.abilities is None else MOST_OF_SEVERAL
         tested = left_out[: most - n_tested]
-        folds.append(_fold(blind, scores_of(tested), n_tested, seed))
+        folds.append(_fold(blind, records.scores_of(tested), n_tested, seed))
         number_of |= {row: n_tested + i for i, row in enumerate(tested.tolist())}
         n_tested += len(tested)
         if n_tested >= most:
             break
     if folds[0].blind.bank.abilities is not None:
         return HeldOut(folds=tuple(folds))
-    everybody = np.arange(n_examinees)
     return HeldOut(
         folds=tuple(folds),
         known=np.concatenate([fold.thetas for fold in folds]),
         beyond=tuple(
-            _shifted(held, everybody, without, curves_without, scores_of, number_of, seed)
-            for held in shifted
+            _shifted(known, tested, records, number_of, seed) for known, tested in shifted
         ),
     )
 
@@ -189,13 +208,7 @@ def _fold(blind: Blind, scores: FloatArray, first: int, seed: int) -> Fold:
 
 
 def tests_on_the_way(blind: Blind, scores: FloatArray, seed: int) -> list[Glimpse]:
-    """Tests at several lengths, from which interval widths are learned.
-
-    Args:
-        blind: Calibration without the examinees.
-        scores: Scores in the examinees' records, shape (n_examinees, n_items).
-        seed: Random seed.
-    """
+    """Tests at several lengths, from which interval widths are learned."""
     bank = blind.bank
     if bank.abilities is None:
         test = FOR_ABILITY.open_ended(LONGEST).build(bank)
@@ -206,24 +219,17 @@ def tests_on_the_way(blind: Blind, scores: FloatArray, seed: int) -> list[Glimps
 
 
 def _shifted(
-    held: tuple[IntArray, IntArray],
-    everybody: IntArray,
-    without: Callable[[IntArray], Blind],
-    curves_without: Callable[[IntArray], LearnedCurves | None] | None,
-    scores_of: Callable[[IntArray], FloatArray],
-    number_of: Mapping[int, int],
-    seed: int,
+    known: IntArray, tested: IntArray, records: Records, number_of: Mapping[int, int], seed: int
 ) -> Shifted:
     """Tests of held-out examinees who differ from the rest, with their numbers in the folds."""
-    known, tested = _evenly(held[0], _MOST_KNOWN), _evenly(held[1], _MOST_SHIFTED)
-    others = np.setdiff1d(everybody, known)
-    bank = without(others).bank
-    curves = None if curves_without is None else curves_without(others)
-    placing = None if curves is None else curves.placing
-    scores = scores_of(tested)
-    thetas, _ = whole_bank_abilities(bank, scores)
-    test = FOR_ABILITY.open_ended(LONGEST).build(bank)
+    known, tested = np.sort(evenly(known, _MOST_KNOWN)), np.sort(evenly(tested, _MOST_SHIFTED))
+    blind = records.with_curves(known)
+    placing = None if blind.curves is None else blind.curves.placing
+    scores = records.scores_of(tested)
+    thetas, _ = whole_bank_abilities(blind.bank, scores)
+    test = FOR_ABILITY.open_ended(LONGEST).build(blind.bank)
     numbers = [number_of.get(row, row) for row in tested.tolist()]
+    located = records.scores_of(np.sort(evenly(known, _MOST_LOCATED)))
     return Shifted(
         seen=[
             replace(
@@ -233,13 +239,14 @@ def _shifted(
             )
             for one in glimpses(test, scores, thetas, range(len(scores)), seed=seed)
         ],
-        known=whole_bank_abilities(bank, scores_of(_evenly(known, _MOST_LOCATED)))[0],
+        known=whole_bank_abilities(blind.bank, located)[0],
     )
 
 
-def _evenly(rows: IntArray, most: int) -> IntArray:
+def evenly(rows: IntArray, most: int) -> IntArray:
+    """At most `most` of the rows, evenly spaced."""
     chosen: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
-    return np.sort(chosen)
+    return chosen
 
 
 def lengths_on(bank: ItemBank) -> list[int]:

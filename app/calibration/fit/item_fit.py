@@ -149,11 +149,6 @@ def copies_warning(
     Copies carry the same information twice, so standard errors of tests with both are too small.
     With few answers or easy items, equal answers may be chance. So the probability that a pair
     agrees for all examinees is computed from its curves and corrected for the number of pairs.
-
-    Args:
-        matrix: Answers that were calibrated.
-        calibration: Calibration from these answers.
-        dependence: Local dependence of the calibration; its strongest pairs are checked.
     """
     if not dependence.pairs:
         return None
@@ -250,12 +245,7 @@ MISFIT_RMSEA = 0.08
 
 
 def misfits(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> list[Finding]:
-    """Findings for items whose answers do not fit their curve.
-
-    Args:
-        keys: Keys of the items.
-        columns: Columns of a calibration, each of shape (n_items,), NaN where unknown.
-    """
+    """Findings for items whose answers do not fit their curve, from a calibration's columns."""
     p_values, rmsea = columns["s_x2_p"], columns["s_x2_rmsea"]
     return [
         Finding(

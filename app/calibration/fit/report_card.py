@@ -151,10 +151,6 @@ class _Look:
 def report_card(held: HeldOut, seed: int = 0) -> ReportCard:
     """Test held-out examinees by all designs and summarise the accuracy.
 
-    Args:
-        held: The held-out examinees.
-        seed: Random seed.
-
     Raises:
         InvalidInputError: Fewer than 40 examinees, as each half needs 20 for the correction.
     """

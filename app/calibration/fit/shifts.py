@@ -10,18 +10,24 @@ Everything in a row is learned without the tested examinees: item parameters, sc
 errors, and the correction of intervals, which comes from a further hold-out among the others.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from app.calibration.fit.held_out import FOR_ABILITY, FOR_SCORE, Blind, tests_on_the_way
-from app.engine.bank import FloatArray, IntArray, ItemBank
+from app.calibration.fit.held_out import (
+    FOR_ABILITY,
+    FOR_SCORE,
+    Blind,
+    Records,
+    evenly,
+    tests_on_the_way,
+)
+from app.engine.bank import IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection
-from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
 
@@ -29,36 +35,6 @@ from app.engine.simulation.simulate import Summary, Taken, judge, summarise, tak
 LEAST_TESTED, MOST_TESTED = 10, 40
 #: Share, and largest number, of the examinees calibrated from that are held out to learn intervals.
 _TEACHING, _MOST_TEACHING = 1 / 3, 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
-    """Recorded answers of the examinees, with functions that calibrate without some of them.
-
-    Attributes:
-        scores_of: Returns the scores of the examinees at some positions, shape (n_rows, n_items),
-            NaN for no answer; each examinee has at least one answer.
-        without: Calibrates without the examinees at some positions.
-        curves_without: Learns score curves without the examinees at some positions; returns None
-            if the rest are too few.
-        n_examinees: Number of examinees.
-    """
-
-    scores_of: Callable[[IntArray], FloatArray]
-    without: Callable[[IntArray], Blind]
-    curves_without: Callable[[IntArray], LearnedCurves | None]
-    n_examinees: int
-
-    def taught_by(self, known: IntArray) -> Blind:
-        """Calibration from the examinees at these positions, without score curves."""
-        return self.without(self._others(known))
-
-    def curves_of(self, known: IntArray) -> LearnedCurves | None:
-        """Score curves learned from the examinees at these positions."""
-        return self.curves_without(self._others(known))
-
-    def _others(self, rows: IntArray) -> IntArray:
-        return np.setdiff1d(np.arange(self.n_examinees), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +107,9 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
     thetas: list[float] = []
     banks: list[ItemBank] = []
     for nth, held in enumerate(plan.hold_outs):
-        blind = records.taught_by(held.known)
-        if blind.curves is None:
-            blind = replace(blind, curves=records.curves_of(held.known))
+        blind = records.with_curves(held.known)
         banks.append(blind.bank)
-        scores = records.scores_of(_spread(held.tested, MOST_TESTED // len(plan.hold_outs)))
+        scores = records.scores_of(evenly(held.tested, MOST_TESTED // len(plan.hold_outs)))
         thetas += whole_bank_abilities(blind.bank, scores)[0].tolist()
         correction = _correction(records, held.known, seed)
         for name, design in _designs(blind).items():
@@ -183,18 +157,8 @@ def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrect
     return learn_correction(seen, known=of_rest)
 
 
-def _spread(rows: IntArray, most: int) -> IntArray:
-    """At most `most` of the rows, evenly spaced."""
-    picked: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
-    return picked
-
-
 def by_strength(strongest_first: IntArray) -> list[ShiftPlan]:
-    """The two plans that hold out the strongest examinees.
-
-    Args:
-        strongest_first: Positions of all examinees, by descending ability.
-    """
+    """The two plans that hold out the strongest of all examinees, given by falling ability."""
     n = strongest_first.size
     fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
     order = strongest_first
@@ -211,11 +175,7 @@ MOST_FAMILIES, LEAST_MEMBERS = 3, 3
 
 
 def by_family(families: Sequence[str | None]) -> ShiftPlan:
-    """The plan that holds out the largest families in turn.
-
-    Args:
-        families: Family of each examinee, None if unknown.
-    """
+    """The plan that holds out the largest families in turn; None is an unknown family."""
     members: dict[str, list[int]] = {}
     for row, family in enumerate(families):
         if family is not None:

@@ -60,10 +60,7 @@ class Linked:
 def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = ()) -> ItemBank:
     """The bank's items that can be anchors: common items whose curve rises.
 
-    Args:
-        bank: Bank on the target scale.
-        items: Ids of the items to calibrate.
-        only: Ids of the allowed anchors; empty allows all.
+    `only` are the ids of the allowed anchors; none allows all.
 
     Raises:
         UnknownNameError: An id in `only` is no common item.
@@ -92,13 +89,6 @@ def calibrate_linked(
     watch: Callable[[Progress], None] | None = None,
 ) -> Linked:
     """Calibrate all items, and link the result to the scale of the anchors.
-
-    Args:
-        matrix: Answers to calibrate from.
-        anchors: Items with their parameters on the target scale; see `anchors_of`.
-        method: Method of linking.
-        settings: How the items are calibrated.
-        watch: Called after each cycle.
 
     Raises:
         CalibrationError: A matrix without information, or too few anchors.

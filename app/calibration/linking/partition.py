@@ -45,21 +45,9 @@ def parts_of(matrix: ScoreMatrix, size: int, rng: np.random.Generator) -> tuple[
 
 
 def calibrate_in_parts(
-    matrix: ScoreMatrix,
-    settings: CalibrationSettings,
-    size: int,
-    rng: np.random.Generator,
-    *,
-    watch: Callable[[int, int], None] | None = None,
+    matrix: ScoreMatrix, settings: CalibrationSettings, size: int, rng: np.random.Generator
 ) -> Calibration:
     """Calibrate parts of about `size` items one after the other, and join them.
-
-    Args:
-        matrix: Answers to calibrate from.
-        settings: How each part is calibrated; its `scale` names the result.
-        size: Least number of items in a part, at least `LEAST_PART`.
-        rng: Random generator for the assignment of items to parts.
-        watch: Called before each part with its number and the number of parts.
 
     Raises:
         CalibrationError: A matrix without information, or a part that shares too few examinees.
@@ -67,11 +55,7 @@ def calibrate_in_parts(
     """
     matrix.require_calibratable()
     parts = parts_of(matrix, size, rng)
-    results = []
-    for number, part in enumerate(parts):
-        if watch is not None:
-            watch(number, len(parts))
-        results.append(calibrate_part(matrix, settings, part, number))
+    results = [calibrate_part(matrix, settings, part, nth) for nth, part in enumerate(parts)]
     return join_parts(matrix, settings, parts, results)
 
 

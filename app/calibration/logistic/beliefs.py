@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logit, ndtri
 
+from app.calibration.filters import Dropped, DropReason, Filtered
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, finished
 from app.calibration.logistic.curves import (
     GUESSING,
@@ -31,12 +32,14 @@ from app.calibration.logistic.em import EmSettings, Progress, maximise
 from app.calibration.logistic.expectation import LatentDensity
 from app.calibration.logistic.priors import USUAL_GUESSING_SD, Normal, Priors
 from app.calibration.logistic.scale_linking import Linking
-from app.calibration.matrix import ScoreMatrix
+from app.calibration.matrix import MISSING, ScoreMatrix
 from app.engine.bank import ItemBank
-from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.engine.models.logistic import LOGISTIC
 from app.errors import InvalidInputError
 
+PROVISIONAL = "provisional"
+"""Part of a bank version's knowledge."""
 DIFFICULTY_SD = 1.3
 """Prior standard deviation of difficulties: somewhat wider than abilities, whose sd is 1."""
 GUESS_CORRELATION = 0.5
@@ -211,9 +214,7 @@ def calibrate_beliefs(
 def widening(bank: ItemBank, items: ItemParameters) -> float:
     """Share by which the items' uncertainty widens theta's standard errors; 0 if all are known.
 
-    Args:
-        bank: The items' expected response curves.
-        items: The most probable parameters of the same items, taken as certain.
+    `bank` has the items' expected response curves, `items` their most probable parameters.
     """
     weights = np.exp(-0.5 * _THETA**2)
     known = LOGISTIC.information(items, _THETA[:, None]).sum(axis=1)
@@ -221,10 +222,69 @@ def widening(bank: ItemBank, items: ItemParameters) -> float:
     return float(weights @ np.sqrt(known / expected) / weights.sum() - 1)
 
 
+def without_answers(beliefs: ItemBeliefs, bank: ItemBank) -> dict[str, Any]:
+    """The knowledge of a version without answers, whose items follow the first beliefs."""
+    answers = np.zeros(len(beliefs.keys), dtype=np.intp)
+    items = beliefs.start().natural()
+    return after_answers(beliefs, bank, items, beliefs.se_b, answers, n_examinees=0)
+
+
+def after_answers(
+    beliefs: ItemBeliefs,
+    bank: ItemBank,
+    items: ItemParameters,
+    se_b: FloatArray,
+    answers: IntArray,
+    *,
+    n_examinees: int,
+) -> dict[str, Any]:
+    """The knowledge of a version with answers, as JSON.
+
+    Args:
+        beliefs: Beliefs before any answer, from which later calibrations, too, start.
+        bank: The items' expected response curves.
+        items: The most probable parameters of the items.
+        se_b: Standard errors of the difficulties, logits, shape (n_items,).
+        answers: Number of answers to each item, shape (n_items,).
+        n_examinees: Number of examinees who gave the answers.
+    """
+    known = se_b[np.isfinite(se_b)]
+    return {
+        "n_examinees": n_examinees,
+        "n_answers": int(answers.sum()),
+        "answers_per_item": float(np.median(answers)),
+        "se_b": float(np.median(known)) if len(known) else None,
+        "widening": widening(bank, items),
+        "beliefs": beliefs.to_dict(),
+    }
+
+
+def prepared_for_beliefs(matrix: ScoreMatrix, beliefs: ItemBeliefs) -> Filtered[ScoreMatrix]:
+    """Answers to the items of the beliefs, in the same order, including unanswered items."""
+    place = {key: j for j, key in enumerate(matrix.items)}
+    scores = np.full((matrix.n_examinees, len(beliefs.keys)), MISSING, dtype=np.uint8)
+    for j, key in enumerate(beliefs.keys):
+        if key in place:
+            scores[:, j] = matrix.scores[:, place[key]]
+    wide = ScoreMatrix.of(scores, examinees=matrix.examinees, items=beliefs.keys)
+    silent = wide.answers_per_examinee() == 0
+    known = set(beliefs.keys)
+    kept = wide.select(examinees=~silent) if not silent.all() else wide
+    kept.require_two_examinees()
+    return Filtered(
+        matrix=kept,
+        items=tuple(
+            Dropped(key, DropReason.NO_PRIOR, None) for key in matrix.items if key not in known
+        ),
+        examinees=tuple(
+            Dropped(wide.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
+        ),
+        constants={},
+    )
+
+
 def _after(calibration: Calibration, beliefs: ItemBeliefs) -> ItemBank:
-    errors = calibration.errors
-    if errors is None:
-        raise RuntimeError("a calibration without standard errors")
+    errors = calibration.known_errors
     used = slice(0, GUESSING + 1)
     values, vectors = np.linalg.eigh(errors.covariance[:, used, used])
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]

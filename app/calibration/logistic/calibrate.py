@@ -5,11 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.calibration.logistic.curves import (
-    MAX_SLOPE,
-    Curves,
-    Family,
-)
+from app.calibration.logistic.curves import MAX_SLOPE, Curves, Family
 from app.calibration.logistic.em import EmResult, EmSettings, Progress, maximise
 from app.calibration.logistic.expectation import (
     DEFAULT_BOUND,
@@ -19,10 +15,9 @@ from app.calibration.logistic.expectation import (
     expect,
     score_examinees,
 )
-from app.calibration.logistic.maximization import Problem
+from app.calibration.logistic.maximization import Problem, guessing_prior
 from app.calibration.logistic.priors import Normal, Priors
 from app.calibration.logistic.scale_linking import Linking
-from app.calibration.logistic.spread import guessing_prior
 from app.calibration.logistic.uncertainty import ParameterErrors, parameter_errors
 from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import DEFAULT_SCALE, ItemBank
@@ -59,9 +54,8 @@ class CalibrationSettings:
         negative_slopes: Slopes may be negative, as in mirt. An item that becomes harder with
             ability then keeps its best-fitting curve instead of a slope near 0.
         estimate_density: Estimate the weights of the latent density instead of using N(0, 1).
-        n_nodes: Quadrature nodes over [-bound, bound]. None means 61 at first, and then as many as
-            the posteriors need: on a long test they are narrower than the spacing of 61 nodes.
-        bound: Largest theta of the quadrature.
+        n_nodes: Quadrature nodes over [-6, 6]. None means 61 at first, and then as many as the
+            posteriors need: on a long test they are narrower than the spacing of 61 nodes.
         max_cycles: Largest number of E-steps.
         with_errors: Compute standard errors.
         scale: Name of the theta scale that this calibration defines.
@@ -76,7 +70,6 @@ class CalibrationSettings:
     negative_slopes: bool = False
     estimate_density: bool = False
     n_nodes: int | None = None
-    bound: float = DEFAULT_BOUND
     max_cycles: int = 2000
     with_errors: bool = True
     scale: str = DEFAULT_SCALE
@@ -112,7 +105,7 @@ class CalibrationSettings:
 
     def density(self) -> LatentDensity:
         """The latent density to start with."""
-        return LatentDensity.normal(n_nodes=self.n_nodes or DEFAULT_NODES, bound=self.bound)
+        return LatentDensity.normal(n_nodes=self.n_nodes or DEFAULT_NODES)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -169,6 +162,13 @@ class Calibration:
         difficulties: FloatArray = -self.items.intercept / self.items.a
         return difficulties
 
+    @property
+    def known_errors(self) -> ParameterErrors:
+        """The standard errors, where the settings asked for them."""
+        if self.errors is None:
+            raise RuntimeError("a calibration without standard errors")
+        return self.errors
+
     def bank(self) -> ItemBank:
         """The items as a bank."""
         return ItemBank.from_intercepts(
@@ -208,10 +208,7 @@ def calibrate(
 ) -> Calibration:
     """Marginal maximum likelihood, or maximum a posteriori, for a whole bank at once.
 
-    Args:
-        matrix: Answers; missing answers are ignored.
-        settings: Settings; by default a 2PL with weak priors.
-        watch: Called after each cycle; an exception from it ends the calibration.
+    The default is a 2PL with weak priors. An exception from `watch` ends the calibration.
 
     Raises:
         CalibrationError: A matrix without information (`ScoreMatrix.require_calibratable`).
@@ -238,16 +235,12 @@ def compare_families(
     fits = [
         calibrate(
             matrix,
-            CalibrationSettings(
+            replace(
+                base,
                 family=family,
                 priors=Priors.none(),
                 negative_slopes=base.negative_slopes and family is not Family.RASCH,
-                estimate_density=base.estimate_density,
-                n_nodes=base.n_nodes,
-                bound=base.bound,
-                max_cycles=base.max_cycles,
                 with_errors=False,
-                scale=base.scale,
             ),
         )
         for family in families
@@ -321,10 +314,10 @@ def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensi
     nodes = result.density.nodes
     at_node = LOGISTIC.information(result.curves.natural().column(), nodes).sum(axis=0)
     se = 1 / np.sqrt(1 + result.density.weights @ at_node)
-    needed = int(np.ceil(2 * settings.bound / (1.3 * se))) + 1
+    needed = int(np.ceil(2 * DEFAULT_BOUND / (1.3 * se))) + 1
     if needed <= _ENOUGH * len(nodes):
         return None
-    return LatentDensity.normal(n_nodes=min(needed, MAX_NODES), bound=settings.bound)
+    return LatentDensity.normal(n_nodes=min(needed, MAX_NODES))
 
 
 def finished(

@@ -13,8 +13,10 @@ from app.calibration.logistic.maximization import (
     Problem,
     climb,
     distance_left,
+    first_counts,
+    leave_poor_optima,
+    search,
 )
-from app.calibration.logistic.starts import first_counts, leave_poor_optima, search
 from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray
 

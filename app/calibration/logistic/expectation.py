@@ -15,6 +15,7 @@ from app.errors import InvalidInputError
 
 DEFAULT_NODES = 61
 DEFAULT_BOUND = 6.0
+_POPULATION_CYCLES, _POPULATION_TOLERANCE = 500, 1e-5  # logits
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -181,14 +182,7 @@ def score_examinees(
     return PersonScores(theta, se)
 
 
-def population(
-    matrix: ScoreMatrix,
-    items: ItemParameters,
-    density: LatentDensity,
-    *,
-    tolerance: float = 1e-5,
-    max_cycles: int = 500,
-) -> LatentDensity:
+def population(matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity) -> LatentDensity:
     """Normal density of the population that gave these answers, at fixed item parameters.
 
     EM estimates mean and sd alone. Unlike the sd of point estimates of theta, this sd is not biased
@@ -196,12 +190,12 @@ def population(
 
     Source: Mislevy (1984), Psychometrika 49.
     """
-    for _ in range(max_cycles):
+    for _ in range(_POPULATION_CYCLES):
         mass = expect(matrix, items, density).mass
         moments = density.reweighted(mass)
         mean, sd = moments.mean, moments.sd
         change = max(abs(mean - density.mean), abs(sd - density.sd))
         density = density.reshaped(mean=mean, sd=sd)
-        if change < tolerance:
+        if change < _POPULATION_TOLERANCE:
             break
     return density

@@ -2,16 +2,34 @@
 
 Plain Fisher scoring ends in poor optima for steep items and items with guessing. So each item has
 its own damping (Levenberg-Marquardt) and takes a step only if its objective increases.
+
+The likelihood of a 3PL item has several optima (steep with much guessing, flat with little, rising
+or falling). At given counts the items are independent, so matrix products evaluate every item at a
+whole grid of curves, for starting values. Moving an item to a better curve of the grid keeps EM
+monotone.
+
+A prior of guessing that is too narrow distorts the curves of unusual items. One that is too wide
+leaves the guessing of easy items, which few examinees get wrong, to chance. The right width depends
+on the bank: guessing hardly varies if all items have k options, and varies greatly if some answers
+are free. So `guessing_prior` maximises the probability of the answers, with each item's guessing
+integrated out (empirical Bayes). Maximising the joint density would give an sd of 0. Slope and
+intercept are not integrated out, but set to their best values (profile likelihood).
+
+Source: Mislevy (1986), Psychometrika 51, on estimating the prior's parameters.
 """
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from app.calibration.logistic.curves import (
+    CEILING,
+    GUESSING,
     INTERCEPT,
     N_COORDINATES,
+    OFF,
     SLOPE,
     Curves,
     Family,
@@ -19,8 +37,9 @@ from app.calibration.logistic.curves import (
     probabilities,
     slopes_of_curves,
 )
-from app.calibration.logistic.expectation import Expectation
-from app.calibration.logistic.priors import Priors
+from app.calibration.logistic.expectation import Expectation, LatentDensity
+from app.calibration.logistic.priors import USUAL_GUESSING_SD, Normal, Priors
+from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray, IntArray
 
 START_DAMPING = 0.01
@@ -249,3 +268,143 @@ def _move_common_slope(
     if then.value.sum() > at.value.sum():
         return trial, then
     return x, at
+
+
+_SLOPES = (0.3, 0.7, 1.2, 2.0, 3.5, 6.0, 10.0)
+_DIFFICULTIES = np.linspace(-4, 4, 17)
+_GUESSING_LOGITS = (-7.0, -2.5, -1.4, -0.6, 0.0, 0.6, 1.4, 2.5)
+_CEILING_LOGITS = (7.0, 3.0, 1.5)
+_SEARCH_STEPS = 8
+_LEAST_GAIN = 1e-3  # least gain of log-posterior that counts as another, better curve
+_SCORE_NOISE = 0.15  # logits; less than the true error of rank scores, to find steep items better
+
+
+def first_counts(matrix: ScoreMatrix, density: LatentDensity) -> Expectation:
+    """Expected counts from normal scores of the examinees' ranks, without item parameters.
+
+    The raw score of an examinee is the sum of (score - item mean) over the answered items, divided
+    by its standard deviation. This makes examinees comparable who answered different items.
+    """
+    means = np.nan_to_num(matrix.item_means(), nan=0.5)
+    raw = np.empty(matrix.n_examinees)
+    for rows, right, seen in matrix.blocks():
+        expected = means.sum() if seen is None else seen @ means
+        variance = (means * (1 - means)).sum() if seen is None else seen @ (means * (1 - means))
+        raw[rows] = (right.sum(axis=1) - expected) / np.sqrt(variance + 0.25)
+    order = np.argsort(raw, kind="stable")
+    rank = np.empty(matrix.n_examinees)
+    rank[order] = np.arange(matrix.n_examinees)
+    _, tie = np.unique(raw, return_inverse=True)
+    rank = (np.bincount(tie, rank) / np.bincount(tie))[tie]  # equal scores share their mean rank
+    theta = ndtri((rank + 0.5) / matrix.n_examinees)
+    weights = np.exp(-0.5 * ((density.nodes - theta[:, None]) / _SCORE_NOISE) ** 2)
+    weights /= weights.sum(axis=1, keepdims=True)
+    counted = np.zeros((matrix.n_items, len(density.nodes)))
+    given = np.zeros_like(counted)
+    for rows, right, seen in matrix.blocks():
+        counted += right.T @ weights[rows]
+        given += weights[rows].sum(axis=0) if seen is None else seen.T @ weights[rows]
+    return Expectation(float("nan"), counted, given, weights.sum(axis=0))
+
+
+def candidates(problem: Problem) -> FloatArray:
+    """Grid of curves of the family, as coordinates; shape (n_candidates, 4)."""
+    slopes = np.array(_SLOPES)
+    if not problem.log_slope:
+        slopes = np.concatenate([-slopes[::-1], slopes])
+    if problem.family is Family.RASCH:
+        slopes = np.array([1.0])
+    guessing = _GUESSING_LOGITS if GUESSING in problem.family.free else (-OFF,)
+    ceiling = _CEILING_LOGITS if CEILING in problem.family.free else (OFF,)
+    a, b, g, h = (
+        axis.ravel()
+        for axis in np.meshgrid(slopes, _DIFFICULTIES, guessing, ceiling, indexing="ij")
+    )
+    x = np.empty((len(a), N_COORDINATES))
+    x[:, SLOPE] = np.log(a) if problem.log_slope else a
+    x[:, INTERCEPT] = -a * b
+    x[:, GUESSING] = g
+    x[:, CEILING] = h
+    return x
+
+
+def search(problem: Problem, counts: Expectation, nodes: FloatArray) -> FloatArray:
+    """Best curve of each item on the grid, shape (n_items, 4)."""
+    grid = candidates(problem)
+    best: FloatArray = grid[candidate_values(problem, grid, counts, nodes).argmax(axis=1)]
+    return best
+
+
+def leave_poor_optima(
+    problem: Problem, x: FloatArray, counts: Expectation, nodes: FloatArray
+) -> tuple[FloatArray, int]:
+    """Move each item for which another optimum has a higher objective at these counts.
+
+    Returns:
+        The new coordinates and how many items moved to another optimum.
+    """
+    if problem.family is Family.RASCH:
+        return x, 0
+    fresh = np.full(len(x), START_DAMPING)
+    here = climb(problem, x, counts, nodes, fresh, _SEARCH_STEPS)
+    found = search(problem, counts, nodes)
+    there = climb(problem, found, counts, nodes, fresh, _SEARCH_STEPS)
+    better = there.at.value > here.at.value + _LEAST_GAIN
+    better[np.array(problem.fixed, dtype=np.intp)] = False
+    return np.where(better[:, None], there.x, here.x), int(better.sum())
+
+
+_GRID = np.arange(-8.0, 4.01, 0.5)  # logit c: 0.0003 to 0.98
+_FINE = np.arange(-8.0, 4.01, 0.05)
+_MEANS = np.arange(-6.0, 2.01, 0.1)
+_SDS = np.geomspace(USUAL_GUESSING_SD, 5.0, 25)
+_USUAL_SPREAD = 1.0  # sd of the prior on log sd, about the usual sd; matters if items are few
+_TINY = 1e-300
+_CLIMB_STEPS = 6
+_MOST_ITEMS = 300  # a larger bank is thinned to at most this many, which suffice for the spread
+
+
+def guessing_prior(
+    problem: Problem, curves: Curves, counts: Expectation, nodes: FloatArray
+) -> Normal:
+    """Prior of logit c: a floating mean and the spread of the items, at least the usual spread."""
+    from scipy.interpolate import PchipInterpolator
+
+    profiles = _profiles(problem, curves, counts, nodes)
+    smooth = PchipInterpolator(_GRID, profiles, axis=1)(_FINE)
+    likelihood = np.exp(smooth - smooth.max(axis=1, keepdims=True))
+    evidence = [_evidence(likelihood, sd) for sd in _SDS]
+    return Normal(None, float(_SDS[int(np.argmax(evidence))]))
+
+
+def _evidence(likelihood: FloatArray, sd: float) -> float:
+    """Log-probability of the answers, plus the prior on log sd, at this sd and its best mean."""
+    density = np.exp(-0.5 * ((_FINE[:, None] - _MEANS) / sd) ** 2)
+    density /= density.sum(axis=0)
+    by_mean = np.log(likelihood @ density + _TINY).sum(axis=0)
+    return float(by_mean.max() - 0.5 * (np.log(sd / USUAL_GUESSING_SD) / _USUAL_SPREAD) ** 2)
+
+
+def _profiles(
+    problem: Problem, curves: Curves, counts: Expectation, nodes: FloatArray
+) -> FloatArray:
+    """Profile log-likelihood of each item over the guessing grid, shape (n_items, n_grid)."""
+    movable = problem.movable(len(curves.x))
+    chosen = movable[:: -(-len(movable) // _MOST_ITEMS)]
+    seen = counts.seen if len(counts.seen) == 1 else counts.seen[chosen]
+    few = replace(counts, right=counts.right[chosen], seen=seen)
+    others = replace(problem.settled(curves.x).priors, guessing=None)
+    # The 2PL moves slope and intercept and leaves the guessing where it is.
+    alone = replace(problem, family=Family.TWO_PL, priors=others, fixed=())
+    values = np.empty((len(chosen), len(_GRID)))
+    start = int(np.abs(_GRID - np.median(curves.x[chosen, GUESSING])).argmin())
+    # From the middle outwards, so that each grid point starts from its neighbour's curve.
+    for order in (range(start, len(_GRID)), range(start - 1, -1, -1)):
+        x = curves.x[chosen].copy()
+        damping = np.full(len(chosen), START_DAMPING)
+        for place in order:
+            x[:, GUESSING] = _GRID[place]
+            climbed = climb(alone, x, few, nodes, damping, _CLIMB_STEPS)
+            x, damping = climbed.x, climbed.damping
+            values[:, place] = climbed.at.value
+    return values

@@ -9,7 +9,6 @@ import numpy as np
 
 from app.calibration.logistic.curves import probabilities
 from app.calibration.logistic.expectation import LatentDensity
-from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray, ItemParameters
 from app.errors import CalibrationError, InvalidInputError, ScaleMismatchError
 
@@ -40,12 +39,12 @@ class Linking:
         Raises:
             ScaleMismatchError: `scale` is not this linking's source.
         """
-        self._require(scale)
+        if scale != self.source:
+            raise ScaleMismatchError(
+                f"This linking leads from scale {self.source!r} to {self.target!r}, got a theta "
+                f"on scale {scale!r}."
+            )
         return self.slope * theta + self.intercept
-
-    def se(self, se: FloatArray | float) -> FloatArray | float:
-        """Convert standard errors of thetas or difficulties, which only the slope affects."""
-        return self.slope * se
 
     def items(self, items: ItemParameters) -> ItemParameters:
         """Convert item parameters to the target scale; the curves stay the same.
@@ -55,55 +54,6 @@ class Linking:
         """
         a = items.a / self.slope
         return items._replace(a=a, intercept=items.intercept - a * self.intercept)
-
-    def bank(self, bank: ItemBank) -> ItemBank:
-        """Convert a bank from scale `source` to scale `target`.
-
-        Raises:
-            ScaleMismatchError: The bank is on another scale.
-        """
-        self._require(bank.scale)
-        moved = self.items(bank.parameters)
-        return ItemBank(
-            a=moved.a,
-            intercept=moved.intercept,
-            c=moved.c,
-            d=moved.d,
-            item_ids=bank.item_ids,
-            scale=self.target,
-            model=bank.model,
-            k=bank.k,
-        )
-
-    def inverse(self) -> "Linking":
-        """The linking from the target back to the source."""
-        return Linking(
-            source=self.target,
-            target=self.source,
-            slope=1 / self.slope,
-            intercept=-self.intercept / self.slope,
-        )
-
-    def then(self, onward: "Linking") -> "Linking":
-        """The linking from this source to the target of `onward`.
-
-        Raises:
-            ScaleMismatchError: The source of `onward` is not this linking's target.
-        """
-        onward._require(self.target)  # noqa: SLF001 (another value of this class)
-        return Linking(
-            source=self.source,
-            target=onward.target,
-            slope=onward.slope * self.slope,
-            intercept=onward.slope * self.intercept + onward.intercept,
-        )
-
-    def _require(self, scale: str) -> None:
-        if scale != self.source:
-            raise ScaleMismatchError(
-                f"This linking leads from scale {self.source!r} to {self.target!r}, got a theta "
-                f"on scale {scale!r}."
-            )
 
 
 def link_mean_sigma(
@@ -160,21 +110,11 @@ def link_populations(
 
 
 def link_stocking_lord(
-    items_from: ItemParameters,
-    items_to: ItemParameters,
-    *,
-    source: str,
-    target: str,
-    density: LatentDensity | None = None,
+    items_from: ItemParameters, items_to: ItemParameters, *, source: str, target: str
 ) -> Linking:
     """Linking that minimises the difference of the anchors' test characteristic curves.
 
-    Args:
-        items_from: Anchor items on the source scale.
-        items_to: The same anchor items on the target scale.
-        source: Name of the source scale.
-        target: Name of the target scale.
-        density: Thetas on the target scale, and weights, of the comparison; by default N(0, 1).
+    The thetas of the comparison come from N(0, 1) on the target scale.
 
     Raises:
         CalibrationError: Fewer than two anchors, or unequal numbers.
@@ -186,7 +126,7 @@ def link_stocking_lord(
             "Stocking-Lord linking needs at least 2 anchors on both scales, got "
             f"{len(items_from.a)} and {len(items_to.a)}."
         )
-    at = density or LatentDensity.normal()
+    at = LatentDensity.normal()
     wanted = probabilities(items_to, at.nodes)[0].sum(axis=0)
 
     def loss(x: FloatArray) -> float:

@@ -46,19 +46,10 @@ from app.engine.models.base import FloatArray, IntArray
 ErrorMethod = Literal["observed", "scale-corrected"]
 
 MAX_FULL_COORDINATES = 600
-_Z95 = 1.959963984540054
 _NO_ONE = 1e-8  # a node with fewer expected examinees is skipped: it adds nothing
 _LEAST_INFORMATION = 1e-12  # floor of the diagonal: a standard error of a million
 _ROUNDING = 1e-6  # rounding error allowed in eigenvalues, relative to the diagonal
 _LEAST_EIGENVALUE = 1e-8  # floor of eigenvalues, after scaling by the diagonal
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Interval:
-    """95 % intervals of one parameter, shape (n_items,); NaN where it is not estimated."""
-
-    lo: FloatArray
-    hi: FloatArray
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -116,25 +107,6 @@ class ParameterErrors:
         block = self.covariance[:, GUESSING:, GUESSING:]
         variance = np.einsum("ja,jab,jb->j", direction, block, direction)
         return np.where(self.estimated[:, CEILING], np.sqrt(np.maximum(variance, 0.0)), np.nan)
-
-    def interval_a(self) -> Interval:
-        """95 % intervals of the discriminations; symmetric in log a where slopes are positive."""
-        half = _Z95 * self._coordinate(SLOPE)
-        a = self.curves.a
-        if self.curves.log_slope:
-            return Interval(a * np.exp(-half), a * np.exp(half))
-        return Interval(a - half, a + half)
-
-    def interval_b(self) -> Interval:
-        """95 % intervals of the difficulties, logits."""
-        b = -self.curves.x[:, INTERCEPT] / self.curves.a
-        return Interval(b - _Z95 * self.b, b + _Z95 * self.b)
-
-    def interval_c(self) -> Interval:
-        """95 % intervals of the lower asymptotes; symmetric in logit c."""
-        half = _Z95 * self._coordinate(GUESSING)
-        x = self.curves.x[:, GUESSING]
-        return Interval(expit(x - half), expit(x + half))
 
     def moved(self, linking: Linking) -> "ParameterErrors":
         """Convert to the linking's target scale; the linking's own error is not added."""

@@ -13,19 +13,26 @@ There are two methods. The likelihood of held-out answers chooses between them b
 | S | slopes on all abilities, (n_items, D) |
 | t | intercepts, (n_items,) |
 | Z = X S' + t | logits |
+
+Sources: Horn (1965), Psychometrika 30, for parallel analysis, with the 95th percentile instead of
+the mean as in Glorfeld (1995), Educational and Psychological Measurement 55; Tierney & Kadane
+(1986), JASA 81, eq. 2.2, for the marginal likelihood.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import log_expit
+from scipy.special import expit, log_expit
 
-from app.calibration.multidimensional.dimensionality import ParallelAnalysis, parallel_analysis
 from app.calibration.multidimensional.joint import fit_jointly
-from app.calibration.multidimensional.marginal import marginal_log_likelihood
-from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings, Watch
-from app.calibration.multidimensional.start import RawFit, blocks
+from app.calibration.multidimensional.settings import (
+    FitMethod,
+    MultidimensionalSettings,
+    RawFit,
+    Watch,
+    blocks,
+)
 from app.calibration.multidimensional.variational import fit_variationally
 from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.models.multidimensional import Loadings, Population
@@ -35,8 +42,23 @@ from app.errors import CalibrationError, InvalidInputError
 #: have dozens of dimensions above chance, but nobody reads a profile of dozens.
 MOST_BY_DEFAULT = 4
 _HELD_OUT = 0.1  # share of the answers that the comparison of methods holds out
-_COMPARED_ITEMS, _COMPARED_EXAMINEES = 500, 500  # more would only make the comparison slower
+_COMPARED = 500  # most items, and examinees; more would only make the comparison slower
 _LEAST_PROBABILITY = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelAnalysis:
+    """Result of a parallel analysis.
+
+    Attributes:
+        dimensions: Number of eigenvalues above chance, the general dimension included; at least 1.
+        eigenvalues: Largest eigenvalues of the items' correlation matrix, falling.
+        chance: 95th percentile of each of these eigenvalues over permuted responses.
+    """
+
+    dimensions: int
+    eigenvalues: tuple[float, ...]
+    chance: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,10 +167,7 @@ def _compared(
     scores: FloatArray, settings: MultidimensionalSettings, rng: np.random.Generator
 ) -> dict[str, float]:
     """Mean log-likelihood of held-out answers by method."""
-    for axis, most in ((0, _COMPARED_EXAMINEES), (1, _COMPARED_ITEMS)):
-        if scores.shape[axis] > most:
-            kept = np.sort(rng.choice(scores.shape[axis], most, replace=False))
-            scores = np.take(scores, kept, axis=axis)
+    scores = _sampled(scores, _COMPARED, rng)
     hidden = (rng.random(scores.shape) < _HELD_OUT) & ~np.isnan(scores)
     shown = np.where(hidden, np.nan, scores)
     usable = ~_degenerate(shown)
@@ -186,10 +205,7 @@ def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) 
 def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_useful: int) -> int:
     """Number of abilities to fit, after a check that the data allow so many.
 
-    Args:
-        settings: Settings of the fit; an open number of dimensions counts as 1.
-        n_examinees: Number of examinees.
-        n_useful: Number of items with different scores.
+    An open number of dimensions counts as 1.
 
     Raises:
         CalibrationError: More dimensions than the examinees or items allow.
@@ -229,3 +245,119 @@ def _log_likelihood(
         wrong = np.maximum(log_expit(-logit), np.log(_LEAST_PROBABILITY))
         total += float(np.sum(np.where(counted[:, block], y * right + (1.0 - y) * wrong, 0.0)))
     return total
+
+
+_PERMUTATIONS = 20
+_PERCENTILE = 95.0
+_ANALYSED = 3000  # most items, and examinees, that the analysis uses
+MAX_DIMENSIONS = 12
+
+
+def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelAnalysis:
+    """Number of dimensions: eigenvalues of the items' correlations above those of chance.
+
+    An eigenvalue counts while it exceeds that of responses without any common dimension: each
+    item's responses are permuted among the examinees.
+
+    Raises:
+        CalibrationError: Fewer than three examinees, or fewer than two items with varying scores.
+    """
+    scores = _sampled(scores, _ANALYSED, rng)
+    scores = scores[:, ~np.isnan(scores).all(axis=0)]
+    spread = np.nanstd(scores, axis=0) if len(scores) else np.zeros(0)
+    scores = scores[:, spread > 0]
+    if min(scores.shape[0] - 1, scores.shape[1]) < 2:
+        raise CalibrationError(
+            "Finding dimensions needs at least 3 examinees and 2 items that tell them apart, "
+            f"got {scores.shape[0]} and {scores.shape[1]}."
+        )
+    mean = np.nanmean(scores, axis=0)
+    standard = np.nan_to_num((scores - mean) / np.nanstd(scores, axis=0))
+    found = _largest(standard)
+    permuted = np.array([_largest(rng.permuted(standard, axis=0)) for _ in range(_PERMUTATIONS)])
+    chance = np.percentile(permuted, _PERCENTILE, axis=0)
+    above = found > chance
+    count = int(above.size if above.all() else above.argmin())
+    return ParallelAnalysis(
+        dimensions=max(count, 1), eigenvalues=tuple(found.tolist()), chance=tuple(chance.tolist())
+    )
+
+
+def _sampled(scores: FloatArray, most: int, rng: np.random.Generator) -> FloatArray:
+    """At most this many examinees, and items."""
+    for axis in (0, 1):
+        if scores.shape[axis] > most:
+            kept = np.sort(rng.choice(scores.shape[axis], most, replace=False))
+            scores = np.take(scores, kept, axis=axis)
+    return scores
+
+
+def _largest(standard: FloatArray) -> FloatArray:
+    n, p = standard.shape
+    small = standard @ standard.T / n if n < p else standard.T @ standard / n
+    count = min(MAX_DIMENSIONS, n - 1, p)
+    largest: FloatArray = np.linalg.eigvalsh(small)[::-1][:count]
+    return largest
+
+
+_CELLS = 2_000_000  # cells of the score matrix computed at once, which bounds the memory
+_MOST_STEPS = 50
+_LONGEST_STEP = 2.0  # in standard deviations of the population; keeps Newton's method stable
+_CLOSE = 1e-6
+
+
+def marginal_log_likelihood(
+    items: Loadings, population: Population, scores: FloatArray, start: FloatArray
+) -> float:
+    """Log-likelihood of all answers, with abilities integrated over the population.
+
+    Laplace's method integrates around each examinee's posterior mode. The value, and the AIC and
+    BIC from it, can thus be compared with a one-ability bank's. The likelihood at the estimated
+    abilities would rise with each dimension.
+
+    Args:
+        items: Parameters of the bank's items.
+        population: Distribution of the abilities.
+        scores: 0, 1 or NaN where there is no answer, shape (n_examinees, n_items).
+        start: First guess of each examinee's abilities, shape (n_examinees, D).
+    """
+    height = max(_CELLS // max(scores.shape[1], 1), 1)
+    return sum(
+        _of_block(items, population, scores[first : first + height], start[first : first + height])
+        for first in range(0, len(scores), height)
+    )
+
+
+def _of_block(
+    items: Loadings, population: Population, scores: FloatArray, start: FloatArray
+) -> float:
+    n_abilities = items.n_abilities
+    answered = ~np.isnan(scores)
+    right = np.where(answered, scores, 0.0)
+    precision = np.linalg.inv(population.covariance)
+    products = items.slopes[:, :, None] * items.slopes[:, None, :]
+    products = products.reshape(-1, n_abilities * n_abilities)
+    abilities = start.copy()
+
+    def curvature(logit: FloatArray) -> FloatArray:
+        chance = expit(logit)
+        weights = np.where(answered, chance * (1.0 - chance), 0.0)
+        return (weights @ products).reshape(-1, n_abilities, n_abilities) + precision
+
+    for _ in range(_MOST_STEPS):
+        logit = abilities @ items.across + items.intercept
+        gradient = np.where(answered, right - expit(logit), 0.0) @ items.slopes
+        gradient -= (abilities - population.mean) @ precision
+        step = np.linalg.solve(curvature(logit), gradient[:, :, None])[:, :, 0]
+        length = np.sqrt(np.einsum("ni,ij,nj->n", step, precision, step))
+        step *= np.minimum(1.0, _LONGEST_STEP / np.maximum(length, _CLOSE))[:, None]
+        abilities += step
+        if length.max(initial=0.0) < _CLOSE:
+            break
+    logit = abilities @ items.across + items.intercept
+    answers = np.where(answered, right * logit + log_expit(-logit), 0.0).sum(axis=1)
+    deviation = abilities - population.mean
+    prior = -0.5 * np.einsum("ni,ij,nj->n", deviation, precision, deviation)
+    prior += 0.5 * np.linalg.slogdet(precision)[1]
+    width = -0.5 * np.linalg.slogdet(curvature(logit))[1]
+    return float(np.sum(answers + prior + width))

@@ -13,12 +13,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from app.calibration.multidimensional.settings import MultidimensionalSettings, Watch
-from app.calibration.multidimensional.start import (
+from app.calibration.multidimensional.settings import (
     INTERCEPT_SD,
     MAX_LOADING,
     SLOPE_BOUNDS,
+    MultidimensionalSettings,
     RawFit,
+    Watch,
     blocks,
     factor_start,
     split_slopes,
@@ -192,13 +193,7 @@ def _blocks_of(scores: FloatArray) -> Iterator[_Block]:
 def fit_jointly(
     scores: FloatArray, settings: MultidimensionalSettings, watch: Watch | None
 ) -> RawFit:
-    """Fit by L-BFGS-B.
-
-    Args:
-        scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        settings: Settings of the fit, with `dimensions` set.
-        watch: Called with the iteration and the loss.
-    """
+    """Fit the number of dimensions in the settings by L-BFGS-B; `watch` gets the loss."""
     loss = JointLoss.of(scores, settings)
     layout = loss.layout
     x, a, intercept, loadings = factor_start(scores, settings)

@@ -8,10 +8,11 @@ Source: Cho, Wang, Zhang & Xu (2021), British Journal of Mathematical and Statis
 
 import numpy as np
 
-from app.calibration.multidimensional.settings import MultidimensionalSettings, Watch
-from app.calibration.multidimensional.start import (
+from app.calibration.multidimensional.settings import (
     INTERCEPT_SD,
+    MultidimensionalSettings,
     RawFit,
+    Watch,
     blocks,
     factor_start,
     split_slopes,
@@ -24,13 +25,7 @@ _SLOPE_SD = 2.0  # standard deviation of the normal prior of slopes
 def fit_variationally(
     scores: FloatArray, settings: MultidimensionalSettings, watch: Watch | None
 ) -> RawFit:
-    """Fit by variational EM.
-
-    Args:
-        scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        settings: Settings of the fit, with `dimensions` set.
-        watch: Called with the iteration and the root mean square change of the slopes.
-    """
+    """Fit by variational EM; `watch` gets the root mean square change of the slopes."""
     n = len(scores)
     x, a, intercept, loadings = factor_start(scores, settings)
     slopes = a[:, None] * loadings

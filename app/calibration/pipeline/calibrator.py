@@ -1,30 +1,66 @@
-"""The interface of response models to calibration: every step in which they differ. Pure."""
+"""The interface of response models to calibration, and the result of a calibration. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logit
 from typing_extensions import override
 
-from app.calibration.filters import Filtered
+from app.calibration.continuous.scores import ContinuousCalibration
+from app.calibration.filters import Filtered, answering, filter_items, select
 from app.calibration.fit.held_out import Blind
+from app.calibration.logistic.calibrate import Calibration
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.multidimensional.curve_errors import RANDOM, hold_outs, learn_curves
-from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
-from app.calibration.pipeline.fitted import Fitted, Report
+from app.calibration.multidimensional.score_curves import RANDOM, hold_outs, learn_curves
+from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
-from app.engine.models.base import BoolArray, FloatArray, IntArray
+from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable
 
+Report = Callable[[dict[str, Any]], None]
+"""Callback with the progress: the phase and its figures."""
+_HALF = 0.5  # half a right and half a wrong answer are added, as shares 0 and 1 have no logit
 Matrix = TypeVar("Matrix", ScoreMatrix, ResponseTable)
 #: Most tasks whose predicted scores get their own interval widths, and least items of such a task.
 _MOST_TASKS, _LEAST_ITEMS = 12, 5
+
+
+class ExamineeAbilities(NamedTuple):
+    """Abilities of the examinees by all their answers, in the matrix's order."""
+
+    theta: FloatArray
+    """Weighted likelihood estimates, logits, shape (n_examinees,)."""
+    se: FloatArray
+    """Their standard errors, NaN where there is no information."""
+    score: FloatArray
+    """Mean scores over the answers given."""
+
+
+class Fitted(NamedTuple):
+    """The result of a calibration."""
+
+    figures: dict[str, Any]
+    """JSON without NaN."""
+    columns: dict[str, FloatArray]
+    """Parameters (a, intercept, c and d always), errors and fit of the items, NaN where unknown."""
+    knowledge: dict[str, Any]
+    """Knowledge of the bank version, as JSON."""
+    abilities: ExamineeAbilities | None = None
+    """Abilities of the examinees, if a report card was asked for."""
+
+    def warned(self, warnings: Sequence[str]) -> "Fitted":
+        """Add warnings before the result's own warnings."""
+        if not warnings:
+            return self
+        told = [*warnings, *self.figures["warnings"]]
+        return self._replace(figures={**self.figures, "warnings": told})
 
 
 class Calibrator(ABC, Generic[Matrix]):
@@ -147,3 +183,92 @@ def task_targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
         weights = np.array([float(tag in item) for item in tags])
         targets[tag] = weights / weights.sum()
     return targets
+
+
+def measuring(matrix: Matrix, plan: CalibrationPlan) -> BoolArray:
+    """Which items say enough about ability to be calibrated; the others count in scores alone."""
+    if not plan.filters.keep_for_score:  # the filters have removed the other items
+        return np.ones(matrix.n_items, dtype=np.bool_)
+    return filter_items(matrix, plan.filters)[0]
+
+
+def measured(matrix: Matrix, plan: CalibrationPlan) -> Matrix:
+    """Answers to the items of `measuring`, of the examinees who answered some of them."""
+    items = measuring(matrix, plan)
+    if items.all():
+        return matrix
+    part = select(matrix, items=items)
+    return select(part, examinees=answering(part))
+
+
+def estimation(found: Calibration | ContinuousCalibration) -> dict[str, Any]:
+    """The figures of an estimation that all response models share."""
+    return {
+        "scored_answers": found.n_answers,
+        "log_likelihood": found.log_likelihood,
+        "n_parameters": round(found.n_parameters),
+        "aic": found.aic,
+        "bic": found.bic,
+        "iterations": found.cycles,
+        "converged": found.converged,
+    }
+
+
+def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
+    """Replace the parameters of the items `items`; the other items of the bank keep theirs."""
+    at = [bank.index_of(item) for item in items]
+    columns = {name: values.copy() for name, values in bank.columns.items()}
+    for name, values in columns.items():
+        values[at] = getattr(found, name)
+    return ItemBank.from_columns(bank.item_ids, columns)
+
+
+def flat_curves(means: FloatArray, n_answers: IntArray, dispersion: float = 1.0) -> ItemParameters:
+    """Curves without a slope, at the mean score.
+
+    These items say too little about ability to measure it, by a filter. An estimated slope would
+    reflect chance or the prior. Many such items together would bias the theta of examinees unlike
+    the reference models.
+
+    Args:
+        means: Mean score of each item, in [0, 1], shape (n_items,).
+        n_answers: Number of answers behind each mean, at least one, shape (n_items,).
+        dispersion: Dispersion k of continuous scores.
+
+    Returns:
+        Parameters in the same order, which are the same on any theta scale.
+    """
+    share = (means * n_answers + _HALF) / (n_answers + 2 * _HALF)
+    zeros, ones = np.zeros(means.size), np.ones(means.size)
+    return ItemParameters(zeros, logit(share), zeros, ones, dispersion * ones)
+
+
+def with_others(
+    columns: dict[str, FloatArray], inside: BoolArray, curves: ItemParameters
+) -> dict[str, FloatArray]:
+    """Columns of all items; those `inside` are calibrated, the others have parameters alone."""
+    found = {name: np.full(inside.size, np.nan) for name in columns}
+    for name, values in columns.items():
+        found[name][inside] = values
+        if name in curves._fields:
+            found[name][~inside] = getattr(curves, name)
+    return found
+
+
+def unexamined(m2_missing: str, **fit: object) -> dict[str, Any]:
+    """Figures of a model that has no M2, no link and no comparison of families."""
+    names = ("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi", "m2_items", "m2_examinees")
+    return {
+        "guessing_sd": None,
+        "fit": {
+            **dict.fromkeys(names),
+            "m2_missing": m2_missing,
+            "srmsr": None,
+            "srmsr_items": 0,
+            "verdict": "unknown",
+            **fit,
+        },
+        "local_dependence": None,
+        "comparison": [],
+        "link": None,
+    }

@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 import numpy as np
 from cachetools import LRUCache
 
-from app.calibration.fit.held_out import Blind, HeldOut, held_out
+from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
 from app.calibration.fit.report_card import report_card
-from app.calibration.fit.shifts import Records, Shift, ShiftPlan, by_family, by_strength, tried
+from app.calibration.fit.shifts import Shift, ShiftPlan, by_family, by_strength, tried
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import strongest_first
-from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.calibration.pipeline.calibrator import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.fit import CALIBRATORS, decided
-from app.calibration.pipeline.fitted import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
@@ -45,14 +45,7 @@ def with_card(
     """Add to a calibration what predicts scores, and a report card if its plan asks for one.
 
     Calibrations that check for drift or revise beliefs get neither: their answers come from
-    adaptive tests, in which no examinee answered the whole bank.
-
-    Args:
-        matrix: Answers that were calibrated.
-        plan: Plan of the calibration.
-        fitted: Result of the calibration.
-        report: Receives the progress.
-        clock: Returns seconds; the duration is one of the figures.
+    adaptive tests, in which no examinee answered the whole bank. `clock` returns seconds.
     """
     if plan.checks_drift or plan.beliefs is not None:
         return fitted
@@ -87,14 +80,7 @@ def with_card(
 def records_of(
     matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, fitted: Fitted, bank: ItemBank
 ) -> Records:
-    """The examinees of a calibration, with functions that calibrate without some of them.
-
-    Args:
-        matrix: Answers that were calibrated.
-        plan: Decided plan of the calibration.
-        fitted: Result of the calibration.
-        bank: Bank of the calibration.
-    """
+    """The examinees of a calibration, with functions that calibrate without some of them."""
     calibrator = CALIBRATORS[plan.model]
 
     def without(rows: IntArray) -> Blind:
@@ -122,14 +108,8 @@ def tests_of(
     Raises:
         InvalidInputError: Fewer than 20 examinees.
     """
-    return held_out(
-        records.scores_of,
-        records.without,
-        records.n_examinees,
-        curves_without=records.curves_without,
-        shifted=CALIBRATORS[plan.model].shifted(matrix, plan),
-        seed=plan.seed,
-    )
+    shifted = CALIBRATORS[plan.model].shifted(matrix, plan)
+    return held_out(records, shifted=shifted, seed=plan.seed)
 
 
 def _shifts(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> list[ShiftPlan]:

@@ -8,16 +8,18 @@ from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from app.calibration.continuous.calibrate import calibrate_continuous
-from app.calibration.continuous.checks import ContinuousCalibration, require_calibratable
-from app.calibration.continuous.filters import filter_continuous, filter_items
 from app.calibration.continuous.moments import calibrate_by_moments
-from app.calibration.filters import Filtered, FilterSettings
+from app.calibration.continuous.scores import ContinuousCalibration, require_calibratable
+from app.calibration.filters import Filtered, FilterSettings, apply_filters, select
 from app.calibration.fit.held_out import Blind
-from app.calibration.pipeline.calibrator import Calibrator
-from app.calibration.pipeline.fitted import (
+from app.calibration.pipeline.calibrator import (
+    Calibrator,
     Fitted,
     Report,
+    estimation,
     flat_curves,
+    measured,
+    measuring,
     replaced,
     unexamined,
     with_others,
@@ -41,8 +43,8 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
 
     @override
     def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[ResponseTable]:
-        kept = filter_continuous(table, plan.filters)
-        require_calibratable(_measured(kept.matrix, plan)[0])
+        kept = apply_filters(table, plan.filters)
+        require_calibratable(measured(kept.matrix, plan))
         return kept
 
     @override
@@ -52,9 +54,9 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
     @override
     def fit(self, matrix: ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
         report({"phase": "calibrating"})
-        part, inside = _measured(matrix, plan)
+        inside = measuring(matrix, plan)
         found = _calibrated(
-            part,
+            measured(matrix, plan),
             plan,
             lambda cycle, distance: report(
                 {"phase": "calibrating", "cycle": cycle, "distance": distance}
@@ -62,13 +64,7 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         )
         conformance = found.conformance
         figures = {
-            "scored_answers": found.n_answers,
-            "log_likelihood": found.log_likelihood,
-            "n_parameters": round(found.n_parameters),
-            "aic": found.aic,
-            "bic": found.bic,
-            "iterations": found.cycles,
-            "converged": found.converged,
+            **estimation(found),
             **unexamined(
                 "M2 is computed only for right and wrong answers.",
                 variance_r2=conformance,
@@ -98,37 +94,14 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         bank: ItemBank,
     ) -> Blind:
         """Replace the parameters of the items that `others` answered; the rest are kept."""
-        names = np.array(matrix.examinees)[others].tolist()
-        part = self.matrix(matrix.scores[others], examinees=names, items=matrix.items)
-        inside = _measured(matrix, plan)[1]
-        measuring = self.matrix(
-            part.scores[:, inside], examinees=names, items=np.array(matrix.items)[inside].tolist()
-        )
-        kept = filter_continuous(
-            measuring, replace(FilterSettings.none(), keep_for_score=False)
-        ).matrix
-        found = _calibrated(kept, plan)
+        part, inside = select(matrix, examinees=others), measuring(matrix, plan)
+        nothing = replace(FilterSettings.none(), keep_for_score=False)
+        found = _calibrated(apply_filters(select(part, items=inside), nothing).matrix, plan)
         blind = replaced(bank, found.bank.item_ids, found.bank.parameters)
         if not inside.all():
             ids, curves = _intercept_only(part, inside, found.k_common)
             blind = replaced(blind, ids, curves)
         return Blind(bank=blind)
-
-
-def _measured(table: ResponseTable, plan: CalibrationPlan) -> tuple[ResponseTable, BoolArray]:
-    """Answers to the calibrated items, and which items those are; others count in scores alone."""
-    inside = np.ones(len(table.items), dtype=np.bool_)
-    if plan.filters.keep_for_score:
-        inside = filter_items(table, table.scores, plan.filters)[0]
-    if inside.all():
-        return table, inside
-    rows = ~np.isnan(table.scores[:, inside]).all(axis=1)
-    part = ResponseTable(
-        tuple(np.array(table.examinees)[rows].tolist()),
-        tuple(np.array(table.items)[inside].tolist()),
-        table.scores[np.ix_(rows, inside)],
-    )
-    return part, inside
 
 
 def _intercept_only(

@@ -98,10 +98,6 @@ class DriftCheck:
             whole[name][at] = values
         return whole
 
-    def figures(self) -> dict[str, Any]:
-        """Summary of the check, as JSON."""
-        return drift_figures(self.drift)
-
 
 def drift_figures(drift: Drift) -> dict[str, Any]:
     """Numbers of items that were judged and that drifted, and the direction, as JSON."""

@@ -10,9 +10,8 @@ from app.calibration.filters import Filtered
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.abilities import AbilitiesCalibrator
-from app.calibration.pipeline.calibrator import Calibrator
+from app.calibration.pipeline.calibrator import Calibrator, Fitted, Report
 from app.calibration.pipeline.continuous import ContinuousCalibrator
-from app.calibration.pipeline.fitted import Fitted, Report
 from app.calibration.pipeline.logistic import LogisticCalibrator
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, MIRT, NESTED, CalibrationPlan
 from app.engine.responses import ResponseTable
@@ -52,11 +51,6 @@ def decided(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> Calib
 
 def fit(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
     """Calibrate by the plan's model, and judge how well it fits.
-
-    Args:
-        matrix: Filtered answers.
-        plan: Plan of the calibration.
-        report: Receives the progress.
 
     Raises:
         CalibrationError: A matrix without information.

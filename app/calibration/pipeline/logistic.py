@@ -8,32 +8,36 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from app.calibration.filters import (
-    Filtered,
-    FilterSettings,
-    apply_filters,
-    filter_items,
-    point_biserials,
-)
+from app.calibration.filters import Filtered, FilterSettings, apply_filters, point_biserials
 from app.calibration.fit.goodness import Goodness, goodness_of_fit
 from app.calibration.fit.held_out import Blind
 from app.calibration.fit.item_fit import ItemFit, copies_warning, item_fit, local_dependence
 from app.calibration.linking.linked import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
-from app.calibration.logistic.beliefs import ItemBeliefs, calibrate_beliefs
+from app.calibration.logistic.beliefs import (
+    PROVISIONAL,
+    ItemBeliefs,
+    after_answers,
+    calibrate_beliefs,
+    prepared_for_beliefs,
+)
 from app.calibration.logistic.calibrate import Calibration, calibrate, compare_families
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.em import Progress
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.pipeline.calibrator import BinaryCalibrator
-from app.calibration.pipeline.drift import DriftCheck, prepared_with_drift
-from app.calibration.pipeline.fitted import Fitted, Report, flat_curves, replaced, with_others
-from app.calibration.pipeline.plan import LEAST_OF_4PL, CalibrationPlan, LinkPlan, anchors_for
-from app.calibration.pipeline.provisional import (
-    PROVISIONAL,
-    after_answers,
-    prepared_for_beliefs,
+from app.calibration.pipeline.calibrator import (
+    BinaryCalibrator,
+    Fitted,
+    Report,
+    estimation,
+    flat_curves,
+    measured,
+    measuring,
+    replaced,
+    with_others,
 )
+from app.calibration.pipeline.drift import DriftCheck, drift_figures, prepared_with_drift
+from app.calibration.pipeline.plan import LEAST_OF_4PL, CalibrationPlan, LinkPlan, anchors_for
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, FloatArray
 from app.engine.responses import ResponseTable
@@ -127,27 +131,6 @@ class LogisticCalibrator(BinaryCalibrator):
         return Blind(bank=blind)
 
 
-def measuring(matrix: ScoreMatrix, plan: CalibrationPlan) -> BoolArray:
-    """Which items say enough about ability to be calibrated; the others count in scores alone.
-
-    Args:
-        matrix: Answers filtered by the plan.
-        plan: Plan of the calibration.
-    """
-    if not plan.filters.keep_for_score:  # the filters have removed the other items
-        return np.ones(matrix.n_items, dtype=np.bool_)
-    return filter_items(matrix, plan.filters)[0]
-
-
-def measured(matrix: ScoreMatrix, plan: CalibrationPlan) -> ScoreMatrix:
-    """Answers to the items of `measuring`, of the examinees who answered some of them."""
-    items = measuring(matrix, plan)
-    if items.all():
-        return matrix
-    part = matrix.select(items=items)
-    return part.select(examinees=part.answers_per_examinee() > 0)
-
-
 def judged(
     matrix: ScoreMatrix,
     plan: CalibrationPlan,
@@ -157,12 +140,7 @@ def judged(
 ) -> Fitted:
     """Link a calibration if its plan asks for it, examine its fit, and collect what is stored.
 
-    Args:
-        matrix: Answers that were calibrated.
-        plan: Plan of the calibration.
-        found: Result of the estimation; a `Linked` is on the target scale already.
-        report: Receives the progress.
-        whole: All answers, with the items that count in scores alone, which get flat curves.
+    Items of `whole` that are not in `matrix` count in scores alone, and get flat curves.
     """
     anchors = anchors_for(matrix, plan)
     if isinstance(found, Calibration) and plan.link is not None and anchors is not None:
@@ -174,13 +152,7 @@ def judged(
     dependence = local_dependence(matrix, calibration)
     copies = copies_warning(matrix, calibration, dependence)
     figures = {
-        "scored_answers": calibration.n_answers,
-        "log_likelihood": calibration.log_likelihood,
-        "n_parameters": calibration.n_parameters,
-        "aic": calibration.aic,
-        "bic": calibration.bic,
-        "iterations": calibration.cycles,
-        "converged": calibration.converged,
+        **estimation(calibration),
         "guessing_sd": calibration.guessing_sd,
         "fit": _fit(goodness),
         "local_dependence": asdict(dependence),
@@ -208,7 +180,7 @@ def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> 
         part, anchors, LinkMethod.FIXED_ANCHOR, rest.settings(), watch=watching(report)
     )
     fitted = judged(part, rest, found, report)
-    figures = fitted.figures | {"drift": check.figures()}
+    figures = fitted.figures | {"drift": drift_figures(check.drift)}
     return Fitted(figures, check.whole(fitted.columns), fitted.knowledge)
 
 
@@ -239,7 +211,9 @@ def watching(report: Report) -> Callable[[Progress], None]:
     """Convert the progress of EM to reports."""
 
     def watch(at: Progress) -> None:
-        report(_progress(at))
+        numbers = {"log_posterior": at.log_posterior, "gain": at.gain, "distance": at.distance}
+        finite = {name: _finite(value) for name, value in numbers.items()}
+        report({"phase": "calibrating", "cycle": at.cycle, **finite})
 
     return watch
 
@@ -262,27 +236,11 @@ def _comparison(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> l
         return []
     report({"phase": "comparing"})
     families = [Family(name) for name in plan.compare]
+    names = ("log_likelihood", "n_parameters", "aic", "bic", "converged")
     return [
-        {
-            "model": found.family.value,
-            "log_likelihood": found.log_likelihood,
-            "n_parameters": found.n_parameters,
-            "aic": found.aic,
-            "bic": found.bic,
-            "converged": found.converged,
-        }
+        {"model": found.family.value, **{name: getattr(found, name) for name in names}}
         for found in compare_families(matrix, families, plan.settings())
     ]
-
-
-def _progress(at: Progress) -> dict[str, Any]:
-    return {
-        "phase": "calibrating",
-        "cycle": at.cycle,
-        "log_posterior": _finite(at.log_posterior),
-        "gain": _finite(at.gain),
-        "distance": _finite(at.distance),
-    }
 
 
 def _fit(goodness: Goodness) -> dict[str, Any]:
@@ -304,19 +262,10 @@ def _fit(goodness: Goodness) -> dict[str, Any]:
 
 
 def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
-    errors = calibration.errors
-    if errors is None:  # a plan always asks for them
-        raise RuntimeError("a calibration without standard errors")
+    errors = calibration.known_errors
     return {
-        "a": calibration.items.a,
-        "intercept": calibration.items.intercept,
-        "c": calibration.items.c,
-        "d": calibration.items.d,
-        "se_a": errors.a,
-        "se_intercept": errors.intercept,
-        "se_b": errors.b,
-        "se_c": errors.c,
-        "se_d": errors.d,
+        **{name: getattr(calibration.items, name) for name in ("a", "intercept", "c", "d")},
+        **{f"se_{name}": getattr(errors, name) for name in ("a", "intercept", "b", "c", "d")},
         "s_x2": items.statistic,
         "s_x2_df": items.df.astype(np.float64),
         "s_x2_p": items.p_value,

@@ -14,8 +14,8 @@ from app.calibration.logistic.curves import N_COORDINATES, Curves, Family
 from app.calibration.logistic.expectation import LatentDensity
 from app.calibration.logistic.uncertainty import ParameterErrors
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.pipeline.fitted import Fitted, Report
-from app.calibration.pipeline.logistic import judged, measured, measuring, watching
+from app.calibration.pipeline.calibrator import Fitted, Report, measured, measuring
+from app.calibration.pipeline.logistic import judged, watching
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.errors import CalibrationError
@@ -55,21 +55,13 @@ def _dealt(matrix: ScoreMatrix, size: int, plan: CalibrationPlan) -> tuple[IntAr
 def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Report) -> Fitted:
     """Calibrate one part.
 
-    Args:
-        matrix: Answers of all examinees to the items of the part.
-        plan: Plan of the whole calibration.
-        number: Number of the part.
-        report: Receives the progress.
-
     Raises:
         CalibrationError: Answers without information.
     """
     report({"phase": "calibrating"})
     everything = np.arange(matrix.n_items)
     found = calibrate_part(matrix, plan.settings(), everything, number, watch=watching(report))
-    errors = found.errors
-    if errors is None:  # a plan always asks for them
-        raise RuntimeError("a calibration without standard errors")
+    errors = found.known_errors
     figures = {
         **{name: getattr(found, name) for name in _FIGURES},
         "guessing_sd": found.guessing_sd,

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from app.calibration.continuous.score_scale import ScoreScale
+from app.calibration.continuous.scores import ScoreScale
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.options import file_option
 from app.engine.adaptive import AdaptiveTest

@@ -9,8 +9,8 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from app.calibration.continuous.score_scale import ScoreScale
-from app.calibration.multidimensional.curve_errors import learn_curves
+from app.calibration.continuous.scores import ScoreScale
+from app.calibration.multidimensional.score_curves import learn_curves
 from app.cli.lab import inputs
 from app.cli.lab.inputs import (
     KnownBank,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.calibration.continuous.score_scale import ScoreScale
-from app.calibration.multidimensional.learned import learn_abilities
+from app.calibration.continuous.scores import ScoreScale
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
+from app.calibration.pipeline.abilities import learn_abilities
 from app.cli.lab.inputs import load_scores, without
 from app.cli.terminal.console import JsonObject
 from app.engine.adaptive import AdaptiveTest

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from app.adapters.prompting import PromptStyle
-from app.calibration.logistic.beliefs import ItemBeliefs
-from app.calibration.pipeline.provisional import without_answers
+from app.calibration.logistic.beliefs import ItemBeliefs, without_answers
 from app.engine.bank import ItemBank
 from app.engine.lint import OF_ANSWERS
 from app.errors import ConflictError, InvalidInputError

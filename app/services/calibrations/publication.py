@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from app.acting import owner
 from app.calibration.filters import Dropped, Filtered
-from app.calibration.pipeline.fitted import Fitted
+from app.calibration.pipeline.calibrator import Fitted
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.records.banks import BankSpec

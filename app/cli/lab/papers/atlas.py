@@ -22,7 +22,7 @@ from app.calibration.filters import FilterSettings
 from app.calibration.fit.goodness import MAX_M2_ITEMS, goodness_of_fit, m2_of
 from app.calibration.logistic.calibrate import Calibration, calibrate
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.multidimensional.curve_errors import learn_curves
+from app.calibration.multidimensional.score_curves import learn_curves
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.cli.lab.inputs import load_bank, load_responses, rows_of

@@ -19,8 +19,8 @@ import numpy as np
 
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.multidimensional.fit import fit_multidimensional
+from app.calibration.multidimensional.score_curves import learn_curves
 from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_responses
