@@ -26,12 +26,12 @@ def play(
     state = CatState(belief=estimator.start(bank))
     asked: list[ItemIndex] = []
     while True:
-        item = None
+        chosen = None
         if len(state.pending) < in_flight:
-            item = selector.select(pool, state, rng)
-        if item is not None:
-            asked.append(item)
-            state = state.with_pending(item)
+            chosen = selector.select(pool, state, rng)
+        if chosen is not None:
+            asked.append(chosen.item)
+            state = state.with_pending(chosen.item)
         elif not state.pending:
             return state, asked
         else:
@@ -74,7 +74,8 @@ class SelectorContract:
                 make(bank).select(pool, state, np.random.default_rng(seed)) for _ in range(2)
             )
             assert first == second
-            assert type(first) is int
+            assert first is not None
+            assert type(first.item) is int
 
     def test_an_empty_pool_gives_nothing(self, make: Make, kind: Kind) -> None:
         bank = random_bank(1, N_ITEMS, kind=kind)

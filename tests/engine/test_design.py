@@ -11,9 +11,14 @@ from app.engine.bank import ItemBank
 from app.engine.design.design import Design, quarantined
 from app.engine.design.parts import PredictionMethod
 from app.engine.design.selection import CriterionName
-from app.engine.selection.content import ContentBalanced
-from app.engine.selection.exposure import AStratified, Randomesque, RandomStart, SympsonHetter
 from app.engine.selection.information import MaximumInformation, PerCost
+from app.engine.selection.selectors import (
+    AStratified,
+    ContentBalanced,
+    Randomesque,
+    RandomStart,
+    SympsonHetter,
+)
 from app.engine.state import Response
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank

@@ -34,9 +34,9 @@ from app.engine.prediction.score_estimate import (
 )
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.selection.base import Criterion, Pool
-from app.engine.selection.exposure import Randomesque
 from app.engine.selection.information import PerCost
 from app.engine.selection.sampled import CurveVariance, Sampled, WantedOrSampled
+from app.engine.selection.selectors import Randomesque
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Response
 from app.engine.stopping import AnyOf, MaxItems

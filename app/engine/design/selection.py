@@ -29,16 +29,7 @@ from app.engine.prediction.score_estimate import ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, is_askable, is_drawable, target_weights
 from app.engine.selection.base import Criterion, Selector
-from app.engine.selection.content import ContentBalanced
 from app.engine.selection.design import AbilityDesign, Optimality, TargetVariance
-from app.engine.selection.exposure import (
-    AStratified,
-    NearestStart,
-    Random,
-    Randomesque,
-    RandomStart,
-    SympsonHetter,
-)
 from app.engine.selection.information import (
     MaximumInformation,
     MutualInformation,
@@ -51,6 +42,15 @@ from app.engine.selection.sampled import (
     Sampled,
     ThetaThenSampled,
     WantedOrSampled,
+)
+from app.engine.selection.selectors import (
+    AStratified,
+    ContentBalanced,
+    NearestStart,
+    Random,
+    Randomesque,
+    RandomStart,
+    SympsonHetter,
 )
 from app.errors import FieldProblem, InvalidInputError, UnknownNameError
 

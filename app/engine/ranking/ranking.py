@@ -69,7 +69,7 @@ from app.engine.ranking.rules import (
     RankingDecision,
     RankingRules,
 )
-from app.engine.selection.sampled import Chosen, choose
+from app.engine.selection.base import Chosen
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import FieldProblem, InvalidInputError, ScaleMismatchError
@@ -488,7 +488,7 @@ class Ranking:
                 item = max(askers, key=lambda item: len(askers[item]))
                 return Chosen(item, min(_as_drawn(own, other, item) for other in askers[item]))
         rng = np.random.default_rng([seed, member, own.n_asked + 1])
-        selected = choose(test.selector, test.pool, own, rng)
+        selected = test.selector.select(test.pool, own, rng)
         if selected is None:  # cannot happen: `_remaining` counts the selector's items
             raise InvalidInputError(f"No item is left for examinee {member}.")
         return selected

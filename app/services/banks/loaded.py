@@ -21,7 +21,7 @@ from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
-from app.engine.selection.cost import expected_costs
+from app.engine.selection.information import expected_costs
 from app.engine.simulation.learning import LEAST_EXAMINEES
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
