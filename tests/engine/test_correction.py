@@ -16,7 +16,7 @@ from app.engine.prediction.correction import (
     IntervalFactor,
     correction_in,
 )
-from app.engine.prediction.placing import Place, PopulationPosition
+from app.engine.prediction.learned_curves import Place, PopulationPosition
 from app.engine.state import CatState, Estimate, Response
 from app.engine.stopping import Situation, Stop
 from app.errors import InvalidInputError

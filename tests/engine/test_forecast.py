@@ -5,8 +5,7 @@ import pytest
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
-from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast
-from app.engine.simulation.forecast_words import summary
+from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast, summary
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank

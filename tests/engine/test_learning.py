@@ -8,8 +8,8 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
+from app.engine.prediction.learned_curves import UNPLACED, Place
 from app.engine.prediction.model_error import Seen, bias_of
-from app.engine.prediction.placing import UNPLACED, Place
 from app.engine.simulation.learning import (
     Glimpse,
     Shifted,

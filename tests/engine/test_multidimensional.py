@@ -16,7 +16,7 @@ from app.engine.models.multidimensional import (
     estimate_profile,
     with_answer,
 )
-from app.engine.multidimensional.belief import ProfileMap
+from app.engine.multidimensional import ProfileMap
 from app.engine.prediction.targets import target_weights
 from app.engine.selection.base import Pool
 from app.engine.selection.design import AbilityDesign, Optimality

@@ -14,8 +14,7 @@ from app.engine.models.multidimensional import (
     Population,
     estimate_profile,
 )
-from app.engine.multidimensional.belief import ProfileBelief, abilities_of
-from app.engine.multidimensional.prediction import ProfilePIrt
+from app.engine.multidimensional import ProfileBelief, ProfilePIrt, abilities_of
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreEstimator

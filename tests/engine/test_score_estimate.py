@@ -16,13 +16,13 @@ from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
-from app.engine.prediction.blended_score import BlendedScore
+from app.engine.knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.score_curves import ScoreCurves, freed
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
+from app.engine.prediction.score_model import BlendedScore
 from app.engine.selection.sampled import Sampled
 from app.engine.simulation.simulate import take
 from app.engine.state import Belief, Draw, Response

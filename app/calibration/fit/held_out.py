@@ -17,8 +17,7 @@ from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
-from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.placing import UNPLACED
+from app.engine.prediction.learned_curves import UNPLACED, LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.simulation.learning import (
     LEAST_EXAMINEES,
@@ -219,7 +218,6 @@ def _shifted(
     others = np.setdiff1d(everybody, known)
     bank = without(others).bank
     curves = None if curves_without is None else curves_without(others)
-    placing = None if curves is None else curves.placing
     scores = scores_of(tested)
     thetas, _ = whole_bank_abilities(bank, scores)
     test = FOR_ABILITY.open_ended(LONGEST).build(bank)
@@ -229,7 +227,7 @@ def _shifted(
             replace(
                 one,
                 row=numbers[one.row],
-                place=UNPLACED if placing is None else placing.of(one.state.responses),
+                place=(curves and curves.place(one.state.responses)) or UNPLACED,
             )
             for one in glimpses(test, scores, thetas, range(len(scores)), seed=seed)
         ],

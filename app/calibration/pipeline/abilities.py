@@ -17,14 +17,15 @@ from app.calibration.pipeline.calibrator import BinaryCalibrator, task_targets
 from app.calibration.pipeline.fitted import Fitted, Report, unexamined
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
-from app.engine.models.base import BoolArray, IntArray
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
-from app.engine.multidimensional.knowledge import (
+from app.engine.knowledge import (
     ABILITIES,
+    CURVES,
     PREDICTION,
     abilities_to_dict,
+    curves_to_dict,
     prediction_to_dict,
 )
+from app.engine.models.base import BoolArray, IntArray
 from app.engine.responses import ResponseTable
 
 

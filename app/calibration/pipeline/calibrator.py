@@ -16,8 +16,8 @@ from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEA
 from app.calibration.pipeline.fitted import Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
+from app.engine.knowledge import CURVES, curves_to_dict
 from app.engine.models.base import BoolArray, FloatArray, IntArray
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable

@@ -30,7 +30,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
+from app.engine.knowledge import CURVES, curves_to_dict
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids

@@ -54,7 +54,7 @@ from app.engine.design.selection import (
 from app.engine.information_index import index_of
 from app.engine.lint import lint, quarantine
 from app.engine.models.base import BoolArray
-from app.engine.multidimensional.belief import ProfileMap
+from app.engine.multidimensional import ProfileMap
 from app.engine.prediction.correction import KNOTS, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.p_irt import BY_THETA
@@ -240,7 +240,7 @@ class Design(Part):
         target = self.selection.target
         predictor = predictors.of_target(target)
         if correction is not None and curves is not None:
-            correction = replace(correction, placing=curves.placing)
+            correction = replace(correction, curves=curves)
         return AdaptiveTest(
             # A query of the index is a little faster without a mask.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),

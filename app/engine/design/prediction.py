@@ -13,12 +13,11 @@ from app.engine.design.selection import (
     predicted_target,
     weights_of,
 )
-from app.engine.multidimensional.prediction import ProfilePIrt
-from app.engine.prediction.blended_score import BlendedScore
+from app.engine.multidimensional import ProfilePIrt
 from app.engine.prediction.p_irt import PIrt, Predictor
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator
-from app.engine.prediction.score_model import ScorePredictor
+from app.engine.prediction.score_model import BlendedScore, ScorePredictor
 from app.engine.prediction.targets import WHOLE_BANK
 
 

@@ -23,7 +23,6 @@ from app.engine.estimation.estimators import InformationForm
 from app.engine.models.base import BoolArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.p_irt import Predictor
-from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import Target
@@ -235,9 +234,9 @@ class SelectionDesign(Part):
                     wanted=selector,
                     sampled=Sampled.of(curves, self._weights(facts), costs),
                 )
-            elif placing := self._placing(facts, method):
+            elif self._may_sample(facts, method):
                 sampled = Sampled.of(curves, self._weights(facts), costs)
-                selector = ThetaThenSampled(wanted=selector, sampled=sampled, placing=placing)
+                selector = ThetaThenSampled(wanted=selector, sampled=sampled, curves=facts.curves)
         if self.nearest_start:
             selector = NearestStart(then=selector)
         if self.random_start:
@@ -252,17 +251,16 @@ class SelectionDesign(Part):
             selector = ContentBalanced.of(self.content.targets, facts.tags, selector)
         return selector
 
-    def _placing(self, facts: BankFacts, method: PredictionMethod | None) -> Placing | None:
-        """The rule by which a test for theta decides that the examinee's place is open.
+    def _may_sample(self, facts: BankFacts, method: PredictionMethod | None) -> bool:
+        """Whether a test for theta samples once the examinee's place is open.
 
-        It is None if the test does not sample, with several abilities, without score curves or
-        reference models, and where too few items of the score may be asked.
+        It does not with several abilities, without score curves or reference models, or where too
+        few items of the score may be asked.
         """
         chosen = self.criterion in _CRITERIA and self.exposure is None
         if not chosen or facts.bank.abilities is not None or not by_curves(method):
-            return None
-        drawable = is_drawable(self._weights(facts), facts.active)
-        return facts.curves.placing if drawable else None
+            return False
+        return bool(facts.curves.population) and is_drawable(self._weights(facts), facts.active)
 
     def _weights(self, facts: BankFacts) -> FloatArray:
         return weights_of(facts, self.target)

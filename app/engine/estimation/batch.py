@@ -15,7 +15,7 @@ from app.engine.estimation.estimators import EstimatorName, GridBelief, GridEsti
 from app.engine.estimation.maxima import Answers, find_maximum, find_mode
 from app.engine.estimation.posterior import FixedGrid, Grid, NormalPrior, Posterior
 from app.engine.models.multidimensional import estimate_profile
-from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.multidimensional import ProfileBelief
 from app.errors import EstimationError
 
 _BLOCK_ROWS = 128

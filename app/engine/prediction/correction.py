@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from app.engine.bank import FloatArray
+from app.engine.prediction.learned_curves import LearnedCurves, Place, PopulationPosition
 from app.engine.prediction.model_error import Bias, ModelError, distance
-from app.engine.prediction.placing import Place, Placing, PopulationPosition
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
@@ -279,12 +279,12 @@ class IntervalCorrection:
     Attributes:
         theta: Factor on the intervals of theta.
         n_examinees: Number of examinees that it was learned from.
-        placing: Places examinees among the reference models; not stored. None places all by theta.
+        curves: Place examinees among the reference models; not stored. None places all by theta.
     """
 
     theta: IntervalFactor
     n_examinees: int
-    placing: Placing | None = field(default=None, repr=False, compare=False)
+    curves: LearnedCurves | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "IntervalCorrection":
@@ -306,10 +306,10 @@ class IntervalCorrection:
         return self.of_estimate(state.belief.estimate(), state.n_scored, self.place_of(state))
 
     def place_of(self, state: CatState) -> Place | None:
-        """Place of the examinee by the score curves; None without `placing` or `theta.beyond`."""
-        if self.placing is None or self.theta.beyond is None:
+        """Place of the examinee by the score curves; None without these or `theta.beyond`."""
+        if self.curves is None or self.theta.beyond is None:
             return None
-        return self.placing.of(state.responses)
+        return self.curves.place(state.responses)
 
     def of_estimate(self, estimate: Estimate, answers: int, place: Place | None = None) -> Estimate:
         """The estimate after so many answers with the corrected interval."""

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.engine.prediction.placing import Place, PopulationPosition
+from app.engine.prediction.learned_curves import Place, PopulationPosition
 from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading
 
 #: Likelihood ratio against the curves from which on a result says that they do not hold.

@@ -1,17 +1,59 @@
-"""Knowledge about the scores on a bank, learned from its reference models."""
+"""Score curves learned from the reference models of a bank, and places among these models.
 
-from collections.abc import Mapping
+Score curves place examinees by a general ability that has hardly any prior. Answers to items that
+measure something else leave the place open: then a theta amid the reference models is no evidence
+that the examinee is like them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
 from app.engine.bank import ItemBank
 from app.engine.prediction.model_error import ModelError
-from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.state import Response, answered
 
+#: Standard error above which the place is open, in standard deviations of the reference models.
+OPEN = 1.0
 _EDGE = 1e-3  # expected scores nearer to 0 or 1 are moved here before the logit is taken
+
+
+class PopulationPosition(StrEnum):
+    """Place of an examinee relative to the reference models."""
+
+    WITHIN = "within"
+    ABOVE = "above"
+    BELOW = "below"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Place of an examinee among the reference models.
+
+    Attributes:
+        standing: Within, above or below the reference models, or unknown.
+        sd: Standard error of the position, in standard deviations of the reference models.
+        position: General ability, in standard deviations of the reference models from their mean.
+    """
+
+    standing: PopulationPosition
+    sd: float
+    position: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answers leave the place open."""
+        return self.sd > OPEN
+
+
+#: Place of an examinee without curves to place it by.
+UNPLACED = Place(PopulationPosition.UNKNOWN, math.inf, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,12 +90,18 @@ class LearnedCurves:
             )
         return cls(curves=curves, n_reference=0)
 
-    @property
-    def placing(self) -> Placing | None:
-        """Places examinees among the reference models; None where they are unknown."""
+    def place(self, responses: Sequence[Response]) -> Place | None:
+        """Place of an examinee with these answers; None where the population is unknown."""
         if not self.population:
             return None
-        return Placing(curves=self.curves, population=self.population)
+        at = self.curves.locate(*answered(responses))
+        sd = float(at.covariance[0, 0]) ** 0.5
+        standing = PopulationPosition.UNKNOWN if sd > OPEN else PopulationPosition.WITHIN
+        if at.position - sd > self.population[-1]:
+            standing = PopulationPosition.ABOVE
+        elif at.position + sd < self.population[0]:
+            standing = PopulationPosition.BELOW
+        return Place(standing, sd, at.position)
 
     def error_of(self, target: str) -> ModelError:
         """Error of the curves for a target; that of the whole bank for an untried target."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.models.multidimensional import with_answer
-from app.engine.multidimensional.belief import ProfileBelief, abilities_of
+from app.engine.multidimensional import ProfileBelief, abilities_of
 from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import CatState

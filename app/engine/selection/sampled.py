@@ -25,7 +25,7 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemIndex
 from app.engine.models.base import BoolArray, IntArray
 from app.engine.models.multidimensional import with_answer
-from app.engine.prediction.placing import Placing
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
 from app.engine.selection.base import Chosen, Pool, Selector
@@ -198,12 +198,12 @@ class ThetaThenSampled:
     Attributes:
         wanted: Selector of items for theta.
         sampled: Selector that samples.
-        placing: Decides whether the examinee's place is open.
+        curves: Decide whether the examinee's place among the reference models is open.
     """
 
     wanted: Selector
     sampled: Sampled
-    placing: Placing
+    curves: LearnedCurves
 
     def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
@@ -216,7 +216,8 @@ class ThetaThenSampled:
         sampled = sum(draw.sampled and draw.step > LEAD for _, draw in draws_of(state))
         if sampled:
             return sampled < LEAD
-        return self.placing.of(state.responses).is_open
+        place = self.curves.place(state.responses)
+        return place is not None and place.is_open
 
 
 def draws_of(state: CatState) -> list[tuple[ItemIndex, Draw]]:

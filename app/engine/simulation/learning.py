@@ -31,8 +31,8 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
+from app.engine.prediction.learned_curves import Place
 from app.engine.prediction.model_error import Seen, bias_of, distance, model_error
-from app.engine.prediction.placing import Place
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError

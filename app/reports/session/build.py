@@ -13,12 +13,11 @@ from app.engine.estimation.estimators import Z_95
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
-from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.extrapolation import share_below
+from app.engine.prediction.learned_curves import PopulationPosition
 from app.engine.prediction.p_irt import BY_THETA
-from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.score_estimate import ScoreEstimator
-from app.engine.prediction.score_model import ScorePredictor, Target
+from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends

@@ -10,7 +10,7 @@ from app.engine.bank import FloatArray
 from app.engine.design.selection import BankFacts, predicted_target
 from app.engine.models.base import BoolArray
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.short_form import ShortForm, compose
+from app.engine.prediction.score_model import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
 from app.services.banks.loaded import LoadedVersion
