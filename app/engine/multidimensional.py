@@ -128,13 +128,6 @@ class ProfileMap:
         )
         return expected
 
-    def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
-        """The estimate after all answers, in order."""
-        belief = self.start(bank)
-        for response in responses:
-            belief = self.update(bank, belief, response)
-        return belief.estimate()
-
     def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:
         """Mean and standard deviation of theta in the population."""
         start = self.start(bank)
@@ -165,11 +158,6 @@ class ProfilePIrt:
 
     weights: FloatArray
 
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        return P_IRT
-
     def predict(
         self,
         bank: ItemBank,
@@ -189,7 +177,7 @@ class ProfilePIrt:
             unseen[response.item] = False
         items = np.flatnonzero(unseen)
         if not items.size:
-            return Prediction(value=observed, lo=observed, hi=observed, method=self.name)
+            return Prediction(value=observed, lo=observed, hi=observed, method=P_IRT)
         mass, expected = _expected(bank, belief.profile, items, weights[items])
         mean = expected @ weights[items]
         noise = np.sqrt((expected * (1.0 - expected)) @ weights[items] ** 2)
@@ -200,7 +188,7 @@ class ProfilePIrt:
             value=observed + rest,
             lo=observed + min(max(float(lo), 0.0), rest),
             hi=observed + max(min(float(hi), most), rest),
-            method=self.name,
+            method=P_IRT,
         )
 
 

@@ -22,7 +22,7 @@ def test_information_is_the_published_one() -> None:
     item = parameters(1.0, -0.5, 0.0, 1.0, 0.08)
     mu = 1 / (1 + np.exp(-(1.2 - 0.5)))
     assert CONTINUOUS.information(item, 1.2) == pytest.approx(mu * (1 - mu) / 0.08)
-    assert CONTINUOUS.score_variance(item, 1.2) == pytest.approx(0.08 * mu * (1 - mu))
+    assert CONTINUOUS.score_moments(item, 1.2)[1] == pytest.approx(0.08 * mu * (1 - mu))
 
 
 @given(item=continuous_items(), theta=st.floats(-8, 8), score=st.floats(0, 1))
@@ -97,7 +97,7 @@ def test_drawn_scores_have_the_mean_and_variance_of_the_model(k: float) -> None:
     assert scores.min() >= 0.1
     assert scores.max() <= 0.9
     assert scores.mean() == pytest.approx(float(bank.expected_score(0.7)[0]), abs=0.008)
-    variance = float(CONTINUOUS.score_variance(bank.parameters.take(0), 0.7)) * min(1.0, 1.0 / k)
+    variance = float(CONTINUOUS.score_moments(bank.parameters.take(0), 0.7)[1]) * min(1.0, 1.0 / k)
     assert scores.var() == pytest.approx(variance, rel=0.06)
 
 
@@ -114,7 +114,7 @@ def graded(bank: ItemBank, theta: float, n: int, rng: np.random.Generator) -> Fl
 
 
 def cut_normal(bank: ItemBank, theta: float, n: int, rng: np.random.Generator) -> FloatArray:
-    sd = np.sqrt(CONTINUOUS.score_variance(bank.parameters, theta))
+    sd = np.sqrt(CONTINUOUS.score_moments(bank.parameters, theta)[1])
     return np.clip(rng.normal(bank.expected_score(theta), sd, (n, bank.n_items)), 0, 1)
 
 

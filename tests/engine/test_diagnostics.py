@@ -26,6 +26,7 @@ from app.engine.models.multidimensional import (
 from app.engine.simulation.simulate import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError
+from tests.contracts.estimators import estimate_of
 from tests.engine.random_banks import Kind, clean_bank
 
 
@@ -72,7 +73,7 @@ def test_lz_star_corrects_for_the_estimated_theta() -> None:
 def test_right_on_hard_and_wrong_on_easy_items_is_flagged() -> None:
     bank = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
     backwards = [Response(ItemIndex(i), float(i >= 10)) for i in range(20)]
-    theta = GridEstimator().estimate(bank, backwards).theta
+    theta = estimate_of(GridEstimator(), bank, backwards).theta
     fit = person_fit(bank, backwards, theta)
     assert fit.flagged
     assert fit.p_value is not None

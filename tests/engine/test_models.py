@@ -21,7 +21,7 @@ def test_everything_is_finite_and_the_curve_between_its_asymptotes(
     model, item = of
     everything: list[Any] = [
         model.expected_score(item, theta),
-        model.score_variance(item, theta),
+        model.score_moments(item, theta)[1],
         model.information(item, theta),
         model.log_likelihood(item, theta, score),
         *model.likelihood_slope(item, theta, score),
@@ -30,7 +30,7 @@ def test_everything_is_finite_and_the_curve_between_its_asymptotes(
     assert np.isfinite(everything).all()
     assert item.c - 1e-15 <= model.expected_score(item, theta) <= item.d + 1e-15
     assert model.information(item, theta) >= 0
-    assert model.score_variance(item, theta) >= 0
+    assert model.score_moments(item, theta)[1] >= 0
 
 
 @given(of=ANY_ITEM, theta=thetas, score=st.floats(0, 1))
@@ -52,7 +52,7 @@ def test_one_item_gets_what_the_array_gives(of: OfModel, theta: float, score: fl
 @given(of=ANY_ITEM, theta=st.floats(-8, 8))
 def test_information_is_squared_slope_over_variance(of: OfModel, theta: float) -> None:
     model, item = of
-    variance = float(model.score_variance(item, theta))
+    variance = float(model.score_moments(item, theta)[1])
     assume(variance > 1e-4)
     slope = slope_of(lambda t: model.expected_score(item, t), theta)
     assert model.information(item, theta) == pytest.approx(slope**2 / variance, rel=1e-5, abs=1e-8)
@@ -86,7 +86,7 @@ def test_the_slopes_of_the_likelihood_match_numeric_ones(
 @given(item=items(), theta=st.floats(-6, 6))
 def test_warm_terms_match_numeric_derivatives(item: ItemParameters, theta: float) -> None:
     terms = LOGISTIC.warm_terms(item, theta)
-    variance = float(LOGISTIC.score_variance(item, theta))
+    variance = float(LOGISTIC.score_moments(item, theta)[1])
     assume(variance > 1e-3)
 
     def curve_slope(t: float) -> float:

@@ -7,14 +7,15 @@ import pytest
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import GridEstimator
-from app.engine.prediction.p_irt import PIrt, predict
+from app.engine.prediction.p_irt import PREDICTORS, PIrt
 from app.engine.simulation.simulate import draw_scores
 from app.engine.state import Response
-from app.errors import InvalidInputError, UnknownNameError
+from app.errors import InvalidInputError
 from tests.contracts.estimators import answers, fold
 from tests.engine.random_banks import Kind, clean_bank, random_bank
 
 EAP = GridEstimator()
+predict = PIrt().predict
 
 
 def test_a_fully_answered_bank_is_counted_and_not_predicted() -> None:
@@ -58,7 +59,7 @@ def test_excluded_items_do_not_count_answered_or_not() -> None:
 def test_the_published_rule_gives_c_for_slopes_that_are_not_positive() -> None:
     bank = ItemBank.from_difficulties(a=[1.0, -2.0], b=[0.0, 0.5], c=[0.1, 0.3])
     belief = EAP.start(bank)
-    by_rule = predict(bank, [], belief, method="p-irt-c")
+    by_rule = PREDICTORS["p-irt-c"].predict(bank, [], belief)
     assert by_rule.value == pytest.approx((bank.expected_score(belief.theta)[0] + 0.3) / 2)
     assert by_rule.lo <= by_rule.value <= by_rule.hi
     assert by_rule.method == "p-irt-c"
@@ -69,12 +70,6 @@ def test_a_result_is_plain_json() -> None:
     responses = answers(bank, 0.0, 5)[:4]
     prediction = predict(bank, responses, fold(EAP, bank, responses))
     assert json.loads(json.dumps(asdict(prediction))) == asdict(prediction)
-
-
-def test_an_unknown_predictor_is_named_with_those_that_exist() -> None:
-    bank = clean_bank(5, 3)
-    with pytest.raises(UnknownNameError, match=r"p-irt-c"):
-        predict(bank, [], EAP.start(bank), method="oracle")
 
 
 def covered(bank: ItemBank, n_answered: int, seed: int, n: int = 1_000) -> float:

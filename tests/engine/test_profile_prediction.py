@@ -132,7 +132,9 @@ def test_the_design_says_how_scores_are_predicted() -> None:
         assert Design.from_dict(design.to_dict()) == design
         test = design.build(bank, tags=TAGS, targets=known)
         methods[method] = test.predict(test.start()).method
-        assert {one.name for one in test.tasks.values()} == {methods[method]}
+        start, bank_of_test = test.start(), test.bank
+        told = (one.predict(bank_of_test, (), start.belief) for one in test.tasks.values())
+        assert {one.method for one in told} == {methods[method]}
     assert methods == {None: "combined", "score-model": "score-model", "p-irt": "p-irt"}
 
 

@@ -436,12 +436,11 @@ def test_five_right_answers_of_five_leave_something_open() -> None:
 def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: ScoreCurves) -> None:
     bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=curves.intercept)
     learned = LearnedCurves(curves=curves, n_reference=80, errors={})
-    names = {
-        method: Design.from_dict({"prediction": {"method": method}})
-        .build(bank, curves=learned)
-        .predictor.name
+    tests = {
+        method: Design.from_dict({"prediction": {"method": method}}).build(bank, curves=learned)
         for method in (None, "combined", "design", "p-irt")
     }
+    names = {method: test.predict(test.start()).method for method, test in tests.items()}
     assert names == {
         None: "combined",
         "combined": "combined",
@@ -468,7 +467,6 @@ class _Says:
     value: float
     half: float
     least: float = 0.0
-    name: str = "p-irt"
 
     def predict(
         self,

@@ -100,7 +100,7 @@ def test_maximum_information_asks_the_item_with_most_information(seed: int) -> N
     )
     information = bank.information(state.belief.theta)
     information[seed % 80] = -1
-    assert chosen == Chosen(information.argmax())
+    assert chosen == Chosen(ItemIndex(int(information.argmax())))
 
 
 @given(seed=st.integers(0, 2**32))

@@ -8,7 +8,7 @@ import pytest
 
 from app.engine.bank import FloatArray
 from app.engine.estimation.estimators import GridBelief, GridEstimator
-from app.engine.prediction.p_irt import predict
+from app.engine.prediction.p_irt import PREDICTORS
 from app.engine.state import Estimate
 from tests.contracts.estimators import fold
 from tests.published.atlas import BENCHMARKS, read_bank, read_ends, read_traces, responses_of
@@ -43,11 +43,8 @@ def test_the_published_rule_gives_the_published_figures(shared_data: Path, bench
     traces = read_traces(shared_data, benchmark)
     start = GridEstimator().start(bank)
     for name, end in read_ends(shared_data, benchmark).items():
-        prediction = predict(
-            bank,
-            responses_of(bank, traces[name]),
-            PublishedBelief(end.theta, start),
-            method="p-irt-c",
+        prediction = PREDICTORS["p-irt-c"].predict(
+            bank, responses_of(bank, traces[name]), PublishedBelief(end.theta, start)
         )
         assert prediction.value == pytest.approx(end.pirt_accuracy, abs=1e-9)
 
@@ -60,7 +57,7 @@ def test_the_curve_of_the_model_predicts_arc_better(shared_data: Path) -> None:
         responses = responses_of(bank, traces[name])
         belief = fold(GridEstimator(), bank, responses)
         for method, found in errors.items():
-            value = predict(bank, responses, belief, method=method).value
+            value = PREDICTORS[method].predict(bank, responses, belief).value
             found.append(abs(value - end.actual_accuracy))
     assert np.mean(errors["p-irt-c"]) == pytest.approx(0.034, abs=0.001)
     assert np.mean(errors["p-irt"]) == pytest.approx(0.026, abs=0.0005)

@@ -20,7 +20,7 @@ Sources: Bock & Mislevy (1982), Applied Psychological Measurement 6; Warm (1989)
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -215,13 +215,6 @@ class GridEstimator:
         """Expected scores at theta, shape (n,)."""
         return bank.expected_score(belief.theta, items)
 
-    def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
-        """The estimate after all answers, in order."""
-        belief = self.start(bank)
-        for response in responses:
-            belief = self.update(bank, belief, response)
-        return belief.estimate()
-
     def weighted(self, bank: ItemBank, belief: GridBelief, answers: float) -> GridBelief:
         """The belief if each score counted as `answers` answers; MLE and WLE keep their theta."""
         items, scores = answered(belief.responses)
@@ -371,7 +364,7 @@ def effective_answers(bank: ItemBank, theta: float, scores: Mapping[int, Sequenc
     if not repeated or not math.isfinite(theta):
         return 1.0
     items = np.array(list(repeated), dtype=np.intp)
-    total = float(bank.model.score_variance(bank.parameters.take(items), theta).sum())
+    total = float(bank.model.score_moments(bank.parameters.take(items), theta)[1].sum())
     within = sum(float(np.var(given, ddof=1)) for given in repeated.values())
     rho = 1 - min(within / (total + _DOUBT), 1.0)
     # The mean of 1 / n over items: an item with fewer answers counts as fewer, one with 1 as 1.

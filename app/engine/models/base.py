@@ -85,14 +85,10 @@ class ResponseModel(Protocol):
         """Mean score in [0, 1]."""
         ...
 
-    def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
-        """Variance of the score at a known theta."""
-        ...
-
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the score, for little more time than either takes."""
+        """Mean and variance of the score at a known theta, for little more time than either."""
         ...
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:

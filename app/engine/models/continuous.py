@@ -51,14 +51,10 @@ class ContinuousModel:
         mean: FloatArray = c + (d - c) * _sigmoids(a * theta + intercept)[0]
         return mean
 
-    def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
-        """The Bernoulli variance times k (d - c)^2: k (d - c)^2 mu (1 - mu)."""
-        return self.score_moments(parameters, theta)[1]
-
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the score."""
+        """Mean, and the Bernoulli variance times k (d - c)^2: k (d - c)^2 mu (1 - mu)."""
         a, intercept, c, d, k = parameters
         s, t = _sigmoids(a * theta + intercept)
         return c + (d - c) * s, k * (d - c) ** 2 * (s * t)
@@ -89,11 +85,10 @@ class ContinuousModel:
 
         Source: Cover & Thomas (2006), Elements of Information Theory, section 9.1.
         """
-        expected = self.expected_score(parameters, nodes[:, None])
+        expected, variance = self.score_moments(parameters, nodes[:, None])
         spread = weights @ (expected - weights @ expected) ** 2
-        noise = weights @ self.score_variance(parameters, nodes[:, None])
         # Both vanish for an item whose curve is flat at its end; it is not informative.
-        gain: FloatArray = 0.5 * np.log1p(spread / np.maximum(noise, 1e-300))
+        gain: FloatArray = 0.5 * np.log1p(spread / np.maximum(weights @ variance, 1e-300))
         return gain
 
     def draw_scores(

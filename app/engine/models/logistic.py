@@ -42,14 +42,10 @@ class LogisticModel:
         probability: FloatArray = c + (d - c) * _sigmoid(a * theta + intercept)
         return probability
 
-    def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
-        """P Q, the Bernoulli variance."""
-        return self.score_moments(parameters, theta)[1]
-
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """P and P Q."""
+        """P, and the Bernoulli variance P Q."""
         a, intercept, c, d, _ = parameters
         e = np.exp(np.minimum(np.maximum(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
         s = 1 / (1 + e)

@@ -197,15 +197,6 @@ class IntervalFactor:
             "beyond": self.beyond and self.beyond.to_dict(),
         }
 
-    @property
-    def adds_in_squares(self) -> bool:
-        """Whether errors add in squares on an interval wider than usual, if `power` is below 0."""
-        return self.beyond is not None
-
-    def times(self, factor: float) -> "IntervalFactor":
-        """The factors, each multiplied by `factor`."""
-        return replace(self, factor=tuple(factor * each for each in self.factor))
-
     def bias_at(self, theta: float, place: Place | None = None) -> float:
         """Expected bias of a theta, logits; above 0 the theta is too high."""
         if self.beyond is None:
@@ -219,14 +210,7 @@ class IntervalFactor:
         theta: float | None = None,
         place: Place | None = None,
     ) -> float:
-        """Factor on an interval.
-
-        Args:
-            answers: Number of answers.
-            half: Half width of the interval, by the model.
-            theta: Estimated theta; None stands for an examinee like the reference models.
-            place: Position by the score curves; None uses the position by theta.
-        """
+        """Factor on an interval, with the arguments of `parts`."""
         return math.hypot(*self.parts(answers, half, theta, place))
 
     def parts(
@@ -264,7 +248,7 @@ class IntervalFactor:
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
         wider = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
-        if wider > 0.0 > self.power and self.adds_in_squares and log_factor > 0.0:
+        if wider > 0.0 > self.power and self.beyond is not None and log_factor > 0.0:
             return math.sqrt(1.0 + math.expm1(2.0 * log_factor) * math.exp(-2.0 * wider))
         # Intervals are wider than usual at the ends of the scale, where few examinees taught the
         # power: it does not shrink a factor there.

@@ -235,11 +235,6 @@ class ScoreEstimator:
         init=False, repr=False, default_factory=dict
     )
 
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        return COMBINED
-
     def predict(
         self,
         bank: ItemBank,  # noqa: ARG002  # part of the protocol; curves know their items

@@ -334,11 +334,6 @@ class ScorePredictor:
 
     target: Target
 
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        return SCORE_MODEL
-
     def predict(
         self,
         bank: ItemBank,  # noqa: ARG002  # part of the protocol; a score model knows its bank
@@ -349,7 +344,7 @@ class ScorePredictor:
         """Best linear prediction, with an interval calibrated on held-out records."""
         target = self.target.without(exclude) if len(exclude) else self.target
         value, lo, hi = target.interval(*answered(list(responses)))
-        return Prediction(value=value, lo=lo, hi=hi, method=self.name)
+        return Prediction(value=value, lo=lo, hi=hi, method=SCORE_MODEL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -371,11 +366,6 @@ class BlendedScore:
 
     curves: tuple[ScoreEstimator, ScoreEstimator]
     own: Predictor
-
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        return COMBINED
 
     def predict(
         self,
@@ -399,7 +389,7 @@ class BlendedScore:
         weights = still_counted(self.curves[0].weights, exclude)
         certain = Certain.after(weights, *answered(answers))
         value, lo, hi = certain.clip(value, value - half, value + half)
-        return Prediction(value=value, lo=lo, hi=hi, method=self.name)
+        return Prediction(value=value, lo=lo, hi=hi, method=COMBINED)
 
     def _by_curves(
         self, answers: Sequence[Response], exclude: Sequence[int]

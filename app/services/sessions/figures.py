@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from app.engine import Response, inversions, person_fit
+from app.engine import Response
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design.parts import BudgetDesign
 from app.engine.estimation.estimators import GridBelief, GridEstimator, effective_answers
+from app.engine.inference.diagnostics import inversions, person_fit
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.correction import KNOTS
 from app.engine.prediction.extrapolation import extrapolation
