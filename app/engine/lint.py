@@ -89,54 +89,43 @@ def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Find
     a, b, c, d, k = bank.a, bank.b, bank.c, bank.d, bank.k
     # In a bank of continuous scores c and d are the bounds of the scores, not faults.
     bounds = np.full(bank.n_items, bank.model.name == "continuous")
-    checks = (
-        ("negative_slope", "a", a, a < 0, "a is {value:.4g}: better examinees fail it more"),
-        (
-            "flat_slope",
+    checks = {
+        "negative_slope": ("a", a < 0, "a is {value:.4g}: better examinees fail it more"),
+        "flat_slope": (
             "a",
-            a,
             (a >= 0) & (a < settings.min_slope),
             f"a is {{value:.4g}}, below {settings.min_slope}: it hardly tells examinees apart",
         ),
-        (
-            "extreme_slope",
+        "extreme_slope": (
             "a",
-            a,
             np.abs(a) > settings.max_slope,
             f"|a| is above {settings.max_slope}: a = {{value:.4g}}",
         ),
-        (
-            "extreme_difficulty",
+        "extreme_difficulty": (
             "b",
-            b,
             np.abs(np.nan_to_num(b)) > settings.max_difficulty,
             f"|b| is above {settings.max_difficulty}: b = {{value:.4g}}",
         ),
-        (
-            "high_guessing",
+        "high_guessing": (
             "c",
-            c,
             ~bounds & (c > settings.max_guessing),
             f"c is {{value:.4g}}, above {settings.max_guessing}: most guesses are right",
         ),
-        (
-            "low_upper_asymptote",
+        "low_upper_asymptote": (
             "d",
-            d,
             ~bounds & (d < settings.min_upper_asymptote),
             f"d is {{value:.4g}}, below {settings.min_upper_asymptote}: the ablest fail it often",
         ),
-        (
-            "high_dispersion",
+        "high_dispersion": (
             "k",
-            k,
             k > settings.max_dispersion,
             f"k is {{value:.4g}}, above {settings.max_dispersion:g}: its scores scatter too much",
         ),
-    )
+    }
+    columns = {"a": a, "b": b, "c": c, "d": d, "k": k}
     findings = [
-        (int(i), _finding(code, bank.item_ids[i], field, float(values[i]), message))
-        for code, field, values, faulty, message in checks
+        (int(i), _finding(code, bank.item_ids[i], field, float(columns[field][i]), message))
+        for code, (field, faulty, message) in checks.items()
         for i in np.flatnonzero(faulty)
     ]
     return [finding for _, finding in sorted(findings, key=lambda pair: pair[0])]

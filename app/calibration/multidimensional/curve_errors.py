@@ -171,7 +171,8 @@ def _errors(
             truth = logit_of((truth * count + 0.5) / (count + 1.0))
             for state in states:
                 if state.n_scored in errors[name]:
-                    value, sd, position = predictors[name].logit_by_curves(state.responses, unknown)
+                    held = predictors[name].by_curves(state.responses, unknown)
+                    (value, sd), position = held.on_logits(), held.at.position
                     errors[name][state.n_scored].append((value - truth, sd, position))
     return {
         name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in errors.items()

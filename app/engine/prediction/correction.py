@@ -16,7 +16,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.prediction.learned_curves import LearnedCurves, Place, PopulationPosition
-from app.engine.prediction.model_error import Bias, ModelError, distance
+from app.engine.prediction.model_error import ModelError, distance
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
@@ -93,16 +93,6 @@ class ExtrapolationAdjustment:
         """Adjustment without growth or bias for a sample of thetas, shape (n_examinees,)."""
         spread = max(float(thetas.std()), _LEAST_SPREAD)
         return cls(centre=float(thetas.mean()), spread=spread, above=0.0, below=0.0)
-
-    def with_bias(self, above: Bias, below: Bias) -> "ExtrapolationAdjustment":
-        """The adjustment with these biases."""
-        return replace(
-            self,
-            bias_above=above.slope,
-            bias_below=below.slope,
-            bias_se_above=above.sd,
-            bias_se_below=below.sd,
-        )
 
     def position(self, theta: float, place: Place | None = None) -> float:
         """Position in standard deviations of the reference models from their mean.

@@ -85,8 +85,8 @@ class LearnedCurves:
                 for theta in (-1.0, 1.0)
             )
             logits = np.log(np.stack([below / (1.0 - below), above / (1.0 - above)]))
-            curves = ScoreCurves.of_parameters(
-                0.5 * (logits[1] - logits[0]), 0.5 * (logits[0] + logits[1])
+            curves = ScoreCurves(
+                0.5 * (logits[1] - logits[0])[None, :], 0.5 * (logits[0] + logits[1])
             )
         return cls(curves=curves, n_reference=0)
 

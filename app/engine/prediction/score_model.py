@@ -395,14 +395,13 @@ class BlendedScore:
         self, answers: Sequence[Response], exclude: Sequence[int]
     ) -> tuple[float, float]:
         """Score by the score curves, and its variance."""
-        readings = [curves.by_curves(answers, exclude) for curves in self.curves]
+        one, other = (curves.by_curves(answers, exclude) for curves in self.curves)
         within = [
-            curves.error.at(position) ** 2 * variance
-            for curves, (_, variance, position) in zip(self.curves, readings, strict=True)
+            curves.error.at(held.at.position) ** 2 * held.variance
+            for curves, held in zip(self.curves, (one, other), strict=True)
         ]
-        (one, _, _), (other, _, _) = readings
-        spread = sum(within) / 2.0 + (one - other) ** 2 / 4.0
-        return (one + other) / 2.0, max(spread, _SURE**2)
+        spread = sum(within) / 2.0 + (one.value - other.value) ** 2 / 4.0
+        return (one.value + other.value) / 2.0, max(spread, _SURE**2)
 
 
 def most_factors(n_items: int) -> int:

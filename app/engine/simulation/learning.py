@@ -206,7 +206,13 @@ def _growing(
     if is_biased:
         errors, looks = _errors(stretch, groups, beyond)
         above, below = (bias_of(errors, looks, above=side) for side in (True, False))
-        beyond = [one.with_bias(above, below) for one in beyond]
+        bias = {
+            "bias_above": above.slope,
+            "bias_below": below.slope,
+            "bias_se_above": above.sd,
+            "bias_se_below": below.sd,
+        }
+        beyond = [replace(one, **bias) for one in beyond]
     errors, looks = _errors(stretch, groups, beyond)
     learned = model_error(errors, looks, margin=0.0 if is_biased else 1.0)
     return replace(stretch, beyond=replace(beyond[0], above=learned.above, below=learned.below))
