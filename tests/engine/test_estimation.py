@@ -8,7 +8,7 @@ from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridBelief, GridEstimator, SeKind
 from app.engine.estimation.posterior import FixedGrid, NormalPrior
 from app.engine.state import Response
-from tests.contracts.estimators import EstimatorContract, answers, estimate_of, fold
+from tests.contracts.estimators import EstimatorContract, answers, estimate_of
 from tests.engine.random_banks import clean_bank, random_bank
 
 
@@ -150,37 +150,25 @@ def test_a_fixed_range_that_truncates_the_posterior_is_reported(method: Estimato
 # Standard errors
 
 
-def test_each_standard_error_belongs_to_its_estimator() -> None:
-    bank = clean_bank(2, 40)
+@pytest.mark.parametrize("method", EstimatorName)
+def test_each_standard_error_belongs_to_its_estimator(method: EstimatorName) -> None:
+    bank, prior = clean_bank(2, 40), NormalPrior(sd=0.8)
     given_answers = answers(bank, 0.4, 2)
-    prior = NormalPrior(sd=0.8)
-    for method in EstimatorName:
-        belief = fold(GridEstimator(method=method, prior=prior), bank, given_answers)
-        information = float(bank.information(belief.theta).sum())
-        assert isinstance(belief, GridBelief)
-        expected = {
-            EstimatorName.EAP: belief.posterior.sd,
-            EstimatorName.MAP: (information + 1 / 0.64) ** -0.5,
-            EstimatorName.MLE: information**-0.5,
-            EstimatorName.WLE: information**-0.5,
-        }
-        assert belief.se == pytest.approx(expected[method], rel=1e-12)
-
-
-@pytest.mark.parametrize("method", list(EstimatorName))
-def test_another_standard_error_can_be_asked_for(method: EstimatorName) -> None:
-    bank = clean_bank(2, 40)
-    given_answers = answers(bank, 0.4, 2)
-    ses = {}
-    for kind in SeKind:
-        estimator = GridEstimator(method=method, se=kind)
-        ses[kind] = estimate_of(estimator, bank, given_answers).se
-    theta = estimate_of(GridEstimator(method=method), bank, given_answers).theta
-    information = float(bank.information(theta).sum())
-    assert ses[SeKind.INFORMATION] == pytest.approx(information**-0.5)
-    assert ses[SeKind.INFORMATION_WITH_PRIOR] == pytest.approx((information + 1) ** -0.5)
-    eap = estimate_of(GridEstimator(), bank, given_answers)
-    assert ses[SeKind.POSTERIOR] == pytest.approx(eap.se)
+    ses = {
+        kind: estimate_of(GridEstimator(method=method, prior=prior, se=kind), bank, given_answers)
+        for kind in (None, *SeKind)
+    }
+    usual = ses[None]
+    information = float(bank.information(usual.theta).sum())
+    by_kind = {
+        SeKind.POSTERIOR: estimate_of(GridEstimator(prior=prior), bank, given_answers).se,
+        SeKind.INFORMATION: information**-0.5,
+        SeKind.INFORMATION_WITH_PRIOR: (information + 1 / 0.64) ** -0.5,
+    }
+    for kind, expected in by_kind.items():
+        assert ses[kind].se == pytest.approx(expected, rel=1e-12)
+    own = {"eap": SeKind.POSTERIOR, "map": SeKind.INFORMATION_WITH_PRIOR}
+    assert usual.se == ses[own.get(method.value, SeKind.INFORMATION)].se
 
 
 def test_no_information_means_no_finite_standard_error() -> None:

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -31,7 +31,6 @@ from app.engine.stopping import (
     TimeLimit,
 )
 from tests.contracts.estimators import estimate_of
-from tests.contracts.stopping_rules import StoppingRuleContract
 from tests.engine.random_banks import clean_bank
 
 BANK = ItemBank.from_difficulties(a=np.full(60, 1.5), b=np.linspace(-2, 2, 60))
@@ -115,8 +114,25 @@ HALF, DEAR = [0.5], Usage(usd=0.3)
         ),
     ],
 )
-class TestStoppingRules(StoppingRuleContract):
-    pass
+class TestStoppingRules:
+    """The contract of every rule, with a test that it ends and one that it continues."""
+
+    def test_it_ends_a_finished_test_with_a_sentence_and_has_no_state(
+        self, rule: StoppingRule, over: Situation, going_on: Situation
+    ) -> None:
+        stop = rule.check(over)
+        assert isinstance(stop, Stop)
+        assert stop.detail.endswith(".")
+        assert any(character.isdigit() for character in stop.detail)
+        assert rule.check(going_on) is None
+        assert rule.check(over) == stop
+
+    def test_it_is_immutable(
+        self, rule: StoppingRule, over: Situation, going_on: Situation
+    ) -> None:
+        for name in getattr(type(rule), "__dataclass_fields__", ["anything"]):
+            with pytest.raises(FrozenInstanceError):
+                setattr(rule, name, None)
 
 
 def test_goals_wait_for_the_fewest_items_and_limits_do_not() -> None:
