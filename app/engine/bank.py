@@ -373,7 +373,7 @@ def _too_large(name: str, values: FloatArray, item_ids: tuple[str, ...]) -> _Fau
 
 def _faults(faulty: BoolArray, field_: str, detail: Callable[[int], str]) -> _Faults:
     places = np.flatnonzero(faulty)
-    return len(places), (FieldProblem(f"/items/{i}{field_}", detail(i)) for i in places)
+    return len(places), (FieldProblem(f"/items/{i}{field_}", detail(i)) for i in places.tolist())
 
 
 def _raise_if_any(*faults: _Faults) -> None:

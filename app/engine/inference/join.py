@@ -75,7 +75,6 @@ def check_join(
     scores: FloatArray,
     usable: NDArray[np.bool_] | None = None,
     adaptive: NDArray[np.bool_] | None = None,
-    rng: np.random.Generator | None = None,
 ) -> JoinCheck:
     """Compare answers with the parameters that are joined to their items.
 
@@ -96,13 +95,12 @@ def check_join(
             or less are never used, because better examinees do not score higher on them.
         adaptive: Mask of the examinees who took adaptive tests, shape (n_examinees,); by default
             nobody did.
-        rng: Random generator; draws a sample if there are very many answers.
 
     Source: Hoeffding (1951), Ann. Math. Statist. 22, on linear permutation statistics.
     """
     keep = (bank.a > 0) if usable is None else usable & (bank.a > 0)
     items = np.flatnonzero(keep & ~np.all(np.isnan(scores), axis=0))
-    chosen = _sampled(len(scores), len(items), rng)
+    chosen = _sampled(len(scores), len(items))
     scores = scores[np.ix_(chosen, items)]
     adapted = np.zeros(len(chosen)) if adaptive is None else _ADAPTED * adaptive[chosen]
     answered = ~np.isnan(scores)
@@ -160,12 +158,11 @@ def _verdict(z: float, accused_below: float) -> Verdict:
     return "holds" if z >= _Z_99 else "undecided"
 
 
-def _sampled(n_examinees: int, n_items: int, rng: np.random.Generator | None) -> NDArray[np.intp]:
+def _sampled(n_examinees: int, n_items: int) -> NDArray[np.intp]:
     most = min(_MAX_EXAMINEES, max(2, _MAX_CELLS // max(1, n_items)))
     if n_examinees <= most:
         return np.arange(n_examinees)
-    rng = np.random.default_rng(0) if rng is None else rng
-    return np.sort(rng.choice(n_examinees, most, replace=False))
+    return np.sort(np.random.default_rng(0).choice(n_examinees, most, replace=False))
 
 
 def _expected(
