@@ -13,8 +13,12 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
-from app.engine.prediction.extrapolation import Extrapolation
-from app.engine.prediction.learned_curves import LearnedCurves, Place, PopulationPosition
+from app.engine.prediction.learned_curves import (
+    Extrapolation,
+    LearnedCurves,
+    Place,
+    PopulationPosition,
+)
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation

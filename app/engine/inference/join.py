@@ -6,7 +6,7 @@ right on items with parameters that are easy for it. With a wrong join, the two 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -104,25 +104,21 @@ def check_join(
     scores = scores[np.ix_(chosen, items)]
     adapted = np.zeros(len(chosen)) if adaptive is None else _ADAPTED * adaptive[chosen]
     answered = ~np.isnan(scores)
-    rank = _rank_correlation(bank.b[items], scores, answered)
     n = answered.sum(axis=1)
     values = np.where(answered, scores, 0.0)
     mean = values.sum(axis=1) / np.maximum(n, 1)
     spread = np.where(answered, (values - mean[:, None]) ** 2, 0.0).sum(axis=1)
     telling = (n >= _LEAST_ANSWERS) & (spread > 0)
-    counts = {
-        "n_examinees": int(telling.sum()),
-        "n_answers": int(n[telling].sum()),
-        "n_items": int(answered[telling].any(axis=0).sum()),
-    }
     silent = JoinCheck(
         verdict="undecided",
         z=None,
         expected_z=None,
         p_value=None,
         power=0.0,
-        rank_correlation=rank,
-        **counts,
+        rank_correlation=_rank_correlation(bank.b[items], scores, answered),
+        n_examinees=int(telling.sum()),
+        n_answers=int(n[telling].sum()),
+        n_items=int(answered[telling].any(axis=0).sum()),
     )
     if not telling.any():
         return silent
@@ -140,15 +136,14 @@ def check_join(
     expected = float((weights * signal).sum() / math.sqrt(at_right))
     deviation = math.sqrt(float((weights**2 * noise).sum()) / at_right)
     accused_below = _LEAST_SHARE * expected - _Z_99 * deviation
-    return JoinCheck(
+    return replace(
+        silent,
         verdict=_verdict(z, accused_below - shift),
         z=z,
         expected_z=expected,
         p_value=_upper_tail(z),
         # Under a wrong join z is standard normal.
         power=1 - _upper_tail(accused_below - shift),
-        rank_correlation=rank,
-        **counts,
     )
 
 

@@ -43,8 +43,8 @@ class ItemParameters(NamedTuple):
         return ItemParameters(*(column[..., None] for column in self))
 
 
-class LikelihoodSlope(NamedTuple):
-    """Derivatives of the log-likelihood of single answers with respect to theta."""
+class Slope(NamedTuple):
+    """First and second derivative of an objective in theta, here of the log-likelihood."""
 
     first: FloatArray
     second: FloatArray
@@ -162,7 +162,7 @@ class ResponseModel(Protocol):
         parameters: ItemParameters,
         theta: FloatArray | float,
         scores: FloatArray | float,
-    ) -> LikelihoodSlope:
+    ) -> Slope:
         """First and second derivative of `log_likelihood` in theta."""
         ...
 

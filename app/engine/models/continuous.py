@@ -33,7 +33,7 @@ import math
 
 import numpy as np
 
-from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, Peak, WarmTerms
+from app.engine.models.base import FloatArray, ItemParameters, Peak, Slope, WarmTerms
 
 _Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
 _LEAST_SHAPE = 1e-12  # shape parameter of a beta density below which all its mass is at the ends
@@ -149,12 +149,12 @@ class ContinuousModel:
         parameters: ItemParameters,
         theta: FloatArray | float,
         scores: FloatArray | float,
-    ) -> LikelihoodSlope:
+    ) -> Slope:
         """The slope is a (y - mu) / k; its derivative is minus the information at any score."""
         a, intercept, c, d, k = parameters
         s, t = _sigmoids(a * theta + intercept)
         y = _share(scores, c, d)
-        return LikelihoodSlope(a / k * (y * t - (1 - y) * s), (-a * a / k) * (s * t))
+        return Slope(a / k * (y * t - (1 - y) * s), (-a * a / k) * (s * t))
 
     def warm_terms(self, parameters: ItemParameters, theta: FloatArray | float) -> WarmTerms:
         """I and J = a I (1 - 2 mu): the bias of the maximum is -J / (2 I^2) for this model, too."""

@@ -14,8 +14,7 @@ from app.engine.estimation.estimators import Z_95
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
-from app.engine.prediction.extrapolation import share_below
-from app.engine.prediction.learned_curves import PopulationPosition
+from app.engine.prediction.learned_curves import PopulationPosition, share_below
 from app.engine.prediction.p_irt import BY_THETA, SCORE_MODEL
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target

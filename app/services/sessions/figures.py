@@ -30,7 +30,7 @@ from app.engine.estimation.estimators import GridBelief, GridEstimator, effectiv
 from app.engine.inference.diagnostics import inversions, person_fit
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.correction import KNOTS
-from app.engine.prediction.extrapolation import extrapolation
+from app.engine.prediction.learned_curves import extrapolation
 from app.engine.prediction.p_irt import allowing_for_nonresponse
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import NORMAL_95
