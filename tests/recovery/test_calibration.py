@@ -50,20 +50,13 @@ def _to_normal(name: str, values: FloatArray) -> FloatArray:
 
 def _recovered(data: Simulated, result: Calibration, family: Family) -> dict[str, _Recovered]:
     assert result.errors is not None
+    errors, is_common = result.errors, family is Family.RASCH
     found = {
-        "a": _one(
-            "a",
-            data.items.a,
-            result.items.a,
-            result.errors.interval_a(),
-            common=family is Family.RASCH,
-        ),
-        "b": _one("b", data.b, result.b, result.errors.interval_b(), common=False),
+        "a": _one("a", data.items.a, result.items.a, errors.interval_a(), common=is_common),
+        "b": _one("b", data.b, result.b, errors.interval_b(), common=False),
     }
     if family in (Family.THREE_PL, Family.FOUR_PL):
-        found["c"] = _one(
-            "c", data.items.c, result.items.c, result.errors.interval_c(), common=False
-        )
+        found["c"] = _one("c", data.items.c, result.items.c, errors.interval_c(), common=False)
     return found
 
 
