@@ -51,7 +51,7 @@ def grades(bank: ItemBank, thetas: FloatArray, rng: np.random.Generator) -> Floa
 
 def cut_normal(bank: ItemBank, thetas: FloatArray, rng: np.random.Generator) -> FloatArray:
     mean = bank.expected_score(thetas)
-    sd = np.sqrt(CONTINUOUS.score_variance(bank.parameters, thetas[:, None]))
+    sd = np.sqrt(CONTINUOUS.score_moments(bank.parameters, thetas[:, None])[1])
     return np.clip(rng.normal(mean, sd), 0.0, 1.0)
 
 

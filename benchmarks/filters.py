@@ -38,7 +38,7 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.multidimensional.curve_knowledge import curves_of
+from app.engine.knowledge import curves_of
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import take
 

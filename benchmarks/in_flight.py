@@ -33,7 +33,7 @@ from app.calibration.multidimensional.settings import FitMethod, Multidimensiona
 from app.calibration.pipeline.abilities import learn_abilities
 from app.demo.bank import DemoItem, demo_bank
 from app.demo.model_server import create_model_server
-from app.engine.multidimensional.knowledge import (
+from app.engine.knowledge import (
     ABILITIES,
     PREDICTION,
     abilities_to_dict,

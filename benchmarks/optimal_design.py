@@ -30,9 +30,8 @@ from app.calibration.multidimensional.score_curves import learn_curves
 from app.calibration.multidimensional.score_model import covariance_model, learn_scores
 from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
-from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
-from app.engine.prediction.score_model import ScorePredictor, Target, short_form
+from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target, short_form
 from app.engine.simulation.simulate import take
 from app.engine.state import Response
 from app.exchange.responses import read_responses

@@ -81,7 +81,7 @@ def measured(version, rows):
             se=se,
             n_items=state.n_scored,
             stretch=stretch,
-            place=curves.placing.of(state.responses),
+            place=curves.place(state.responses),
         )
         found.append((ability, ability.by_answers(prior), truths[i]))
     return found

@@ -37,7 +37,7 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.multidimensional.curve_knowledge import curves_of
+from app.engine.knowledge import curves_of
 from app.engine.prediction.correction import correction_in
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt

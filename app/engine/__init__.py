@@ -15,25 +15,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from app.engine.adaptive import AdaptiveTest, Ask, step_rng
-    from app.engine.bank import FloatArray, ItemBank, ItemIndex
-    from app.engine.design.design import Design, Preset
-    from app.engine.design.selection import CriterionName
-    from app.engine.estimation.estimators import EstimatorName
-    from app.engine.inference.diagnostics import PersonFit, inversions, person_fit
-    from app.engine.prediction.p_irt import Prediction, predict
-    from app.engine.state import CatState, Estimate, Response, Usage
+    from app.engine.bank import ItemBank, ItemIndex
+    from app.engine.design.design import Design
+    from app.engine.state import CatState, Response, Usage
     from app.engine.stopping import Stop, StopReason
 
 #: Module of each name. Names are loaded lazily: a caller that only reads a bank loads no tests.
 _MODULES = {
     "adaptive": ("AdaptiveTest", "Ask", "step_rng"),
-    "bank": ("FloatArray", "ItemBank", "ItemIndex"),
-    "design.design": ("Design", "Preset"),
-    "design.selection": ("CriterionName",),
-    "estimation.estimators": ("EstimatorName",),
-    "inference.diagnostics": ("PersonFit", "inversions", "person_fit"),
-    "prediction.p_irt": ("Prediction", "predict"),
-    "state": ("CatState", "Estimate", "Response", "Usage"),
+    "bank": ("ItemBank", "ItemIndex"),
+    "design.design": ("Design",),
+    "state": ("CatState", "Response", "Usage"),
     "stopping": ("Stop", "StopReason"),
 }
 
@@ -41,23 +33,13 @@ __all__ = [
     "AdaptiveTest",
     "Ask",
     "CatState",
-    "CriterionName",
     "Design",
-    "Estimate",
-    "EstimatorName",
-    "FloatArray",
     "ItemBank",
     "ItemIndex",
-    "PersonFit",
-    "Prediction",
-    "Preset",
     "Response",
     "Stop",
     "StopReason",
     "Usage",
-    "inversions",
-    "person_fit",
-    "predict",
     "step_rng",
 ]
 

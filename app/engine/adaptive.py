@@ -26,7 +26,6 @@ from app.engine.prediction.p_irt import (
     allowing_for_nonresponse,
 )
 from app.engine.selection.base import Pool, Selector
-from app.engine.selection.sampled import choose
 from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage, answered
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
@@ -118,7 +117,7 @@ class AdaptiveTest:
             return stop
         if state.pending and (stop := self._expected_stop(state, elapsed_s)):
             return stop
-        chosen = choose(self.selector, self.pool, state, rng)
+        chosen = self.selector.select(self.pool, state, rng)
         if chosen is None:
             return Stop(StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked.")
         bank = self.bank

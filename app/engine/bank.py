@@ -1,6 +1,6 @@
 """Calibrated item banks: item parameters by position, item ids, and the theta scale."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import chain, islice
@@ -321,30 +321,25 @@ def _check(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
     _check_lengths(arrays, item_ids)
     c, d, k = arrays["c"], arrays["d"], arrays["k"]
     finite = np.isfinite(c) & np.isfinite(d)
-    bent = np.flatnonzero(finite & ~((c >= 0) & (c < d) & (d <= 1)))
-    certain = np.flatnonzero(k < SMALLEST)
+    first: dict[str, int] = {}
+    again = np.array([first.setdefault(item_id, i) != i for i, item_id in enumerate(item_ids)])
     _raise_if_any(
-        _repeated(item_ids),
+        _faults(
+            again,
+            "/id",
+            lambda i: f"item {item_ids[i]!r} occurs already at {first[item_ids[i]]}",
+        ),
         *(_not_finite(name, values, item_ids) for name, values in arrays.items()),
         *(_too_large(name, arrays[name], item_ids) for name in ("a", "intercept")),
-        (
-            len(bent),
-            (
-                FieldProblem(
-                    f"/items/{i}",
-                    f"item {item_ids[i]!r}: need 0 <= c < d <= 1, got c={c[i]}, d={d[i]}",
-                )
-                for i in bent
-            ),
+        _faults(
+            finite & ~((c >= 0) & (c < d) & (d <= 1)),
+            "",
+            lambda i: f"item {item_ids[i]!r}: need 0 <= c < d <= 1, got c={c[i]}, d={d[i]}",
         ),
-        (
-            len(certain),
-            (
-                FieldProblem(
-                    f"/items/{i}", f"item {item_ids[i]!r}: need k >= {SMALLEST:g}, got k={k[i]}"
-                )
-                for i in certain
-            ),
+        _faults(
+            k < SMALLEST,
+            "",
+            lambda i: f"item {item_ids[i]!r}: need k >= {SMALLEST:g}, got k={k[i]}",
         ),
     )
 
@@ -357,37 +352,28 @@ def _check_lengths(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> 
         raise ItemBankError(f"All item parameters need one length, got {lengths}.")
 
 
-def _repeated(item_ids: tuple[str, ...]) -> _Faults:
-    first: dict[str, int] = {}
-    again = [i for i, item_id in enumerate(item_ids) if first.setdefault(item_id, i) != i]
-    return len(again), (
-        FieldProblem(
-            f"/items/{i}/id", f"item {item_ids[i]!r} occurs already at {first[item_ids[i]]}"
-        )
-        for i in again
-    )
-
-
 def _not_finite(name: str, values: FloatArray, item_ids: tuple[str, ...]) -> _Faults:
-    places = np.flatnonzero(~np.isfinite(values))
-    return len(places), (
-        FieldProblem(
-            f"/items/{i}/{name}", f"item {item_ids[i]!r}: {name} is {values[i]}, not a number"
-        )
-        for i in places
+    return _faults(
+        ~np.isfinite(values),
+        f"/{name}",
+        lambda i: f"item {item_ids[i]!r}: {name} is {values[i]}, not a number",
     )
 
 
 def _too_large(name: str, values: FloatArray, item_ids: tuple[str, ...]) -> _Faults:
-    places = np.flatnonzero(np.isfinite(values) & (np.abs(values) > LARGEST))
-    return len(places), (
-        FieldProblem(
-            f"/items/{i}/{name}",
+    return _faults(
+        np.isfinite(values) & (np.abs(values) > LARGEST),
+        f"/{name}",
+        lambda i: (
             f"item {item_ids[i]!r}: {name} is {values[i]:g}, expected at most {LARGEST:g} either "
-            "way",
-        )
-        for i in places
+            "way"
+        ),
     )
+
+
+def _faults(faulty: BoolArray, field_: str, detail: Callable[[int], str]) -> _Faults:
+    places = np.flatnonzero(faulty)
+    return len(places), (FieldProblem(f"/items/{i}{field_}", detail(i)) for i in places.tolist())
 
 
 def _raise_if_any(*faults: _Faults) -> None:

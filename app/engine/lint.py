@@ -36,6 +36,17 @@ QUARANTINED: frozenset[str] = frozenset(
 OF_ANSWERS: frozenset[str] = frozenset({"no_variance", "misfit", "drift"})
 """Codes that only recorded answers can show."""
 
+#: Largest |a|; beyond, the curve is a step, often from few or dependent answers.
+MAX_SLOPE = 4.0
+#: Smallest slope; an item with 0 <= a below it is hardly informative.
+MIN_SLOPE = 0.1
+#: Largest |b|, logits.
+MAX_DIFFICULTY = 6.0
+#: Largest c, and smallest d.
+MAX_GUESSING, MIN_UPPER_ASYMPTOTE = 0.5, 0.8
+#: Largest k; 1 is the dispersion of right and wrong answers.
+MAX_DISPERSION = 1.0
+
 Severity = Literal["error", "warning", "info"]
 
 
@@ -60,83 +71,48 @@ class Finding:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintSettings:
-    """Limits beyond which a parameter counts as extreme.
-
-    Attributes:
-        max_slope: Largest |a|; beyond, the curve is a step, often from few or dependent answers.
-        min_slope: Smallest slope; an item with 0 <= a below it is hardly informative.
-        max_difficulty: Largest |b|, logits.
-        max_guessing: Largest c.
-        min_upper_asymptote: Smallest d.
-        max_dispersion: Largest k; 1 is the dispersion of right and wrong answers.
-    """
-
-    max_slope: float = 4.0
-    min_slope: float = 0.1
-    max_difficulty: float = 6.0
-    max_guessing: float = 0.5
-    min_upper_asymptote: float = 0.8
-    max_dispersion: float = 1.0
-
-
-DEFAULT_SETTINGS = LintSettings()
-
-
-def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Finding]:
+def lint(bank: ItemBank) -> list[Finding]:
     """Findings about a bank's parameters, by item position and then by code."""
     a, b, c, d, k = bank.a, bank.b, bank.c, bank.d, bank.k
     # In a bank of continuous scores c and d are the bounds of the scores, not faults.
     bounds = np.full(bank.n_items, bank.model.name == "continuous")
-    checks = (
-        ("negative_slope", "a", a, a < 0, "a is {value:.4g}: better examinees fail it more"),
-        (
-            "flat_slope",
+    checks = {
+        "negative_slope": ("a", a < 0, "a is {value:.4g}: better examinees fail it more"),
+        "flat_slope": (
             "a",
-            a,
-            (a >= 0) & (a < settings.min_slope),
-            f"a is {{value:.4g}}, below {settings.min_slope}: it hardly tells examinees apart",
+            (a >= 0) & (a < MIN_SLOPE),
+            f"a is {{value:.4g}}, below {MIN_SLOPE}: it hardly tells examinees apart",
         ),
-        (
-            "extreme_slope",
+        "extreme_slope": (
             "a",
-            a,
-            np.abs(a) > settings.max_slope,
-            f"|a| is above {settings.max_slope}: a = {{value:.4g}}",
+            np.abs(a) > MAX_SLOPE,
+            f"|a| is above {MAX_SLOPE}: a = {{value:.4g}}",
         ),
-        (
-            "extreme_difficulty",
+        "extreme_difficulty": (
             "b",
-            b,
-            np.abs(np.nan_to_num(b)) > settings.max_difficulty,
-            f"|b| is above {settings.max_difficulty}: b = {{value:.4g}}",
+            np.abs(np.nan_to_num(b)) > MAX_DIFFICULTY,
+            f"|b| is above {MAX_DIFFICULTY}: b = {{value:.4g}}",
         ),
-        (
-            "high_guessing",
+        "high_guessing": (
             "c",
-            c,
-            ~bounds & (c > settings.max_guessing),
-            f"c is {{value:.4g}}, above {settings.max_guessing}: most guesses are right",
+            ~bounds & (c > MAX_GUESSING),
+            f"c is {{value:.4g}}, above {MAX_GUESSING}: most guesses are right",
         ),
-        (
-            "low_upper_asymptote",
+        "low_upper_asymptote": (
             "d",
-            d,
-            ~bounds & (d < settings.min_upper_asymptote),
-            f"d is {{value:.4g}}, below {settings.min_upper_asymptote}: the ablest fail it often",
+            ~bounds & (d < MIN_UPPER_ASYMPTOTE),
+            f"d is {{value:.4g}}, below {MIN_UPPER_ASYMPTOTE}: the ablest fail it often",
         ),
-        (
-            "high_dispersion",
+        "high_dispersion": (
             "k",
-            k,
-            k > settings.max_dispersion,
-            f"k is {{value:.4g}}, above {settings.max_dispersion:g}: its scores scatter too much",
+            k > MAX_DISPERSION,
+            f"k is {{value:.4g}}, above {MAX_DISPERSION:g}: its scores scatter too much",
         ),
-    )
+    }
+    columns = {"a": a, "b": b, "c": c, "d": d, "k": k}
     findings = [
-        (int(i), _finding(code, bank.item_ids[i], field, float(values[i]), message))
-        for code, field, values, faulty, message in checks
+        (int(i), _finding(code, bank.item_ids[i], field, float(columns[field][i]), message))
+        for code, (field, faulty, message) in checks.items()
         for i in np.flatnonzero(faulty)
     ]
     return [finding for _, finding in sorted(findings, key=lambda pair: pair[0])]
@@ -153,21 +129,18 @@ def _finding(code: str, item_id: str, field: str, value: float, message: str) ->
     )
 
 
-def quarantine(
-    findings: Iterable[Finding], *, allow: Collection[str] = (), also: Collection[str] = ()
-) -> frozenset[str]:
+def quarantine(findings: Iterable[Finding], *, allow: Collection[str] = ()) -> frozenset[str]:
     """Ids of the items to leave out of selection.
 
     Args:
         findings: Findings of `lint` and of callers, who know contents and answers.
-        allow: Codes that are not to quarantine, even those in `also`.
-        also: Codes that quarantine in addition to the default ones.
+        allow: Codes that are not to quarantine.
 
     Raises:
-        UnknownNameError: `allow` or `also` holds an unknown code.
+        UnknownNameError: `allow` holds an unknown code.
     """
-    for code in (*allow, *also):
+    for code in allow:
         if code not in CODES:
             raise UnknownNameError("lint code", code, CODES)
-    codes = (QUARANTINED | set(also)) - set(allow)
+    codes = QUARANTINED - set(allow)
     return frozenset(finding.item_id for finding in findings if finding.code in codes)

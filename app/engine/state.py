@@ -1,6 +1,6 @@
 """The state of one adaptive test as a value: items asked, answers, costs and belief."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -162,10 +162,6 @@ class Estimator(Protocol[AnyBelief]):
         """Expected scores on some items at the belief's estimate, shape (n,)."""
         ...
 
-    def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
-        """The estimate after all answers, in order."""
-        ...
-
     def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:
         """Mean and standard deviation of the normal prior that theta and its error include.
 
@@ -222,12 +218,9 @@ class CatState:
         """
         if item in self.asked:
             raise InvalidInputError(f"Item {item} was asked already.")
-        return CatState(
-            belief=self.belief,
-            responses=self.responses,
+        return replace(
+            self,
             pending=(*self.pending, item),
-            unscored=self.unscored,
-            usage=self.usage,
             asked=self.asked | {item},
             draws={**self.draws, item: Draw(self.n_asked + 1, probability)},
         )
@@ -238,17 +231,9 @@ class CatState:
         Raises:
             InvalidInputError: The item is not pending.
         """
-        pending = self._closed(response.item)
+        closed = self._closed(response.item, response.usage)
         drawn = replace(response, draw=response.draw or self.draws.get(response.item))
-        return CatState(
-            belief=belief,
-            responses=(*self.responses, drawn),
-            pending=pending,
-            unscored=self.unscored,
-            usage=self.usage + response.usage,
-            asked=self.asked,
-            draws=self._drawn_without(response.item),
-        )
+        return replace(closed, belief=belief, responses=(*self.responses, drawn))
 
     def with_unscored(self, item: ItemIndex, usage: Usage = NO_USAGE) -> "CatState":
         """The state after a pending item was closed without a score.
@@ -256,22 +241,16 @@ class CatState:
         Raises:
             InvalidInputError: The item is not pending.
         """
-        return CatState(
-            belief=self.belief,
-            responses=self.responses,
-            pending=self._closed(item),
-            unscored=(*self.unscored, item),
-            usage=self.usage + usage,
-            asked=self.asked,
-            draws=self._drawn_without(item),
-        )
+        return replace(self._closed(item, usage), unscored=(*self.unscored, item))
 
-    def _drawn_without(self, item: ItemIndex) -> dict[ItemIndex, Draw]:
-        return {other: draw for other, draw in self.draws.items() if other != item}
-
-    def _closed(self, item: ItemIndex) -> tuple[ItemIndex, ...]:
+    def _closed(self, item: ItemIndex, usage: Usage) -> "CatState":
         if item not in self.pending:
             raise InvalidInputError(
                 f"Item {item} is not pending; pending are {list(self.pending)}."
             )
-        return tuple(other for other in self.pending if other != item)
+        return replace(
+            self,
+            pending=tuple(other for other in self.pending if other != item),
+            usage=self.usage + usage,
+            draws={other: draw for other, draw in self.draws.items() if other != item},
+        )

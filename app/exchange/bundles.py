@@ -24,9 +24,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
 from app.engine.bank import ItemBank
+from app.engine.knowledge import with_abilities
 from app.engine.lint import Finding, lint, quarantine
 from app.engine.models.base import BoolArray
-from app.engine.multidimensional.knowledge import with_abilities
 from app.errors import FileFormatError
 from app.exchange.item_record import ItemRecord, parse_item
 from app.items import ItemContent, Json, Role

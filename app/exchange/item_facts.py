@@ -10,7 +10,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
-from app.engine.selection.cost import expected_costs
+from app.engine.selection.information import expected_costs
 from app.errors import FileFormatError
 from app.exchange.files import Problems, as_text, plain
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from app.engine.design.selection import CriterionName
+from app.engine.prediction.learned_curves import PopulationPosition
 from app.engine.prediction.p_irt import BY_THETA
-from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
 from app.records.fields import ends

@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import Z_95
-from app.engine.prediction.extrapolation import share_below
-from app.engine.prediction.placing import PopulationPosition
+from app.engine.prediction.learned_curves import PopulationPosition, share_below
 from app.records.fields import ends
 from app.reports.charts import Bar, interval_chart
 from app.reports.formats import count, percent

@@ -8,7 +8,7 @@ import pytest
 
 from app.calibration.multidimensional.score_curves import fit_curves, population_quantiles
 from app.demo.bank import demo_bank
-from app.engine.multidimensional.curve_knowledge import curves_to_dict
+from app.engine.knowledge import curves_to_dict
 from app.engine.prediction.correction import (
     ExtrapolationAdjustment,
     IntervalCorrection,

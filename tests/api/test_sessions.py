@@ -8,8 +8,8 @@ import pytest
 from fastapi import FastAPI
 
 from app.engine.bank import ItemBank
+from app.engine.knowledge import ABILITIES, abilities_to_dict
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
-from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.banks import BankSpec

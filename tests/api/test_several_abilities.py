@@ -11,13 +11,13 @@ from fastapi import FastAPI
 from app.calibration.multidimensional.score_model import LearnedScores, learn_scores
 from app.calibration.pipeline.calibrator import task_targets
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
-from app.engine.multidimensional.knowledge import (
+from app.engine.knowledge import (
     ABILITIES,
     PREDICTION,
     abilities_to_dict,
     prediction_to_dict,
 )
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.banks import BankSpec

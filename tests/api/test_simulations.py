@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from app.cli.lab import simulate
 from app.cli.lab.inputs import KnownBank
 from app.demo.bank import demo_bank
-from app.engine.multidimensional.curve_knowledge import CURVES
+from app.engine.knowledge import CURVES
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.errors import FileFormatError
 from app.exchange.bundles import line

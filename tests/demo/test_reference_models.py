@@ -6,7 +6,7 @@ import pytest
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.demo import reference_models
 from app.demo.bank import demo_bank
-from app.engine.multidimensional.curve_knowledge import curves_of
+from app.engine.knowledge import curves_of
 
 BANK = demo_bank()
 LEARNED = curves_of(BANK.item_bank(), reference_models.learned())

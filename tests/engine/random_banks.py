@@ -10,6 +10,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.base import ItemParameters
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 
 Kind = Literal["logistic", "continuous"]
 KINDS: tuple[Kind, ...] = ("logistic", "continuous")
@@ -38,6 +39,22 @@ def clean_bank(seed: int, n_items: int, *, kind: Kind = "logistic") -> ItemBank:
     rng = np.random.default_rng(seed)
     a, b = rng.lognormal(0.1, 0.3, n_items), rng.normal(0.0, 1.0, n_items)
     return ItemBank.from_difficulties(a=a, b=b, k=_dispersions(a, kind))
+
+
+def several(seed: int, *, n_items: int = 30, dimensions: int = 3, nested: bool = True) -> ItemBank:
+    """Return a bank of several abilities, with their population."""
+    rng = np.random.default_rng(seed)
+    items = Loadings(
+        rng.lognormal(0.0, 0.3, n_items),
+        rng.normal(size=n_items),
+        rng.normal(size=(n_items, dimensions)),
+        nested,
+    )
+    d = items.n_abilities
+    root = rng.normal(size=(d, d)) / d**0.5
+    population = Population(0.3 * rng.normal(size=d), root @ root.T + 0.3 * np.eye(d))
+    ids = [str(i) for i in range(n_items)]
+    return ItemBank.from_abilities(MultidimensionalModel(items, population), ids)
 
 
 def _dispersions(a: FloatArray, kind: Kind) -> FloatArray | None:

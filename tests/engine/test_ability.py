@@ -16,7 +16,7 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
-from app.engine.prediction.placing import UNPLACED
+from app.engine.prediction.learned_curves import UNPLACED
 from app.engine.ranking.ranking import Ranking, RankingState
 from app.engine.ranking.rules import RankingRules
 from app.engine.state import Estimate, Response

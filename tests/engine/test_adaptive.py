@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
+from app.engine.estimation.estimators import GridEstimator
 from app.engine.state import CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank, random_bank
 
+BELIEF = GridEstimator().start(clean_bank(0, 5))
+FIRST, SECOND = ItemIndex(3), ItemIndex(1)
 DESIGNS: list[dict[str, Any]] = [
     {"stopping": {"se": None, "max_items": 12}},
     {"preset": "atlas", "stopping": {"max_items": 12}},
@@ -139,15 +142,6 @@ def test_inactive_items_are_never_asked() -> None:
     assert isinstance(stop, Stop)
 
 
-def test_only_a_pending_item_can_be_closed() -> None:
-    test = Design.from_dict({"preset": "ability"}).build(clean_bank(1, 5))
-    state = test.administer(test.start(), ItemIndex(1))
-    with pytest.raises(InvalidInputError, match="not pending"):
-        test.tell(state, Response(ItemIndex(2), 1.0))
-    with pytest.raises(InvalidInputError, match="not pending"):
-        test.skip(state, ItemIndex(2))
-
-
 def test_the_more_able_examinee_gets_the_higher_theta_in_few_items() -> None:
     bank = ItemBank.from_difficulties(a=np.full(200, 2.0), b=np.linspace(-3, 3, 200))
     test = Design.from_dict({"stopping": {"se": 0.2}}).build(bank)
@@ -172,25 +166,19 @@ def asked_at_once(test: AdaptiveTest, state: CatState) -> int:
 
 
 def test_items_in_flight_are_no_more_than_the_precision_is_expected_to_take() -> None:
-    """n equal items take the precision from 1 to 1 + n I, so n is known beforehand."""
+    """n equal items take the precision from 1 to 1 + n I; with no answer, half of n are asked."""
     bank = ItemBank.from_difficulties(a=np.full(200, 2.0), b=np.full(200, 0.0))
     stopping = {"se": 0.3, "min_items": 0, "max_items": None}
     test = Design.from_dict({"estimator": {"method": "map"}, "stopping": stopping}).build(bank)
     # The prior has precision 1 and each item a^2 / 4 = 1 at theta 0: 1 / 0.3^2 = 11.1 items.
     state = test.start()
+    assert asked_at_once(test, state) == 6
     for item in range(2):
         state = test.tell(test.administer(state, ItemIndex(item)), Response(ItemIndex(item), 0.5))
 
     assert asked_at_once(test, state) == 9
     one_out = test.administer(state, ItemIndex(50))
     assert asked_at_once(test, one_out) == 8
-
-
-def test_before_any_answer_half_of_the_expected_items_are_asked() -> None:
-    bank = ItemBank.from_difficulties(a=np.full(200, 2.0), b=np.full(200, 0.0))
-    stopping = {"se": 0.3, "min_items": 0, "max_items": None}
-    test = Design.from_dict({"estimator": {"method": "map"}, "stopping": stopping}).build(bank)
-    assert asked_at_once(test, test.start()) == 6
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -208,3 +196,37 @@ def test_prediction_without_answers_is_the_same_for_everyone(
     assert test.predict(state, exclude=[3]) != first
     told = test.tell(asked, Response(ItemIndex(3), 1.0))
     assert test.predict(told) == test.predictor.predict(bank, told.responses, told.belief)
+
+
+def test_usage_adds_up() -> None:
+    total = Usage(usd=0.5, tokens=10, calls=1) + Usage(usd=0.25, tokens=5, calls=2)
+    assert total == Usage(usd=0.75, tokens=15, calls=3)
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.1, np.nan, np.inf])
+def test_a_score_outside_0_to_1_is_refused(score: float) -> None:
+    with pytest.raises(InvalidInputError, match=r"\[0, 1\]"):
+        Response(FIRST, score)
+
+
+def test_an_item_is_pending_until_it_is_scored_or_closed() -> None:
+    start = CatState(belief=BELIEF)
+    asked = start.with_pending(FIRST).with_pending(SECOND)
+    assert asked.pending == (FIRST, SECOND)
+    scored = asked.with_response(Response(SECOND, 1.0, Usage(calls=1)), BELIEF)
+    closed = scored.with_unscored(FIRST, Usage(calls=2))
+    assert (scored.pending, closed.pending) == ((FIRST,), ())
+    assert (closed.n_asked, closed.n_scored, closed.unscored) == (2, 1, (FIRST,))
+    assert closed.usage == Usage(calls=3)
+    assert start == CatState(belief=BELIEF)
+
+
+def test_an_item_is_asked_once_and_closed_once() -> None:
+    state = CatState(belief=BELIEF).with_pending(FIRST)
+    with pytest.raises(InvalidInputError, match="Item 3 was asked already"):
+        state.with_pending(FIRST)
+    closed = state.with_unscored(FIRST)
+    with pytest.raises(InvalidInputError, match="Item 3 is not pending"):
+        closed.with_unscored(FIRST)
+    with pytest.raises(InvalidInputError, match="Item 3 is not pending"):
+        closed.with_response(Response(FIRST, 1.0), BELIEF)

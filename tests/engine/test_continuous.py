@@ -2,51 +2,26 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator
 from app.engine.lint import lint
-from app.engine.models.base import ItemParameters
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
 from app.engine.simulation.simulate import draw_scores
 from app.errors import ItemBankError
-from tests.engine.random_banks import continuous_items, parameters, random_bank, slope_of
+from tests.engine.random_banks import parameters, random_bank
 
 
 def test_information_is_the_published_one() -> None:
     # Balkir et al. (2026), arXiv 2601.13885: mu (1 - mu) / k with mu = sigmoid(theta - b).
     item = parameters(1.0, -0.5, 0.0, 1.0, 0.08)
+    terms = CONTINUOUS.warm_terms(item, 1.2)
+    assert terms.j == terms.information_slope
     mu = 1 / (1 + np.exp(-(1.2 - 0.5)))
     assert CONTINUOUS.information(item, 1.2) == pytest.approx(mu * (1 - mu) / 0.08)
-    assert CONTINUOUS.score_variance(item, 1.2) == pytest.approx(0.08 * mu * (1 - mu))
-
-
-@given(item=continuous_items(), theta=st.floats(-8, 8), score=st.floats(0, 1))
-def test_the_slopes_of_the_likelihood_match_numeric_ones(
-    item: ItemParameters, theta: float, score: float
-) -> None:
-    exact = CONTINUOUS.likelihood_slope(item, theta, score)
-    assert exact.first == pytest.approx(
-        slope_of(lambda t: CONTINUOUS.log_likelihood(item, t, score), theta), rel=1e-5, abs=1e-5
-    )
-    assert exact.second == pytest.approx(-float(CONTINUOUS.information(item, theta)))
-
-
-@given(item=continuous_items(), theta=st.floats(-6, 6))
-def test_warm_terms_match_numeric_derivatives(item: ItemParameters, theta: float) -> None:
-    terms = CONTINUOUS.warm_terms(item, theta)
-    assert terms.information == pytest.approx(float(CONTINUOUS.information(item, theta)))
-    assert terms.j == pytest.approx(
-        slope_of(lambda t: CONTINUOUS.information(item, t), theta), rel=1e-5, abs=1e-5
-    )
-    assert terms.information_slope == terms.j
-    assert terms.j_slope == pytest.approx(
-        slope_of(lambda t: CONTINUOUS.warm_terms(item, t).j, theta), rel=1e-5, abs=1e-5
-    )
+    assert CONTINUOUS.score_moments(item, 1.2)[1] == pytest.approx(0.08 * mu * (1 - mu))
 
 
 def test_dispersion_one_gives_the_logistic_model() -> None:
@@ -97,7 +72,7 @@ def test_drawn_scores_have_the_mean_and_variance_of_the_model(k: float) -> None:
     assert scores.min() >= 0.1
     assert scores.max() <= 0.9
     assert scores.mean() == pytest.approx(float(bank.expected_score(0.7)[0]), abs=0.008)
-    variance = float(CONTINUOUS.score_variance(bank.parameters.take(0), 0.7)) * min(1.0, 1.0 / k)
+    variance = float(CONTINUOUS.score_moments(bank.parameters.take(0), 0.7)[1]) * min(1.0, 1.0 / k)
     assert scores.var() == pytest.approx(variance, rel=0.06)
 
 
@@ -114,7 +89,7 @@ def graded(bank: ItemBank, theta: float, n: int, rng: np.random.Generator) -> Fl
 
 
 def cut_normal(bank: ItemBank, theta: float, n: int, rng: np.random.Generator) -> FloatArray:
-    sd = np.sqrt(CONTINUOUS.score_variance(bank.parameters, theta))
+    sd = np.sqrt(CONTINUOUS.score_moments(bank.parameters, theta)[1])
     return np.clip(rng.normal(bank.expected_score(theta), sd, (n, bank.n_items)), 0, 1)
 
 

@@ -72,17 +72,6 @@ def test_more_contrasts_widen_each_interval() -> None:
     assert (among.hi - among.lo) / (alone.hi - alone.lo) == pytest.approx(2.807034 / 1.959964)
 
 
-def test_answers_are_compared_with_their_curves() -> None:
-    bank = ItemBank.from_difficulties(a=np.ones(30), b=np.zeros(30))
-    right = of_answers(bank, 0.0, list(range(30)), np.ones(30))
-    assert right.value == pytest.approx(0.5)
-    assert right.sign == 1
-    # 1.96 standard errors of the mean of 30 fair coins, plus half an answer.
-    half = (1.959964 * np.sqrt(30 / 4) + 0.5) / 30
-    assert [right.lo, right.hi] == pytest.approx([0.5 - half, 0.5 + half])
-    assert of_answers(bank, 0.0, [0, 1], np.ones(2)).sign == 0
-
-
 def test_chance_seldom_makes_a_contrast_of_answers() -> None:
     rng = np.random.default_rng(5)
     bank = ItemBank.from_difficulties(a=np.ones(12), b=np.linspace(-1, 1, 12))

@@ -8,12 +8,17 @@ from hypothesis import strategies as st
 
 from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import ItemBank
-from app.engine.design.design import Design, quarantined
+from app.engine.design.design import Design, quarantined, stops_when
 from app.engine.design.parts import PredictionMethod
 from app.engine.design.selection import CriterionName
-from app.engine.selection.content import ContentBalanced
-from app.engine.selection.exposure import AStratified, Randomesque, RandomStart, SympsonHetter
 from app.engine.selection.information import MaximumInformation, PerCost
+from app.engine.selection.selectors import (
+    AStratified,
+    ContentBalanced,
+    Randomesque,
+    RandomStart,
+    SympsonHetter,
+)
 from app.engine.state import Response
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
@@ -62,6 +67,7 @@ EVERYTHING: dict[str, Any] = {
 def problems(document: object) -> dict[str, str]:
     with pytest.raises(InvalidInputError) as caught:
         Design.from_dict(document)
+    assert len(caught.value.detail) < 300
     return {problem.pointer: problem.detail for problem in caught.value.problems}
 
 
@@ -192,6 +198,7 @@ def test_given_item_limits_override_the_preset(said: dict[str, int], least: int,
         ),
         ({"budget": {"usd": -1}}, "/budget/usd", "> 0"),
         ({"budget": {"usd": 10**400}}, "/budget/usd", "more than 60 digits"),
+        ({"stopping": {"se": -(10**400)}}, "/stopping/se", "more than 60 digits"),
         ({"budget": {"eur": None}}, "/budget/eur", "usd"),
         ({"budget": dict.fromkeys(map(str, range(31)), 1)}, "/budget", "at most 30 fields"),
         ({"budget": []}, "/budget", "object"),
@@ -363,8 +370,76 @@ def test_tests_on_one_bank_share_its_index() -> None:
     assert first.pool.index is second.pool.index
 
 
-@pytest.mark.parametrize("value", [10**400, -(10**400)])
-def test_an_infinite_number_is_refused_with_a_message(value: int) -> None:
-    with pytest.raises(InvalidInputError) as caught:
-        Design.from_dict({"stopping": {"se": value}})
-    assert len(caught.value.detail) < 300
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (
+            {},
+            "Stops when the score is known to ±4 points, with at least 20 scored answers "
+            "(min_items); at the latest at 60 items asked.",
+        ),
+        (
+            {"stopping": {"se": 0.3}},
+            "Stops when SE <= 0.3, with at least 20 scored answers (min_items); "
+            "at the latest at 50 items asked.",
+        ),
+        (
+            {"stopping": {"se": 0.3, "max_items": 12}},
+            "Stops when SE <= 0.3, with at least 12 scored answers (min_items); "
+            "at the latest at 12 items asked.",
+        ),
+        (
+            {"stopping": {"score_margin": None, "min_items": 1, "max_items": 3}},
+            "Stops at 3 items asked. A result needs 5 scored answers.",
+        ),
+        (
+            {
+                "stopping": {"score_margin": None, "min_items": 0, "max_items": None},
+                "budget": {"usd": 0.5, "tokens": 9000, "seconds": 60},
+            },
+            "Stops at 0.5 USD or 9000 tokens or 60 seconds.",
+        ),
+        (
+            {
+                "stopping": {
+                    "min_items": 1,
+                    "max_items": None,
+                    "cut_score": {"theta": -0.5},
+                    "all_of": [{"se": 0.4}, {"score_margin": 0.05, "min_items": 8}],
+                }
+            },
+            "Stops when theta is above or below -0.5 with confidence 0.95 or (SE <= 0.4 and the "
+            "score is known to ±5 points with at least 8 scored answers); "
+            "at the latest at every item of the bank asked.",
+        ),
+    ],
+)
+def test_goals_and_limits_are_named(document: dict[str, Any], words: str) -> None:
+    assert stops_when(Design.from_dict(document), reachable_se=0.01) == words
+
+
+@pytest.mark.parametrize(
+    ("n_items", "words"),
+    [
+        (50, "with at least 20 scored answers (min_items); at the latest at 50 items asked."),
+        (
+            30,
+            "with at least 20 scored answers (min_items); "
+            "at the latest at 30 items asked (all of the bank).",
+        ),
+        (
+            15,
+            "Stops at 15 items asked (all of the bank): "
+            "no goal ends a test of fewer than 20 scored answers (min_items).",
+        ),
+    ],
+)
+def test_a_bank_of_fewer_items_than_the_limits_ends_the_test(n_items: int, words: str) -> None:
+    design = Design.from_dict({"stopping": {"se": 0.3}})
+    assert stops_when(design, 0.01, n_items).endswith(words)
+
+
+def test_a_target_out_of_reach_is_named_as_such() -> None:
+    said = stops_when(Design.from_dict({"preset": "ability"}), reachable_se=0.2134)
+    assert "SE 0.05 cannot be reached" in said
+    assert "0.213 at best" in said

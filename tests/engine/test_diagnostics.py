@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
+from scipy.stats import kendalltau, rankdata, spearmanr
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.batch import estimate_many
@@ -17,6 +18,7 @@ from app.engine.inference.diagnostics import (
     person_fit,
     use_counts,
 )
+from app.engine.inference.orders import kendall, ranks, spearman
 from app.engine.models.multidimensional import (
     Loadings,
     MultidimensionalModel,
@@ -26,6 +28,7 @@ from app.engine.models.multidimensional import (
 from app.engine.simulation.simulate import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError
+from tests.contracts.estimators import estimate_of
 from tests.engine.random_banks import Kind, clean_bank
 
 
@@ -69,24 +72,22 @@ def test_lz_star_corrects_for_the_estimated_theta() -> None:
     assert person_fit(bank, answers, theta).lz_star == pytest.approx(expected, rel=1e-6)
 
 
+TWENTY = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
+BACKWARDS = [Response(ItemIndex(i), float(i >= 10)) for i in range(20)]
+FORWARDS = [Response(ItemIndex(i), float(i < 10)) for i in range(20)]
+
+
 def test_right_on_hard_and_wrong_on_easy_items_is_flagged() -> None:
-    bank = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
-    backwards = [Response(ItemIndex(i), float(i >= 10)) for i in range(20)]
-    theta = GridEstimator().estimate(bank, backwards).theta
-    fit = person_fit(bank, backwards, theta)
+    theta = estimate_of(GridEstimator(), TWENTY, BACKWARDS).theta
+    fit = person_fit(TWENTY, BACKWARDS, theta)
     assert fit.flagged
     assert fit.p_value is not None
     assert fit.p_value < 1e-6
-    forwards = [Response(ItemIndex(i), float(i < 10)) for i in range(20)]
-    assert not person_fit(bank, forwards, theta).flagged
+    assert not person_fit(TWENTY, FORWARDS, theta).flagged
 
 
 def test_inversions_are_counted_with_their_expected_number() -> None:
-    bank = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
-    backwards = [Response(ItemIndex(i), float(i >= 10)) for i in range(20)]
-    forwards = [Response(ItemIndex(i), float(i < 10)) for i in range(20)]
-
-    turned, straight = inversions(bank, backwards, 0.0), inversions(bank, forwards, 0.0)
+    turned, straight = inversions(TWENTY, BACKWARDS, 0.0), inversions(TWENTY, FORWARDS, 0.0)
 
     # All pairs of an easy and a hard item count, except close ones in the middle.
     assert 80 < turned.observed <= 100
@@ -98,7 +99,7 @@ def test_inversions_are_counted_with_their_expected_number() -> None:
     )
     assert len(turned.surprises) == 5
     assert straight.surprises == ()
-    assert inversions(bank, [], 0.0).observed == 0
+    assert inversions(TWENTY, [], 0.0).observed == 0
 
 
 def test_expected_inversions_are_those_of_answers_that_fit() -> None:
@@ -221,3 +222,25 @@ def test_uncertain_curves_of_few_reference_models_cause_no_misfit(several: bool)
         flagged.append([person_fit(bank, answers, at, n).flagged for n in (None, n_models)])
     certain, open_ = np.mean(flagged, axis=0)
     assert open_ < 0.1 < 0.2 < certain
+
+
+@pytest.mark.parametrize("n_values", [3, 8, 1000])
+def test_ranks_and_their_correlations_are_those_of_scipy_with_ties_and_without(
+    n_values: int,
+) -> None:
+    rng = np.random.default_rng(n_values)
+    for _ in range(20):
+        n = int(rng.integers(3, 60))
+        first = rng.integers(0, n_values, n) / 7.0
+        second = first + rng.integers(0, n_values, n) / 7.0
+        first[0], second[0] = -1.0, -1.0  # neither is constant
+        np.testing.assert_array_equal(ranks(first), rankdata(first))
+        assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)
+        assert kendall(first, second) == pytest.approx(kendalltau(first, second).statistic)
+
+
+def test_constant_values_have_no_order() -> None:
+    order, constant = np.arange(4.0), np.ones(4)
+    assert spearman(order, constant) is spearman(constant, order) is None
+    assert kendall(order, constant) is kendall(constant, order) is None
+    assert kendall(np.ones(1), np.ones(1)) is None

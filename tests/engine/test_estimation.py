@@ -8,7 +8,7 @@ from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridBelief, GridEstimator, SeKind
 from app.engine.estimation.posterior import FixedGrid, NormalPrior
 from app.engine.state import Response
-from tests.contracts.estimators import EstimatorContract, answers, fold
+from tests.contracts.estimators import EstimatorContract, answers, estimate_of
 from tests.engine.random_banks import clean_bank, random_bank
 
 
@@ -43,7 +43,7 @@ def beliefs(bank: ItemBank, scores: FloatArray, estimator: GridEstimator) -> lis
 def test_map_is_the_highest_point_of_the_posterior(seed: int, n: int) -> None:
     bank = random_bank(seed, n, steepness=1.0)
     given_answers = answers(bank, 0.0, seed)
-    estimate = GridEstimator(method=EstimatorName.MAP).estimate(bank, given_answers)
+    estimate = estimate_of(GridEstimator(method=EstimatorName.MAP), bank, given_answers)
     grid = np.linspace(-8, 8, 3_201)
 
     def log_posterior(theta: FloatArray) -> FloatArray:
@@ -60,7 +60,7 @@ def test_mle_is_the_highest_point_or_says_there_is_none(seed: int, n: int) -> No
     bank = random_bank(seed, n, steepness=1.0)
     given_answers = answers(bank, 0.0, seed)
     scores = [answer.score for answer in given_answers]
-    estimate = GridEstimator(method=EstimatorName.MLE).estimate(bank, given_answers)
+    estimate = estimate_of(GridEstimator(method=EstimatorName.MLE), bank, given_answers)
     log_likelihood = bank.log_likelihood(np.linspace(-10, 10, 4_001), list(range(n)), scores)
     highest = log_likelihood.max()
     if estimate.at_bound:
@@ -78,7 +78,7 @@ def test_the_higher_of_two_modes_is_found() -> None:
     scores = [1.0, 1.0, 1.0, 0.0]
     grid = np.linspace(-10, 10, 20_001)
     best = grid[bank.log_likelihood(grid, [0, 1, 2, 3], scores).argmax()]
-    estimate = GridEstimator(method=EstimatorName.MLE).estimate(bank, responses(scores))
+    estimate = estimate_of(GridEstimator(method=EstimatorName.MLE), bank, responses(scores))
     assert best > 4
     assert estimate.theta == pytest.approx(best, abs=2e-3)
 
@@ -102,7 +102,7 @@ def test_wle_of_one_parameter_items_solves_warms_equation() -> None:
         scores = [1.0] * right + [0.0] * (8 - right)
         weighted = bank.log_likelihood(grid, list(range(8)), scores)
         weighted += np.log(bank.information(grid).sum(axis=1)) / 2
-        estimate = GridEstimator(method=EstimatorName.WLE).estimate(bank, responses(scores))
+        estimate = estimate_of(GridEstimator(method=EstimatorName.WLE), bank, responses(scores))
         assert estimate.method == "wle"
         assert estimate.theta == pytest.approx(grid[weighted.argmax()], abs=2e-4)
 
@@ -113,8 +113,8 @@ def test_wle_of_one_parameter_items_solves_warms_equation() -> None:
 @pytest.mark.parametrize("scores", [[], [1.0] * 10, [0.0] * 10])
 def test_mle_without_a_maximum_falls_back_to_map_and_says_so(scores: list[float]) -> None:
     bank = clean_bank(1, 10)
-    mle = GridEstimator(method=EstimatorName.MLE).estimate(bank, responses(scores))
-    by_map = GridEstimator(method=EstimatorName.MAP).estimate(bank, responses(scores))
+    mle = estimate_of(GridEstimator(method=EstimatorName.MLE), bank, responses(scores))
+    by_map = estimate_of(GridEstimator(method=EstimatorName.MAP), bank, responses(scores))
     assert (mle.method, mle.at_bound) == ("map", True)
     assert (by_map.method, by_map.at_bound) == ("map", False)
     assert (mle.theta, mle.se, mle.lo, mle.hi) == (by_map.theta, by_map.se, by_map.lo, by_map.hi)
@@ -123,15 +123,15 @@ def test_mle_without_a_maximum_falls_back_to_map_and_says_so(scores: list[float]
 def test_wle_is_finite_when_all_is_right_and_falls_back_without_answers() -> None:
     bank = clean_bank(1, 10)
     estimator = GridEstimator(method=EstimatorName.WLE)
-    all_right = estimator.estimate(bank, responses([1.0] * 10))
+    all_right = estimate_of(estimator, bank, responses([1.0] * 10))
     assert (all_right.method, all_right.at_bound) == ("wle", False)
-    assert estimator.estimate(bank, []).at_bound
+    assert estimate_of(estimator, bank, []).at_bound
 
 
 def test_answers_to_items_without_slope_leave_the_prior() -> None:
     bank = ItemBank.from_intercepts(a=[0.0, 0.0], intercept=[1.0, -1.0])
     for method in EstimatorName:
-        estimate = GridEstimator(method=method).estimate(bank, responses([1.0, 0.0]))
+        estimate = estimate_of(GridEstimator(method=method), bank, responses([1.0, 0.0]))
         assert estimate.theta == pytest.approx(0.0, abs=1e-9)
         assert estimate.se == pytest.approx(1.0, rel=1e-9)
         assert estimate.at_bound == (method in (EstimatorName.MLE, EstimatorName.WLE))
@@ -142,45 +142,33 @@ def test_a_fixed_range_that_truncates_the_posterior_is_reported(method: Estimato
     bank = ItemBank.from_difficulties(a=np.full(60, 2.0), b=np.linspace(0, 5, 60))
     grid = FixedGrid(n_nodes=33, lo=-2, hi=2)
     estimator = GridEstimator(method=method, grid=grid)
-    assert estimator.estimate(bank, responses([1.0] * 60)).at_bound
-    assert estimator.estimate(bank, responses([1.0] * 60)).theta <= 2
-    assert not estimator.estimate(bank, responses([1.0, 0.0, 0.0])).at_bound
+    assert estimate_of(estimator, bank, responses([1.0] * 60)).at_bound
+    assert estimate_of(estimator, bank, responses([1.0] * 60)).theta <= 2
+    assert not estimate_of(estimator, bank, responses([1.0, 0.0, 0.0])).at_bound
 
 
 # Standard errors
 
 
-def test_each_standard_error_belongs_to_its_estimator() -> None:
-    bank = clean_bank(2, 40)
+@pytest.mark.parametrize("method", EstimatorName)
+def test_each_standard_error_belongs_to_its_estimator(method: EstimatorName) -> None:
+    bank, prior = clean_bank(2, 40), NormalPrior(sd=0.8)
     given_answers = answers(bank, 0.4, 2)
-    prior = NormalPrior(sd=0.8)
-    for method in EstimatorName:
-        belief = fold(GridEstimator(method=method, prior=prior), bank, given_answers)
-        information = float(bank.information(belief.theta).sum())
-        assert isinstance(belief, GridBelief)
-        expected = {
-            EstimatorName.EAP: belief.posterior.sd,
-            EstimatorName.MAP: (information + 1 / 0.64) ** -0.5,
-            EstimatorName.MLE: information**-0.5,
-            EstimatorName.WLE: information**-0.5,
-        }
-        assert belief.se == pytest.approx(expected[method], rel=1e-12)
-
-
-@pytest.mark.parametrize("method", list(EstimatorName))
-def test_another_standard_error_can_be_asked_for(method: EstimatorName) -> None:
-    bank = clean_bank(2, 40)
-    given_answers = answers(bank, 0.4, 2)
-    ses = {}
-    for kind in SeKind:
-        estimator = GridEstimator(method=method, se=kind)
-        ses[kind] = estimator.estimate(bank, given_answers).se
-    theta = GridEstimator(method=method).estimate(bank, given_answers).theta
-    information = float(bank.information(theta).sum())
-    assert ses[SeKind.INFORMATION] == pytest.approx(information**-0.5)
-    assert ses[SeKind.INFORMATION_WITH_PRIOR] == pytest.approx((information + 1) ** -0.5)
-    eap = GridEstimator().estimate(bank, given_answers)
-    assert ses[SeKind.POSTERIOR] == pytest.approx(eap.se)
+    ses = {
+        kind: estimate_of(GridEstimator(method=method, prior=prior, se=kind), bank, given_answers)
+        for kind in (None, *SeKind)
+    }
+    usual = ses[None]
+    information = float(bank.information(usual.theta).sum())
+    by_kind = {
+        SeKind.POSTERIOR: estimate_of(GridEstimator(prior=prior), bank, given_answers).se,
+        SeKind.INFORMATION: information**-0.5,
+        SeKind.INFORMATION_WITH_PRIOR: (information + 1 / 0.64) ** -0.5,
+    }
+    for kind, expected in by_kind.items():
+        assert ses[kind].se == pytest.approx(expected, rel=1e-12)
+    own = {"eap": SeKind.POSTERIOR, "map": SeKind.INFORMATION_WITH_PRIOR}
+    assert usual.se == ses[own.get(method.value, SeKind.INFORMATION)].se
 
 
 def test_no_information_means_no_finite_standard_error() -> None:
@@ -190,7 +178,7 @@ def test_no_information_means_no_finite_standard_error() -> None:
 
 def test_the_interval_of_an_eap_follows_a_skewed_posterior() -> None:
     bank = ItemBank.from_difficulties(a=[2.0] * 6, b=[-1.0] * 6)
-    estimate = GridEstimator().estimate(bank, responses([1.0] * 6))
+    estimate = estimate_of(GridEstimator(), bank, responses([1.0] * 6))
     grid = np.linspace(-9, 9, 18_001)
     mass = np.exp(bank.log_likelihood(grid, list(range(6)), [1.0] * 6) - grid**2 / 2)
     below = mass.cumsum() / mass.sum()
@@ -245,7 +233,7 @@ def test_many_at_once_get_what_each_would_get_alone(
         given_answers = [
             Response(ItemIndex(i), float(score)) for i, score in enumerate(row) if score == score
         ]
-        alone = estimator.estimate(bank, given_answers)
+        alone = estimate_of(estimator, bank, given_answers)
         together = belief.estimate()
         assert (together.method, together.at_bound) == (alone.method, alone.at_bound)
         assert together.theta == pytest.approx(alone.theta, abs=1e-8)

@@ -5,12 +5,10 @@ import pytest
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
-from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast
-from app.engine.simulation.forecast_words import summary
+from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast, summary
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
-from tests.engine.random_banks import clean_bank
-from tests.engine.test_multidimensional import several
+from tests.engine.random_banks import clean_bank, several
 
 BANK = clean_bank(3, 120)
 THETAS = np.random.default_rng(1).normal(size=60)

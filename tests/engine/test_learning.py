@@ -8,8 +8,8 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
+from app.engine.prediction.learned_curves import UNPLACED, Place
 from app.engine.prediction.model_error import Seen, bias_of
-from app.engine.prediction.placing import UNPLACED, Place
 from app.engine.simulation.learning import (
     Glimpse,
     Shifted,
@@ -21,6 +21,7 @@ from app.engine.simulation.simulate import Taken, draw_scores, simulate, summari
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 
+Thirty = tuple[list[Glimpse], FloatArray]
 BANK = clean_bank(1, 120)
 DESIGN = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 25}})
 
@@ -55,6 +56,16 @@ def coverage(taken: list[Taken], thetas: FloatArray) -> tuple[float, float]:
 @pytest.fixture(scope="module")
 def learned() -> IntervalCorrection:
     return taught(*two_skills(BANK, 150, seed=1))
+
+
+@pytest.fixture(scope="module")
+def thirty() -> Thirty:
+    """Return tests of thirty examinees that the model fits, and their whole-bank thetas."""
+    thetas = np.random.default_rng(3).normal(size=30)
+    scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
+    references, _ = whole_bank_abilities(BANK, scores)
+    seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
+    return seen, references
 
 
 @pytest.mark.slow
@@ -123,11 +134,10 @@ def test_too_few_examinees_teach_nothing() -> None:
         taught(scores, thetas, bank=bank)
 
 
-def test_growth_is_learned_from_models_held_out_beyond_the_others() -> None:
-    thetas = np.random.default_rng(3).normal(size=30)
-    scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
-    references, _ = whole_bank_abilities(BANK, scores)
-    seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
+def test_growth_is_learned_from_models_held_out_beyond_the_others(
+    thirty: tuple[list[Glimpse], FloatArray],
+) -> None:
+    seen, references = thirty
 
     def above(error_in_se: float, unit: float = 1.0) -> tuple[float, float]:
         """Return the growth learned from examinees 3 sd above the others with such errors."""
@@ -151,11 +161,10 @@ def test_growth_is_learned_from_models_held_out_beyond_the_others() -> None:
     assert above(6.0)[1] == pytest.approx(above(0.5)[1], abs=0.1)
 
 
-def test_bias_beyond_the_reference_models_moves_their_intervals() -> None:
-    thetas = np.random.default_rng(3).normal(size=30)
-    scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
-    references, _ = whole_bank_abilities(BANK, scores)
-    seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
+def test_bias_beyond_the_reference_models_moves_their_intervals(
+    thirty: tuple[list[Glimpse], FloatArray],
+) -> None:
+    seen, references = thirty
     spread = float(references.std())
     # Examinees 3 sd above all reference models are truly 1 sd higher than estimated.
     off = [replace(one, theta=one.theta + spread) for one in seen]
@@ -204,11 +213,10 @@ def test_without_models_beyond_the_bias_stays_unknown() -> None:
     assert bias_of([], 1, above=True).sd > 0.0
 
 
-def test_errors_of_unplaced_examinees_widen_only_their_intervals() -> None:
-    thetas = np.random.default_rng(3).normal(size=30)
-    scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
-    references, _ = whole_bank_abilities(BANK, scores)
-    seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
+def test_errors_of_unplaced_examinees_widen_only_their_intervals(
+    thirty: tuple[list[Glimpse], FloatArray],
+) -> None:
+    seen, references = thirty
     # They err by twice the usual, though theta lies among the reference models.
     off = [replace(one, theta=one.estimate.theta + 4.0 * one.estimate.se) for one in seen]
     alike = [one for one in off if abs(one.estimate.theta - references.mean()) < references.std()]

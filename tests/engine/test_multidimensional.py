@@ -1,7 +1,5 @@
 """Several abilities: the mode, its covariance, and the value of items."""
 
-import math
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -16,29 +14,15 @@ from app.engine.models.multidimensional import (
     estimate_profile,
     with_answer,
 )
-from app.engine.multidimensional.belief import ProfileMap
+from app.engine.multidimensional import ProfileMap
 from app.engine.prediction.targets import target_weights
 from app.engine.selection.base import Pool
 from app.engine.selection.design import AbilityDesign, Optimality
 from app.engine.state import CatState, Response
 from app.errors import InvalidInputError
+from tests.engine.random_banks import several
 
 N_ITEMS = 30
-
-
-def several(seed: int, *, dimensions: int = 3, nested: bool = True) -> ItemBank:
-    rng = np.random.default_rng(seed)
-    items = Loadings(
-        rng.lognormal(0.0, 0.3, N_ITEMS),
-        rng.normal(size=N_ITEMS),
-        rng.normal(size=(N_ITEMS, dimensions)),
-        nested,
-    )
-    d = items.n_abilities
-    root = rng.normal(size=(d, d)) / math.sqrt(d)
-    population = Population(0.3 * rng.normal(size=d), root @ root.T + 0.3 * np.eye(d))
-    ids = [str(i) for i in range(N_ITEMS)]
-    return ItemBank.from_abilities(MultidimensionalModel(items, population), ids)
 
 
 def known(bank: ItemBank) -> MultidimensionalModel:

@@ -13,9 +13,12 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
-from app.engine.prediction.extrapolation import Extrapolation
-from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.placing import Place, Placing, PopulationPosition
+from app.engine.prediction.learned_curves import (
+    Extrapolation,
+    LearnedCurves,
+    Place,
+    PopulationPosition,
+)
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation
@@ -33,13 +36,19 @@ def curves(slopes: tuple[float, float]) -> ScoreCurves:
     return ScoreCurves(np.tile(np.array(slopes)[:, None], N_ITEMS), intercept)
 
 
+def placed(known: ScoreCurves, population: tuple[float, ...], answers: list[Response]) -> Place:
+    found = LearnedCurves(curves=known, n_reference=80, population=population).place(answers)
+    assert found is not None
+    return found
+
+
 def place(slopes: tuple[float, float], abilities: tuple[float, float]) -> Place:
     """Return the placing of an examinee with these two abilities by its answers to all items."""
     known = curves(slopes)
     chance = 1 / (1 + np.exp(-(np.array(abilities) @ known.slopes + known.intercept)))
     scores = np.random.default_rng(2).random(N_ITEMS) < chance
     answers = [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
-    return Placing(curves=known, population=POPULATION).of(answers)
+    return placed(known, POPULATION, answers)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +135,7 @@ def test_curves_from_parameters_match_expected_scores_one_logit_to_each_side() -
     for theta, chance in zip((-1.0, 1.0), at, strict=True):
         assert theta * made.curves.slopes[0] + made.curves.intercept == pytest.approx(logit(chance))
     assert (made.curves.slopes[0, 0], made.curves.intercept[0]) == pytest.approx((0.7, 0.7))
-    assert (made.n_reference, made.placing) == (0, None)
+    assert (made.n_reference, made.place([])) == (0, None)
 
 
 def test_an_examinee_is_beyond_by_a_standard_deviation_of_where_it_stands() -> None:
@@ -136,12 +145,12 @@ def test_an_examinee_is_beyond_by_a_standard_deviation_of_where_it_stands() -> N
     at = known.locate(items, scores)
     sd = at.covariance[0, 0] ** 0.5
     for edge, standing in ((-0.01, "ABOVE"), (0.01, "WITHIN")):
-        placed = Placing(curves=known, population=(-9.0, at.position - sd + edge)).of(answers)
-        assert placed.standing is PopulationPosition[standing]
-        assert (placed.sd, placed.position) == pytest.approx((sd, at.position))
+        found = placed(known, (-9.0, at.position - sd + edge), answers)
+        assert found.standing is PopulationPosition[standing]
+        assert (found.sd, found.position) == pytest.approx((sd, at.position))
     for edge, standing in ((0.01, "BELOW"), (-0.01, "WITHIN")):
-        placed = Placing(curves=known, population=(at.position + sd + edge, 9.0)).of(answers)
-        assert placed.standing is PopulationPosition[standing]
+        found = placed(known, (at.position + sd + edge, 9.0), answers)
+        assert found.standing is PopulationPosition[standing]
 
 
 @pytest.mark.parametrize(("score", "slope", "intercept"), [(1.0, 2.0, 1.5), (0.0, 1.0, -2.0)])

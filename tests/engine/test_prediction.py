@@ -1,20 +1,28 @@
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
+from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank, ItemIndex
+from app.engine.design.design import Design
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import GridEstimator
-from app.engine.prediction.p_irt import PIrt, predict
+from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
+from app.engine.prediction.p_irt import PREDICTORS, PIrt
 from app.engine.simulation.simulate import draw_scores
-from app.engine.state import Response
-from app.errors import InvalidInputError, UnknownNameError
+from app.engine.state import CatState, Response
+from app.engine.stopping import ScoreMargin, Situation
+from app.errors import InvalidInputError
 from tests.contracts.estimators import answers, fold
 from tests.engine.random_banks import Kind, clean_bank, random_bank
 
 EAP = GridEstimator()
+predict = PIrt().predict
+TWELVE, OF_TWELVE = clean_bank(1, 12), [1.0, 0.0, 0.5, 1.0] * 3
+SIXTY = ItemBank.from_difficulties(a=np.full(60, 1.5), b=np.linspace(-2.0, 2.0, 60))
+MARKED, UNMARKED = range(6), range(6, 40)
 
 
 def test_a_fully_answered_bank_is_counted_and_not_predicted() -> None:
@@ -58,7 +66,7 @@ def test_excluded_items_do_not_count_answered_or_not() -> None:
 def test_the_published_rule_gives_c_for_slopes_that_are_not_positive() -> None:
     bank = ItemBank.from_difficulties(a=[1.0, -2.0], b=[0.0, 0.5], c=[0.1, 0.3])
     belief = EAP.start(bank)
-    by_rule = predict(bank, [], belief, method="p-irt-c")
+    by_rule = PREDICTORS["p-irt-c"].predict(bank, [], belief)
     assert by_rule.value == pytest.approx((bank.expected_score(belief.theta)[0] + 0.3) / 2)
     assert by_rule.lo <= by_rule.value <= by_rule.hi
     assert by_rule.method == "p-irt-c"
@@ -69,12 +77,6 @@ def test_a_result_is_plain_json() -> None:
     responses = answers(bank, 0.0, 5)[:4]
     prediction = predict(bank, responses, fold(EAP, bank, responses))
     assert json.loads(json.dumps(asdict(prediction))) == asdict(prediction)
-
-
-def test_an_unknown_predictor_is_named_with_those_that_exist() -> None:
-    bank = clean_bank(5, 3)
-    with pytest.raises(UnknownNameError, match=r"p-irt-c"):
-        predict(bank, [], EAP.start(bank), method="oracle")
 
 
 def covered(bank: ItemBank, n_answered: int, seed: int, n: int = 1_000) -> float:
@@ -121,3 +123,76 @@ def test_one_examinee_gets_what_a_table_gives() -> None:
     assert (alone.value, alone.lo, alone.hi) == pytest.approx(
         (together.value, together.lo, together.hi), abs=1e-3
     )
+
+
+def answered(test: AdaptiveTest, n: int) -> CatState:
+    return test.replay(Response(ItemIndex(i), OF_TWELVE[i]) for i in range(n))
+
+
+def test_the_score_of_all_items_is_their_mean() -> None:
+    test = Design.from_dict({}).build(TWELVE)
+    known = test.predict(answered(test, 12))
+    assert (known.method, known.lo, known.value, known.hi) == ("all_items", 0.625, 0.625, 0.625)
+    assert test.predict(answered(test, 11)).method != "all_items"
+
+
+def test_items_that_do_not_count_need_no_answer() -> None:
+    design = Design.from_dict({})
+    test = design.build(TWELVE)
+    target = np.array([0.25] * 4 + [0.0] * 8)
+    of_law = replace(test, weights=target)
+    assert of_law.predict(answered(of_law, 4)).method == "all_items"
+    assert of_law.predict(answered(of_law, 4)).value == pytest.approx(0.625)
+    assert of_law.predict(answered(of_law, 3)).method != "all_items"
+
+
+def test_an_item_without_a_score_leaves_the_score_open() -> None:
+    test = Design.from_dict({}).build(TWELVE)
+    state = answered(test, 11)
+    state = test.skip(test.administer(state, ItemIndex(11)), ItemIndex(11))
+    assert test.predict(state).method != "all_items"
+
+
+def asked(test: AdaptiveTest, *, unmarked: range) -> CatState:
+    state = test.start()
+    for item in (*MARKED, *unmarked):
+        state = test.administer(state, ItemIndex(item))
+    for item in MARKED:
+        state = test.tell(state, Response(ItemIndex(item), float(item % 2)))
+    for item in unmarked:
+        state = test.skip(state, ItemIndex(item))
+    return state
+
+
+def test_unscored_answers_lower_the_lower_end() -> None:
+    test = Design.from_dict({"preset": "ability"}).build(SIXTY)
+    full, holes = (asked(test, unmarked=part) for part in (range(0), UNMARKED))
+
+    told, open_ = test.predict(full), test.predict(holes)
+
+    assert told.nonresponse == 0.0
+    assert open_.nonresponse == pytest.approx(34 / 40)
+    assert (open_.value, open_.hi) == (told.value, told.hi)
+    assert open_.lo == pytest.approx(told.lo * 6 / 40)
+    assert test.estimate(holes) == test.estimate(full)
+
+
+def test_learned_corrections_are_reported_apart_from_unscored_answers() -> None:
+    stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(0.2,), power=0.0)
+    learned = IntervalCorrection(theta=stretch, n_examinees=80)
+    test = Design.from_dict({"preset": "ability"}).build(SIXTY, correction=learned)
+
+    told, open_ = (test.predict(asked(test, unmarked=part)) for part in (range(0), UNMARKED))
+
+    assert open_.raw == told.raw
+    assert open_.lo == pytest.approx(told.lo * 6 / 40)
+
+
+def test_a_test_ends_only_at_the_reported_margin() -> None:
+    test = Design.from_dict({"preset": "ability"}).build(SIXTY)
+    full, holes = (asked(test, unmarked=part) for part in (range(0), UNMARKED))
+    told = test.predict(full)
+    rule = ScoreMargin(margin=told.margin + 1e-6, predictor=test.predictor)
+
+    assert rule.check(Situation(full, test.pool)) is not None
+    assert rule.check(Situation(holes, test.pool)) is None

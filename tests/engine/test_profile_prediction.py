@@ -9,38 +9,24 @@ from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.models.base import BoolArray
 from app.engine.models.multidimensional import (
-    Loadings,
-    MultidimensionalModel,
-    Population,
     estimate_profile,
 )
-from app.engine.multidimensional.belief import ProfileBelief, abilities_of
-from app.engine.multidimensional.prediction import ProfilePIrt
+from app.engine.multidimensional import ProfileBelief, ProfilePIrt, abilities_of
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScoreModel, ScorePredictor, Target, short_form
 from app.engine.state import CatState, Response
 from app.errors import InvalidInputError
+from tests.engine.random_banks import several
 
 N_ITEMS = 60
 TAGS = tuple(frozenset({"law" if j % 2 else "maths"}) for j in range(N_ITEMS))
 ALL = np.full(N_ITEMS, 1 / N_ITEMS)
 
 
-def bank_of(seed: int, dimensions: int = 2) -> ItemBank:
-    rng = np.random.default_rng(seed)
-    items = Loadings(
-        rng.lognormal(0.2, 0.3, N_ITEMS),
-        rng.normal(size=N_ITEMS),
-        0.8 * rng.normal(size=(N_ITEMS, dimensions)),
-        nested=True,
-    )
-    root = rng.normal(size=(dimensions + 1, dimensions + 1)) / 2
-    population = Population(0.2 * rng.normal(size=dimensions + 1), root @ root.T + 0.4 * np.eye(3))
-    return ItemBank.from_abilities(
-        MultidimensionalModel(items, population), [str(j) for j in range(N_ITEMS)]
-    )
+def bank_of(seed: int) -> ItemBank:
+    return several(seed, n_items=N_ITEMS, dimensions=2)
 
 
 def drawn(bank: ItemBank, n: int, seed: int) -> FloatArray:
@@ -133,7 +119,9 @@ def test_the_design_says_how_scores_are_predicted() -> None:
         assert Design.from_dict(design.to_dict()) == design
         test = design.build(bank, tags=TAGS, targets=known)
         methods[method] = test.predict(test.start()).method
-        assert {one.name for one in test.tasks.values()} == {methods[method]}
+        start, bank_of_test = test.start(), test.bank
+        told = (one.predict(bank_of_test, (), start.belief) for one in test.tasks.values())
+        assert {one.method for one in told} == {methods[method]}
     assert methods == {None: "combined", "score-model": "score-model", "p-irt": "p-irt"}
 
 

@@ -167,13 +167,7 @@ def test_a_theta_without_prior_decides_unchanged(method: str) -> None:
 
 def test_expensive_members_are_asked_less() -> None:
     answers = rows([0.0, 0.3, 0.0, 0.3], 5)
-    cheap_first = ranking(4, RankingRules(futility=0), costs=(1, 1, 9, 9))
-    cheap_first = Ranking(
-        tests=cheap_first.tests,
-        rules=cheap_first.rules,
-        costs=cheap_first.costs,
-        budget=RankingBudget(items=120),
-    )
+    cheap_first = ranking(4, costs=(1, 1, 9, 9), budget=RankingBudget(items=120))
     state, _ = simulate_ranking(cheap_first, answers, seed=1)
     asked = [member.n_asked for member in state.members]
     assert min(asked[:2]) >= 2 * max(asked[2:])

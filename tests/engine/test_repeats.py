@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.estimation.estimators import EstimatorName, GridEstimator
-from app.engine.estimation.repeats import effective_answers
+from app.engine.estimation.estimators import EstimatorName, GridEstimator, effective_answers
 from app.engine.state import Response
 
 N, REPEATS = 300, 3

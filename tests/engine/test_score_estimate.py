@@ -15,13 +15,13 @@ from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
-from app.engine.prediction.blended_score import BlendedScore
+from app.engine.knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.score_curves import ScoreCurves, freed
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
+from app.engine.prediction.score_model import BlendedScore
 from app.engine.selection.sampled import Sampled
 from app.engine.simulation.simulate import take
 from app.engine.state import Belief, Draw, Response
@@ -435,12 +435,11 @@ def test_five_right_answers_of_five_leave_something_open() -> None:
 def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: ScoreCurves) -> None:
     bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=curves.intercept)
     learned = LearnedCurves(curves=curves, n_reference=80, errors={})
-    names = {
-        method: Design.from_dict({"prediction": {"method": method}})
-        .build(bank, curves=learned)
-        .predictor.name
+    tests = {
+        method: Design.from_dict({"prediction": {"method": method}}).build(bank, curves=learned)
         for method in (None, "combined", "design", "p-irt")
     }
+    names = {method: test.predict(test.start()).method for method, test in tests.items()}
     assert names == {
         None: "combined",
         "combined": "combined",
@@ -467,7 +466,6 @@ class _Says:
     value: float
     half: float
     least: float = 0.0
-    name: str = "p-irt"
 
     def predict(
         self,
@@ -497,7 +495,9 @@ def test_a_clipped_interval_does_not_gain_weight(curves: ScoreCurves) -> None:
 def test_score_curves_count_little_where_their_prior_decides(curves: ScoreCurves) -> None:
     """With all of a few items right the two priors lead far apart."""
     answers = [Response(ItemIndex(i), 1.0) for i in range(6)]
-    alike, free = (estimator(one).by_curves(answers)[0] for one in (curves.of_the_like(), curves))
+    alike, free = (
+        estimator(one).by_curves(answers).value for one in (curves.of_the_like(), curves)
+    )
     assert free - alike > 0.1
     told = _blended(curves, _Says(0.6, 0.08), answers)
     assert abs(told.value - 0.6) < 0.25 * abs((free + alike) / 2 - 0.6)
@@ -635,8 +635,9 @@ def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> 
     answers = [Response(ItemIndex(i), float(i % 3 != 0)) for i in range(20)]
     error = ModelError(within=0.2, above=0.3, below=0.4)
     both = [estimator(one, error) for one in (shape.of_the_like(), shape)]
-    (m1, v1, x1), (m2, v2, x2) = (one.by_curves(answers) for one in both)
-    s1, s2 = v1 * error.at(x1) ** 2, v2 * error.at(x2) ** 2
+    held = [one.by_curves(answers) for one in both]
+    m1, m2 = (one.value for one in held)
+    s1, s2 = (one.variance * error.at(one.at.position) ** 2 for one in held)
     curves_mean, curves_variance = (m1 + m2) / 2, (s1 + s2) / 2 + ((m1 - m2) / 2) ** 2
     own_mean, own_variance = 0.55, (0.08 / 1.959964) ** 2
     precision = np.array([1 / curves_variance, 1 / own_variance])

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from app.engine.prediction.score_model import Given, ScoreModel, Target, Widths, short_form
-from app.engine.prediction.short_form import compose
+from app.engine.prediction.score_model import Given, ScoreModel, Target, Widths, compose, short_form
 from app.errors import InvalidInputError
 
 N_ITEMS = 12

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -8,31 +9,37 @@ from hypothesis import strategies as st
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
 from app.engine.information_index import InformationIndex
-from app.engine.selection.base import Criterion, Pool, Selector
-from app.engine.selection.content import ContentBalanced
-from app.engine.selection.exposure import (
-    AStratified,
-    Random,
-    Randomesque,
-    RandomStart,
-    SympsonHetter,
-)
+from app.engine.selection.base import Chosen, Criterion, Pool, Selector
 from app.engine.selection.information import (
     MaximumInformation,
     MutualInformation,
     PerCost,
     PosteriorWeighted,
+    best_items,
     coarse_posterior,
 )
+from app.engine.selection.selectors import (
+    AStratified,
+    ContentBalanced,
+    Random,
+    Randomesque,
+    RandomStart,
+    SympsonHetter,
+)
 from app.engine.state import CatState, Response
-from tests.contracts.selectors import SelectorContract, play
-from tests.engine.random_banks import clean_bank, random_bank
+from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
 
 TAGS = ("algebra", "geometry", "logic")
 
 
 def rng(seed: int = 1) -> np.random.Generator:
     return np.random.default_rng(seed)
+
+
+def chosen_by(selector: Selector, pool: Pool, state: CatState, seed: int = 1) -> ItemIndex:
+    chosen = selector.select(pool, state, rng(seed))
+    assert chosen is not None
+    return chosen.item
 
 
 def entropy(p: FloatArray) -> FloatArray:
@@ -53,6 +60,38 @@ def after(bank: ItemBank, answers: list[tuple[int, float]]) -> CatState:
 def tags_of(n_items: int, seed: int = 1) -> list[tuple[str, ...]]:
     draws = np.random.default_rng(seed).random((n_items, len(TAGS))) < 0.4
     return [tuple(tag for tag, has in zip(TAGS, row, strict=True) if has) for row in draws]
+
+
+N_ITEMS = 45
+Make = Callable[[ItemBank], Selector]
+
+
+def play(
+    bank: ItemBank, selector: Selector, pool: Pool, seed: int, in_flight: int = 1
+) -> tuple[CatState, list[ItemIndex]]:
+    """Run a test with random answers and failures to the end of the pool; return its items."""
+    estimator = GridEstimator()
+    rng = np.random.default_rng(seed)
+    state = CatState(belief=estimator.start(bank))
+    asked: list[ItemIndex] = []
+    while True:
+        chosen = None
+        if len(state.pending) < in_flight:
+            chosen = selector.select(pool, state, rng)
+        if chosen is not None:
+            asked.append(chosen.item)
+            state = state.with_pending(chosen.item)
+        elif not state.pending:
+            return state, asked
+        else:
+            closed = state.pending[int(rng.integers(len(state.pending)))]
+            if rng.random() < 0.2:
+                state = state.with_unscored(closed)
+            else:
+                response = Response(closed, float(rng.integers(0, 2)))
+                state = state.with_response(
+                    response, estimator.update(bank, estimator.start(bank), response)
+                )
 
 
 MOST = MaximumInformation()
@@ -79,8 +118,49 @@ def by_cost(bank: ItemBank) -> Selector:
         lambda bank: SympsonHetter(criterion=MOST, acceptance=np.linspace(0, 1, bank.n_items)),
     ],
 )
-class TestSelectors(SelectorContract):
-    pass
+class TestSelectors:
+    """The contract of every selector, for a bank of any model."""
+
+    @pytest.fixture(params=KINDS)
+    def kind(self, request: pytest.FixtureRequest) -> Kind:
+        return request.param  # type: ignore[no-any-return]  # pytest types no parameters
+
+    @pytest.mark.parametrize("in_flight", [1, 2, 5])
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_each_active_item_is_asked_once_and_no_other(
+        self, make: Make, seed: int, in_flight: int, kind: Kind
+    ) -> None:
+        bank = random_bank(seed, N_ITEMS, kind=kind)
+        active = np.random.default_rng(seed).random(N_ITEMS) < 0.6
+        pool = Pool(InformationIndex(bank), active)
+        _, asked = play(bank, make(bank), pool, seed, in_flight)
+        assert sorted(asked) == np.flatnonzero(active).tolist()
+
+    def test_the_same_state_and_generator_give_the_same_plain_item(
+        self, make: Make, kind: Kind
+    ) -> None:
+        for seed in (1, 2, 3):
+            bank = random_bank(seed, N_ITEMS, kind=kind)
+            pool = Pool(InformationIndex(bank))
+            state = CatState(belief=GridEstimator().start(bank)).with_pending(ItemIndex(seed))
+            first, second = (
+                make(bank).select(pool, state, np.random.default_rng(seed)) for _ in range(2)
+            )
+            assert first == second
+            assert first is not None
+            assert type(first.item) is int
+
+    def test_an_empty_pool_gives_nothing(self, make: Make, kind: Kind) -> None:
+        bank = random_bank(1, N_ITEMS, kind=kind)
+        pool = Pool(InformationIndex(bank), np.zeros(N_ITEMS, dtype=np.bool_))
+        state = CatState(belief=GridEstimator().start(bank))
+        assert make(bank).select(pool, state, np.random.default_rng(1)) is None
+
+    def test_it_is_immutable(self, make: Make) -> None:
+        selector = make(random_bank(1, N_ITEMS))
+        for name in getattr(type(selector), "__dataclass_fields__", ["anything"]):
+            with pytest.raises(FrozenInstanceError):
+                setattr(selector, name, None)
 
 
 @given(seed=st.integers(0, 2**32))
@@ -88,12 +168,12 @@ class TestSelectors(SelectorContract):
 def test_maximum_information_asks_the_item_with_most_information(seed: int) -> None:
     bank = random_bank(seed, 80)
     state = after(bank, [(seed % 80, 1.0)])
-    item = Randomesque(criterion=MaximumInformation()).select(
+    chosen = Randomesque(criterion=MaximumInformation()).select(
         Pool(InformationIndex(bank)), state, rng()
     )
     information = bank.information(state.belief.theta)
     information[seed % 80] = -1
-    assert item == information.argmax()
+    assert chosen == Chosen(ItemIndex(int(information.argmax())))
 
 
 @given(seed=st.integers(0, 2**32))
@@ -131,7 +211,7 @@ def test_weighting_lowers_a_steep_item_under_an_uncertain_theta() -> None:
     # Item 0 is a step at 0, item 1 is gentle; theta 0 is a guess with standard deviation 1.
     bank = ItemBank.from_difficulties(a=[40.0, 2.5], b=[0.0, 0.0])
     state, pool = after(bank, []), Pool(InformationIndex(bank))
-    assert MaximumInformation().best(pool, state, 1) == [0]
+    assert best_items(MOST, pool, state, 1) == [0]
     weighted = PosteriorWeighted().values(pool, state)
     assert weighted[0] / weighted[1] < 20 < (40 / 2.5) ** 2
 
@@ -139,9 +219,9 @@ def test_weighting_lowers_a_steep_item_under_an_uncertain_theta() -> None:
 def test_randomesque_draws_evenly_from_the_best_and_only_from_them() -> None:
     bank = clean_bank(3, 200)
     state, pool = after(bank, []), Pool(InformationIndex(bank))
-    best = MaximumInformation().best(pool, state, 5)
+    best = best_items(MOST, pool, state, 5)
     selector = Randomesque(criterion=MaximumInformation(), top_k=5)
-    drawn = [selector.select(pool, state, rng(seed)) for seed in range(400)]
+    drawn = [chosen_by(selector, pool, state, seed) for seed in range(400)]
     counts = [drawn.count(item) for item in best]
     assert sum(counts) == 400
     assert min(counts) > 50
@@ -151,9 +231,9 @@ def test_random_start_asks_chance_items_before_the_best_ones() -> None:
     bank = clean_bank(3, 200)
     pool = Pool(InformationIndex(bank))
     selector = RandomStart(items=1, then=Randomesque(criterion=MaximumInformation()))
-    first = {selector.select(pool, after(bank, []), rng(seed)) for seed in range(50)}
+    first = {chosen_by(selector, pool, after(bank, []), seed) for seed in range(50)}
     assert len(first) > 30
-    second = {selector.select(pool, after(bank, [(7, 1.0)]), rng(seed)) for seed in range(50)}
+    second = {chosen_by(selector, pool, after(bank, [(7, 1.0)]), seed) for seed in range(50)}
     assert len(second) == 1
 
 
@@ -164,7 +244,7 @@ def test_cost_weight_turns_the_choice_to_cheap_items(weight: float, expected: in
         criterion=MaximumInformation(), costs=np.array([300.0, 100.0]), weight=weight
     )
     pool = Pool(InformationIndex(bank))
-    assert criterion.best(pool, after(bank, []), 1) == [expected]
+    assert best_items(criterion, pool, after(bank, []), 1) == [expected]
 
 
 def test_a_stratified_tests_rise_from_flat_to_steep_items() -> None:
@@ -174,8 +254,7 @@ def test_a_stratified_tests_rise_from_flat_to_steep_items() -> None:
     pool = Pool(InformationIndex(bank))
     slopes = []
     for step in range(40):
-        item = selector.select(pool, state, rng())
-        assert item is not None
+        item = chosen_by(selector, pool, state)
         slopes.append(bank.a[item])
         response = Response(item, float(step % 2))
         belief = estimator.update(bank, estimator.start(bank), response)
@@ -188,13 +267,13 @@ def test_an_exhausted_stratum_is_replaced_by_the_next_steeper_one() -> None:
     bank = ItemBank.from_difficulties(a=[0.5, 1.0, 1.5, 2.0], b=[0.0, 0.0, 0.0, 0.0])
     criterion = AStratified.of(bank, strata=4, length=40)
     pool = Pool(InformationIndex(bank))
-    assert criterion.best(pool, after(bank, []), 4) == [0, 1, 2, 3]
-    assert criterion.best(pool, after(bank, [(0, 1.0)]), 1) == [1]
+    assert best_items(criterion, pool, after(bank, []), 4) == [0, 1, 2, 3]
+    assert best_items(criterion, pool, after(bank, [(0, 1.0)]), 1) == [1]
     # An item in flight has used its stage: the third stage begins, and not the first again.
     twice = ItemBank.from_difficulties(a=np.linspace(0.5, 2.0, 8), b=np.zeros(8))
     staged = AStratified.of(twice, strata=4, length=4)
     in_flight = after(twice, [(0, 1.0)]).with_pending(ItemIndex(2))
-    assert staged.best(Pool(InformationIndex(twice)), in_flight, 1) == [4]
+    assert best_items(staged, Pool(InformationIndex(twice)), in_flight, 1) == [4]
 
 
 def balanced(targets: dict[str, float], tags: Sequence[tuple[str, ...]]) -> ContentBalanced:
@@ -213,8 +292,7 @@ def test_content_targets_are_met_pending_items_counted(in_flight: int) -> None:
     state = after(bank, [])
     asked: list[ItemIndex] = []
     for _ in range(40):
-        item = selector.select(Pool(InformationIndex(bank)), state, rng())
-        assert item is not None
+        item = chosen_by(selector, Pool(InformationIndex(bank)), state)
         asked.append(item)
         state = state.with_pending(item)
         if len(state.pending) == in_flight:
@@ -247,7 +325,7 @@ def _first(selector: Selector, n_items: int) -> Selector:
     """Return the order in which the selector picks items until it ends."""
 
     class Limited:
-        def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
             return selector.select(pool, state, rng) if state.n_asked < n_items else None
 
     return Limited()
@@ -257,11 +335,11 @@ def _first(selector: Selector, n_items: int) -> Selector:
 def test_sympson_hetter_accepts_the_best_item_as_often_as_it_may(share: float) -> None:
     bank = clean_bank(4, 100)
     state, pool = after(bank, []), Pool(InformationIndex(bank))
-    best, second = MaximumInformation().best(pool, state, 2)
+    best, second = best_items(MOST, pool, state, 2)
     acceptance = np.ones(100)
     acceptance[best] = share
     selector = SympsonHetter(criterion=MaximumInformation(), acceptance=acceptance)
-    drawn = [selector.select(pool, state, rng(seed)) for seed in range(400)]
+    drawn = [chosen_by(selector, pool, state, seed) for seed in range(400)]
     assert set(drawn) <= {best, second}
     assert drawn.count(best) / 400 == pytest.approx(share, abs=0.08)
 
@@ -275,4 +353,4 @@ def test_best_items_are_ordered_by_value_then_position(criterion: Criterion) -> 
     values: FloatArray = criterion.values(pool, state)
     key: Callable[[int], tuple[float, int]] = lambda i: (-values[i], i)  # noqa: E731
     expected = sorted((i for i in range(60) if i != 5), key=key)
-    assert criterion.best(pool, state, 10) == expected[:10]
+    assert best_items(criterion, pool, state, 10) == expected[:10]

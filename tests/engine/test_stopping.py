@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
 from app.engine.inference.gate import GateOutcome, gate
 from app.engine.information_index import InformationIndex
-from app.engine.prediction.p_irt import PIrt, predict
+from app.engine.prediction.p_irt import PIrt
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Response, Usage
 from app.engine.stopping import (
@@ -30,7 +30,7 @@ from app.engine.stopping import (
     StopReason,
     TimeLimit,
 )
-from tests.contracts.stopping_rules import StoppingRuleContract
+from tests.contracts.estimators import estimate_of
 from tests.engine.random_banks import clean_bank
 
 BANK = ItemBank.from_difficulties(a=np.full(60, 1.5), b=np.linspace(-2, 2, 60))
@@ -114,8 +114,25 @@ HALF, DEAR = [0.5], Usage(usd=0.3)
         ),
     ],
 )
-class TestStoppingRules(StoppingRuleContract):
-    pass
+class TestStoppingRules:
+    """The contract of every rule, with a test that it ends and one that it continues."""
+
+    def test_it_ends_a_finished_test_with_a_sentence_and_has_no_state(
+        self, rule: StoppingRule, over: Situation, going_on: Situation
+    ) -> None:
+        stop = rule.check(over)
+        assert isinstance(stop, Stop)
+        assert stop.detail.endswith(".")
+        assert any(character.isdigit() for character in stop.detail)
+        assert rule.check(going_on) is None
+        assert rule.check(over) == stop
+
+    def test_it_is_immutable(
+        self, rule: StoppingRule, over: Situation, going_on: Situation
+    ) -> None:
+        for name in getattr(type(rule), "__dataclass_fields__", ["anything"]):
+            with pytest.raises(FrozenInstanceError):
+                setattr(rule, name, None)
 
 
 def test_goals_wait_for_the_fewest_items_and_limits_do_not() -> None:
@@ -206,7 +223,7 @@ def test_calls_without_a_score_spend_the_budget_too() -> None:
 def test_one_small_step_is_not_a_plateau() -> None:
     rule = Plateau(theta_change=0.2, estimator=ESTIMATOR)
     now = situation("111110")
-    thetas = [ESTIMATOR.estimate(BANK, now.state.responses[:k]).theta for k in range(7)]
+    thetas = [estimate_of(ESTIMATOR, BANK, now.state.responses[:k]).theta for k in range(7)]
     steps = np.abs(np.diff(thetas))
     assert steps.min() < 0.2 < steps[-3:].max()
     assert rule.check(now) is None
@@ -214,7 +231,7 @@ def test_one_small_step_is_not_a_plateau() -> None:
 
 def test_the_margin_is_half_of_the_reported_interval() -> None:
     now = situation(MIXED)
-    prediction = predict(BANK, now.state.responses, now.state.belief)
+    prediction = PIrt().predict(BANK, now.state.responses, now.state.belief)
     margin = (prediction.hi - prediction.lo) / 2
     assert ScoreMargin(margin=margin * 1.001, predictor=PIrt()).check(now) is not None
     assert ScoreMargin(margin=margin * 0.999, predictor=PIrt()).check(now) is None

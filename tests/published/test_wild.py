@@ -9,7 +9,7 @@ from scipy.special import expit
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
-from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.multidimensional import ProfileBelief
 from app.engine.selection.design import AbilityDesign, Optimality
 from app.engine.simulation.simulate import draw_scores, take
 from app.engine.state import CatState

@@ -8,7 +8,7 @@ from app.engine import Design, ItemBank, Stop, step_rng
 from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
-from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.score_model import NORMAL_95, ScoreModel, Target
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState, Response

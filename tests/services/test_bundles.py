@@ -10,8 +10,8 @@ import pytest
 
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
+from app.engine.knowledge import packed
 from app.engine.lint import Finding
-from app.engine.multidimensional.knowledge import packed
 from app.errors import FileFormatError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.bundles import line
 from app.exchange.item_record import parse_item

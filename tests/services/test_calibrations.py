@@ -13,7 +13,7 @@ from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import CALIBRATORS, decided, fit, prepared
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan
-from app.engine.multidimensional.curve_knowledge import CURVES
+from app.engine.knowledge import CURVES
 from app.errors import (
     CalibrationError,
     InvalidInputError,

@@ -8,8 +8,7 @@ from app.api.schemas.common import Name, OnBank, Output
 from app.api.schemas.endpoints import PriceModel
 from app.api.schemas.sessions.designs import DesignInput, DesignRead, Theta
 from app.engine.design.design import stops_when
-from app.engine.simulation.forecast import Effort, Range, Region
-from app.engine.simulation.forecast_words import summary
+from app.engine.simulation.forecast import Effort, Range, Region, summary
 from app.records.endpoints import Price
 from app.records.fields import convert
 from app.services.results.simulations import Simulation, SimulationSpec

@@ -188,7 +188,7 @@ def conformance(bank: ItemBank, scores: FloatArray, thetas: FloatArray) -> float
     """
     seen = ~np.isnan(scores)
     mean = bank.expected_score(thetas)
-    variance = bank.model.score_variance(bank.parameters, thetas[:, None])
+    variance = bank.model.score_moments(bank.parameters, thetas[:, None])[1]
     share = ((mean - bank.c) / (bank.d - bank.c))[seen]
     n_bins = min(_BINS, len(share) // _LEAST_BIN)
     if n_bins < 3:
@@ -208,7 +208,7 @@ def log_likelihood(answers: Answers, bank: ItemBank, density: LatentDensity) -> 
     that are calibrated from the same scores.
     """
     mean = bank.expected_score(density.nodes).T
-    variance = bank.model.score_variance(bank.parameters, density.nodes[:, None]).T
+    variance = bank.model.score_moments(bank.parameters, density.nodes[:, None])[1].T
     variance = np.maximum(variance, 1e-12)
     joint = answers.y @ (mean / variance) - (answers.y**2) @ (0.5 / variance)
     joint -= answers.seen @ (0.5 * (mean**2 / variance + np.log(2 * np.pi * variance)))

@@ -17,8 +17,7 @@ from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
-from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.placing import UNPLACED
+from app.engine.prediction.learned_curves import UNPLACED, LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.simulation.learning import (
     LEAST_EXAMINEES,
@@ -224,7 +223,6 @@ def _shifted(
     """Tests of held-out examinees who differ from the rest, with their numbers in the folds."""
     known, tested = np.sort(evenly(known, _MOST_KNOWN)), np.sort(evenly(tested, _MOST_SHIFTED))
     blind = records.with_curves(known)
-    placing = None if blind.curves is None else blind.curves.placing
     scores = records.scores_of(tested)
     thetas, _ = whole_bank_abilities(blind.bank, scores)
     test = FOR_ABILITY.open_ended(LONGEST).build(blind.bank)
@@ -235,7 +233,7 @@ def _shifted(
             replace(
                 one,
                 row=numbers[one.row],
-                place=UNPLACED if placing is None else placing.of(one.state.responses),
+                place=(blind.curves and blind.curves.place(one.state.responses)) or UNPLACED,
             )
             for one in glimpses(test, scores, thetas, range(len(scores)), seed=seed)
         ],

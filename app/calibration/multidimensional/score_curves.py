@@ -32,9 +32,9 @@ from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, l
 from app.engine.prediction.score_model import reduced
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.selection.base import Criterion, Pool
-from app.engine.selection.exposure import Randomesque
 from app.engine.selection.information import PerCost
 from app.engine.selection.sampled import CurveVariance, Sampled, WantedOrSampled
+from app.engine.selection.selectors import Randomesque
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Response
 from app.engine.stopping import AnyOf, MaxItems
@@ -283,7 +283,8 @@ def _errors(
             truth = logit_of((truth * count + 0.5) / (count + 1.0))
             for state in states:
                 if state.n_scored in errors[name]:
-                    value, sd, position = predictors[name].logit_by_curves(state.responses, unknown)
+                    held = predictors[name].by_curves(state.responses, unknown)
+                    (value, sd), position = held.on_logits(), held.at.position
                     errors[name][state.n_scored].append((value - truth, sd, position))
     return {
         name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in errors.items()

@@ -31,15 +31,16 @@ from app.calibration.pipeline.calibrator import (
 )
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
-from app.engine.models.base import BoolArray, FloatArray, IntArray
-from app.engine.models.multidimensional import MultidimensionalModel
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
-from app.engine.multidimensional.knowledge import (
+from app.engine.knowledge import (
     ABILITIES,
+    CURVES,
     PREDICTION,
     abilities_to_dict,
+    curves_to_dict,
     prediction_to_dict,
 )
+from app.engine.models.base import BoolArray, FloatArray, IntArray
+from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.responses import ResponseTable
 

@@ -18,8 +18,8 @@ from app.calibration.multidimensional.score_curves import RANDOM, hold_outs, lea
 from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
+from app.engine.knowledge import CURVES, curves_to_dict
 from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable

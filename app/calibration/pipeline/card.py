@@ -17,8 +17,8 @@ from app.calibration.pipeline.fit import CALIBRATORS, decided
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.knowledge import with_abilities
 from app.engine.models.base import FloatArray, IntArray
-from app.engine.multidimensional.knowledge import with_abilities
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError

@@ -27,8 +27,8 @@ from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json, written
 from app.cli.terminal.options import require_filters
 from app.engine.bank import DEFAULT_SCALE, ItemBank
+from app.engine.knowledge import with_abilities
 from app.engine.models.continuous import CONTINUOUS
-from app.engine.multidimensional.knowledge import with_abilities
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_families
 from app.exchange.parameters import write_difficulties, write_mirt

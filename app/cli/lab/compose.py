@@ -19,7 +19,7 @@ from app.cli.servers.problems import alike
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, written
 from app.cli.terminal.options import ItemCostsOption, TargetOption, file_option, given
-from app.engine.prediction.short_form import ShortForm, compose
+from app.engine.prediction.score_model import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError

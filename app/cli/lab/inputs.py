@@ -17,9 +17,8 @@ from app.cli.terminal.options import file_option
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
+from app.engine.knowledge import curves_of, targets_of
 from app.engine.models.base import BoolArray
-from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.multidimensional.knowledge import targets_of
 from app.engine.prediction.correction import correction_in
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError

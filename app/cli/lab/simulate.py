@@ -30,14 +30,13 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
+from app.engine.knowledge import CURVES, curves_to_dict
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable
-from app.engine.simulation import forecast_words
 from app.engine.simulation.baselines import Baseline, baselines
-from app.engine.simulation.forecast import calls_of, drawn, forecast
+from app.engine.simulation.forecast import calls_of, drawn, forecast, summary
 from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_intervals
 from app.engine.simulation.simulate import Calls, Taken, prior_thetas, summarise
 from app.errors import InvalidInputError
@@ -312,7 +311,7 @@ def _forecast(
             values = (part.median, part.lo, part.hi)
             table.add_row(name, *(f"{v:,.0f}" if v >= 1000 else f"{v:.3g}" for v in values))
     screen.print(table)
-    sentences = forecast_words.summary(found)
+    sentences = summary(found)
     for sentence in sentences:
         screen.print(sentence, soft_wrap=True)
     if found.reached is not None:

@@ -32,6 +32,7 @@ from pydantic import Field, ValidationError
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.facts import BankFacts
 from app.engine.design.parts import (
     CATR_NODES,
     CATR_RANGE,
@@ -43,18 +44,15 @@ from app.engine.design.parts import (
     PredictionDesign,
     StoppingDesign,
 )
-from app.engine.design.prediction import Predictors
 from app.engine.design.selection import (
     OF_SCORES,
-    BankFacts,
     CriterionName,
     SelectionDesign,
-    weights_of,
 )
 from app.engine.information_index import index_of
 from app.engine.lint import lint, quarantine
 from app.engine.models.base import BoolArray
-from app.engine.multidimensional.belief import ProfileMap
+from app.engine.multidimensional import ProfileMap
 from app.engine.prediction.correction import KNOTS, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.p_irt import BY_THETA
@@ -226,6 +224,7 @@ class Design(Part):
             active = ~quarantined(bank)
         facts = BankFacts(
             bank=bank,
+            method=self.prediction.method,
             active=active,
             tags=tags,
             costs=costs,
@@ -236,27 +235,22 @@ class Design(Part):
         estimator: Estimator[Any] = (
             self.estimator.build() if bank.abilities is None else ProfileMap()
         )
-        predictors = Predictors(facts, self.prediction.method)
         target = self.selection.target
-        predictor = predictors.of_target(target)
+        predictor = facts.predictor(target)
         if correction is not None and curves is not None:
-            correction = replace(correction, placing=curves.placing)
+            correction = replace(correction, curves=curves)
         return AdaptiveTest(
             # A query of the index is a little faster without a mask.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),
             estimator=estimator,
             selector=self.selection.build(
-                facts,
-                predictor,
-                self.stopping.max_items,
-                self.prediction.method,
-                self.estimator.information,
+                facts, predictor, self.stopping.max_items, self.estimator.information
             ),
             stopping=self.stopping.build(estimator, predictor, correction, self.budget.build()),
             predictor=predictor,
-            tasks=predictors.of_tags(),
+            tasks=facts.predictors_of_tags(),
             correction=correction,
-            weights=None if target is None else weights_of(facts, target),
+            weights=None if target is None else facts.weights_of(target),
         )
 
 

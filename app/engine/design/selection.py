@@ -1,44 +1,28 @@
 """Selection of items by a design, and the facts about a bank that it needs."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.facts import BankFacts, missing
 from app.engine.design.parts import (
     Count,
     FromJson,
     Part,
-    PredictionMethod,
     Share,
     Shares,
     WholeNumber,
     refuse,
 )
 from app.engine.estimation.estimators import InformationForm
-from app.engine.models.base import BoolArray
-from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.p_irt import Predictor
-from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import ScoreCurves
-from app.engine.prediction.score_estimate import ScoreEstimator, prior_doubt
-from app.engine.prediction.score_model import Target
-from app.engine.prediction.targets import WHOLE_BANK, is_askable, is_drawable, target_weights
+from app.engine.prediction.score_estimate import ScoreEstimator
+from app.engine.prediction.targets import is_drawable
 from app.engine.selection.base import Criterion, Selector
-from app.engine.selection.content import ContentBalanced
 from app.engine.selection.design import AbilityDesign, Optimality, TargetVariance
-from app.engine.selection.exposure import (
-    AStratified,
-    NearestStart,
-    Random,
-    Randomesque,
-    RandomStart,
-    SympsonHetter,
-)
 from app.engine.selection.information import (
     MaximumInformation,
     MutualInformation,
@@ -52,7 +36,16 @@ from app.engine.selection.sampled import (
     ThetaThenSampled,
     WantedOrSampled,
 )
-from app.errors import FieldProblem, InvalidInputError, UnknownNameError
+from app.engine.selection.selectors import (
+    AStratified,
+    ContentBalanced,
+    NearestStart,
+    Random,
+    Randomesque,
+    RandomStart,
+    SympsonHetter,
+)
+from app.errors import UnknownNameError
 
 
 class CriterionName(StrEnum):
@@ -73,54 +66,13 @@ class CriterionName(StrEnum):
 #: Criteria for the precision of a score; it may be the score of some tags.
 OF_SCORES = frozenset({CriterionName.V_OPTIMAL, CriterionName.V_OPTIMAL_LOADINGS})
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BankFacts:
-    """A bank, with the facts that a design may need in addition.
-
-    Attributes:
-        active: Mask of the items that may be asked, shape (n_items,); None means all.
-        tags: Tags of each item.
-        costs: Expected cost of each item in one unit, above 0, shape (n_items,).
-        acceptance: Sympson-Hetter acceptance probability of each item, shape (n_items,).
-        targets: Scores that a score model predicts, by tag; empty if none was learned.
-        curves: Score curves learned from reference models, or else from the bank's parameters.
-    """
-
-    bank: ItemBank
-    curves: LearnedCurves
-    active: BoolArray | None = None
-    tags: Sequence[Collection[str]] | None = None
-    costs: FloatArray | None = None
-    acceptance: FloatArray | None = None
-    targets: Mapping[str, Target] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("active", "tags", "costs", "acceptance"):
-            values = getattr(self, name)
-            if values is not None and len(values) != self.bank.n_items:
-                raise InvalidInputError(
-                    f"{name}: expected one value for each of {self.bank.n_items} items, "
-                    f"got {len(values)}."
-                )
-        if self.active is not None and not self.active.any():
-            raise InvalidInputError("No item of the bank is active: nothing can be asked.")
-        if self.costs is not None and not (np.isfinite(self.costs) & (self.costs > 0)).all():
-            raise InvalidInputError("Expected costs of items must be finite and above 0.")
-
-    @property
-    def all_active(self) -> bool:
-        """Whether every item of the bank may be asked."""
-        return self.active is None or bool(self.active.all())
-
-
-#: Methods of prediction that use score curves.
-BY_CURVES = frozenset({PredictionMethod.COMBINED, PredictionMethod.DESIGN})
-
 _CRITERIA: Mapping[CriterionName, Criterion] = {
     CriterionName.MAXIMUM_INFORMATION: MaximumInformation(),
     CriterionName.POSTERIOR_WEIGHTED: PosteriorWeighted(),
     CriterionName.MUTUAL_INFORMATION: MutualInformation(),
+}
+_OPTIMAL: Mapping[CriterionName, Optimality] = {
+    CriterionName(optimality.value): optimality for optimality in Optimality
 }
 
 
@@ -200,8 +152,7 @@ class SelectionDesign(Part):
         facts: BankFacts,
         predictor: Predictor,
         length: int | None,
-        method: PredictionMethod | None = None,
-        form: InformationForm = InformationForm.MODEL,
+        form: InformationForm,
     ) -> Selector:
         """The selector on a bank.
 
@@ -209,7 +160,6 @@ class SelectionDesign(Part):
             facts: The bank and facts about it.
             predictor: Predictor of the score that tests are about.
             length: Most items of a test, for planning the strata.
-            method: Method of prediction; for methods by curves some items are sampled.
             form: Form of the information that maximum information maximises.
 
         Raises:
@@ -218,8 +168,8 @@ class SelectionDesign(Part):
         selector: Selector = Random()
         if self.criterion is not CriterionName.RANDOM:
             # A sample can only represent items that may be asked, not a task that never is.
-            samples = self.criterion is CriterionName.V_OPTIMAL and by_curves(method)
-            samples = samples and never_asked(facts, self.target, method) is None
+            samples = self.criterion is CriterionName.V_OPTIMAL and facts.by_curves
+            samples = samples and facts.never_asked(self.target) is None
             criterion = self._criterion(facts, length, form, by_curves=samples)
             if self.exposure is None:
                 selector = Randomesque(criterion=criterion, top_k=self.top_k)
@@ -227,17 +177,17 @@ class SelectionDesign(Part):
                 if facts.acceptance is None:
                     raise missing("/selection/exposure", "fitted acceptance probabilities")
                 selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
-            curves = self._curves(facts)
-            costs = facts.costs if self.cost_weight > 0 else None
-            if samples and isinstance(predictor, ScoreEstimator):
-                selector = WantedOrSampled(
-                    estimator=predictor,
-                    wanted=selector,
-                    sampled=Sampled.of(curves, self._weights(facts), costs),
-                )
-            elif placing := self._placing(facts, method):
-                sampled = Sampled.of(curves, self._weights(facts), costs)
-                selector = ThetaThenSampled(wanted=selector, sampled=sampled, placing=placing)
+            if samples or self._may_sample(facts):
+                costs = facts.costs if self.cost_weight > 0 else None
+                sampled = Sampled.of(self._curves(facts), facts.weights_of(self.target), costs)
+                if samples and isinstance(predictor, ScoreEstimator):
+                    selector = WantedOrSampled(
+                        estimator=predictor, wanted=selector, sampled=sampled
+                    )
+                else:
+                    selector = ThetaThenSampled(
+                        wanted=selector, sampled=sampled, curves=facts.curves
+                    )
         if self.nearest_start:
             selector = NearestStart(then=selector)
         if self.random_start:
@@ -252,30 +202,30 @@ class SelectionDesign(Part):
             selector = ContentBalanced.of(self.content.targets, facts.tags, selector)
         return selector
 
-    def _placing(self, facts: BankFacts, method: PredictionMethod | None) -> Placing | None:
-        """The rule by which a test for theta decides that the examinee's place is open.
+    def _may_sample(self, facts: BankFacts) -> bool:
+        """Whether a test for theta samples once the examinee's place is open.
 
-        It is None if the test does not sample, with several abilities, without score curves or
-        reference models, and where too few items of the score may be asked.
+        It does not with several abilities, without score curves or reference models, or where too
+        few items of the score may be asked.
         """
         chosen = self.criterion in _CRITERIA and self.exposure is None
-        if not chosen or facts.bank.abilities is not None or not by_curves(method):
-            return None
-        drawable = is_drawable(self._weights(facts), facts.active)
-        return facts.curves.placing if drawable else None
-
-    def _weights(self, facts: BankFacts) -> FloatArray:
-        return weights_of(facts, self.target)
+        if not chosen or facts.bank.abilities is not None or not facts.by_curves:
+            return False
+        return bool(facts.curves.population) and is_drawable(
+            facts.weights_of(self.target), facts.active
+        )
 
     def _curves(self, facts: BankFacts) -> ScoreCurves:
-        return facts.curves.curves.towards(self._weights(facts), facts.active)
+        return facts.curves.curves.towards(facts.weights_of(self.target), facts.active)
 
     def _criterion(
         self, facts: BankFacts, length: int | None, form: InformationForm, *, by_curves: bool
     ) -> Criterion:
         criterion: Criterion
         if by_curves:
-            criterion = CurveVariance(curves=self._curves(facts), weights=self._weights(facts))
+            criterion = CurveVariance(
+                curves=self._curves(facts), weights=facts.weights_of(self.target)
+            )
         elif self.criterion is CriterionName.A_STRATIFIED:
             if length is None:
                 raise missing("/selection/criterion", "stopping.max_items to plan its strata by")
@@ -304,86 +254,7 @@ class SelectionDesign(Part):
             if optimality is Optimality.V:
                 needed += ", or the prediction combined or design"
             raise missing("/selection/criterion", needed)
-        weights = self._weights(facts)
-        if optimality is Optimality.V and (target := predicted_target(facts, self.target)):
+        weights = facts.weights_of(self.target)
+        if optimality is Optimality.V and (target := facts.target_of(self.target)):
             return TargetVariance(target=target)
         return AbilityDesign(optimality=optimality, weights=weights)
-
-
-def by_curves(method: PredictionMethod | None) -> bool:
-    """Whether a method of prediction uses score curves."""
-    return method is None or method in BY_CURVES
-
-
-def doubt_of(learned: LearnedCurves, method: PredictionMethod | None) -> float:
-    """Prior probability that the curves do not hold for an examinee."""
-    return 1.0 if method is PredictionMethod.DESIGN else prior_doubt(learned.n_reference)
-
-
-def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Target | None:
-    """The score that a design is about, as a score model predicts it; None without a score model.
-
-    Args:
-        facts: The bank and facts about it.
-        shares: Shares of tags; None is the whole bank.
-
-    Raises:
-        InvalidInputError: A tag has no items.
-    """
-    whole = facts.targets.get(WHOLE_BANK)
-    if whole is None or not shares:
-        return whole
-    first = next(iter(shares))
-    if len(shares) == 1 and first in facts.targets:
-        return facts.targets[first]
-    weights = target_weights(facts.bank, shares, facts.tags)
-    # No held-out widths exist for a mix of tags: those of the whole bank come nearest.
-    return Target(whole.model, weights, whole.widths)
-
-
-def weights_of(facts: BankFacts, shares: Mapping[str, float] | None) -> FloatArray:
-    """Weights of the items in a score, summing to 1, shape (n_items,).
-
-    Args:
-        facts: The bank and facts about it.
-        shares: Shares of tags; None is the whole bank.
-
-    Raises:
-        InvalidInputError: A tag has no items.
-    """
-    # If the items carry no tags, a score model may hold the weights of a task.
-    target = predicted_target(facts, shares) if facts.tags is None else None
-    if target is not None:
-        return target.weights
-    return target_weights(facts.bank, shares or {WHOLE_BANK: 1.0}, facts.tags)
-
-
-def never_asked(
-    facts: BankFacts, shares: Mapping[str, float] | None, method: PredictionMethod | None
-) -> Target | None:
-    """The score model of a target of whose weight less than half may be asked; otherwise None.
-
-    No sample can represent such a target. The linear model has a covariance for each pair of items,
-    and so predicts it better for examinees who are like the reference models. It is None without
-    several abilities or a score model, and for a method other than `combined`.
-    """
-    if method is PredictionMethod.DESIGN or facts.bank.abilities is None:
-        return None
-    weights = weights_of(facts, shares)
-    if not by_curves(method) or is_askable(weights, facts.active):
-        return None
-    return predicted_target(facts, shares)
-
-
-_OPTIMAL: Mapping[CriterionName, Optimality] = {
-    CriterionName(optimality.value): optimality for optimality in Optimality
-}
-
-
-def missing(pointer: str, what: str) -> InvalidInputError:
-    """Error of a design that needs something which is not given."""
-    problem = FieldProblem(pointer, f"this needs {what}")
-    return InvalidInputError(
-        f"The test design cannot be used here: {problem.pointer}: {problem.detail}.",
-        problems=[problem],
-    )

@@ -15,7 +15,7 @@ from app.engine.estimation.estimators import EstimatorName, GridBelief, GridEsti
 from app.engine.estimation.maxima import Answers, find_maximum, find_mode
 from app.engine.estimation.posterior import FixedGrid, Grid, NormalPrior, Posterior
 from app.engine.models.multidimensional import estimate_profile
-from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.multidimensional import ProfileBelief
 from app.errors import EstimationError
 
 _BLOCK_ROWS = 128
@@ -80,7 +80,8 @@ def estimate_many(bank: ItemBank, scores: FloatArray, estimator: GridEstimator) 
     for _ in range(_MAX_ROUNDS):
         misfits = {}
         for rows, grid in todo:
-            posteriors = _posteriors(bank, scores[rows], grid)
+            of_rows = bank.model.row_log_likelihood(bank.parameters, grid.nodes, scores[rows])
+            posteriors = [Posterior.on(grid, of_row) for of_row in of_rows]
             fitting = np.array([posterior.fits() for posterior in posteriors])
             for i in np.flatnonzero(~fitting):
                 misfits[int(rows[i])] = _Range.of(posteriors[i].better_shape())
@@ -122,11 +123,6 @@ def whole_bank_abilities(bank: ItemBank, scores: FloatArray) -> tuple[FloatArray
         thetas[block.rows] = [belief.theta for belief in block.beliefs]
         errors[block.rows] = [belief.se for belief in block.beliefs]
     return thetas, errors
-
-
-def _posteriors(bank: ItemBank, scores: FloatArray, grid: Grid) -> list[Posterior]:
-    log_likelihood = bank.model.row_log_likelihood(bank.parameters, grid.nodes, scores)
-    return [Posterior.on(grid, row) for row in log_likelihood]
 
 
 def _shared_grids(

@@ -20,7 +20,7 @@ Sources: Bock & Mislevy (1982), Applied Psychological Measurement 6; Warm (1989)
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -49,6 +49,8 @@ from app.engine.state import Estimate, Response, answered
 Z_95 = 1.959963984540054  # 97.5 % quantile of the standard normal
 SEARCH_REACH = 10.0  # logits on either side of the prior's mean that MLE and WLE search
 _SEARCH_SPACING = 0.05
+#: Prior for the variance between items asked several times: that of five answers with p = 0.5.
+_DOUBT = 5 * 0.25
 
 
 class SeKind(StrEnum):
@@ -213,13 +215,6 @@ class GridEstimator:
         """Expected scores at theta, shape (n,)."""
         return bank.expected_score(belief.theta, items)
 
-    def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
-        """The estimate after all answers, in order."""
-        belief = self.start(bank)
-        for response in responses:
-            belief = self.update(bank, belief, response)
-        return belief.estimate()
-
     def weighted(self, bank: ItemBank, belief: GridBelief, answers: float) -> GridBelief:
         """The belief if each score counted as `answers` answers; MLE and WLE keep their theta."""
         items, scores = answered(belief.responses)
@@ -345,3 +340,33 @@ class GridEstimator:
         return GridBelief(
             point.theta, se, point.method, point.at_bound, kind, posterior, responses, search
         )
+
+
+def effective_answers(bank: ItemBank, theta: float, scores: Mapping[int, Sequence[float]]) -> float:
+    """How many single answers the mean of several answers to an item counts as, 1 or more.
+
+    n answers to one item are less informative than answers to n items, because the examinee's
+    knowledge of this item stays the same. Let P be the item's curve at theta. The probability p of
+    a right answer varies between items with variance rho P Q around P. Answers to one item vary
+    with p (1 - p), which is (1 - rho) P Q on average; the answers show this variance within items.
+    The mean of n answers then has the variance P Q (rho + (1 - rho) / n), and one answer has P Q.
+    The mean counts as n / (1 + (n - 1) rho) answers: 1 if repeated answers never differ, n if they
+    are independent given theta.
+
+    Args:
+        bank: The items.
+        theta: Ability, logits.
+        scores: Scores of the answers to each item, by position of the item.
+
+    Source: Kish (1965), Survey Sampling, on the design effect of clusters.
+    """
+    repeated = {item: given for item, given in scores.items() if len(given) > 1}
+    if not repeated or not math.isfinite(theta):
+        return 1.0
+    items = np.array(list(repeated), dtype=np.intp)
+    total = float(bank.model.score_moments(bank.parameters.take(items), theta)[1].sum())
+    within = sum(float(np.var(given, ddof=1)) for given in repeated.values())
+    rho = 1 - min(within / (total + _DOUBT), 1.0)
+    # The mean of 1 / n over items: an item with fewer answers counts as fewer, one with 1 as 1.
+    mean = sum(1 / len(given) for given in scores.values()) / len(scores)
+    return 1 / (rho + (1 - rho) * mean)

@@ -92,15 +92,8 @@ def sureness(
 
     The interval at a confidence lies wholly above the threshold if this is more than
     0.5 + confidence / 2, and wholly below if it is less than 0.5 - confidence / 2. It is 0.5 for a
-    threshold between the estimate and the middle of its interval.
-
-    Args:
-        value: The estimate.
-        lo: Lower end of its 95 % interval.
-        hi: Upper end of its 95 % interval.
-        threshold: Threshold that the value is compared with.
-        looks: Ratio of information, as in `at_confidence`.
-        degrees: Degrees of freedom, as in `at_confidence`.
+    threshold between the estimate and the middle of its interval. Its other arguments are those of
+    `at_confidence`.
     """
     above = _reach(value, lo, hi, threshold)
     if above > 0.0:

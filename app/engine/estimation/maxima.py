@@ -11,7 +11,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.estimation.posterior import NormalPrior
-from app.engine.models.base import ItemParameters, ResponseModel
+from app.engine.models.base import ItemParameters, ResponseModel, Slope
 
 _TOLERANCE = 1e-12  # logits
 # A Newton step squares the error: after a step this short, theta is exact to rounding.
@@ -21,13 +21,7 @@ _FLAT = 1e-9
 _MAX_STEPS = 80  # enough for bisection alone to narrow a bracket of 1 logit to 1e-24
 
 
-class Slope(NamedTuple):
-    """First and second derivative of an objective at one theta per row, shape (n_rows,)."""
-
-    first: FloatArray
-    second: FloatArray
-
-
+#: First and second derivative of an objective at one theta per row, shape (n_rows,) each.
 SlopeFunction = Callable[[FloatArray], Slope]
 
 

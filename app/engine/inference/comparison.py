@@ -104,8 +104,10 @@ def paired(
         )
     _check_confidence(confidence)
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    if groups is not None and len(_sizes(groups)) < n_items:
-        return _clustered(differences, groups, confidence)
+    # An item without a group is a group of its own.
+    keys = [(i,) if group is None else group for i, group in enumerate(groups)] if groups else []
+    if groups is not None and len(set(keys)) < n_items:
+        return _clustered(differences, keys, confidence)
     if set(first) | set(second) <= {0.0, 1.0}:
         return _of_proportions(differences, confidence)
     delta, se = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n_items)
@@ -154,19 +156,8 @@ def of_scores(
     se = down if delta > 0 else up
     certain = 0.0 if delta else 1.0
     p_value = math.erfc(abs(delta) / se / math.sqrt(2)) if se > 0.0 else certain
-    verdict = _verdict(delta, p_value, confidence)
-    n_items = max(first.n_items, second.n_items)
-    return Difference(
-        delta=delta,
-        se=se,
-        lo=delta - level * down,
-        hi=delta + level * up,
-        p_value=p_value,
-        test="z",
-        power=_power(delta, se, confidence),
-        items_to_decide=_more(delta, se, n_items, confidence, verdict),
-        verdict=verdict,
-    )
+    ends, n_items = (delta - level * down, delta + level * up), max(first.n_items, second.n_items)
+    return _difference(delta, se, ends, p_value, "z", n_items, confidence)
 
 
 def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: int) -> float:
@@ -224,17 +215,7 @@ def of_abilities(
     gap = first.stated().minus(second.stated())
     gap = replace(gap, sd=factor * gap.sd)
     if not (math.isfinite(gap.sd) and gap.sd > 0 and math.isfinite(gap.estimate)):
-        return Difference(
-            delta=gap.estimate,
-            se=None,
-            lo=None,
-            hi=None,
-            p_value=1.0,
-            test="z",
-            power=None,
-            items_to_decide=None,
-            verdict=Verdict.UNDECIDED,
-        )
+        return _without_error(gap.estimate, 1.0, "z", None, Verdict.UNDECIDED)
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
     # If the two differences have opposite signs, the interval holds 0 at any confidence.
     distance = abs(gap.middle) if gap.estimate * gap.middle > 0 else 0.0
@@ -289,31 +270,22 @@ def _of_proportions(differences: FloatArray, confidence: float) -> Difference:
     open_at = 0.0 if verdict is Verdict.UNDECIDED else delta
     # With fewer discordant items no result is significant, even if all go the same way.
     least = math.ceil(1 - math.log2(1 - confidence)) / (discordant / n_items) if discordant else 0
-    return Difference(
-        delta=delta,
-        se=se or None,
-        lo=max(-1.0, min(middle - half, open_at)),
-        hi=min(1.0, max(middle + half, open_at)),
-        p_value=p_value,
-        test="mcnemar_exact",
-        power=_power(delta, se, confidence),
-        items_to_decide=_more(delta, se, n_items, confidence, verdict, least=least),
-        verdict=verdict,
-    )
+    ends = max(-1.0, min(middle - half, open_at)), min(1.0, max(middle + half, open_at))
+    found = _difference(delta, se, ends, p_value, "mcnemar_exact", n_items, confidence, least)
+    return replace(found, se=se or None)
 
 
-def _clustered(differences: FloatArray, groups: Sequence[object], confidence: float) -> Difference:
-    sizes = _sizes(groups)
-    if len(sizes) < 2:
+def _clustered(differences: FloatArray, keys: Sequence[object], confidence: float) -> Difference:
+    n_groups = len(set(keys))
+    if n_groups < 2:
         raise InvalidInputError(
             f"All {len(differences)} common items belong to one group, which counts as one "
             "answer: a difference needs items of at least 2 groups."
         )
     delta = float(differences.mean())
-    sums: dict[object, float] = dict.fromkeys(sizes, 0.0)
-    for position, group in enumerate(groups):
-        sums[_name(position, group)] += float(differences[position]) - delta
-    n_groups = len(sums)
+    sums: dict[object, float] = dict.fromkeys(keys, 0.0)
+    for key, difference in zip(keys, differences.tolist(), strict=True):
+        sums[key] += difference - delta
     variance = sum(total**2 for total in sums.values()) * n_groups / (n_groups - 1)
     se = math.sqrt(variance) / len(differences)
     if se == 0.0:
@@ -326,18 +298,7 @@ def _by_t(
 ) -> Difference:
     p_value = 2 * float(stdtr(freedom, -abs(delta) / se))
     half = float(stdtrit(freedom, 0.5 + confidence / 2)) * se
-    verdict = _verdict(delta, p_value, confidence)
-    return Difference(
-        delta=delta,
-        se=se,
-        lo=delta - half,
-        hi=delta + half,
-        p_value=p_value,
-        test=test,
-        power=_power(delta, se, confidence),
-        items_to_decide=_more(delta, se, n_items, confidence, verdict),
-        verdict=verdict,
-    )
+    return _difference(delta, se, (delta - half, delta + half), p_value, test, n_items, confidence)
 
 
 def _constant(delta: float, n: int, confidence: float) -> Difference:
@@ -345,15 +306,51 @@ def _constant(delta: float, n: int, confidence: float) -> Difference:
     p_value = min(1.0, 2 * 0.5**n) if delta else 1.0
     verdict = _verdict(delta, p_value, confidence)
     least = math.ceil(1 - math.log2(1 - confidence))
-    more = max(0, least - n) if delta else None
+    return _without_error(delta, p_value, "sign", max(0, least - n) if delta else None, verdict)
+
+
+def _without_error(
+    delta: float, p_value: float, test: str, more: int | None, verdict: Verdict
+) -> Difference:
     return Difference(
         delta=delta,
         se=None,
         lo=None,
         hi=None,
         p_value=p_value,
-        test="sign",
+        test=test,
         power=None,
+        items_to_decide=more,
+        verdict=verdict,
+    )
+
+
+def _difference(
+    delta: float,
+    se: float,
+    ends: tuple[float, float],
+    p_value: float,
+    test: str,
+    n_items: int,
+    confidence: float,
+    least: float = 0.0,
+) -> Difference:
+    """The difference, with its power and the further items (`least` in all) that decide it."""
+    verdict, level = _verdict(delta, p_value, confidence), _NORMAL.inv_cdf(0.5 + confidence / 2)
+    more: int | None = 0
+    if verdict is Verdict.UNDECIDED and delta == 0:
+        more = None
+    elif verdict is Verdict.UNDECIDED:
+        needed = max(((level + _NORMAL.inv_cdf(POWER)) * se / delta) ** 2 * n_items, least)
+        more = max(1, math.ceil(needed - n_items))
+    return Difference(
+        delta=delta,
+        se=se,
+        lo=ends[0],
+        hi=ends[1],
+        p_value=p_value,
+        test=test,
+        power=None if se == 0 else _NORMAL.cdf(abs(delta) / se - level),
         items_to_decide=more,
         verdict=verdict,
     )
@@ -363,44 +360,6 @@ def _verdict(delta: float, p_value: float, confidence: float) -> Verdict:
     if p_value > 1 - confidence or delta == 0:
         return Verdict.UNDECIDED
     return Verdict.ABOVE if delta > 0 else Verdict.BELOW
-
-
-def _power(delta: float, se: float, confidence: float) -> float | None:
-    if se == 0:
-        return None
-    return _NORMAL.cdf(abs(delta) / se - _NORMAL.inv_cdf(0.5 + confidence / 2))
-
-
-def _more(
-    delta: float,
-    se: float,
-    n_items: int,
-    confidence: float,
-    verdict: Verdict,
-    *,
-    least: float = 0.0,
-) -> int | None:
-    """Further items with which a difference of this size is detected with the power `POWER`."""
-    if verdict is not Verdict.UNDECIDED:
-        return 0
-    if delta == 0:
-        return None
-    level = _NORMAL.inv_cdf(0.5 + confidence / 2) + _NORMAL.inv_cdf(POWER)
-    needed = max((level * se / delta) ** 2 * n_items, least)
-    return max(1, math.ceil(needed - n_items))
-
-
-def _sizes(groups: Sequence[object]) -> dict[object, int]:
-    sizes: dict[object, int] = {}
-    for position, group in enumerate(groups):
-        name = _name(position, group)
-        sizes[name] = sizes.get(name, 0) + 1
-    return sizes
-
-
-def _name(position: int, group: object) -> object:
-    """Key of an item's group; an item without a group is a group of its own."""
-    return (position,) if group is None else group
 
 
 def _check_confidence(confidence: float) -> None:

@@ -92,7 +92,7 @@ def of_answers(
     positions = np.asarray(items, dtype=np.intp)
     parameters = bank.parameters.take(positions)
     expected = bank.model.expected_score(parameters, theta)
-    scatter = float(bank.model.score_variance(parameters, theta).sum())
+    scatter = float(bank.model.score_moments(parameters, theta)[1].sum())
     value = float(np.mean(scores - expected))
     continuity = 0.5 if np.isin(scores, (0.0, 1.0)).all() else 0.0
     half = (_two_sided(among) * math.sqrt(scatter) + continuity) / positions.size

@@ -141,7 +141,7 @@ def _expected(
     ) / (hi - lo)
     return _Expected(
         model.expected_score(parameters, at),
-        model.score_variance(parameters, at),
+        model.score_moments(parameters, at)[1],
         weight,
         slope[:, None],
     )

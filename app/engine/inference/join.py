@@ -6,7 +6,7 @@ right on items with parameters that are easy for it. With a wrong join, the two 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -75,7 +75,6 @@ def check_join(
     scores: FloatArray,
     usable: NDArray[np.bool_] | None = None,
     adaptive: NDArray[np.bool_] | None = None,
-    rng: np.random.Generator | None = None,
 ) -> JoinCheck:
     """Compare answers with the parameters that are joined to their items.
 
@@ -96,35 +95,30 @@ def check_join(
             or less are never used, because better examinees do not score higher on them.
         adaptive: Mask of the examinees who took adaptive tests, shape (n_examinees,); by default
             nobody did.
-        rng: Random generator; draws a sample if there are very many answers.
 
     Source: Hoeffding (1951), Ann. Math. Statist. 22, on linear permutation statistics.
     """
     keep = (bank.a > 0) if usable is None else usable & (bank.a > 0)
     items = np.flatnonzero(keep & ~np.all(np.isnan(scores), axis=0))
-    chosen = _sampled(len(scores), len(items), rng)
+    chosen = _sampled(len(scores), len(items))
     scores = scores[np.ix_(chosen, items)]
     adapted = np.zeros(len(chosen)) if adaptive is None else _ADAPTED * adaptive[chosen]
     answered = ~np.isnan(scores)
-    rank = _rank_correlation(bank.b[items], scores, answered)
     n = answered.sum(axis=1)
     values = np.where(answered, scores, 0.0)
     mean = values.sum(axis=1) / np.maximum(n, 1)
     spread = np.where(answered, (values - mean[:, None]) ** 2, 0.0).sum(axis=1)
     telling = (n >= _LEAST_ANSWERS) & (spread > 0)
-    counts = {
-        "n_examinees": int(telling.sum()),
-        "n_answers": int(n[telling].sum()),
-        "n_items": int(answered[telling].any(axis=0).sum()),
-    }
     silent = JoinCheck(
         verdict="undecided",
         z=None,
         expected_z=None,
         p_value=None,
         power=0.0,
-        rank_correlation=rank,
-        **counts,
+        rank_correlation=_rank_correlation(bank.b[items], scores, answered),
+        n_examinees=int(telling.sum()),
+        n_answers=int(n[telling].sum()),
+        n_items=int(answered[telling].any(axis=0).sum()),
     )
     if not telling.any():
         return silent
@@ -142,15 +136,14 @@ def check_join(
     expected = float((weights * signal).sum() / math.sqrt(at_right))
     deviation = math.sqrt(float((weights**2 * noise).sum()) / at_right)
     accused_below = _LEAST_SHARE * expected - _Z_99 * deviation
-    return JoinCheck(
+    return replace(
+        silent,
         verdict=_verdict(z, accused_below - shift),
         z=z,
         expected_z=expected,
         p_value=_upper_tail(z),
         # Under a wrong join z is standard normal.
         power=1 - _upper_tail(accused_below - shift),
-        rank_correlation=rank,
-        **counts,
     )
 
 
@@ -160,12 +153,11 @@ def _verdict(z: float, accused_below: float) -> Verdict:
     return "holds" if z >= _Z_99 else "undecided"
 
 
-def _sampled(n_examinees: int, n_items: int, rng: np.random.Generator | None) -> NDArray[np.intp]:
+def _sampled(n_examinees: int, n_items: int) -> NDArray[np.intp]:
     most = min(_MAX_EXAMINEES, max(2, _MAX_CELLS // max(1, n_items)))
     if n_examinees <= most:
         return np.arange(n_examinees)
-    rng = np.random.default_rng(0) if rng is None else rng
-    return np.sort(rng.choice(n_examinees, most, replace=False))
+    return np.sort(np.random.default_rng(0).choice(n_examinees, most, replace=False))
 
 
 def _expected(

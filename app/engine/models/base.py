@@ -43,8 +43,8 @@ class ItemParameters(NamedTuple):
         return ItemParameters(*(column[..., None] for column in self))
 
 
-class LikelihoodSlope(NamedTuple):
-    """Derivatives of the log-likelihood of single answers with respect to theta."""
+class Slope(NamedTuple):
+    """First and second derivative of an objective in theta, here of the log-likelihood."""
 
     first: FloatArray
     second: FloatArray
@@ -85,14 +85,10 @@ class ResponseModel(Protocol):
         """Mean score in [0, 1]."""
         ...
 
-    def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
-        """Variance of the score at a known theta."""
-        ...
-
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the score, for little more time than either takes."""
+        """Mean and variance of the score at a known theta, for little more time than either."""
         ...
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
@@ -166,7 +162,7 @@ class ResponseModel(Protocol):
         parameters: ItemParameters,
         theta: FloatArray | float,
         scores: FloatArray | float,
-    ) -> LikelihoodSlope:
+    ) -> Slope:
         """First and second derivative of `log_likelihood` in theta."""
         ...
 

@@ -33,7 +33,7 @@ import math
 
 import numpy as np
 
-from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, Peak, WarmTerms
+from app.engine.models.base import FloatArray, ItemParameters, Peak, Slope, WarmTerms
 
 _Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
 _LEAST_SHAPE = 1e-12  # shape parameter of a beta density below which all its mass is at the ends
@@ -51,14 +51,10 @@ class ContinuousModel:
         mean: FloatArray = c + (d - c) * _sigmoids(a * theta + intercept)[0]
         return mean
 
-    def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
-        """The Bernoulli variance times k (d - c)^2: k (d - c)^2 mu (1 - mu)."""
-        return self.score_moments(parameters, theta)[1]
-
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the score."""
+        """Mean, and the Bernoulli variance times k (d - c)^2: k (d - c)^2 mu (1 - mu)."""
         a, intercept, c, d, k = parameters
         s, t = _sigmoids(a * theta + intercept)
         return c + (d - c) * s, k * (d - c) ** 2 * (s * t)
@@ -89,11 +85,10 @@ class ContinuousModel:
 
         Source: Cover & Thomas (2006), Elements of Information Theory, section 9.1.
         """
-        expected = self.expected_score(parameters, nodes[:, None])
+        expected, variance = self.score_moments(parameters, nodes[:, None])
         spread = weights @ (expected - weights @ expected) ** 2
-        noise = weights @ self.score_variance(parameters, nodes[:, None])
         # Both vanish for an item whose curve is flat at its end; it is not informative.
-        gain: FloatArray = 0.5 * np.log1p(spread / np.maximum(noise, 1e-300))
+        gain: FloatArray = 0.5 * np.log1p(spread / np.maximum(weights @ variance, 1e-300))
         return gain
 
     def draw_scores(
@@ -154,12 +149,12 @@ class ContinuousModel:
         parameters: ItemParameters,
         theta: FloatArray | float,
         scores: FloatArray | float,
-    ) -> LikelihoodSlope:
+    ) -> Slope:
         """The slope is a (y - mu) / k; its derivative is minus the information at any score."""
         a, intercept, c, d, k = parameters
         s, t = _sigmoids(a * theta + intercept)
         y = _share(scores, c, d)
-        return LikelihoodSlope(a / k * (y * t - (1 - y) * s), (-a * a / k) * (s * t))
+        return Slope(a / k * (y * t - (1 - y) * s), (-a * a / k) * (s * t))
 
     def warm_terms(self, parameters: ItemParameters, theta: FloatArray | float) -> WarmTerms:
         """I and J = a I (1 - 2 mu): the bias of the maximum is -J / (2 I^2) for this model, too."""

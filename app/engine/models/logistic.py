@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, Peak, WarmTerms
+from app.engine.models.base import FloatArray, ItemParameters, Peak, Slope, WarmTerms
 
 _Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
 
@@ -42,14 +42,10 @@ class LogisticModel:
         probability: FloatArray = c + (d - c) * _sigmoid(a * theta + intercept)
         return probability
 
-    def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
-        """P Q, the Bernoulli variance."""
-        return self.score_moments(parameters, theta)[1]
-
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """P and P Q."""
+        """P, and the Bernoulli variance P Q."""
         a, intercept, c, d, _ = parameters
         e = np.exp(np.minimum(np.maximum(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
         s = 1 / (1 + e)
@@ -166,14 +162,14 @@ class LogisticModel:
         parameters: ItemParameters,
         theta: FloatArray | float,
         scores: FloatArray | float,
-    ) -> LikelihoodSlope:
+    ) -> Slope:
         """Derivatives of the log-likelihood; minus the second is the observed information."""
         s, t, w, v = self._parts(parameters, theta)
         a = parameters.a
         right, wrong = np.asarray(scores), 1 - np.asarray(scores)
         first = a * (right * (t * w) - wrong * (s * v))
         second = a**2 * (right * (t * w) * (t * (1 - w) - s) - wrong * (s * v) * (t - s * (1 - v)))
-        return LikelihoodSlope(first, second)
+        return Slope(first, second)
 
     def warm_terms(self, parameters: ItemParameters, theta: FloatArray | float) -> WarmTerms:
         """I = P'^2 / (P Q), J = P' P'' / (P Q) = a I (t - s), and their derivatives."""

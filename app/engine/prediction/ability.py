@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from app.engine.prediction.correction import ExtrapolationAdjustment, IntervalFactor
-from app.engine.prediction.placing import Place
+from app.engine.prediction.learned_curves import Place
 from app.engine.prediction.score_model import NORMAL_95
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from app.engine.bank import FloatArray
-from app.engine.prediction.model_error import Bias, ModelError, distance
-from app.engine.prediction.placing import Place, Placing, PopulationPosition
+from app.engine.prediction.learned_curves import LearnedCurves, Place, PopulationPosition
+from app.engine.prediction.model_error import ModelError, distance
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
@@ -93,16 +93,6 @@ class ExtrapolationAdjustment:
         """Adjustment without growth or bias for a sample of thetas, shape (n_examinees,)."""
         spread = max(float(thetas.std()), _LEAST_SPREAD)
         return cls(centre=float(thetas.mean()), spread=spread, above=0.0, below=0.0)
-
-    def with_bias(self, above: Bias, below: Bias) -> "ExtrapolationAdjustment":
-        """The adjustment with these biases."""
-        return replace(
-            self,
-            bias_above=above.slope,
-            bias_below=below.slope,
-            bias_se_above=above.sd,
-            bias_se_below=below.sd,
-        )
 
     def position(self, theta: float, place: Place | None = None) -> float:
         """Position in standard deviations of the reference models from their mean.
@@ -197,15 +187,6 @@ class IntervalFactor:
             "beyond": self.beyond and self.beyond.to_dict(),
         }
 
-    @property
-    def adds_in_squares(self) -> bool:
-        """Whether errors add in squares on an interval wider than usual, if `power` is below 0."""
-        return self.beyond is not None
-
-    def times(self, factor: float) -> "IntervalFactor":
-        """The factors, each multiplied by `factor`."""
-        return replace(self, factor=tuple(factor * each for each in self.factor))
-
     def bias_at(self, theta: float, place: Place | None = None) -> float:
         """Expected bias of a theta, logits; above 0 the theta is too high."""
         if self.beyond is None:
@@ -219,14 +200,7 @@ class IntervalFactor:
         theta: float | None = None,
         place: Place | None = None,
     ) -> float:
-        """Factor on an interval.
-
-        Args:
-            answers: Number of answers.
-            half: Half width of the interval, by the model.
-            theta: Estimated theta; None stands for an examinee like the reference models.
-            place: Position by the score curves; None uses the position by theta.
-        """
+        """Factor on an interval, with the arguments of `parts`."""
         return math.hypot(*self.parts(answers, half, theta, place))
 
     def parts(
@@ -264,7 +238,7 @@ class IntervalFactor:
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
         wider = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
-        if wider > 0.0 > self.power and self.adds_in_squares and log_factor > 0.0:
+        if wider > 0.0 > self.power and self.beyond is not None and log_factor > 0.0:
             return math.sqrt(1.0 + math.expm1(2.0 * log_factor) * math.exp(-2.0 * wider))
         # Intervals are wider than usual at the ends of the scale, where few examinees taught the
         # power: it does not shrink a factor there.
@@ -279,12 +253,12 @@ class IntervalCorrection:
     Attributes:
         theta: Factor on the intervals of theta.
         n_examinees: Number of examinees that it was learned from.
-        placing: Places examinees among the reference models; not stored. None places all by theta.
+        curves: Place examinees among the reference models; not stored. None places all by theta.
     """
 
     theta: IntervalFactor
     n_examinees: int
-    placing: Placing | None = field(default=None, repr=False, compare=False)
+    curves: LearnedCurves | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "IntervalCorrection":
@@ -306,10 +280,10 @@ class IntervalCorrection:
         return self.of_estimate(state.belief.estimate(), state.n_scored, self.place_of(state))
 
     def place_of(self, state: CatState) -> Place | None:
-        """Place of the examinee by the score curves; None without `placing` or `theta.beyond`."""
-        if self.placing is None or self.theta.beyond is None:
+        """Place of the examinee by the score curves; None without these or `theta.beyond`."""
+        if self.curves is None or self.theta.beyond is None:
             return None
-        return self.placing.of(state.responses)
+        return self.curves.place(state.responses)
 
     def of_estimate(self, estimate: Estimate, answers: int, place: Place | None = None) -> Estimate:
         """The estimate after so many answers with the corrected interval."""

@@ -74,18 +74,13 @@ class ModelError:
     def at(self, position: float) -> float:
         """Factor for a normal error, with a margin of one standard error of the slope.
 
-        Args:
-            position: General ability, in standard deviations of the reference models.
+        A position is a general ability, in standard deviations of the reference models.
         """
         slope, sd = self._slope(position)
         return float(np.exp(self.within + (slope + sd) * distance(position)))
 
     def spread_at(self, position: float) -> tuple[float, float]:
-        """Factor f for an error that follows t, and its degrees of freedom.
-
-        Args:
-            position: General ability, in standard deviations of the reference models.
-        """
+        """Factor f for an error that follows t, and its degrees of freedom."""
         (slope, sd), away = self._slope(position), distance(position)
         open_ = 1.0 / self.degrees + 2.0 * (sd * away) ** 2
         degrees = max(1.0 / open_, min(_FEWEST_DEGREES, self.degrees))

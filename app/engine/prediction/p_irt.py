@@ -16,7 +16,7 @@ import numpy as np
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.prediction.mixtures import mixture_interval
 from app.engine.state import Belief, CatState, Response
-from app.errors import InvalidInputError, UnknownNameError
+from app.errors import InvalidInputError
 
 #: Names of the methods in designs and results.
 P_IRT, P_IRT_C, SCORE_MODEL = "p-irt", "p-irt-c", "score-model"
@@ -60,11 +60,6 @@ class Prediction:
 
 class Predictor(Protocol):
     """Predicts the whole-bank score, from the bank's parameters or from more knowledge."""
-
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        ...
 
     def predict(
         self,
@@ -171,25 +166,6 @@ class PIrt:
 PREDICTORS: dict[str, PIrt] = {
     predictor.name: predictor for predictor in (PIrt(), PIrt(negative_slope="c"))
 }
-
-
-def predict(
-    bank: ItemBank,
-    responses: Iterable[Response],
-    belief: Belief,
-    *,
-    method: str = P_IRT,
-    exclude: Sequence[int] = (),
-) -> Prediction:
-    """Whole-bank score by a named predictor.
-
-    Raises:
-        UnknownNameError: No predictor of that name.
-        InvalidInputError: Every item is excluded.
-    """
-    if method not in PREDICTORS:
-        raise UnknownNameError("predictor", method, PREDICTORS)
-    return PREDICTORS[method].predict(bank, responses, belief, exclude)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,16 +119,6 @@ class ScoreCurves:
         """The same curves with the distribution of the reference models as the prior."""
         return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
 
-    @classmethod
-    def of_parameters(cls, slope: FloatArray, intercept: FloatArray) -> "ScoreCurves":
-        """Curves of one ability, from an item bank's parameters.
-
-        Args:
-            slope: Slope of each item's logit in theta, shape (n_items,).
-            intercept: Logit of each item at theta 0, shape (n_items,).
-        """
-        return cls(slope[None, :], intercept)
-
     def expected(self, at: Located) -> FloatArray:
         """Expected score of every item, shape (n_items,)."""
         return _sigmoid(at.mean @ self.slopes + self.intercept)

@@ -143,7 +143,7 @@ class ScoreReading:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Explained:
+class Explained:
     """The score under one explanation.
 
     Attributes:
@@ -170,7 +170,7 @@ class _Explained:
         items: IntArray,
         scores: FloatArray,
         overdispersion: float = 1.0,
-    ) -> "_Explained":
+    ) -> "Explained":
         """The score after the answers `scores` to `items`."""
         at = curves.locate(items, scores)
         left, expected = weights.copy(), curves.expected(at)
@@ -185,7 +185,7 @@ class _Explained:
         inner = min(max(self.value, _EDGE), 1.0 - _EDGE)
         return logit_of(inner), self.variance**0.5 / (inner * (1.0 - inner))
 
-    def corrected(self, some: IntArray, scores: FloatArray, counts: FloatArray) -> "_Explained":
+    def corrected(self, some: IntArray, scores: FloatArray, counts: FloatArray) -> "Explained":
         """The score with its bias estimated from the sampled questions and taken off.
 
         Args:
@@ -235,11 +235,6 @@ class ScoreEstimator:
         init=False, repr=False, default_factory=dict
     )
 
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        return COMBINED
-
     def predict(
         self,
         bank: ItemBank,  # noqa: ARG002  # part of the protocol; curves know their items
@@ -272,28 +267,17 @@ class ScoreEstimator:
         self._lately[id(responses)] = responses, reading
         return reading
 
-    def by_curves(
-        self, responses: Sequence[Response], exclude: Sequence[int] = ()
-    ) -> tuple[float, float, float]:
-        """Score if the curves hold, its variance, and the examinee's position."""
+    def by_curves(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> Explained:
+        """The score if the curves hold."""
         weights = still_counted(self.weights, exclude)
-        held = _Explained.of(self.explanations.curves, weights, *answered(responses))
-        return held.value, held.variance, held.at.position
-
-    def logit_by_curves(
-        self, responses: Sequence[Response], exclude: Sequence[int] = ()
-    ) -> tuple[float, float, float]:
-        """Logit of the score if the curves hold, its standard deviation, and the position."""
-        weights = still_counted(self.weights, exclude)
-        held = _Explained.of(self.explanations.curves, weights, *answered(responses))
-        return *held.on_logits(), held.at.position
+        return Explained.of(self.explanations.curves, weights, *answered(responses))
 
     def _estimate(self, responses: Sequence[Response], weights: FloatArray) -> ScoreReading:
         items, scores = answered(responses)
         certain = Certain.after(weights, items, scores)
         both = self.explanations
         wider = both.overdispersion(items, scores)
-        held = _Explained.of(both.curves, weights, items, scores, wider)
+        held = Explained.of(both.curves, weights, items, scores, wider)
         draws = [response.draw or Draw(step=1) for response in responses]
         is_sampled = np.array([draw.sampled for draw in draws], dtype=bool) & (weights[items] > 0.0)
         if self.askable is not None:
@@ -303,7 +287,7 @@ class ScoreEstimator:
         )
         chances = np.array([draws[i].probability for i in sampled])
         some, counts = items[sampled], _stands_for(weights[items[sampled]], chances)
-        free = _Explained.of(both.free, weights, items, scores, wider)
+        free = Explained.of(both.free, weights, items, scores, wider)
         free = free.corrected(some, scores[sampled], counts)
         evidence = both.evidence(responses)
         doubt = both.weigh(evidence)
@@ -328,7 +312,7 @@ class ScoreEstimator:
         )
 
     def _quantiles(
-        self, held: _Explained, free: _Explained, doubt: float, certain: Certain, wider: float
+        self, held: Explained, free: Explained, doubt: float, certain: Certain, wider: float
     ) -> tuple[float, float, float]:
         """Median and central 95 % interval of the score's distribution."""
         if min(certain.most - certain.least, max(held.variance, free.variance) ** 0.5) <= _SURE:

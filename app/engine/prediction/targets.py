@@ -57,12 +57,7 @@ def is_askable(weights: FloatArray, askable: BoolArray | None) -> bool:
 
 
 def is_drawable(weights: FloatArray, askable: BoolArray | None) -> bool:
-    """Whether enough items of a score may be asked to estimate it from sampled questions.
-
-    Args:
-        weights: Weight of each item in the score, shape (n_items,).
-        askable: Mask of the items that may be asked; None means all.
-    """
+    """Whether enough items of a score may be asked to estimate it by sampling; see `is_askable`."""
     return askable is None or int(np.count_nonzero(weights[askable] > 0.0)) >= LEAST_DRAWS
 
 

@@ -69,7 +69,7 @@ from app.engine.ranking.rules import (
     RankingDecision,
     RankingRules,
 )
-from app.engine.selection.sampled import Chosen, choose
+from app.engine.selection.base import Chosen
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import FieldProblem, InvalidInputError, ScaleMismatchError
@@ -204,31 +204,19 @@ class Ranking:
     def administer(
         self, state: RankingState, member: int, item: ItemIndex, probability: float = 1.0
     ) -> RankingState:
-        """The state after `item` was sent to a member, with its sampling probability.
-
-        Raises:
-            InvalidInputError: The member was asked this item before.
-        """
+        """The state after `item` was sent to a member; see `AdaptiveTest.administer`."""
         test = self.tests[member]
         return state.with_member(member, test.administer(state.members[member], item, probability))
 
     def tell(self, state: RankingState, member: int, response: Response) -> RankingState:
-        """The state after a pending item of a member was scored.
-
-        Raises:
-            InvalidInputError: The item is not pending.
-        """
+        """The state after a pending item of a member was scored; see `AdaptiveTest.tell`."""
         updated = self.tests[member].tell(state.members[member], response)
         return self.looked(state.with_member(member, updated))
 
     def skip(
         self, state: RankingState, member: int, item: ItemIndex, usage: Usage = NO_USAGE
     ) -> RankingState:
-        """The state after a pending item was closed without a score; no theta changes.
-
-        Raises:
-            InvalidInputError: The item is not pending.
-        """
+        """The state after a pending item was closed without a score; see `AdaptiveTest.skip`."""
         return state.with_member(
             member, self.tests[member].skip(state.members[member], item, usage)
         )
@@ -488,7 +476,7 @@ class Ranking:
                 item = max(askers, key=lambda item: len(askers[item]))
                 return Chosen(item, min(_as_drawn(own, other, item) for other in askers[item]))
         rng = np.random.default_rng([seed, member, own.n_asked + 1])
-        selected = choose(test.selector, test.pool, own, rng)
+        selected = test.selector.select(test.pool, own, rng)
         if selected is None:  # cannot happen: `_remaining` counts the selector's items
             raise InvalidInputError(f"No item is left for examinee {member}.")
         return selected

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemIndex
-from app.engine.information_index import InformationIndex, largest
+from app.engine.information_index import InformationIndex
 from app.engine.models.base import BoolArray
 from app.engine.state import CatState
 
@@ -34,19 +34,28 @@ class Pool:
         """Mask of the items that may be asked now: active and not asked before."""
         return self.index.bank.open_items(state.asked, self.active)
 
-    def best(self, values: FloatArray, state: CatState, count: int) -> list[ItemIndex]:
-        """The `count` admissible items with the largest values, best first, ties by position."""
-        return largest(values, self.admissible(state), count)
-
     def narrowed(self, to: BoolArray) -> "Pool":
         """The same pool without the items outside the mask `to`, shape (n_items,)."""
         return replace(self, active=to if self.active is None else self.active & to)
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The item that a selector gives.
+
+    Attributes:
+        item: Position of the item in the bank.
+        probability: Sampling probability of the item in this step; 1 if it was not sampled.
+    """
+
+    item: ItemIndex
+    probability: float = 1.0
+
+
 class Selector(Protocol):
     """Chooses the next item of a test. A small frozen object that keeps nothing between calls."""
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """The item to ask next, or None when the pool has no admissible item left.
 
         Pending items count as asked: they are never chosen again, and they count in shares of
@@ -60,8 +69,4 @@ class Criterion(Protocol):
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Worth of each item, larger is better, shape (n_items,)."""
-        ...
-
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """The `count` best admissible items, best first, ties by position; fewer if few remain."""
         ...

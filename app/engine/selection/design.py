@@ -22,9 +22,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from app.engine.bank import FloatArray, ItemIndex
+from app.engine.bank import FloatArray
 from app.engine.models.multidimensional import with_answer
-from app.engine.multidimensional.belief import ProfileBelief, abilities_of
+from app.engine.multidimensional import ProfileBelief, abilities_of
 from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import CatState
@@ -55,11 +55,8 @@ class TargetVariance:
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:  # noqa: ARG002  # see `Criterion`
         """Reduction of the target's variance by an answer to each item."""
-        return self.target.given(counted_items(state)).gains()
-
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.best(self.values(pool, state), state, count)
+        counted = [*(response.item for response in state.responses), *state.pending]
+        return self.target.given(counted).gains()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +106,6 @@ class AbilityDesign:
         gain: FloatArray = weight * along / (1.0 + informed)
         return gain
 
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.best(self.values(pool, state), state, count)
-
 
 def _squares(matrix: FloatArray, across: FloatArray) -> FloatArray:
     """Squared length of `matrix` times each column, shape (n_items,)."""
@@ -121,8 +114,3 @@ def _squares(matrix: FloatArray, across: FloatArray) -> FloatArray:
         turned = matrix @ across[:, start : start + _BLOCK]
         np.einsum("kj,kj->j", turned, turned, out=lengths[start : start + _BLOCK])
     return lengths
-
-
-def counted_items(state: CatState) -> list[int]:
-    """Items that lower the variance: answered or pending."""
-    return [*(response.item for response in state.responses), *state.pending]

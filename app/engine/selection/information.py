@@ -1,4 +1,4 @@
-"""Criteria: the worth of asking an item.
+"""Criteria: the worth of asking an item, also relative to its expected cost.
 
 | symbol | meaning |
 |---|---|
@@ -10,16 +10,21 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from app.engine.bank import FloatArray, ItemIndex
+from app.engine.information_index import largest
 from app.engine.selection.base import Criterion, Pool
 from app.engine.state import Belief, CatState
+from app.errors import InvalidInputError
 
 #: Nodes per posterior standard deviation of weighted criteria. Few are enough: sums over a
 #: bell-shaped density converge exponentially, and every node costs a pass over the bank.
 _NODES_PER_SE = 3.0
 #: Posterior mass that may be left out on each side.
 _TAIL = 1e-4
+#: Assumed price of a prompt token relative to a written token, if prices are unknown.
+INPUT_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,6 @@ class MaximumInformation:
         """I_i(theta)."""
         return pool.index.bank.information(state.belief.theta)
 
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.index.best(
-            state.belief.theta, count=count, asked=state.asked, active=pool.active
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class PrintedInformation:
@@ -50,10 +49,6 @@ class PrintedInformation:
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """a_i^2 P_i(theta) (1 - P_i(theta))."""
         return pool.index.bank.printed_information(state.belief.theta)
-
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.best(self.values(pool, state), state, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +66,6 @@ class PosteriorWeighted:
         average: FloatArray = weights @ pool.index.bank.information(nodes)
         return average
 
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.best(self.values(pool, state), state, count)
-
 
 @dataclass(frozen=True, slots=True)
 class MutualInformation:
@@ -88,10 +79,6 @@ class MutualInformation:
         """Mutual information for each item."""
         bank = pool.index.bank
         return bank.model.mutual_information(bank.parameters, *coarse_posterior(state.belief))
-
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.best(self.values(pool, state), state, count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +99,44 @@ class PerCost:
         """Value of each item relative to its cost."""
         return self.criterion.values(pool, state) / self.costs**self.weight
 
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.best(self.values(pool, state), state, count)
+
+def best_items(criterion: Criterion, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
+    """The `count` best admissible items, best first, ties by position; fewer if few remain."""
+    if isinstance(criterion, MaximumInformation):
+        return pool.index.best(
+            state.belief.theta, count=count, asked=state.asked, active=pool.active
+        )
+    return largest(criterion.values(pool, state), pool.admissible(state), count)
+
+
+def expected_costs(
+    tokens_in: ArrayLike,
+    tokens_out: ArrayLike,
+    *,
+    price_in: float | None = None,
+    price_out: float | None = None,
+) -> FloatArray:
+    """Cost of each item: in written tokens, or in money where both prices are given.
+
+    Args:
+        tokens_in: Expected tokens of each prompt, shape (n_items,).
+        tokens_out: Expected tokens of each answer, shape (n_items,).
+        price_in: Price of a prompt token.
+        price_out: Price of a written token.
+
+    Raises:
+        InvalidInputError: A cost that is not above 0, or only one of the prices.
+    """
+    read, written = np.asarray(tokens_in, np.float64), np.asarray(tokens_out, np.float64)
+    if (price_in is None) != (price_out is None):
+        raise InvalidInputError("Costs in money need the price of both prompt and written tokens.")
+    if price_in is None or price_out is None:
+        costs = INPUT_SHARE * read + written
+    else:
+        costs = price_in * read + price_out * written
+    if not (np.isfinite(costs) & (costs > 0.0)).all():
+        raise InvalidInputError("Expected costs of items must be finite and above 0.")
+    return np.asarray(costs, dtype=np.float64)
 
 
 def coarse_posterior(belief: Belief) -> tuple[FloatArray, FloatArray]:

@@ -18,19 +18,17 @@ The answer to a sampled item carries a sampling probability below 1; a chosen it
 Source: Kuipers & Niederreiter (1974), Uniform Distribution of Sequences, for the sequence.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemIndex
 from app.engine.models.base import BoolArray, IntArray
 from app.engine.models.multidimensional import with_answer
-from app.engine.prediction.placing import Placing
-from app.engine.prediction.score_curves import Located, ScoreCurves
+from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
-from app.engine.selection.base import Pool, Selector
+from app.engine.selection.base import Chosen, Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
 #: Share of the bank that one test chooses from, and the least number of items in that part.
@@ -40,39 +38,6 @@ _GOLDEN = 0.6180339887498949
 _AHEAD = 1024
 #: Items that a test for theta chooses before it samples, and the most items that it then samples.
 LEAD = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The item that a selector gives.
-
-    Attributes:
-        item: Position of the item in the bank.
-        probability: Sampling probability of the item in this step; 1 if it was not sampled.
-    """
-
-    item: ItemIndex
-    probability: float
-
-
-class Samples(Protocol):
-    """A selector that knows the sampling probability of its item."""
-
-    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """The item that `select` gives for the same generator, with its sampling probability."""
-        ...
-
-
-def choose(
-    selector: Selector, pool: Pool, state: CatState, rng: np.random.Generator
-) -> Chosen | None:
-    """The next item by any selector; a selector without `draw` has sampling probability 1."""
-    # `isinstance` with a runtime protocol would take as long as the choice of the item.
-    draw: Callable[..., Chosen | None] | None = getattr(selector, "draw", None)
-    if draw is not None:
-        return draw(pool, state, rng)
-    item = selector.select(pool, state, rng)
-    return None if item is None else Chosen(item, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +54,8 @@ class CurveVariance:
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:  # noqa: ARG002  # see `Criterion`
         """Expected reduction of the target's variance by an answer to each item."""
-        return self.worth(state, located(self.curves, state))
-
-    def worth(self, state: CatState, at: Located) -> FloatArray:
-        """The values of `values` for abilities that were estimated before."""
         curves = self.curves
+        at = curves.locate(*answered(state.responses))
         information = curves.variance(at)
         open_ = self.weights * information
         open_[list(state.asked)] = 0.0
@@ -109,10 +71,6 @@ class CurveVariance:
         length += 1.0
         along /= length
         return along
-
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.best(self.values(pool, state), state, count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,19 +119,14 @@ class Sampled:
         edges = np.cumsum(width[order])[:-1]
         return cls(position=position, width=width, circle=circle, order=order, edges=edges)
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
-        chosen = self.draw(pool, state, rng)
-        return None if chosen is None else chosen.item
-
-    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """See `Samples`."""
         is_open = pool.admissible(state)
         chances = np.where(is_open, self.width, 0.0)
         total = float(chances.sum())
         if total <= 0.0:
             open_ = np.flatnonzero(is_open)
-            return Chosen(ItemIndex(int(rng.choice(open_))), 1.0) if open_.size else None
+            return Chosen(ItemIndex(int(rng.choice(open_)))) if open_.size else None
         hits = self.order[np.searchsorted(self.edges, self._next(state, rng), side="right")]
         hits = hits[chances[hits] > 0.0]
         item = int(hits[0] if hits.size else rng.choice(chances.size, p=chances / total))
@@ -219,13 +172,8 @@ class WantedOrSampled:
     wanted: Selector
     sampled: Sampled
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
-        chosen = self.draw(pool, state, rng)
-        return None if chosen is None else chosen.item
-
-    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """See `Samples`."""
         chance = rng.random()
         # The conditions are in the order of their computing time: `or` skips the slow ones.
         if (
@@ -234,11 +182,9 @@ class WantedOrSampled:
             or chance < self.estimator.explanations.doubt(state.responses)
             or self.estimator.estimate(state.responses).by_sample_alone
         ):
-            return self.sampled.draw(pool, state, rng)
-        item = self.wanted.select(pool.narrowed(self.sampled.part(state)), state, rng)
-        if item is None:
-            item = self.wanted.select(pool, state, rng)
-        return None if item is None else Chosen(item, 1.0)
+            return self.sampled.select(pool, state, rng)
+        near = self.wanted.select(pool.narrowed(self.sampled.part(state)), state, rng)
+        return near or self.wanted.select(pool, state, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,21 +198,17 @@ class ThetaThenSampled:
     Attributes:
         wanted: Selector of items for theta.
         sampled: Selector that samples.
-        placing: Decides whether the examinee's place is open.
+        curves: Decide whether the examinee's place among the reference models is open.
     """
 
     wanted: Selector
     sampled: Sampled
-    placing: Placing
+    curves: LearnedCurves
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
-        chosen = self.draw(pool, state, rng)
-        return None if chosen is None else chosen.item
-
-    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """See `Samples`."""
-        return choose(self.sampled if self._samples(state) else self.wanted, pool, state, rng)
+        selector = self.sampled if self._samples(state) else self.wanted
+        return selector.select(pool, state, rng)
 
     def _samples(self, state: CatState) -> bool:
         if state.n_asked < LEAD:
@@ -274,15 +216,11 @@ class ThetaThenSampled:
         sampled = sum(draw.sampled and draw.step > LEAD for _, draw in draws_of(state))
         if sampled:
             return sampled < LEAD
-        return self.placing.of(state.responses).is_open
+        place = self.curves.place(state.responses)
+        return place is not None and place.is_open
 
 
 def draws_of(state: CatState) -> list[tuple[ItemIndex, Draw]]:
     """The pending and scored items with their `Draw`, where one was recorded."""
     scored = [(answer.item, answer.draw) for answer in state.responses if answer.draw is not None]
     return [*scored, *state.draws.items()]
-
-
-def located(curves: ScoreCurves, state: CatState) -> Located:
-    """Abilities of the examinee by the curves, given the answers so far."""
-    return curves.locate(*answered(state.responses))

@@ -17,7 +17,6 @@ locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46,
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +30,8 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
+from app.engine.prediction.learned_curves import Place
 from app.engine.prediction.model_error import Seen, bias_of, distance, model_error
-from app.engine.prediction.placing import Place
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
@@ -63,6 +62,32 @@ class Glimpse:
     estimate: Estimate
     theta: float
     place: Place | None = None
+
+    @property
+    def answers(self) -> int:
+        """Number of scored answers."""
+        return self.state.n_scored
+
+    @property
+    def half(self) -> float:
+        """Half-width of the interval, by the model."""
+        return (self.estimate.hi - self.estimate.lo) / 2
+
+    @property
+    def has_width(self) -> bool:
+        """Whether the interval has a finite width, so that something is left to estimate."""
+        return _NO_WIDTH < self.half < math.inf
+
+    def needed(self, bias: float = 0.0) -> float:
+        """Distance of the whole-bank theta, as a multiple of the half-width on its side.
+
+        Args:
+            bias: Assumed bias of the estimate; above 0 the estimate is too high.
+        """
+        told = self.estimate
+        gap = self.theta - (told.theta - bias)
+        half = told.hi - told.theta if gap > 0.0 else told.theta - told.lo
+        return abs(gap) / max(half, 1e-12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,13 +163,12 @@ def learn_correction(
         raise InvalidInputError(
             f"Learning intervals needs at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
         )
-    theta = _stretch(map(_theta, seen))
+    theta = _stretch(seen)
     if known is not None:
-        groups = [known, *(group.known for group in shifted)]
-        thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
+        groups = [Shifted(seen=seen, known=known), *shifted]
         # The growth must not raise the coverage of examinees like the reference models above 95 %.
-        growing = _growing(theta, thetas, groups, is_biased=bool(shifted))
-        theta = _reaching(_held(growing, thetas[0]), shifted)
+        growing = _growing(theta, groups, is_biased=bool(shifted))
+        theta = _reaching(_held(growing, seen), shifted)
     return IntervalCorrection(theta=theta, n_examinees=n_examinees)
 
 
@@ -163,62 +187,32 @@ def learn_intervals(
         InvalidInputError: There are too few examinees for a 95 % quantile.
     """
     correction = learn_correction(seen, known=references)
-    theta = _held(correction.theta, map(_theta, ends))
+    theta = _held(correction.theta, ends)
     return replace(correction, theta=theta)
 
 
-class _Interval(NamedTuple):
-    """A predicted interval and the true value."""
-
-    answers: int
-    value: float
-    lo: float
-    hi: float
-    true: float
-    place: Place | None
-
-    @property
-    def half(self) -> float:
-        """Half-width of the interval."""
-        return (self.hi - self.lo) / 2
-
-    def needed(self, bias: float = 0.0) -> float:
-        """Distance of the truth, as a multiple of the half-width on its side.
-
-        Args:
-            bias: Assumed bias of the value; above 0 the value is too high.
-        """
-        gap = self.true - (self.value - bias)
-        half = self.hi - self.value if gap > 0.0 else self.value - self.lo
-        return abs(gap) / max(half, 1e-12)
-
-
-def _theta(one: Glimpse) -> _Interval:
-    told = one.estimate
-    return _Interval(one.state.n_scored, told.theta, told.lo, told.hi, one.theta, one.place)
-
-
 def _growing(
-    stretch: IntervalFactor,
-    groups: Sequence[Sequence[_Interval]],
-    known: Sequence[FloatArray],
-    *,
-    is_biased: bool = False,
+    stretch: IntervalFactor, groups: Sequence[Shifted], *, is_biased: bool
 ) -> IntervalFactor:
     """The factor, extended by the growth of intervals beyond the reference models.
 
     Args:
         stretch: Factor for the first group, whose examinees are like the reference models.
-        groups: Predicted intervals of each group.
-        known: Thetas of the reference models of each group.
+        groups: Tests of each group, with its reference models.
         is_biased: Whether to estimate the bias, too. Its standard error widens the intervals, and
             a margin on their growth would allow for that twice.
     """
-    beyond = [ExtrapolationAdjustment.of(thetas) for thetas in known]
+    beyond = [ExtrapolationAdjustment.of(group.known) for group in groups]
     if is_biased:
         errors, looks = _errors(stretch, groups, beyond)
         above, below = (bias_of(errors, looks, above=side) for side in (True, False))
-        beyond = [one.with_bias(above, below) for one in beyond]
+        bias = {
+            "bias_above": above.slope,
+            "bias_below": below.slope,
+            "bias_se_above": above.sd,
+            "bias_se_below": below.sd,
+        }
+        beyond = [replace(one, **bias) for one in beyond]
     errors, looks = _errors(stretch, groups, beyond)
     learned = model_error(errors, looks, margin=0.0 if is_biased else 1.0)
     return replace(stretch, beyond=replace(beyond[0], above=learned.above, below=learned.below))
@@ -226,32 +220,32 @@ def _growing(
 
 def _errors(
     stretch: IntervalFactor,
-    groups: Sequence[Sequence[_Interval]],
+    groups: Sequence[Shifted],
     beyond: Sequence[ExtrapolationAdjustment],
 ) -> tuple[list[Seen], int]:
     """Errors of theta less its bias, in sds of the reference models, and the number of lengths.
 
-    Args:
-        stretch: Factor for examinees who are like the reference models.
-        groups: Predicted intervals of each group.
-        beyond: Calibration sample of each group, without growth.
+    `beyond` has the calibration sample of each group, without growth.
     """
     errors: list[Seen] = []
     lengths: set[int] = set()
     for group, sample in zip(groups, beyond, strict=True):
         told = replace(stretch, beyond=sample)
-        by_length: dict[int, list[_Interval]] = {}
-        for one in group:
-            if _NO_WIDTH < one.half < math.inf:
+        by_length: dict[int, list[Glimpse]] = {}
+        for one in group.seen:
+            if one.has_width:
                 by_length.setdefault(one.answers, []).append(one)
         lengths |= set(by_length)
         for rows in by_length.values():
-            position = [sample.position(one.value, one.place) for one in rows]
+            position = [sample.position(one.estimate.theta, one.place) for one in rows]
             error = [
-                one.value - sample.bias_at(at)[0] - one.true
+                one.estimate.theta - sample.bias_at(at)[0] - one.theta
                 for one, at in zip(rows, position, strict=True)
             ]
-            half = [one.half * told.at(one.answers, one.half, one.value, one.place) for one in rows]
+            half = [
+                one.half * told.at(one.answers, one.half, one.estimate.theta, one.place)
+                for one in rows
+            ]
             errors.append(
                 Seen(
                     error=np.array(error) / sample.spread,
@@ -262,13 +256,13 @@ def _errors(
     return errors, max(len(lengths), 1)
 
 
-def _held(stretch: IntervalFactor, intervals: Iterable[_Interval]) -> IntervalFactor:
+def _held(stretch: IntervalFactor, seen: Sequence[Glimpse]) -> IntervalFactor:
     """The factor, rescaled so that 95 % of the intervals hold."""
-    checked = list(intervals)
     # If errors add in squares, the interval grows less than the factor: iterate.
-    for _ in range(4 if stretch.adds_in_squares and stretch.power < 0.0 else 1):
-        if len(ratios := np.log(_short(stretch, checked))) >= LEAST_EXAMINEES:
-            stretch = stretch.times(float(np.exp(np.quantile(ratios, _LEVEL, method="weibull"))))
+    for _ in range(4 if stretch.beyond is not None and stretch.power < 0.0 else 1):
+        if len(ratios := np.log(_short(stretch, seen))) >= LEAST_EXAMINEES:
+            times = float(np.exp(np.quantile(ratios, _LEVEL, method="weibull")))
+            stretch = replace(stretch, factor=tuple(times * each for each in stretch.factor))
     return stretch
 
 
@@ -289,34 +283,35 @@ def _unplaced_error(
     on_its_scale = replace(beyond, centre=sample.centre, spread=sample.spread)
     stretch = replace(stretch, beyond=on_its_scale)
     missing = []
-    for interval in map(_theta, group.seen):
-        is_open = interval.place is not None and interval.place.is_open
+    for one in group.seen:
+        theta, is_open = one.estimate.theta, one.place is not None and one.place.is_open
         # Only within one sd of the mean, where neither growth nor bias widens the interval.
-        amid = distance(sample.position(interval.value, interval.place)) == 0.0
-        if is_open and amid and _NO_WIDTH < interval.half < math.inf:
-            factor = stretch.at(interval.answers, interval.half, interval.value)
-            needed = interval.needed(stretch.bias_at(interval.value))
-            missing.append(interval.half * max(needed**2 - factor**2, 0.0) ** 0.5)
+        amid = distance(sample.position(theta, one.place)) == 0.0
+        if is_open and amid and one.has_width:
+            factor = stretch.at(one.answers, one.half, theta)
+            needed = one.needed(stretch.bias_at(theta))
+            missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
     quantile = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0
     return float(quantile) / sample.spread
 
 
-def _short(stretch: IntervalFactor, intervals: Iterable[_Interval]) -> list[float]:
+def _short(stretch: IntervalFactor, seen: Iterable[Glimpse]) -> list[float]:
     """How many times wider each corrected interval would have to be to reach the truth."""
     ratios = []
-    for one in intervals:
-        if _NO_WIDTH < one.half < math.inf:
-            factor, bias_se = stretch.parts(one.answers, one.half, one.value, one.place)
+    for one in seen:
+        if one.has_width:
+            theta = one.estimate.theta
+            factor, bias_se = stretch.parts(one.answers, one.half, theta, one.place)
             # A half-width has two parts; the factors do not scale the bias's standard error.
-            needed = one.needed(stretch.bias_at(one.value, one.place))
+            needed = one.needed(stretch.bias_at(theta, one.place))
             needed = max(needed**2 - bias_se**2, 0.0) ** 0.5
             ratios.append(max(needed, _LEAST_FACTOR) / factor)
     return ratios
 
 
-def _stretch(intervals: Iterable[_Interval]) -> IntervalFactor:
+def _stretch(seen: Iterable[Glimpse]) -> IntervalFactor:
     """The factors with which the intervals would have held, at each knot with enough examinees."""
-    checked = [one for one in intervals if _NO_WIDTH < one.half < math.inf]
+    checked = [one for one in seen if one.has_width]
     answers = np.array([one.answers for one in checked], dtype=np.intp)
     lengths, reached = np.unique(answers, return_counts=True)
     knots = lengths[reached >= LEAST_EXAMINEES]

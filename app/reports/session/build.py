@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response
+from app.engine import AdaptiveTest, ItemBank, ItemIndex, Response
+from app.engine.bank import FloatArray
 from app.engine.estimation.estimators import Z_95
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
-from app.engine.prediction.blended_score import BlendedScore
-from app.engine.prediction.extrapolation import share_below
-from app.engine.prediction.p_irt import BY_THETA
-from app.engine.prediction.placing import PopulationPosition
+from app.engine.prediction.learned_curves import PopulationPosition, share_below
+from app.engine.prediction.p_irt import BY_THETA, SCORE_MODEL
 from app.engine.prediction.score_estimate import ScoreEstimator
-from app.engine.prediction.score_model import ScorePredictor, Target
+from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends
@@ -204,7 +203,7 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
 def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     """The share of calibrated models below: by a score model, as the session says, by ability."""
     predicted, estimate, predictor = figures["score"], figures["estimate"], known.test.predictor
-    if isinstance(predictor, ScorePredictor) and predicted["method"] == predictor.name:
+    if isinstance(predictor, ScorePredictor) and predicted["method"] == SCORE_MODEL:
         target = predictor.target
         mean = float(target.weights @ target.model.mean)
         if not target.variance > 0.0:

@@ -13,9 +13,8 @@ from app.acting import seeing
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
+from app.engine.knowledge import curves_of, with_abilities
 from app.engine.lint import OF_ANSWERS, Finding
-from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.multidimensional.knowledge import with_abilities
 from app.engine.state import Response
 from app.errors import FileFormatError, InvalidInputError, InvalidStateError
 from app.exchange.bank_files import item_line
@@ -236,8 +235,8 @@ def _try_test(bank: ItemBank, knowledge: Mapping[str, Any], tags: Sequence[Seque
         state = test.replay([Response(ItemIndex(0), score)])
         test.estimate(state)
         test.predict(state)
-        if curves is not None and curves.placing is not None:
-            curves.placing.of(state.responses)
+        if curves is not None:
+            curves.place(state.responses)
 
 
 def _settings(bank: Bank) -> dict[str, Any]:

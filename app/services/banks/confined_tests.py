@@ -14,9 +14,8 @@ import numpy as np
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
+from app.engine.knowledge import curves_of, targets_of, with_abilities
 from app.engine.models.base import BoolArray, ItemParameters
-from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.multidimensional.knowledge import targets_of, with_abilities
 from app.engine.prediction.correction import correction_in
 from app.engine.simulation.forecast import Forecast, forecast
 from app.engine.simulation.simulate import Calls, fit_acceptance

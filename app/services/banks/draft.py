@@ -14,10 +14,10 @@ import numpy as np
 from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, MIRT, MODELS, NESTED, SEVERAL_ABILITIES
 from app.engine.bank import ItemBank
+from app.engine.knowledge import ABILITIES, abilities_to_dict, with_abilities
 from app.engine.lint import CODES, Finding, lint, quarantine
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.multidimensional import MultidimensionalModel
-from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict, with_abilities
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
 from app.items import ScorerSpec

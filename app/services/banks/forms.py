@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.engine.bank import FloatArray
-from app.engine.design.selection import BankFacts, predicted_target
+from app.engine.design.facts import BankFacts
 from app.engine.models.base import BoolArray
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.short_form import ShortForm, compose
+from app.engine.prediction.score_model import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
 from app.services.banks.loaded import LoadedVersion
@@ -65,7 +65,7 @@ def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
         tags=version.tags,
         targets=version.targets,
     )
-    target = predicted_target(facts, spec.target)
+    target = facts.target_of(spec.target)
     if target is None:
         raise InvalidInputError(
             f"Version {version.number} of {version.bank_name!r} predicts no scores, which a form "

@@ -14,14 +14,13 @@ from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
+from app.engine.knowledge import curves_of, targets_of, tasks_in, with_abilities
 from app.engine.lint import QUARANTINED, Finding
-from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.multidimensional.knowledge import targets_of, tasks_in, with_abilities
 from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
-from app.engine.selection.cost import expected_costs
+from app.engine.selection.information import expected_costs
 from app.engine.simulation.learning import LEAST_EXAMINEES
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.demo.bank import demo_bank
+from app.engine.knowledge import CURVES
 from app.engine.lint import Finding
-from app.engine.multidimensional.curve_knowledge import CURVES
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.mapped_items import FieldMap
 from app.fair_semaphore import FairSemaphore

@@ -12,8 +12,8 @@ from app.acting import seeing
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design.design import Design
+from app.engine.knowledge import ABILITIES, abilities_to_dict
 from app.engine.lint import Finding
-from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import BankVersion, Item, VersionItem
 from app.records.endpoints import Price

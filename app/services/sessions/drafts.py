@@ -12,10 +12,11 @@ import numpy as np
 
 from app import DISTRIBUTION
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle
-from app.engine import AdaptiveTest, EstimatorName
+from app.engine import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import PRESETS, Design
 from app.engine.design.parts import EstimatorDesign
+from app.engine.estimation.estimators import EstimatorName
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Endpoint, NewEndpoint, Price

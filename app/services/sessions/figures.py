@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from app.engine import Response, inversions, person_fit
+from app.engine import Response
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design.parts import BudgetDesign
-from app.engine.estimation.estimators import GridBelief, GridEstimator
-from app.engine.estimation.repeats import effective_answers
-from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.estimation.estimators import GridBelief, GridEstimator, effective_answers
+from app.engine.inference.diagnostics import inversions, person_fit
+from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.correction import KNOTS
-from app.engine.prediction.extrapolation import extrapolation
+from app.engine.prediction.learned_curves import extrapolation
 from app.engine.prediction.p_irt import allowing_for_nonresponse
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import NORMAL_95
@@ -97,7 +97,7 @@ def position_of(
 ) -> ExtrapolationFigures | None:
     """Position among the reference models; None if the version cannot place examinees."""
     learned = version.curves
-    if learned is None or (placing := learned.placing) is None:
+    if learned is None or (place := learned.place(state.responses)) is None:
         return None
     predictor = test.predictor
     if not isinstance(predictor, ScoreEstimator):
@@ -107,9 +107,7 @@ def position_of(
         error = learned.error_of(WHOLE_BANK)
         explanations = Explanations(curves, prior_doubt(learned.n_reference))
         predictor = ScoreEstimator(explanations, weights, error, version.active)
-    found = extrapolation(
-        predictor.estimate(state.responses), placing.of(state.responses), learned.population
-    )
+    found = extrapolation(predictor.estimate(state.responses), place, learned.population)
     return {
         "position": found.position,
         "sd": found.sd,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import IntervalCorrection
+from app.engine.prediction.learned_curves import Place, PopulationPosition
 from app.engine.prediction.p_irt import BY_SAMPLE
-from app.engine.prediction.placing import Place, PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.printable import percent

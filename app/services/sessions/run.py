@@ -21,7 +21,7 @@ from app.engine import (
     StopReason,
     Usage,
 )
-from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK

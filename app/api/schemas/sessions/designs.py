@@ -8,8 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 
 from app.api.schemas.common import MAX_FIELDS, Input, ShownAs
-from app.engine import Preset
-from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY
+from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY, Preset
 from app.engine.design.parts import (
     BudgetDesign,
     EstimatorDesign,

@@ -31,7 +31,7 @@ from app.engine.design.design import Design
 from app.engine.design.selection import OF_SCORES
 from app.engine.models.base import BoolArray, IntArray
 from app.engine.models.multidimensional import MultidimensionalModel
-from app.engine.multidimensional.belief import ProfileBelief, ProfileMap, abilities_of
+from app.engine.multidimensional import ProfileBelief, ProfileMap, abilities_of
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.baselines import anchors_of, ridge, shrunk
 from app.engine.simulation.simulate import take

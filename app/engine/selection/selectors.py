@@ -1,30 +1,29 @@
-"""Selectors that spread the use of items: random, randomesque, a-stratified, Sympson-Hetter."""
+"""Selectors: random, randomesque, a-stratified, Sympson-Hetter, and content balancing."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
+from app.engine.information_index import largest
 from app.engine.models.base import BoolArray
-from app.engine.selection.base import Criterion, Pool, Selector
-from app.engine.selection.sampled import Chosen, choose
+from app.engine.selection.base import Chosen, Criterion, Pool, Selector
+from app.engine.selection.information import best_items
 from app.engine.state import CatState
 
 #: Best items that Sympson-Hetter ranks first; four times as many each time it accepts none.
 FIRST_RANKED = 16
+#: Smaller differences of sums are rounding errors.
+_EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Random:
     """Any admissible item, all equally likely."""
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
-        chosen = self.draw(pool, state, rng)
-        return None if chosen is None else chosen.item
-
-    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """See `app.engine.selection.sampled.Samples`."""
         positions = np.flatnonzero(pool.admissible(state))
         if not positions.size:
             return None
@@ -41,12 +40,12 @@ class Randomesque:
     criterion: Criterion
     top_k: int = 1
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
-        best = self.criterion.best(pool, state, self.top_k)
+        best = best_items(self.criterion, pool, state, self.top_k)
         if not best:
             return None
-        return best[0] if len(best) == 1 else best[int(rng.integers(len(best)))]
+        return Chosen(best[0] if len(best) == 1 else best[int(rng.integers(len(best)))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +55,10 @@ class RandomStart:
     items: int
     then: Selector
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
-        return self._now(state).select(pool, state, rng)
-
-    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """See `app.engine.selection.sampled.Samples`."""
-        return choose(self._now(state), pool, state, rng)
-
-    def _now(self, state: CatState) -> Selector:
         started = len(state.responses) + len(state.pending) >= self.items
-        return self.then if started else Random()
+        return (self.then if started else Random()).select(pool, state, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +70,13 @@ class NearestStart:
 
     then: Selector
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
-        chosen = self.draw(pool, state, rng)
-        return None if chosen is None else chosen.item
-
-    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """See `app.engine.selection.sampled.Samples`."""
         if state.responses or state.pending:
-            return choose(self.then, pool, state, rng)
-        distance = np.abs(pool.index.bank.b - state.belief.theta)
-        nearest = pool.best(-np.nan_to_num(distance, nan=np.inf), state, 1)
-        return Chosen(nearest[0], 1.0) if nearest else None
+            return self.then.select(pool, state, rng)
+        distance = np.nan_to_num(np.abs(pool.index.bank.b - state.belief.theta), nan=np.inf)
+        nearest = largest(-distance, pool.admissible(state), 1)
+        return Chosen(nearest[0]) if nearest else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,10 +119,6 @@ class AStratified:
         nearness = 1.0 / (1.0 + np.abs(pool.index.bank.b - state.belief.theta))
         return np.nan_to_num(nearness, nan=0.0) - away
 
-    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
-        """See `Criterion`."""
-        return pool.best(self.values(pool, state), state, count)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SympsonHetter:
@@ -153,14 +136,64 @@ class SympsonHetter:
     criterion: Criterion
     acceptance: FloatArray
 
-    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
         seen, count = 0, FIRST_RANKED
         while True:
-            ranked = self.criterion.best(pool, state, count)
+            ranked = best_items(self.criterion, pool, state, count)
             for item in ranked[seen:]:
                 if rng.random() < self.acceptance[item]:
-                    return item
+                    return Chosen(item)
             if len(ranked) < count:
-                return ranked[0] if ranked else None
+                return Chosen(ranked[0]) if ranked else None
             seen, count = count, 4 * count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentBalanced:
+    """Keeps the shares of tags near their targets.
+
+    After n items, scored and pending ones, a tag is `x = target * (n + 1) - count` items behind.
+    Asking an item lowers x by 1 for each of its tags. Another selector chooses among the items
+    that leave the smallest sum of x^2 over all tags. If every item has one tag, these are the items
+    of the tag that is furthest behind. Tags without admissible items are ignored. If the targets
+    sum to less than 1, the rest belongs to the items without any target tag.
+
+    Attributes:
+        carries: Whether an item carries a tag, shape (n_tags, n_items).
+        targets: Target share of each tag, shape (n_tags,).
+        then: Selector among the items that serve the tags best.
+
+    Sources: Kingsbury & Zara (1989), Applied Measurement in Education 2; for several tags an item
+        the weighted deviations of Stocking & Swanson (1993), Applied Psychological Measurement 17.
+    """
+
+    carries: BoolArray
+    targets: FloatArray
+    then: Selector
+
+    @classmethod
+    def of(
+        cls, targets: Mapping[str, float], tags: Sequence[Collection[str]], then: Selector
+    ) -> "ContentBalanced":
+        """Build from target shares by tag and the tags of each item of the bank."""
+        carries = np.array([[tag in item for item in tags] for tag in targets], dtype=np.bool_)
+        shares = np.array(list(targets.values()), dtype=np.float64)
+        rest = 1.0 - float(shares.sum())
+        if rest > 1e-9:
+            carries = np.vstack([carries, ~carries.any(axis=0)])
+            shares = np.append(shares, rest)
+        return cls(carries=carries, targets=shares, then=then)
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """See `Selector`."""
+        counted = [response.item for response in state.responses]
+        counted += state.pending
+        behind = self.targets * (len(counted) + 1) - self.carries[:, counted].sum(axis=1)
+        # (x - 1)^2 - x^2 = 1 - 2 x, for each tag of the item.
+        gain = (2.0 * behind - 1.0) @ self.carries
+        admissible = pool.admissible(state)
+        if not admissible.any():
+            return None
+        served = admissible & (gain >= gain[admissible].max() - _EQUAL)
+        return self.then.select(pool.narrowed(served), state, rng)

@@ -1,7 +1,10 @@
-"""Several abilities and score models as JSON that is stored with a bank version.
+"""Several abilities, score models and score curves as JSON that is stored with a bank version.
 
     {"abilities": {"nested", "dimensions", "items": [keys], "loadings", "population"},
-     "prediction": {"items": [keys], "mean", "factors", "noise", "targets": {tag: {...}}}}
+     "prediction": {"items": [keys], "mean", "factors", "noise", "targets": {tag: {...}}},
+     "curves": {"items": [keys], "n_reference", "abilities", "slopes", "intercept", "dispersion",
+                "errors": {target: {"within", "above", "below", ...}},
+                "population": [quantiles]}}
 
 Arrays are base64 of compressed 32-bit floats: a bank of 5,000 items takes about a megabyte. Items
 are named, because a version may leave some out or order them in its own way.
@@ -11,19 +14,26 @@ import base64
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.model_error import ModelError
+from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_model import ScoreModel, Target, Widths, most_factors, reduced
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 
-ABILITIES, PREDICTION = "abilities", "prediction"
+ABILITIES, PREDICTION, CURVES = "abilities", "prediction", "curves"
 
 #: Most numbers in one array: a hundred for each of 200,000 items.
 _MOST_NUMBERS = 20_000_000
+#: Assumed number of reference models of a version that does not store it.
+_FEW = 20
+_ERRORS = {one.name for one in fields(ModelError)}
 
 
 def abilities_to_dict(abilities: MultidimensionalModel, item_ids: Sequence[str]) -> dict[str, Any]:
@@ -77,15 +87,7 @@ def with_abilities(bank: ItemBank, knowledge: Mapping[str, Any]) -> ItemBank:
             np.array(stored["population"]["mean"]), np.array(stored["population"]["covariance"])
         ),
     )
-    return ItemBank(
-        a=bank.a,
-        intercept=bank.intercept,
-        c=bank.c,
-        d=bank.d,
-        item_ids=bank.item_ids,
-        scale=bank.scale,
-        abilities=abilities,
-    )
+    return replace(bank, k=bank.parameters.k, abilities=abilities)
 
 
 def tasks_in(knowledge: Mapping[str, Any]) -> frozenset[str]:
@@ -118,6 +120,45 @@ def targets_of(
         widths = Widths(tuple(map(int, entry["counts"])), tuple(map(float, entry["half"])))
         targets[name] = Target(model, target_weights(bank, {name: 1.0}, tags), widths)
     return targets
+
+
+def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str, Any]:
+    """JSON of the curves of the items with these keys, in this order."""
+    curves = learned.curves
+    return {
+        "items": list(item_ids),
+        "n_reference": learned.n_reference,
+        "abilities": len(curves.slopes),
+        "slopes": packed(curves.slopes),
+        "intercept": packed(curves.intercept),
+        "dispersion": curves.dispersion,
+        "population": list(learned.population),
+        "errors": {name: error.to_dict() for name, error in learned.errors.items()},
+    }
+
+
+def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | None:
+    """The stored curves of a bank's items; None if those of an item are missing.
+
+    If the number of reference models is not stored, it is assumed to be small.
+    """
+    stored = knowledge.get(CURVES)
+    at = None if stored is None else positions(stored["items"], bank)
+    if stored is None or at is None:
+        return None
+    n = len(stored["items"])
+    slopes = unpacked(stored["slopes"], int(stored["abilities"]), n)[:, at]
+    intercept = unpacked(stored["intercept"], n)[at]
+    return LearnedCurves(
+        curves=ScoreCurves(slopes, intercept, float(stored["dispersion"])),
+        n_reference=int(stored.get("n_reference", _FEW)),
+        errors={
+            name: ModelError.from_dict(error)
+            for name, error in stored["errors"].items()
+            if error.keys() >= _ERRORS  # errors in an older form are not in logits
+        },
+        population=tuple(map(float, stored.get("population", ()))),
+    )
 
 
 def _reduced(model: ScoreModel) -> ScoreModel:

@@ -1,1 +1,0 @@
-"""Beliefs, predictions and stored knowledge of several abilities."""
