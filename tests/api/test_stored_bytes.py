@@ -4,7 +4,7 @@ from sqlalchemy import delete, text
 
 from app.acting import DEFAULT_PROJECT
 from app.storage.database import Database
-from app.storage.rows.endpoints import KeptAnswerRow
+from app.storage.rows.projects import KeptAnswerRow
 from app.storage.scoping import of_opened
 from tests.api.calls import answered, posted, problem_of
 from tests.api.conftest import Client

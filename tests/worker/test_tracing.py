@@ -12,10 +12,10 @@ from opentelemetry.trace import SpanContext, StatusCode
 from structlog.testing import capture_logs
 
 from app.calling import RetryPolicy
+from app.observability import run_span, span, traces_sent, traces_to
 from app.records.endpoints import EndpointSettings
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
-from app.tracing import run_span, span, traces_sent, traces_to
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import figures_of, spec, until

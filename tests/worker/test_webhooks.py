@@ -26,8 +26,7 @@ from app.services.webhooks import signing_key
 from app.settings import Settings
 from app.storage.paging import PageRequest
 from app.worker import webhooks as sending
-from app.worker.loop import running_worker
-from app.worker.upkeep import purge
+from app.worker.loop import purge, running_worker
 from tests.databases import libpq
 from tests.servers import serving
 from tests.services.calibrations import answers, csv_of, imported

@@ -9,19 +9,17 @@ from dataclasses import asdict
 from typing import Any
 
 from cachetools import TTLCache
-from sqlalchemy import and_, bindparam, delete, func, or_, select, text, true, update
+from sqlalchemy import and_, bindparam, delete, func, or_, select, text, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT, maker, owner
 from app.errors import InvalidStateError, NotFoundError, StorageFullError, TooManySessionsError
 from app.records.fields import convert, not_none, restored
 from app.records.projects import Allotment, Limits, Project, Retention
-from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest
-from app.storage.rows.endpoints import ApiKeyRow
-from app.storage.rows.projects import ProjectRow
+from app.storage.rows.projects import ApiKeyRow, ProjectRow
 from app.storage.rows.sessions import SessionRow
-from app.storage.scoping import Repository, of_opened
+from app.storage.scoping import Repository, of_opened, require_revision
 
 #: Tables of the resources of a project, with the noun for one row.
 _HELD = {
@@ -194,11 +192,8 @@ class ProjectRepository(Repository):
         for name in ("limits", "retention"):
             if name in values:
                 values[name] = not_none(values[name])
-        await self._db.execute(
-            update(ProjectRow)
-            .where(ProjectRow.id == project.id)
-            .values(**values, revision=revision + 1, updated_at=func.now())
-        )
+        values |= {"revision": revision + 1, "updated_at": func.now()}
+        await self._set(ProjectRow, project.id, **values)
         return await self.find(project.id)
 
     async def delete(self, project_id: str, revision: int) -> None:
