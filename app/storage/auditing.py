@@ -139,7 +139,16 @@ class AuditRepository(Repository):
         For an unknown name, Postgres expects one match in two hundred entries, and would read the
         trail from its end until it has a page of matches. So matching ids are looked up first.
         """
-        query = _where(wanted)
+        filters = given(
+            (AuditRow.project_id, wanted.project_id),
+            (AuditRow.key_id, wanted.key_id),
+            (AuditRow.action, wanted.action),
+        )
+        query = select(AuditRow).where(*filters)
+        if wanted.since is not None:
+            query = query.where(AuditRow.at >= wanted.since)
+        if wanted.until is not None:
+            query = query.where(AuditRow.at < wanted.until)
         if wanted.resource is None:
             return query
         named = func.audit_names(AuditRow.resources, AuditRow.path, type_=ARRAY(Text)).contains(
@@ -149,20 +158,6 @@ class AuditRepository(Repository):
         return query.where(
             named if len(ids) > _FEW else AuditRow.id == any_(bindparam("ids", ids, ARRAY(Text)))
         )
-
-
-def _where(wanted: AuditFilter) -> Select[Any]:
-    filters = given(
-        (AuditRow.project_id, wanted.project_id),
-        (AuditRow.key_id, wanted.key_id),
-        (AuditRow.action, wanted.action),
-    )
-    query = select(AuditRow).where(*filters)
-    if wanted.since is not None:
-        query = query.where(AuditRow.at >= wanted.since)
-    if wanted.until is not None:
-        query = query.where(AuditRow.at < wanted.until)
-    return query
 
 
 def _read(row: AuditRow) -> EntryRecord:

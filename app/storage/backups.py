@@ -284,11 +284,7 @@ def _replace(url: str, name: str, backup: _BackupFile) -> None:
 
 
 def _clear(connection: psycopg.Connection[Any], name: str) -> None:
-    """Remove a database that a killed restore left behind, and no other.
-
-    Raises:
-        InvalidStateError: A database of that name exists that no restore made.
-    """
+    """Remove a database that a killed restore left behind, and no other."""
     query = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
     found = connection.execute(query, [name]).fetchone()
     if found is None:
@@ -352,11 +348,7 @@ def _canary(connection: psycopg.Connection[Any]) -> str | None:
 
 
 def _write(path: Path, known: Mapping[str, Any], dump: Iterable[bytes]) -> tuple[Manifest, int]:
-    """Write the file, completely or not at all; return its manifest and its size in bytes.
-
-    Raises:
-        InvalidInputError: The file exists already, or cannot be written.
-    """
+    """Write the file, completely or not at all; return its manifest and its size in bytes."""
     with new_file(path) as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             with archive.open(_DUMP, "w", force_zip64=True) as entry:
@@ -371,12 +363,7 @@ def _write(path: Path, known: Mapping[str, Any], dump: Iterable[bytes]) -> tuple
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[_BackupFile]:
-    """Open a backup and check that it is complete.
-
-    Raises:
-        FileFormatError: It is no backup, or damaged.
-        InvalidInputError: It cannot be read.
-    """
+    """Open a backup and check that it is complete."""
     try:
         with zipfile.ZipFile(path) as archive:
             backup = _BackupFile(archive, _manifest(archive, path))

@@ -195,11 +195,7 @@ def client(program: str, major: int) -> tuple[Path, int]:
 def _running(
     command: list[Any], conninfo: str, **streams: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a client program during the block, and then wait until it has ended.
-
-    Raises:
-        DatabaseUnavailableError: The program failed.
-    """
+    """Run a client program during the block, and then require that it ends well."""
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(  # noqa: S603 (no shell, our own arguments)

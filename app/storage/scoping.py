@@ -235,11 +235,7 @@ class Repository:
         self._db = db
 
     async def _one(self, query: Select[R], kind: str, name: str, *, for_update: bool = False) -> R:
-        """The present state of the one row that a query finds; `for_update` locks it.
-
-        Raises:
-            NotFoundError: The query finds no row.
-        """
+        """The present state of the one row that a query finds; `for_update` locks it."""
         query = query.execution_options(populate_existing=True)
         rows = await self._db.execute(query.with_for_update() if for_update else query)
         row = rows.scalar_one_or_none()
@@ -248,11 +244,7 @@ class Repository:
         return row
 
     async def _by_id(self, kind: type[R], row_id: str, noun: str) -> R:
-        """The row with an id.
-
-        Raises:
-            NotFoundError: There is none; `noun` names what is missing.
-        """
+        """The row with an id, or an error that says which `noun` is not there."""
         row = await self._db.get(kind, row_id)
         if row is None:
             raise NotFoundError(noun, row_id)

@@ -34,7 +34,7 @@ async def test_imports_edits_copies_and_deletions_are_counted(
 ) -> None:
     async def counted() -> int:
         async with database.reading() as uow:
-            stored = await uow.spend.stored_bytes(DEFAULT_PROJECT)
+            stored = await uow.projects.stored_bytes(DEFAULT_PROJECT)
             assert stored == await uow._db.scalar(_PRESENT)
         return stored
 

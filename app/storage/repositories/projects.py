@@ -220,6 +220,23 @@ class ProjectRepository(Repository):
         for statement in _FORGET:
             await self._db.execute(statement)
 
+    async def stored_bytes(self, project_id: str, key_id: str | None = None) -> int:
+        """Bytes stored by a project; a count over millions of answers may be minutes old.
+
+        Args:
+            project_id: The project.
+            key_id: Count only what this key of the project made.
+        """
+        known = _counted.get((project_id, key_id))
+        if known is not None:
+            return known
+        began = time.monotonic()
+        of = {"project": project_id, "key": key_id}
+        total = int(await self._db.scalar(_BYTES, of) or 0)
+        if time.monotonic() - began > _LONG_COUNT_S:
+            _counted[project_id, key_id] = total
+        return total
+
     async def holds(self, project_id: str) -> dict[str, int]:
         """Number of resources of a project by kind, including archived ones."""
         rows = await self._db.execute(_COUNTS, {"id": project_id})
@@ -294,25 +311,6 @@ async def require_space(db: AsyncSession) -> None:
     await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
-async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = None) -> int:
-    """Bytes stored by a project; a count over millions of answers may be minutes old.
-
-    Args:
-        db: Session that reads the sizes.
-        project_id: The project.
-        key_id: Count only what this key of the project made.
-    """
-    of = {"project": project_id, "key": key_id}
-    known = _counted.get((project_id, key_id))
-    if known is not None:
-        return known
-    began = time.monotonic()
-    total = int(await db.scalar(_BYTES, of) or 0)
-    if time.monotonic() - began > _LONG_COUNT_S:
-        _counted[project_id, key_id] = total
-    return total
-
-
 async def _require_few_open(db: AsyncSession) -> None:
     """Check the number of open sessions; a lock makes concurrent checks take turns."""
     key_id = maker()
@@ -338,7 +336,7 @@ async def _require_below(db: AsyncSession, most: int | None, own_most: int | Non
     ):
         if cap is None:
             continue
-        stored = await stored_bytes(db, owner(), key_id)
+        stored = await ProjectRepository(db).stored_bytes(owner(), key_id)
         if stored >= cap:
             raise StorageFullError(
                 f"{whose} {stored:,} of the {cap:,} bytes allowed: delete sessions, banks, "

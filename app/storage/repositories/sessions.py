@@ -86,9 +86,6 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """Lock the session from which another is made, before the endpoint of both.
 
         Removal of the session locks the two in the same order.
-
-        Raises:
-            NotFoundError: The session was removed.
         """
         row = select(SessionRow.id).where(SessionRow.id == session_id)
         if await self._db.scalar(row.with_for_update(read=True, key_share=True)) is None:
