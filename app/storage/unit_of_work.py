@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, Self, TypeVar, cast
 
 import psycopg
+from psycopg import pq
 from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
@@ -124,7 +125,11 @@ class UnitOfWork:
         """
         connection = await self._db.connection()
         raw = await connection.get_raw_connection()
-        return cast(psycopg.AsyncConnection[Any], raw.driver_connection)
+        driver = cast(psycopg.AsyncConnection[Any], raw.driver_connection)
+        if not driver.autocommit and driver.info.transaction_status == pq.TransactionStatus.IDLE:
+            # The driver begins with its first statement: a savepoint before it would be committed.
+            await self.ping()
+        return driver
 
 
 class Reading(UnitOfWork):
