@@ -34,8 +34,7 @@ from tests.services.rankings import contest
 from tests.services.sessions import figures_of, spec, until
 from tests.services.test_lock_order import waiting as somebody_waits
 from tests.waiting import waiting
-from tests.worker.test_live_sessions import model_at
-from tests.worker.test_recovery import worker_process
+from tests.worker.sessions import model_at, worker_process
 
 # From the test vectors of the specification.
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
