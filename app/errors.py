@@ -1,52 +1,6 @@
 """Every error that Sextant raises on purpose.
 
 No HTTP here: `app/api/errors.py` maps classes to status codes.
-
-SextantError
-├── InvalidInputError            unusable input; says what was expected, what came, and where
-│   ├── ItemBankError            item parameters outside their legal range
-│   ├── FileFormatError          a file that is not what it claims to be (file, row, field)
-│   ├── LimitExceededError       input that takes more memory, time or space than it may
-│   └── UnknownNameError         no scorer, adapter, ... of that name; suggests near misses
-├── NotFoundError                no such resource
-├── ConflictError                the request does not fit the resource's present state
-│   ├── AlreadyExistsError       a name or key is taken
-│   ├── InvalidStateError        the resource is not in a state that allows this
-│   ├── StaleStepError           an answer to a step that is closed or was never asked
-│   ├── IdempotencyMismatchError the same Idempotency-Key with another body
-│   ├── IdempotencyInFlightError the same Idempotency-Key is being worked on
-│   ├── IdempotencyAnswerLostError  the call was carried out, and its response is lost
-│   ├── StorageFullError         a project or key is at its storage limit
-│   ├── PreconditionFailedError  If-Match names an older revision
-│   └── PreconditionRequiredError  If-Match is missing
-├── UnauthenticatedError         no key, or one that is unknown, revoked or expired
-├── MissingScopeError            the key may not do this
-├── ScaleMismatchError           thetas on scales that are not linked
-├── EstimationError              no estimate exists for these answers
-├── CalibrationError             a response matrix that cannot be calibrated
-├── ExamineeError                the endpoint gave no usable answer; never a wrong answer
-│   ├── UnreachableError         refused, reset, unknown host, TLS failure
-│   ├── ExamineeTimeoutError     no answer in time
-│   ├── RateLimitedError         429; may carry retry_after_s
-│   ├── ColdStartError           503 while the model is loading
-│   ├── EndpointFaultError       other 5xx
-│   ├── EndpointUnauthorizedError  401 or 403 from the endpoint
-│   ├── EndpointMovedError       the endpoint's address was changed since the work began
-│   ├── EndpointRejectedError    400, 404, 422: the request is wrong, so retrying does not help
-│   ├── MalformedAnswerError     not JSON, or JSON of another shape
-│   ├── AnswerTooLargeError      body above the cap
-│   └── BlockedAddressError      the outbound guard refused the address
-├── DownloadError                a file of the catalogue could not be fetched
-├── ScorerBudgetError            the budget of a scorer in a session is spent
-├── BudgetSpentError             the daily budget of a project, an endpoint or a key is spent
-├── BusyError                    too much work of this kind is waiting already
-├── TooManyStreamsError          the key or project is at its limit of open event streams
-├── TooManyRequestsError         the project, or the key, is at its limit of requests per second
-├── TooManySessionsError         the project, or the key, is at its limit of open sessions
-├── DatabaseUnavailableError     Postgres cannot be reached
-├── LeaseLapsedError             work that was started several times and never stored a step
-├── LeaseLostError               another worker owns this session now
-└── SecretsError                 a stored secret cannot be decrypted, or no key is configured
 """
 
 import re

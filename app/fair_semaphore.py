@@ -15,7 +15,7 @@ from app.errors import BusyError
 MAX_WAITING = 16
 
 
-class _Owner(NamedTuple):
+class Owner(NamedTuple):
     """Project and API key that own work."""
 
     project_id: str | None
@@ -37,10 +37,10 @@ class FairSemaphore:
     def __init__(self, width: int, waiting: int = MAX_WAITING, *, spare: int = 0) -> None:
         self._lock = threading.Lock()
         self._width, self._spare, self._max_waiting = width, spare, waiting
-        self._working: Counter[_Owner] = Counter()
-        self._waiting: dict[_Owner, deque[Future[None]]] = {}
+        self._working: Counter[Owner] = Counter()
+        self._waiting: dict[Owner, deque[Future[None]]] = {}
         #: Number of the last turn of each project and each key; cleared when nothing waits.
-        self._turns: dict[_Owner | str | None, int] = {}
+        self._turns: dict[Owner | str | None, int] = {}
         self._turn_number = 0
 
     @asynccontextmanager
@@ -50,7 +50,7 @@ class FairSemaphore:
         Raises:
             BusyError: Too much work is waiting.
         """
-        owner = _Owner(present().project_id, present().key_id)
+        owner = Owner(present().project_id, present().key_id)
         with self._lock:
             ticket = self._entered(owner)
         if ticket is not None:
@@ -74,7 +74,7 @@ class FairSemaphore:
     def _in_line(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def _entered(self, owner: _Owner) -> "Future[None] | None":
+    def _entered(self, owner: Owner) -> "Future[None] | None":
         """Ticket of a place in the line; None where the work need not wait."""
         if self._may_begin(owner):
             self._working[owner] += 1
@@ -85,11 +85,11 @@ class FairSemaphore:
         self._waiting.setdefault(owner, deque()).append(ticket)
         return ticket
 
-    def _may_begin(self, owner: _Owner) -> bool:
+    def _may_begin(self, owner: Owner) -> bool:
         places = self._width if self._working[owner] else self._width + self._spare
         return self._working.total() < places
 
-    def _make_room(self, owner: _Owner) -> None:
+    def _make_room(self, owner: Owner) -> None:
         busy = BusyError(
             f"{self._max_waiting} other requests of this kind are waiting already: try again in a "
             "moment."
@@ -101,7 +101,7 @@ class FairSemaphore:
         if last.set_running_or_notify_cancel():
             last.set_exception(busy)
 
-    def _give_up(self, owner: _Owner, ticket: "Future[None]") -> None:
+    def _give_up(self, owner: Owner, ticket: "Future[None]") -> None:
         with self._lock:
             line = self._waiting.get(owner, deque())
             if ticket in line:
@@ -111,7 +111,7 @@ class FairSemaphore:
             elif not ticket.cancelled() and ticket.exception() is None:
                 self._leave(owner)  # its turn came while it gave up
 
-    def _leave(self, owner: _Owner) -> None:
+    def _leave(self, owner: Owner) -> None:
         self._working[owner] -= 1
         if not self._working[owner]:
             del self._working[owner]
@@ -128,7 +128,7 @@ class FairSemaphore:
         if not self._waiting:
             self._turns.clear()
 
-    def _next(self) -> _Owner | None:
+    def _next(self) -> Owner | None:
         """Waiting owner that may begin, by the oldest last turn of its project, then its key."""
         return min(
             filter(self._may_begin, self._waiting),

@@ -10,6 +10,7 @@ was lost, counted twice or scored without an answer, or if a theta differs from 
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -17,31 +18,75 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.chaos.run import Size, run  # noqa: E402 (the tests are no package that is installed)
+from app.storage.embedded import EmbeddedPostgres  # noqa: E402 (found by the line above)
+from benchmarks.chaos_faults import (  # noqa: E402
+    EveryFault,
+    Proxy,
+    plan,
+    settable_clock,
+    small_disk,
+)
+from tests.chaos.checker import Verdict  # noqa: E402 (the tests are no package that is installed)
+from tests.chaos.fleet import N_WORKERS, running_fleet  # noqa: E402
+from tests.chaos.load import Load  # noqa: E402
+from tests.chaos.run import run  # noqa: E402
+
+_LEASE_S = 4.0
 
 
-def sized(minutes: float) -> Size:
-    """Return as much work as fits into so many minutes."""
-    return Size(
-        duration_s=60 * minutes,
-        kills=max(10, round(9.5 * minutes)),
-        halts=round(1.2 * minutes),
-        outages=max(6, round(minutes)),
-        clocks=round(0.5 * minutes),
+async def chaos(folder: Path, minutes: float, seed: int, tell: Callable[[str], object]) -> Verdict:
+    """Run as much work and as many faults as fit into so many minutes."""
+    duration_s, missing = 60 * minutes, dict[str, str]()
+    load = Load(
         sessions=max(20, round(6.5 * minutes)),
         manual=max(4, round(0.7 * minutes)),
         rankings=max(2, round(minutes / 6)),
         calibrations=max(2, round(minutes / 6)),
         items=30,
-        latency_s=1.0,
-        lease_s=4.0,
-        limit_s=600.0,
+        over_s=0.85 * duration_s,
     )
+    async with contextlib.AsyncExitStack() as stack:
+        disk = stack.enter_context(small_disk(folder, missing))
+        # Sextant's processes load their code anew, as it must run under that clock.
+        clock = stack.enter_context(settable_clock(folder, missing))
+        postgres = EmbeddedPostgres(disk / "pg")
+        socket = postgres._socket_dir / ".s.PGSQL.5432"  # noqa: SLF001
+        proxies = [Proxy(socket) for _ in range(2 * N_WORKERS)]
+        for proxy in proxies:
+            await proxy.start()
+            stack.push_async_callback(proxy.close)
+        fleet = await stack.enter_async_context(
+            running_fleet(
+                folder,
+                postgres,
+                seed=seed,
+                lease_s=_LEASE_S,
+                latency_s=1.0,
+                urls=[f"postgresql://sextant@127.0.0.1:{one.port}/sextant" for one in proxies],
+                environment=clock.environment if clock else {},
+            )
+        )
+        faults = plan(
+            seed,
+            duration_s=duration_s,
+            kills=max(10, round(9.5 * minutes)),
+            halts=round(1.2 * minutes),
+            outages=max(6, round(minutes)),
+            clocks=round(0.5 * minutes),
+            lease_s=_LEASE_S,
+            without=missing,
+        )
+        everything = EveryFault(fleet, proxies=proxies, disk=disk, clock=clock)
+        stack.push_async_callback(everything.mend)
+        verdict = await run(everything, faults, load, limit_s=600.0, tell=tell)
+    verdict.figures["missing"] = missing
+    return verdict
 
 
 def main() -> None:
@@ -61,7 +106,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="sx-chaos-"))
     folder.chmod(0o755)
     try:
-        verdict = asyncio.run(run(folder, sized(given.minutes), seed=given.seed, tell=tell))
+        verdict = asyncio.run(chaos(folder, given.minutes, given.seed, tell))
     finally:
         if given.keep:
             given.keep.mkdir(parents=True, exist_ok=True)

@@ -204,8 +204,7 @@ def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
 def _shared_database(template_url: str) -> Iterator[SharedDatabase]:
     import procrastinate
 
-    from tests.databases import SharedDatabase
-    from tests.kept_connections import KeptConnection
+    from tests.databases import KeptConnection, SharedDatabase
 
     shared = SharedDatabase(template_url)
     kept = partial(procrastinate.PsycopgConnector, connection_class=KeptConnection)

@@ -11,16 +11,17 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import psycopg
+from psycopg import pq
 from sqlalchemy import event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, Pool
+from typing_extensions import override
 
 from app.storage.database import Database
-from tests.kept_connections import KeptConnection
 
 _numbers = count(1)
 #: Checked-out connections, and the loop on which they were taken.
@@ -200,3 +201,56 @@ class SharedDatabase:
         if self._connection is None or self._connection.broken:
             self._connection = psycopg.connect(libpq(self.url), autocommit=True)
         return self._connection
+
+
+def _ended() -> pq.abc.PGconn:
+    """Return a closed libpq connection."""
+    made = pq.PGconn.connect_start(b"host=/nonexistent")
+    made.finish()
+    return made
+
+
+class KeptConnection(psycopg.AsyncConnection[Any]):
+    """A connection to the tests' database that stays open when this object is closed.
+
+    Attributes:
+        conninfo: Connection string of the tests' database.
+        kept: Free connections to it, in the state of new ones.
+    """
+
+    conninfo: ClassVar[str | None] = None
+    kept: ClassVar[list[pq.abc.PGconn]] = []
+    _is_of_tests = False
+
+    @classmethod
+    @override
+    async def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        is_of_tests = conninfo == cls.conninfo
+        if is_of_tests and cls.kept:
+            connection = cls(cls.kept.pop())
+            await connection.set_autocommit(bool(options.get("autocommit")))
+        else:
+            connection = await super().connect(conninfo, **options)
+        connection._is_of_tests = is_of_tests
+        return connection
+
+    @override
+    async def close(self) -> None:
+        is_as_new = False
+        try:
+            if self._is_of_tests and self.pgconn.transaction_status == pq.TransactionStatus.IDLE:
+                with suppress(psycopg.Error):
+                    await self.execute("DISCARD ALL")
+                    is_as_new = True
+        finally:
+            if is_as_new:
+                self.kept.append(self.pgconn)
+                self.pgconn = _ended()
+            else:
+                await super().close()
+
+    @classmethod
+    def end_kept(cls) -> None:
+        """Close the free connections."""
+        while cls.kept:
+            cls.kept.pop().finish()

@@ -2,7 +2,6 @@ import json
 import logging
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import httpx2
@@ -18,12 +17,7 @@ from app.observability import (
     redact_event,
     render_metrics,
 )
-
-
-@dataclass(frozen=True)
-class _Settings:
-    log_format: Literal["console", "json"] = "json"
-    log_level: str = "info"
+from app.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +37,7 @@ def _lines(capsys: Capture) -> list[dict[str, Any]]:
 
 
 def test_a_line_carries_its_level_time_logger_and_the_bound_context(capsys: Capture) -> None:
-    configure_logging(_Settings())
+    configure_logging(Settings(log_format="json"))
     with structlog.contextvars.bound_contextvars(session_id="ses_1"):
         structlog.get_logger("app.worker").info("item_closed", theta=0.5)
     (line,) = _lines(capsys)
@@ -58,28 +52,28 @@ def test_a_line_carries_its_level_time_logger_and_the_bound_context(capsys: Capt
 
 
 def test_libraries_log_in_the_same_form(capsys: Capture) -> None:
-    configure_logging(_Settings())
+    configure_logging(Settings(log_format="json"))
     logging.getLogger("some.library").warning("lost %s", "it")
     (line,) = _lines(capsys)
     assert (line["event"], line["level"], line["logger"]) == ("lost it", "warning", "some.library")
 
 
 def test_lines_below_the_level_are_left_out(capsys: Capture) -> None:
-    configure_logging(_Settings(log_level="warning"))
+    configure_logging(Settings(log_format="json", log_level="warning"))
     structlog.get_logger("app").info("quiet")
     structlog.get_logger("app").warning("loud")
     assert [line["event"] for line in _lines(capsys)] == ["loud"]
 
 
 def test_configuring_twice_does_not_log_twice(capsys: Capture) -> None:
-    configure_logging(_Settings())
-    configure_logging(_Settings())
+    configure_logging(Settings(log_format="json"))
+    configure_logging(Settings(log_format="json"))
     structlog.get_logger("app").info("once")
     assert len(_lines(capsys)) == 1
 
 
 def test_console_lines_are_readable(capsys: Capture) -> None:
-    configure_logging(_Settings(log_format="console"))
+    configure_logging(Settings(log_format="console"))
     structlog.get_logger("app").info("server_started", port=8000)
     shown = capsys.readouterr().err
     assert "server_started" in shown
@@ -90,7 +84,7 @@ def test_console_lines_are_readable(capsys: Capture) -> None:
 def test_no_secret_reaches_the_log_wherever_it_stands(
     capsys: Capture, form: Literal["console", "json"]
 ) -> None:
-    configure_logging(_Settings(log_format=form))
+    configure_logging(Settings(log_format=form))
     log = structlog.get_logger("app")
     error = ValueError("refused sk-proj-TOPSECRET1")
     log.error("call_failed", headers={"Authorization": "Basic TOPSECRET2"}, exc_info=error)
@@ -136,7 +130,7 @@ def test_a_process_without_an_api_serves_its_metrics() -> None:
 def test_an_exception_is_logged_without_words_that_may_quote_an_answer(
     capsys: Capture, form: Literal["console", "json"]
 ) -> None:
-    configure_logging(_Settings(log_format=form))
+    configure_logging(Settings(log_format=form))
     answer = "Paris, of course"
     try:
         try:

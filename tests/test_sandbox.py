@@ -14,12 +14,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from app.errors import (
-    BusyError,
-    FieldProblem,
-    FileFormatError,
-    LimitExceededError,
-)
+from app.errors import BusyError, FieldProblem, FileFormatError, LimitExceededError
 from app.fair_semaphore import MAX_WAITING
 from app.sandbox.pool import Limits, Sandbox
 

@@ -133,22 +133,6 @@ class Sandbox:
             LostError: The child crashed, or was killed by another process.
             InvalidInputError: `work` raised it; the class is the nearest one of `app.errors`.
         """
-        lane = self._small if limits.memory <= SMALL_MEMORY else self._large
-        async with lane.turn():
-            with tempfile.TemporaryFile() as output:
-                replies = await self._replies(work, argument, attachments, limits, output)
-                value = _value_of(replies, limits, subject, advice)
-                output.seek(0)
-                yield value, output
-
-    async def _replies(
-        self,
-        work: Work,
-        argument: object,
-        attachments: Sequence[bytes],
-        limits: Limits,
-        output: Any,
-    ) -> dict[str, Any]:
         header = {
             "module": work.__module__,
             "function": work.__qualname__,
@@ -161,6 +145,17 @@ class Sandbox:
                 "output": limits.output,
             },
         }
+        lane = self._small if limits.memory <= SMALL_MEMORY else self._large
+        async with lane.turn():
+            with tempfile.TemporaryFile() as output:
+                replies = await self._replies(header, attachments, limits, output)
+                value = _value_of(replies, limits, subject, advice)
+                output.seek(0)
+                yield value, output
+
+    async def _replies(
+        self, header: dict[str, Any], attachments: Sequence[bytes], limits: Limits, output: Any
+    ) -> dict[str, Any]:
         mine, theirs = socket.socketpair()
         with mine:
             with theirs:

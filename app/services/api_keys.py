@@ -137,7 +137,7 @@ class ApiKeyService:
             today = await uow.spend.today(key.id)
             if key.project_id is None:
                 return key, today, 0
-            return key, today, await uow.spend.stored_bytes(key.project_id, key.id)
+            return key, today, await uow.projects.stored_bytes(key.project_id, key.id)
 
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
         """One page of the keys, including revoked and expired ones; optionally of one project.

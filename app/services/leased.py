@@ -19,13 +19,12 @@ from app.errors import (
     SextantError,
     StaleStepError,
 )
-from app.observability import LEASES_LOST
+from app.observability import LEASES_LOST, run_span
 from app.records.leased import Failure, LeasedRecord
 from app.services.outages import retry_outages
 from app.storage.database import Database
 from app.storage.leased import MAX_LAPSES, LeasedRepository
 from app.storage.unit_of_work import UnitOfWork
-from app.tracing import run_span
 
 logger = structlog.get_logger(__name__)
 

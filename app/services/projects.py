@@ -66,7 +66,7 @@ class ProjectService:
         async with self._database.reading() as uow:
             project = await uow.projects.find(id_or_name)
             today = await uow.spend.today(project.id)
-            return project, today, await uow.spend.stored_bytes(project.id)
+            return project, today, await uow.projects.stored_bytes(project.id)
 
     async def recent(self, id_or_name: str) -> Project:
         """Like `find`, but up to a second old: for code that asks in every request."""

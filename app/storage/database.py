@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from typing import NamedTuple
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -20,6 +21,7 @@ from app.errors import (
     DatabaseUnavailableError,
     InvalidInputError,
 )
+from app.records.leased import UNDERWAY
 from app.storage.scoping import ScopedSession
 from app.storage.unit_of_work import Reading, UnitOfWork
 
@@ -29,6 +31,8 @@ SEARCH_PATH = "public, procrastinate"
 _CONNECT_TIMEOUT_S = 10
 _POOL_TIMEOUT_S = 30.0
 _HEALTH_TIMEOUT_S = 5
+#: Callers of `underway` report other things, too, and must not wait for a hanging database.
+_COUNT_TIMEOUT_S = 3.0
 _RECYCLE_S = 1800
 #: A connection used within this time counts as alive, seconds.
 _TRUSTED_S = 1.0
@@ -38,6 +42,37 @@ _GONE = re.compile(r"\)=\((?P<value>.*)\) is not present in table")
 _STILL_USED = re.compile(r"\)=\((?P<value>.*)\) is still referenced from table \"(?P<table>\w+)\"")
 # `Key (bank_id, key)=(bnk_1, q7) already exists.`
 _DUPLICATE_KEY = re.compile(r"Key \((?P<columns>.*?)\)=\((?P<values>.*)\) already exists")
+#: For each kind: name, table, states, and a further condition on its rows.
+_KINDS = (
+    ("session", "sessions", (*UNDERWAY, "waiting", "paused", "awaiting_response"), "true"),
+    ("ranking", "rankings", UNDERWAY, "true"),
+    ("calibration", "calibrations", UNDERWAY, "parent_id IS NULL"),
+    ("calibration_part", "calibrations", UNDERWAY, "parent_id IS NOT NULL"),
+    ("installation", "installations", UNDERWAY, "true"),
+)
+# One query per state, so that the planner uses the index on the state and knows the state is rare.
+_COUNT = " UNION ALL ".join(
+    [
+        f"SELECT '{kind}', '{status}', count(*), "  # noqa: S608 (names above)
+        "count(*) FILTER (WHERE lease_expires_at > now()) "
+        f"FROM {table} WHERE status = '{status}' AND {condition}"
+        for kind, table, states, condition in _KINDS
+        for status in states
+    ]
+    + [
+        "SELECT 'webhook_delivery', 'pending', count(*), NULL FROM webhook_deliveries "
+        "WHERE due_at IS NOT NULL"
+    ]
+)
+
+
+class Underway(NamedTuple):
+    """Number of resources of a kind in a state, and how many are leased (None: not applicable)."""
+
+    kind: str
+    status: str
+    n: int
+    leases: int | None
 
 
 class Database:
@@ -62,19 +97,14 @@ class Database:
         event.listen(self._engine.sync_engine, "handle_error", _translate)
         event.listen(self._engine.sync_engine, "checkin", _note_use)
         event.listen(self._engine.sync_engine, "checkout", self._ping_after_a_rest)
-        self._sessions = async_sessionmaker(
-            self._engine, expire_on_commit=False, sync_session_class=ScopedSession
-        )
-        # Uses the same pool, without BEGIN and COMMIT around each statement.
-        self._reading = async_sessionmaker(
-            _at(self._engine, "AUTOCOMMIT"),
-            expire_on_commit=False,
-            sync_session_class=ScopedSession,
-        )
-        self._of_one_moment = async_sessionmaker(
-            _at(self._engine, "REPEATABLE READ"),
-            expire_on_commit=False,
-            sync_session_class=ScopedSession,
+        # All use one pool; AUTOCOMMIT is without BEGIN and COMMIT around each statement.
+        self._sessions, self._reading, self._of_one_moment = (
+            async_sessionmaker(engine, expire_on_commit=False, sync_session_class=ScopedSession)
+            for engine in (
+                self._engine,
+                _at(self._engine, "AUTOCOMMIT"),
+                _at(self._engine, "REPEATABLE READ"),
+            )
         )
 
     @property
@@ -130,6 +160,21 @@ class Database:
                 return True
         except (DatabaseUnavailableError, TimeoutError):
             return False
+
+    async def underway(self) -> list[Underway]:
+        """Count the unended work of all projects by state, including empty states.
+
+        Raises:
+            DatabaseUnavailableError: The database does not answer.
+        """
+        try:
+            async with asyncio.timeout(_COUNT_TIMEOUT_S), self.reading() as uow:
+                cursor = await (await uow.driver_connection()).execute(_COUNT.encode())
+                return [Underway(*row) for row in await cursor.fetchall()]
+        except (TimeoutError, psycopg.Error) as exc:
+            raise DatabaseUnavailableError(
+                "The database did not answer how much work is in progress."
+            ) from exc
 
     async def dispose(self) -> None:
         """Close all connections."""

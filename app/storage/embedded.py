@@ -25,11 +25,10 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -39,8 +38,7 @@ from psycopg import pq
 from app.errors import DatabaseUnavailableError
 from app.settings import Settings
 from app.storage import binaries
-from app.storage.binaries import Binaries
-from app.storage.server_user import ServerUser, make_private
+from app.storage.binaries import Binaries, ServerUser, make_private
 
 NAME = "sextant"
 """Name of the database and of the user that owns it."""
@@ -116,12 +114,7 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     async def __aenter__(self) -> Self:
@@ -136,12 +129,7 @@ class EmbeddedPostgres:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.shield(asyncio.to_thread(self.stop))
 
     def start(self) -> None:
@@ -187,18 +175,13 @@ class EmbeddedPostgres:
         """Ensure that a server answers; the caller holds the gate lock."""
         lock = self._open_lock("server")
         try:
-            deadline = time.monotonic() + _START_TIMEOUT_S
-            while not _try_lock(lock):
-                # A server runs, starts, or ends after a crash: it will answer or disappear.
-                if self._answers():
-                    break
-                if time.monotonic() > deadline:
-                    raise DatabaseUnavailableError(
-                        f"A Postgres that runs in {self._cluster} gives no answer for "
-                        f"{_START_TIMEOUT_S} s. Its log: {self._log}."
-                    )
-                time.sleep(_POLL_S)
-            else:
+            # A server that runs, starts, or ends after a crash will answer or disappear.
+            if not _within(_START_TIMEOUT_S, lambda: _try_lock(lock) or self._answers()):
+                raise DatabaseUnavailableError(
+                    f"A Postgres that runs in {self._cluster} gives no answer for "
+                    f"{_START_TIMEOUT_S} s. Its log: {self._log}."
+                )
+            if _try_lock(lock):
                 self._start_server(lock)
         finally:
             os.close(lock)
@@ -229,20 +212,18 @@ class EmbeddedPostgres:
             self._log.replace(self._log.with_suffix(".log.1"))
         seen = self._log.stat().st_size if self._log.exists() else 0
         server = self._spawn(programs, lock)
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self._answers():
-            if server.poll() is not None:
-                raise DatabaseUnavailableError(
-                    f"The embedded Postgres in {self._cluster} did not start: "
-                    f"{_reason(self._log_since(seen))}"
-                )
-            if time.monotonic() > deadline:
-                server.send_signal(signal.SIGQUIT)
-                raise DatabaseUnavailableError(
-                    f"The embedded Postgres in {self._cluster} did not answer within "
-                    f"{_START_TIMEOUT_S} s of its start. Its log: {self._log}."
-                )
-            time.sleep(_POLL_S)
+        known = _within(_START_TIMEOUT_S, lambda: self._answers() or server.poll() is not None)
+        if server.poll() is not None:
+            raise DatabaseUnavailableError(
+                f"The embedded Postgres in {self._cluster} did not start: "
+                f"{_reason(self._log_since(seen))}"
+            )
+        if not known:
+            server.send_signal(signal.SIGQUIT)
+            raise DatabaseUnavailableError(
+                f"The embedded Postgres in {self._cluster} did not answer within "
+                f"{_START_TIMEOUT_S} s of its start. Its log: {self._log}."
+            )
 
     def _spawn(self, programs: Binaries, lock: int) -> "subprocess.Popen[bytes]":
         """Run `postgres` itself, which continues when this process ends."""
@@ -325,13 +306,10 @@ class EmbeddedPostgres:
                 pid = self._listener()
                 if pid is not None:
                     os.kill(pid, request)
-                deadline = time.monotonic() + _STOP_TIMEOUT_S
-                while time.monotonic() < deadline:
-                    if _try_lock(lock):
-                        if pid in _servers:
-                            _servers.pop(pid).wait()
-                        return
-                    time.sleep(_POLL_S)
+                if _within(_STOP_TIMEOUT_S, lambda: _try_lock(lock)):
+                    if pid in _servers:
+                        _servers.pop(pid).wait()
+                    return
         finally:
             os.close(lock)
 
@@ -384,14 +362,11 @@ class EmbeddedPostgres:
     def _gate(self) -> Iterator[None]:
         gate = self._open_lock("gate")
         try:
-            deadline = time.monotonic() + _START_TIMEOUT_S + _STOP_TIMEOUT_S
-            while not _try_lock(gate):
-                if time.monotonic() > deadline:
-                    raise DatabaseUnavailableError(
-                        f"Another Sextant process is starting or stopping the Postgres in "
-                        f"{self._root} and does not finish."
-                    )
-                time.sleep(_POLL_S)
+            if not _within(_START_TIMEOUT_S + _STOP_TIMEOUT_S, lambda: _try_lock(gate)):
+                raise DatabaseUnavailableError(
+                    f"Another Sextant process is starting or stopping the Postgres in "
+                    f"{self._root} and does not finish."
+                )
             yield
         finally:
             os.close(gate)
@@ -436,6 +411,14 @@ def database_url(settings: Settings) -> Iterator[str]:
     else:
         with EmbeddedPostgres(settings.data_dir) as postgres:
             yield postgres.url
+
+
+def _within(limit_s: float, condition: Callable[[], bool]) -> bool:
+    """Poll a condition; return whether it became true within the limit."""
+    deadline = time.monotonic() + limit_s
+    while not (is_met := condition()) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return is_met
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -198,22 +198,13 @@ class LeasedRepository(Repository, ABC, Generic[R]):
 
     @staticmethod
     def _is_over(until: Any, longest: Any) -> ColumnElement[bool]:
-        """Whether a lease has expired, or ends later than a lease given by the present clock can.
-
-        Args:
-            until: Column with the end of the lease.
-            longest: Longest credible duration of a lease, a time or an expression.
-        """
+        """Whether a lease has expired, or ends later than a lease of the `longest` time can."""
         end = func.coalesce(until, func.now())
         over: ColumnElement[bool] = (end <= func.now()) | (end > func.now() + longest)
         return over
 
     async def _write(self, resource_id: str, epoch: int, **values: Any) -> None:
-        """Write columns, if the lease `epoch` is still the present one.
-
-        Raises:
-            LeaseLostError: The work was cancelled, or another worker has it.
-        """
+        """Write columns, if the lease `epoch` is still the present one."""
         written = await self._db.execute(
             update(self.row)
             .where(self.row.id.in_(self._ours({resource_id: epoch})))

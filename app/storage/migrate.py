@@ -96,3 +96,30 @@ def _revisions() -> dict[str, set[str]]:
         for match in _NAMED.finditer(file.read_text(encoding="utf-8")):
             found[match["name"]].add(match["value"])
     return found
+
+
+async def require_current_schema(database: Database) -> str:
+    """The revision of the database's tables, which must be the one this code needs or a newer one.
+
+    Processes of the old version continue during an upgrade: migrations remove nothing that they
+    use.
+
+    Raises:
+        DatabaseUnavailableError: No answer, or no tables, or those of an older revision.
+    """
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        try:
+            cursor = await connection.execute("SELECT version_num FROM alembic_version")
+            row = await cursor.fetchone()
+        except psycopg.errors.UndefinedTable:
+            row = None
+        except psycopg.OperationalError as exc:
+            raise DatabaseUnavailableError(f"The database gives no answer: {exc}") from exc
+    found, needed = (row[0] if row else None), newest_revision()
+    if found is None or (found != needed and is_known(found)):
+        raise DatabaseUnavailableError(
+            f"The database's tables are at revision {found or 'none'}, this version needs "
+            f"{needed}: run `sextant migrate`."
+        )
+    return str(found)

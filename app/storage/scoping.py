@@ -6,10 +6,24 @@ columns of a table) must name by `of_opened` a row that was found under these co
 to which their rows belong; otherwise they are refused.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Boolean, ColumnElement, Select, String, bindparam, event, select, text
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Select,
+    String,
+    TextClause,
+    bindparam,
+    event,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session, with_loader_criteria
@@ -20,19 +34,24 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from typing_extensions import override
 
 from app.acting import seen_project
-from app.errors import NotFoundError
+from app.errors import NotFoundError, PreconditionFailedError
+from app.items import JsonValue
 from app.storage.identifiers import may_name
 from app.storage.paging import Page, PageRequest
-from app.storage.rows.banks import BankRow, BankVersionRow, InstallationRow, ItemRow, VersionItemRow
-from app.storage.rows.calibrations import (
+from app.storage.rows.banks import (
     AnswerSheetRow,
+    BankRow,
+    BankVersionRow,
     CalibrationEventRow,
     CalibrationRow,
     CollectedSessionRow,
+    InstallationRow,
+    ItemRow,
     ResponseItemRow,
     ResponseSetRow,
+    VersionItemRow,
 )
-from app.storage.rows.endpoints import DeliveryRow, EndpointRow, WebhookRow
+from app.storage.rows.projects import DeliveryRow, EndpointRow, WebhookRow
 from app.storage.rows.sessions import (
     AdministrationRow,
     BaselineRow,
@@ -45,6 +64,11 @@ from app.storage.rows.sessions import (
 
 R = TypeVar("R")
 T = TypeVar("T")
+#: Rows fetched at a time where there may be tens of thousands; other tasks run in between.
+STREAMED: Final = 250
+# Rows per statement. They travel as one JSON text: as fast as COPY for these tables, and its errors
+# are translated like those of any other statement.
+_BATCH: Final = 1000
 #: Option of a statement with which users of a shared bank change its data, such as how often its
 #: items were drawn: it finds all rows that may be read.
 FOR_USERS: Final = {"for_users": True}
@@ -211,16 +235,19 @@ class Repository:
         self._db = db
 
     async def _one(self, query: Select[R], kind: str, name: str, *, for_update: bool = False) -> R:
-        """The present state of the one row that a query finds; `for_update` locks it.
-
-        Raises:
-            NotFoundError: The query finds no row.
-        """
+        """The present state of the one row that a query finds; `for_update` locks it."""
         query = query.execution_options(populate_existing=True)
         rows = await self._db.execute(query.with_for_update() if for_update else query)
         row = rows.scalar_one_or_none()
         if row is None:
             raise NotFoundError(kind, name)
+        return row
+
+    async def _by_id(self, kind: type[R], row_id: str, noun: str) -> R:
+        """The row with an id, or an error that says which `noun` is not there."""
+        row = await self._db.get(kind, row_id)
+        if row is None:
+            raise NotFoundError(noun, row_id)
         return row
 
     async def _page(
@@ -262,6 +289,38 @@ class Repository:
             return True
         other = await self._db.scalar(select(key).limit(1))
         return other is not None and may_name(after, like=other)
+
+    async def _set(self, row: Any, row_id: str, **values: Any) -> None:
+        """Set columns of the row with an id."""
+        await self._db.execute(update(row).where(row.id == row_id).values(**values))
+
+    async def _insert_many(
+        self, statement: TextClause, rows: Iterable[Mapping[str, JsonValue]]
+    ) -> None:
+        """Run `statement` on all rows; its parameter `records` is a JSON array of them."""
+        remaining = iter(rows)
+        # In a thread, as the iterable makes rows lazily, and thousands of them take 0.1 s.
+        while records := await asyncio.to_thread(_next_batch, remaining):
+            await self._db.execute(statement, {"records": records})
+
+
+def _next_batch(remaining: Iterator[Mapping[str, JsonValue]]) -> str | None:
+    batch = list(islice(remaining, _BATCH))
+    return json.dumps(batch, ensure_ascii=False, allow_nan=False) if batch else None
+
+
+def require_revision(what: str, actual: int, expected: int) -> None:
+    """Require that a change is based on the present revision, as named by If-Match.
+
+    `what` is the start of the error message, such as `Bank 'sums'`.
+
+    Raises:
+        PreconditionFailedError: The revisions differ.
+    """
+    if actual != expected:
+        raise PreconditionFailedError(
+            f"{what} is at revision {actual}, If-Match names {expected}: read it again."
+        )
 
 
 def given(*wanted: tuple[Any, object | None]) -> list[ColumnElement[bool]]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import psycopg
+from psycopg import pq
 from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
@@ -14,21 +14,19 @@ from typing_extensions import override
 from app.acting import AuditEntry
 from app.errors import DatabaseUnavailableError
 from app.storage import auditing
+from app.storage.auditing import AuditRepository
 from app.storage.repositories.api_keys import ApiKeyRepository, LoginRepository
-from app.storage.repositories.audit import AuditRepository
-from app.storage.repositories.banks import BankRepository
+from app.storage.repositories.banks import BankRepository, InstallationRepository
 from app.storage.repositories.calibrations import CalibrationRepository
-from app.storage.repositories.collected import CollectedRepository
 from app.storage.repositories.endpoints import AnswerRepository, EndpointRepository
 from app.storage.repositories.events import EventRepository
 from app.storage.repositories.gates import BaselineRepository, GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
-from app.storage.repositories.installations import InstallationRepository
 from app.storage.repositories.items import ItemRepository, ItemUseRepository
 from app.storage.repositories.projects import ProjectRepository
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.removals import RemovalRepository
-from app.storage.repositories.response_sets import ResponseSetRepository
+from app.storage.repositories.response_sets import CollectedRepository, ResponseSetRepository
 from app.storage.repositories.secrets import SecretRepository
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.repositories.spend import SpendRepository
@@ -100,20 +98,15 @@ class UnitOfWork:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: Any) -> None:
         entry: AuditEntry | None = None
-        if kind is None:
+        if failure[0] is None:
             try:
                 entry = await auditing.note(self._db)
             except BaseException as exc:
                 await self._transaction.__aexit__(type(exc), exc, exc.__traceback__)
                 raise
-        await self._transaction.__aexit__(kind, error, trace)
+        await self._transaction.__aexit__(*failure)
         if entry is not None:
             entry.is_noted = True
 
@@ -132,7 +125,11 @@ class UnitOfWork:
         """
         connection = await self._db.connection()
         raw = await connection.get_raw_connection()
-        return cast(psycopg.AsyncConnection[Any], raw.driver_connection)
+        driver = cast(psycopg.AsyncConnection[Any], raw.driver_connection)
+        if not driver.autocommit and driver.info.transaction_status == pq.TransactionStatus.IDLE:
+            # The driver begins with its first statement: a savepoint before it would be committed.
+            await self.ping()
+        return driver
 
 
 class Reading(UnitOfWork):
@@ -151,17 +148,13 @@ class Reading(UnitOfWork):
         return self
 
     @override
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: Any) -> None:
+        error = failure[1]
         try:
-            if kind is None and (entry := await auditing.note(self._db)):
+            if error is None and (entry := await auditing.note(self._db)):
                 entry.is_noted = True
         finally:
-            await self._db.__aexit__(kind, error, trace)
+            await self._db.__aexit__(*failure)
         if isinstance(error, PoolTimeoutError):
             raise DatabaseUnavailableError(
                 "All database connections are busy: try again in a moment."

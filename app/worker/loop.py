@@ -1,12 +1,13 @@
-"""One worker process: takes jobs, keeps leases, rescues lost work, and outlives Postgres."""
+"""One worker process: takes jobs, keeps leases, rescues lost work, and removes old data."""
 
 import asyncio
 import contextlib
+import math
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -14,10 +15,14 @@ import procrastinate
 import psycopg
 import structlog
 from procrastinate.exceptions import ConnectorException
+from procrastinate.jobs import Status
 
 from app.acting import EVERYBODY, acting_for, doing
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import Transport
+from app.errors import DatabaseUnavailableError
+from app.fair_semaphore import Owner
+from app.observability import traces_sent
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services
@@ -25,7 +30,8 @@ from app.services.leased import LeasedRunner, Leasing
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
-from app.tracing import traces_sent
+from app.storage.database import Database
+from app.storage.leased import LeasedRepository
 from app.worker.queue import (
     CALIBRATION,
     INSTALLATION,
@@ -33,10 +39,9 @@ from app.worker.queue import (
     SESSION,
     JobKind,
     JobQueue,
+    Turns,
     queue_app,
 )
-from app.worker.turns import Owner, Turns
-from app.worker.upkeep import keep_purging, rescue, sweep
 from app.worker.webhooks import WebhookSender
 
 logger = structlog.get_logger(__name__)
@@ -45,12 +50,13 @@ logger = structlog.get_logger(__name__)
 _POLL_S = 0.5
 #: First and longest pause before the queue's worker is started again, seconds.
 _RESTART_S = (0.2, 2.0)
-#: Rankings that one worker process runs at a time; each asks all its endpoints at once.
-_RANKINGS = 8
-#: Calibrations that one worker process runs at a time; each takes all cores and memory it can.
-_CALIBRATIONS = 1
-#: Installations that one worker process runs at a time; they mostly wait for downloads.
-_INSTALLATIONS = 2
+#: Work of each kind that one worker process runs at a time. A ranking asks all its endpoints at
+#: once, a calibration takes all cores and memory it can, and an installation waits for downloads.
+_AT_A_TIME = {RANKING: 8, CALIBRATION: 1, INSTALLATION: 2}
+#: Seconds without a heartbeat after which a worker is dead.
+_STALLED_WORKER_S = 60.0
+#: Seconds between two removals of old data.
+_PURGE_S = 3600.0
 
 
 def worker_name() -> str:
@@ -70,19 +76,10 @@ async def running_worker(services: Services) -> AsyncIterator[None]:
             await task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runners:
-    """The runners of one process, one for each kind of work."""
-
-    sessions: SessionRunner
-    rankings: RankingRunner
-    calibrations: CalibrationRunner
-    installations: InstallationRunner
-    webhooks: WebhookSender
-
-
 @contextlib.asynccontextmanager
-async def open_runners(services: Services) -> AsyncIterator[Runners]:
+async def _open_runners(
+    services: Services,
+) -> AsyncIterator[tuple[dict[JobKind, LeasedRunner[Any]], WebhookSender]]:
     """The runners of this process; at the end their work is stopped and its leases released."""
     settings = services.settings
     leasing = Leasing(
@@ -91,34 +88,26 @@ async def open_runners(services: Services) -> AsyncIterator[Runners]:
         lease=timedelta(seconds=settings.lease_s),
         heartbeat_s=settings.heartbeat_s,
     )
+    versions, calibrations = services.versions, services.calibrations
     async with (
         Transport(guard=_guard(settings, allow_private=False)) as public,
         Transport(guard=_guard(settings, allow_private=True)) as private,
     ):
         networks = Networks(public=public, private=private)
         sessions = SessionRunner(
-            leasing, versions=services.versions, endpoints=services.endpoints, networks=networks
+            leasing, versions=versions, endpoints=services.endpoints, networks=networks
         )
-        runners = Runners(
-            sessions=sessions,
-            rankings=RankingRunner(leasing, versions=services.versions, sessions=sessions),
-            calibrations=CalibrationRunner(
-                leasing,
-                calibrations=services.calibrations,
-                queue=JobQueue(services.database),
-            ),
-            installations=InstallationRunner(leasing, catalog=services.catalog),
-            webhooks=WebhookSender(services, networks),
-        )
+        queue = JobQueue(services.database)
+        runners: dict[JobKind, LeasedRunner[Any]] = {
+            SESSION: sessions,
+            RANKING: RankingRunner(leasing, versions=versions, sessions=sessions),
+            CALIBRATION: CalibrationRunner(leasing, calibrations=calibrations, queue=queue),
+            INSTALLATION: InstallationRunner(leasing, catalog=services.catalog),
+        }
         try:
-            yield runners
+            yield runners, WebhookSender(services, networks)
         finally:
-            await asyncio.gather(
-                runners.sessions.stop(),
-                runners.rankings.stop(),
-                runners.calibrations.stop(),
-                runners.installations.stop(),
-            )
+            await asyncio.gather(*(runner.stop() for runner in runners.values()))
 
 
 async def work(services: Services) -> None:
@@ -130,21 +119,14 @@ async def work(services: Services) -> None:
 
 
 async def _work(services: Services) -> None:
-    async with open_runners(services) as runners, asyncio.TaskGroup() as tasks:
-        turns = {
-            SESSION: _turns(runners.sessions, services.settings.worker_concurrency),
-            RANKING: _turns(runners.rankings, _RANKINGS),
-            CALIBRATION: _turns(runners.calibrations, _CALIBRATIONS),
-            INSTALLATION: _turns(runners.installations, _INSTALLATIONS),
-        }
-        for kind, of_kind in turns.items():
-            tasks.create_task(_take_jobs(services, kind, of_kind))
-        tasks.create_task(runners.sessions.keep_leases())
-        tasks.create_task(runners.rankings.keep_leases())
-        tasks.create_task(runners.calibrations.keep_leases())
-        tasks.create_task(runners.installations.keep_leases())
+    at_a_time = {SESSION: services.settings.worker_concurrency, **_AT_A_TIME}
+    async with _open_runners(services) as (runners, webhooks), asyncio.TaskGroup() as tasks:
+        turns = {kind: _turns(runner, at_a_time[kind]) for kind, runner in runners.items()}
+        for kind, runner in runners.items():
+            tasks.create_task(_take_jobs(services, kind, turns[kind]))
+            tasks.create_task(runner.keep_leases())
         tasks.create_task(rescue(services, JobQueue(services.database), turns))
-        tasks.create_task(runners.webhooks.run())
+        tasks.create_task(webhooks.run())
         tasks.create_task(keep_purging(services))
 
 
@@ -215,3 +197,81 @@ def _stop_if_cancelled() -> None:
     """
     if (task := asyncio.current_task()) is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Turns]) -> None:
+    """Queue again the work that a lost worker ran or had in line, but not what waits here."""
+    settings = services.settings
+    grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
+    #: Leases that ran out while the database was away do not count as a worker's lapses.
+    counts_from = -math.inf
+    while True:
+        await asyncio.sleep(settings.heartbeat_s)
+        try:
+            async with services.database.unit_of_work() as uow:
+                counts = time.monotonic() >= counts_from
+                leased: dict[JobKind, LeasedRepository[Any]] = {
+                    SESSION: uow.sessions,
+                    RANKING: uow.rankings,
+                    CALIBRATION: uow.calibrations,
+                    INSTALLATION: uow.installations,
+                }
+                stalled: list[str] = []
+                for kind, rows in leased.items():
+                    stalled += await rows.stalled(
+                        grace=grace, lease=lease, counts=counts, besides=turns[kind].waiting
+                    )
+            if stalled:
+                await queue.enqueue_again(stalled)
+                logger.info("rescued", ids=stalled)
+            idle = await services.sessions.end_idle() + await services.rankings.end_idle()
+            if idle:
+                logger.info("idle_sessions_ended", ids=idle)
+        except DatabaseUnavailableError:
+            logger.warning("rescue_postponed")
+            counts_from = time.monotonic() + settings.lease_s + 2 * settings.heartbeat_s
+        except Exception:  # no fault may end the worker
+            logger.exception("rescue_failed")
+
+
+async def sweep(app: procrastinate.App) -> None:
+    """Remove the jobs of dead workers, whose work is rescued by its lease."""
+    manager = app.job_manager
+    for job in await manager.get_stalled_jobs(seconds_since_heartbeat=_STALLED_WORKER_S):
+        await manager.finish_job(job, status=Status.FAILED, delete_job=True)
+
+
+async def keep_purging(services: Services) -> None:
+    """Remove old data until cancelled; begin when this worker has run for one lease."""
+    pause = services.settings.lease_s
+    while True:
+        await asyncio.sleep(pause)
+        try:
+            await purge(services.database)
+        except DatabaseUnavailableError:
+            logger.warning("purge_postponed")
+            pause = services.settings.heartbeat_s
+            continue
+        except Exception:  # no fault may end the worker
+            logger.exception("purge_failed")
+        pause = _PURGE_S
+
+
+async def purge(database: Database) -> None:
+    """Remove data that are older than the retention of their project, or of Sextant.
+
+    Each statement is committed by itself. In one transaction they would lock rows of one table
+    while they wait for rows of another, which may deadlock with a simultaneous deletion.
+
+    Raises:
+        DatabaseUnavailableError: Postgres went away; the rest is removed another time.
+    """
+    async with database.reading() as uow:
+        await uow.idempotency.purge()
+        await uow.answers.purge()
+        await uow.spend.purge()
+        await uow.projects.forget()
+        await uow.audit.purge()
+        await uow.webhooks.purge()
+    async with database.unit_of_work() as uow:
+        await uow.removals.unused()

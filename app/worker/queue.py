@@ -1,11 +1,14 @@
 """The job queue, for which procrastinate is the transport and nothing more.
 
 A job only says that some worker should run a session or other work. The lease in the work's table
-decides who may run it, so a job that is lost, doubled or late does no harm.
+decides who may run it, so a job that is lost, doubled or late does no harm. `Turns` decides whose
+work comes next in one process.
 """
 
 import contextlib
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +17,8 @@ import psycopg
 from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
 
 from app.errors import DatabaseUnavailableError
+from app.fair_semaphore import Owner
+from app.records.projects import SHARE, share_of
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
 
@@ -115,3 +120,75 @@ class JobQueue:
         async with self._database.unit_of_work() as uow:
             for resource_id in resource_ids:
                 await self.enqueue(uow, resource_id)
+
+
+class Turns:
+    """Lets work begin unless its owner runs too much already; other work waits.
+
+    Waiting work has no job any more. It begins when other work ends here, or, since it stays
+    queued in its table, in another process that rescues it.
+
+    Args:
+        alone: Most work that one key may run at a time while no other key wants any.
+        run: Runs the work with an id to its end.
+        owner_of: Owner of the work with an id; None where the work was deleted.
+    """
+
+    def __init__(
+        self,
+        alone: int,
+        *,
+        run: Callable[[str], Awaitable[None]],
+        owner_of: Callable[[str], Awaitable[Owner | None]],
+    ) -> None:
+        self.alone = alone
+        #: Most work that all owners together run at a time.
+        self.places = math.ceil(math.ceil(alone / SHARE) / SHARE)
+        self._run = run
+        self._owner_of = owner_of
+        self._projects: Counter[str | None] = Counter()
+        self._owners: Counter[Owner] = Counter()
+        self._waiting: dict[Owner, dict[str, None]] = {}
+
+    @property
+    def waiting(self) -> list[str]:
+        """Ids of the work that waits here for its turn."""
+        return [resource_id for line in self._waiting.values() for resource_id in line]
+
+    async def run(self, resource_id: str) -> None:
+        """Run work now, and then the work that waits for its place; or let it wait."""
+        owner = await self._owner_of(resource_id)
+        if owner is None:
+            return
+        if not self._may_begin(owner):
+            self._waiting.setdefault(owner, {})[resource_id] = None
+            return
+        begun: tuple[Owner, str] | None = (owner, resource_id)
+        while begun is not None:
+            owner, resource_id = begun
+            self._projects[owner.project_id] += 1
+            self._owners[owner] += 1
+            try:
+                await self._run(resource_id)
+            finally:
+                self._projects[owner.project_id] -= 1
+                self._owners[owner] -= 1
+            begun = self._next()
+
+    def _may_begin(self, owner: Owner) -> bool:
+        mine, keys = self._projects[owner.project_id], self._owners[owner]
+        allowed = share_of(self.places - (self._projects.total() - mine))
+        return mine < allowed and keys < share_of(allowed - (mine - keys))
+
+    def _next(self) -> tuple[Owner, str] | None:
+        """Waiting work of the owner that runs least, if any may begin."""
+        ready = [owner for owner in self._waiting if self._may_begin(owner)]
+        if not ready:
+            return None
+        owner = min(ready, key=lambda one: (self._projects[one.project_id], self._owners[one]))
+        waiting = self._waiting[owner]
+        resource_id = next(iter(waiting))
+        del waiting[resource_id]
+        if not waiting:
+            del self._waiting[owner]
+        return owner, resource_id

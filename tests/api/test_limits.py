@@ -20,7 +20,7 @@ from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.scoping import of_opened
-from app.worker.upkeep import purge
+from app.worker.loop import purge
 from tests.api.calls import answered, posted
 from tests.api.conftest import BASE_URL, Client
 from tests.api.test_projects import bank_made

@@ -4,7 +4,7 @@ from sqlalchemy import delete, text
 
 from app.acting import DEFAULT_PROJECT
 from app.storage.database import Database
-from app.storage.rows.endpoints import KeptAnswerRow
+from app.storage.rows.projects import KeptAnswerRow
 from app.storage.scoping import of_opened
 from tests.api.calls import answered, posted, problem_of
 from tests.api.conftest import Client
@@ -34,7 +34,7 @@ async def test_imports_edits_copies_and_deletions_are_counted(
 ) -> None:
     async def counted() -> int:
         async with database.reading() as uow:
-            stored = await uow.spend.stored_bytes(DEFAULT_PROJECT)
+            stored = await uow.projects.stored_bytes(DEFAULT_PROJECT)
             assert stored == await uow._db.scalar(_PRESENT)
         return stored
 

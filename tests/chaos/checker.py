@@ -17,8 +17,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from tests.chaos.items import KEY_OF
-from tests.chaos.model_server import GOOD, SLOW, UNMARKED
+from tests.chaos.model_server import GOOD, KEY_OF, SLOW, UNMARKED
 
 _SESSIONS: Final = """
     SELECT s.*, e.model, s.metadata ->> 'chaos' AS name, r.lease_epoch AS ranking_epoch

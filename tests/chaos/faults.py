@@ -1,4 +1,4 @@
-"""Applies the faults of a plan to a fleet and records each one."""
+"""Faults of a fleet, applied at their times and recorded; the benchmark adds others."""
 
 import asyncio
 import contextlib
@@ -7,14 +7,28 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import psycopg
+from dataclasses import dataclass, field, replace
 
 from tests.chaos.fleet import Fleet, Program, children_of
-from tests.chaos.plan import Fault
 
-_SELF = "pg_backend_pid()"
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """A fault.
+
+    Attributes:
+        at_s: Seconds after the start.
+        kind: `kill`, `halt` or `outage`; `benchmarks/chaos_faults.py` has more.
+        what: Process or kind of outage.
+        nth: Index among several processes, modulo their number.
+        lasts_s: Seconds until it is repaired.
+    """
+
+    at_s: float
+    kind: str
+    what: str
+    nth: int = 0
+    lasts_s: float = 0.0
 
 
 @dataclass
@@ -38,26 +52,26 @@ class Chaos:
             for fault in plan:
                 await asyncio.sleep(max(0.0, begin + fault.at_s - time.monotonic()))
                 tasks.create_task(self._play(fault))
+        await self.mend()
+
+    async def mend(self) -> None:
+        """Repair everything."""
         await self.fleet.mend()
-        if self.fleet.clock is not None:
-            self.fleet.clock.set(0)
 
     async def _play(self, fault: Fault) -> None:
-        match fault.kind:
-            case "kill":
-                had = await self._kill(fault)
-            case "halt":
-                had = await self._halt(fault)
-            case "outage":
-                async with self._postgres:
-                    had = await self._outage(fault)
-            case _:
-                had = self.fleet.clock is not None
-                if self.fleet.clock is not None:
-                    self.fleet.clock.set(int(fault.what))
-        if had:
-            told = "" if fault.kind == "clock" else f" {fault.what}"
-            self.played[f"{fault.kind}{told}"] += 1
+        if await self.apply(fault):
+            self.played[f"{fault.kind} {fault.what}"] += 1
+
+    async def apply(self, fault: Fault) -> bool:
+        """Apply a fault and repair it; return whether it took effect."""
+        if fault.kind == "kill":
+            return await self._kill(fault)
+        if fault.kind == "halt":
+            return await self._halt(fault)
+        async with self._postgres:
+            await self.outage(fault)
+            await asyncio.to_thread(self.fleet.postgres.start)
+        return True
 
     def _program(self, fault: Fault) -> Program | None:
         if fault.what == "model":
@@ -68,8 +82,7 @@ class Chaos:
 
     async def _kill(self, fault: Fault) -> bool:
         if fault.what == "postmaster":
-            async with self._postgres:
-                return await self._outage(fault)
+            return await self.apply(replace(fault, kind="outage"))
         if fault.what == "backend":
             victims = self.fleet.postgres_pids()[1:]
         elif fault.what == "child":
@@ -105,61 +118,16 @@ class Chaos:
         program.signal(signal.SIGCONT)
         return True
 
-    async def _outage(self, fault: Fault) -> bool:
-        fleet = self.fleet
-        match fault.what:
-            case "postgres_stopped":
-                await asyncio.to_thread(fleet.postgres.stop)
-                await asyncio.sleep(fault.lasts_s)
-            case "postgres_killed" | "postmaster":
-                _signal_all(fleet.postgres_pids()[:1], signal.SIGKILL)
-                await asyncio.sleep(fault.lasts_s)
-            case "network_cut" | "network_held":
-                for proxy in fleet.proxies:
-                    proxy.cut() if fault.what == "network_cut" else proxy.hold()
-                await asyncio.sleep(fault.lasts_s)
-                for proxy in fleet.proxies:
-                    if fault.nth % 2:  # held connections are answered, or broken
-                        proxy.cut()
-                    proxy.mend()
-            case "no_connections":
-                await asyncio.to_thread(_hog, fleet.conninfo, fault.lasts_s)
-            case "disk_full":
-                ballast = fleet.disk / "ballast"
-                for _ in range(3):  # it fails if others have written meanwhile
-                    with contextlib.suppress(OSError), ballast.open("ab") as file:
-                        free = os.statvfs(fleet.disk)
-                        size = free.f_bavail * free.f_frsize
-                        os.posix_fallocate(file.fileno(), file.tell(), size)
-                await asyncio.sleep(fault.lasts_s)
-                ballast.unlink()
-            case _:
-                raise ValueError(fault.what)
-        await asyncio.to_thread(fleet.postgres.start)
-        return True
+    async def outage(self, fault: Fault) -> None:
+        """Take the database away for a time."""
+        if fault.what == "postgres_stopped":
+            await asyncio.to_thread(self.fleet.postgres.stop)
+        else:
+            _signal_all(self.fleet.postgres_pids()[:1], signal.SIGKILL)
+        await asyncio.sleep(fault.lasts_s)
 
 
 def _signal_all(pids: Sequence[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _hog(conninfo: str, lasts_s: float) -> None:
-    """Take all free connections, including those meant for others."""
-    taken: list[psycopg.Connection] = []
-    until = time.monotonic() + lasts_s
-    with contextlib.suppress(psycopg.Error):
-        while time.monotonic() < until:
-            try:
-                taken.append(psycopg.connect(conninfo, autocommit=True))
-            except psycopg.OperationalError:
-                taken[0].execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    f" WHERE backend_type = 'client backend' AND pid <> {_SELF}"
-                    " AND NOT pid = ANY(%s)",
-                    [[each.info.backend_pid for each in taken]],
-                )
-                time.sleep(0.05)
-    for each in taken:
-        each.close()

@@ -3,33 +3,27 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-import psycopg
-import psycopg.conninfo
-
 from app.records.api_keys import Scope
 from app.services.api_keys import ApiKeyService
-from app.storage import embedded
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
-from tests.chaos.clock import Clock
-from tests.chaos.proxy import Proxy
+from tests.databases import libpq
 from tests.servers.forked import Forked
 
 ROOT: Final = Path(__file__).parents[2]
-#: Size of the file system that can be filled, where one can be mounted.
-_DISK_BYTES: Final = 768 << 20
+#: Worker processes, and as many API processes.
+N_WORKERS: Final = 2
 
 
 class Running(Protocol):
@@ -108,18 +102,11 @@ class Fleet:
 
     Attributes:
         postgres: Durable server with only a socket.
-        proxies: One before Postgres for each of our processes.
         model_log: Calls and replies of the model.
-        missing: Faults that are impossible on this machine, with the reason.
     """
 
     folder: Path
     postgres: EmbeddedPostgres
-    disk: Path
-    lease_s: float
-    clock: Clock | None = None
-    missing: dict[str, str] = field(default_factory=dict)
-    proxies: list[Proxy] = field(default_factory=list)
     workers: list[Program] = field(default_factory=list)
     apis: list[Program] = field(default_factory=list)
     model: Program | None = None
@@ -138,19 +125,9 @@ class Fleet:
         return self.folder / "model.jsonl"
 
     @property
-    def socket(self) -> Path:
-        """Return the directory of Postgres's socket."""
-        return Path(str(psycopg.conninfo.conninfo_to_dict(self.conninfo)["host"])) / ".s.PGSQL.5432"
-
-    @property
     def conninfo(self) -> str:
-        """Return a libpq connection string that bypasses all proxies."""
-        host = self.postgres.url.partition("host=")[2].partition("&")[0].replace("%2F", "/")
-        return f"host={host} port=5432 user=sextant dbname=sextant connect_timeout=5"
-
-    def connect(self) -> psycopg.Connection:
-        """Open a connection of the checker to the database."""
-        return psycopg.connect(self.conninfo, autocommit=True)
+        """Return a libpq connection string of the checker."""
+        return f"{libpq(self.postgres.url)}&connect_timeout=5"
 
     def postgres_pids(self) -> list[int]:
         """Return the postmaster and its children; empty when it is down."""
@@ -164,9 +141,6 @@ class Fleet:
 
     async def mend(self) -> None:
         """End all faults: everything runs and can connect."""
-        for proxy in self.proxies:
-            proxy.mend()
-        (self.disk / "ballast").unlink(missing_ok=True)
         for pid in self.postgres_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -191,70 +165,35 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@contextlib.contextmanager
-def small_disk(folder: Path, missing: dict[str, str]) -> Iterator[Path]:
-    """Mount a separate small file system, or use a directory where that is impossible."""
-    disk = folder / "disk"
-    disk.mkdir()
-    mount, unmount = shutil.which("mount"), shutil.which("umount")
-    options = ["-t", "tmpfs", "-o", f"size={_DISK_BYTES},mode=755", "chaos", str(disk)]
-    done = mount and subprocess.run([mount, *options], check=False, capture_output=True)
-    if not done or done.returncode:
-        missing["disk_full"] = "no file system can be mounted here"
-    try:
-        yield disk
-    finally:
-        if "disk_full" not in missing and unmount:
-            subprocess.run([unmount, "--lazy", str(disk)], check=True)
-
-
-def _clock(stack: contextlib.AsyncExitStack, folder: Path, missing: dict[str, str]) -> Clock | None:
-    """Give all processes with its environment a settable clock until the stack is closed."""
-    try:
-        clock = Clock(folder)
-    except FileNotFoundError:
-        missing["clock"] = "there is no C compiler"
-        return None
-    # Servers are normally started with a common environment; here it includes the clock.
-    stack.callback(dict.update, embedded._ENVIRONMENT, dict(embedded._ENVIRONMENT))
-    stack.callback(dict.clear, embedded._ENVIRONMENT)
-    embedded._ENVIRONMENT.update(clock.environment)
-    return clock
-
-
 @contextlib.asynccontextmanager
 async def running_fleet(
     folder: Path,
+    postgres: EmbeddedPostgres,
     *,
     seed: int,
-    lease_s: float = 3.0,
-    latency_s: float = 0.3,
-    fault_rate: float = 0.15,
-    n_workers: int = 2,
-    n_apis: int = 2,
-    with_clock: bool = True,
+    lease_s: float,
+    latency_s: float,
+    urls: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Fleet]:
     """Start everything in an empty directory open to other users; stop it at the end.
 
-    With a clock, Sextant's processes load their code anew, as it must run under that clock.
+    Args:
+        folder: The directory.
+        postgres: The server, not started yet.
+        seed: Seed of the model.
+        lease_s: Lease of the workers.
+        latency_s: Mean latency of the model.
+        urls: Address of the database for each worker, then each API; by default the server's own.
+        environment: Environment in addition to the present one.
     """
-    missing: dict[str, str] = {}
     async with contextlib.AsyncExitStack() as stack:
-        disk = stack.enter_context(small_disk(folder, missing))
-        clock = _clock(stack, folder, missing) if with_clock else None
-        ours = clock.environment if clock else {}
-        postgres = EmbeddedPostgres(disk / "pg")
         await stack.enter_async_context(postgres)
         await asyncio.to_thread(upgrade, postgres.url)
-        fleet = Fleet(folder, postgres, disk, lease_s, clock, missing)
-        for _ in range(n_workers + n_apis):
-            proxy = Proxy(fleet.socket)
-            await proxy.start()
-            stack.push_async_callback(proxy.close)
-            fleet.proxies.append(proxy)
+        fleet = Fleet(folder, postgres)
         common = {
             **os.environ,
-            **ours,
+            **(environment or {}),
             "OPENBLAS_NUM_THREADS": "1",
             "SEXTANT_DATA_DIR": str(folder / "data"),
             "SEXTANT_LEASE_S": str(lease_s),
@@ -267,20 +206,17 @@ async def running_fleet(
         def program(name: str, command: Sequence[str], env: Mapping[str, str]) -> Program:
             return Program(name, command, {**common, **env}, folder / f"{name}.log")
 
-        for nth, proxy in enumerate(fleet.proxies):
-            env = {"DATABASE_URL": f"postgresql://sextant@127.0.0.1:{proxy.port}/sextant"}
-            if nth < n_workers:
+        for nth, url in enumerate(urls or [postgres.url] * 2 * N_WORKERS):
+            env = {"DATABASE_URL": url}
+            if nth < N_WORKERS:
                 fleet.workers.append(program(f"worker{nth}", ["sextant", "worker"], env))
             else:
                 port = free_port()
                 command = ["sextant", "serve", "--no-worker", "--port", str(port)]
-                fleet.apis.append(program(f"api{nth - n_workers}", command, env))
+                fleet.apis.append(program(f"api{nth - N_WORKERS}", command, env))
                 fleet.api_urls.append(f"http://127.0.0.1:{port}")
         port = free_port()
-        words = {
-            "port": port, "log": fleet.model_log, "seed": seed, "latency-s": latency_s,
-            "fault-rate": fault_rate,
-        }  # fmt: skip
+        words = {"port": port, "log": fleet.model_log, "seed": seed, "latency-s": latency_s}
         options = [word for name, value in words.items() for word in (f"--{name}", str(value))]
         command = ["python", "-m", "tests.chaos.model_server", *options]
         fleet.model, fleet.model_url = program("model", command, {}), f"http://127.0.0.1:{port}/v1"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx2
 
 from tests.chaos.fleet import Fleet
-from tests.chaos.items import KEY_OF, N_ITEMS, bank_items, bank_parameters
+from tests.chaos.model_server import KEY_OF, N_ITEMS, bank_items, bank_parameters
 from tests.services.calibrations import answers, csv_of
 
 ENDED: Final = ("completed", "failed", "cancelled")
@@ -22,6 +22,18 @@ _LOOK_S: Final = 2.0
 _MODEL_TIMEOUT_S: Final = 2.0
 _HARDY: Final = {"max_consecutive": 1000, "max_share": 1.0}
 _RETRY: Final = {"max_attempts": 100, "base_s": 0.2, "cap_s": 0.5, "max_wait_s": 600}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """Amount of work; `items` is the length of each test, `over_s` the time in which it starts."""
+
+    sessions: int
+    manual: int
+    rankings: int
+    calibrations: int = 0
+    items: int
+    over_s: float
 
 
 @dataclass
@@ -171,29 +183,30 @@ class Client:
         raise AssertionError
 
 
-async def work(
-    client: Client,
-    *,
-    sessions: int,
-    manual: int,
-    rankings: int,
-    calibrations: int,
-    items: int,
-    over_s: float,
-) -> list[dict[str, Any]]:
+async def work(client: Client, load: Load) -> list[dict[str, Any]]:
     """Start all work spread over a time; return how each ended, once all have."""
+    items = load.items
     if items > N_ITEMS:
         raise ValueError(f"the bank has {N_ITEMS} items")
     begin = time.monotonic()
 
     async def later(nth: int, n: int, doing: Any) -> dict[str, Any]:
-        await asyncio.sleep(max(0.0, begin + nth * over_s / n - time.monotonic()))
+        await asyncio.sleep(max(0.0, begin + nth * load.over_s / n - time.monotonic()))
         return dict(await doing())
 
     jobs = [
-        *(later(i, sessions, lambda i=i: client.session(i, items)) for i in range(sessions)),
-        *(later(i, manual, lambda i=i: client.manual(i, items)) for i in range(manual)),
-        *(later(i, rankings, lambda i=i: client.ranking(i, items)) for i in range(rankings)),
-        *(later(i, calibrations, lambda i=i: client.calibration(i)) for i in range(calibrations)),
+        *(
+            later(i, load.sessions, lambda i=i: client.session(i, items))
+            for i in range(load.sessions)
+        ),
+        *(later(i, load.manual, lambda i=i: client.manual(i, items)) for i in range(load.manual)),
+        *(
+            later(i, load.rankings, lambda i=i: client.ranking(i, items))
+            for i in range(load.rankings)
+        ),
+        *(
+            later(i, load.calibrations, lambda i=i: client.calibration(i))
+            for i in range(load.calibrations)
+        ),
     ]
     return list(await asyncio.gather(*jobs))

@@ -1,6 +1,6 @@
 """A model over HTTP that logs each call when it arrives and each reply before it is sent.
 
-It knows only the items of `items.py` and answers from (seed, model, item). At a given rate it shows
+It knows only its own items and answers from (seed, model, item). At a given rate it shows
 every fault that an endpoint may have. Each answer carries the number of its call, so that a stored
 answer identifies one line of the log. The log outlives the process.
 
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import struct
@@ -21,7 +22,37 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos.items import ITEM_IN_PROMPT, KEY_OF, p_right
+N_ITEMS: Final = 120
+#: Finds an item's key in a prompt.
+ITEM_IN_PROMPT: Final = r"\bq\d{3}\b"
+_NAMES: Final = [f"q{nth:03d}" for nth in range(N_ITEMS)]
+KEY_OF: Final = {name: "ABCD"[(7 * nth) % 4] for nth, name in enumerate(_NAMES)}
+#: Slope and difficulty.
+PARAMETERS: Final = {
+    name: (0.8 + 0.1 * (nth % 9), -2.0 + 4.0 * nth / N_ITEMS) for nth, name in enumerate(_NAMES)
+}
+
+
+def p_right(item: str, theta: float) -> float:
+    """Return the probability that an examinee of ability `theta` answers an item right."""
+    a, b = PARAMETERS[item]
+    return 1 / (1 + math.exp(-a * (theta - b)))
+
+
+def bank_items() -> list[dict[str, Any]]:
+    """Return the items as they are imported; the checker knows all right answers."""
+    options = ["north", "east", "south", "west"]
+    return [
+        {"key": name, "prompt": f"Question {name}: whence?", "choices": options, "target": key}
+        for name, key in KEY_OF.items()
+    ]
+
+
+def bank_parameters() -> str:
+    """Return their parameters as CSV."""
+    rows = [f"{name},{a},{b},0,1" for name, (a, b) in PARAMETERS.items()]
+    return "\n".join(["item,a,b,c,d", *rows])
+
 
 GOOD: Final = "good"
 #: Written, but too late for a caller with the time limit of `load.py`.

@@ -1,19 +1,17 @@
-"""One run: a fleet, its work, faults, and the check."""
+"""One run on a fleet: its work, faults, and the check."""
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, LiteralString
 
 import httpx2
+import psycopg
 
 from tests.chaos.checker import Facts, Verdict, Watch, check
-from tests.chaos.faults import Chaos
-from tests.chaos.fleet import Fleet, running_fleet
-from tests.chaos.load import Client, work
-from tests.chaos.plan import Fault, plan
+from tests.chaos.faults import Chaos, Fault
+from tests.chaos.fleet import Fleet
+from tests.chaos.load import Client, Load, work
 
 #: Unfinished work, and calls without a response so far.
 _STANDING: Final[tuple[LiteralString, ...]] = (
@@ -29,61 +27,21 @@ _STANDING: Final[tuple[LiteralString, ...]] = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """Amount of work and faults.
-
-    Attributes:
-        limit_s: Time for the work after the last fault.
-    """
-
-    duration_s: float
-    kills: int
-    halts: int
-    outages: int
-    clocks: int
-    sessions: int
-    manual: int
-    rankings: int
-    calibrations: int
-    items: int
-    latency_s: float
-    lease_s: float
-    limit_s: float
-
-
 async def run(
-    folder: Path, size: Size, *, seed: int, tell: Callable[[str], object] = lambda _: None
+    chaos: Chaos,
+    faults: Sequence[Fault],
+    load: Load,
+    *,
+    limit_s: float,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Verdict:
-    """Do a complete run in an empty directory open to other users.
+    """Do a complete run on a running fleet, with `limit_s` for the work after the last fault.
 
     Raises:
         TimeoutError: The work does not end although everything is repaired.
     """
-    async with running_fleet(
-        folder,
-        seed=seed,
-        lease_s=size.lease_s,
-        latency_s=size.latency_s,
-        with_clock=size.clocks > 0,
-    ) as fleet:
-        faults = plan(
-            seed,
-            duration_s=size.duration_s,
-            kills=size.kills,
-            halts=size.halts,
-            outages=size.outages,
-            clocks=size.clocks,
-            lease_s=size.lease_s,
-            without=fleet.missing,
-        )
-        return await _run(fleet, size, faults, tell)
-
-
-async def _run(
-    fleet: Fleet, size: Size, faults: list[Fault], tell: Callable[[str], object]
-) -> Verdict:
-    watch, chaos = Watch(fleet.conninfo), Chaos(fleet)
+    fleet = chaos.fleet
+    watch = Watch(fleet.conninfo)
 
     async def look() -> None:
         while True:
@@ -93,32 +51,22 @@ async def _run(
 
     async with httpx2.AsyncClient(timeout=20, trust_env=False) as http:
         client = Client(fleet, http)
-        await client.prepare(calibrates=size.calibrations > 0)
+        await client.prepare(calibrates=load.calibrations > 0)
         looking = asyncio.create_task(look())
-        working = asyncio.create_task(
-            work(
-                client,
-                sessions=size.sessions,
-                manual=size.manual,
-                rankings=size.rankings,
-                calibrations=size.calibrations,
-                items=size.items,
-                over_s=0.85 * size.duration_s,
-            )
-        )
+        working = asyncio.create_task(work(client, load))
         try:
             await chaos.play(faults)
-            await _finished(working, fleet, size.limit_s)
+            await _finished(working, fleet, limit_s)
         finally:
             looking.cancel()
             working.cancel()
             await asyncio.gather(looking, working, return_exceptions=True)
     wanted = {
-        "sessions": size.sessions + size.manual,
-        "rankings": size.rankings,
-        "calibrations": size.calibrations,
+        "sessions": load.sessions + load.manual,
+        "rankings": load.rankings,
+        "calibrations": load.calibrations,
     }
-    with fleet.connect() as connection:
+    with psycopg.connect(fleet.conninfo, autocommit=True) as connection:
         facts = Facts.read(connection, fleet.model_log)
     verdict = await asyncio.to_thread(
         check,
@@ -132,7 +80,6 @@ async def _run(
     verdict.faults.extend(_complaints(fleet))
     verdict.figures.update(
         played=dict(chaos.played),
-        missing=fleet.missing,
         starts={program.name: program.starts for program in fleet.programs},
     )
     return verdict
@@ -144,7 +91,7 @@ async def _finished(working: asyncio.Task[Any], fleet: Fleet, limit_s: float) ->
         async with asyncio.timeout(limit_s):
             await working
     except TimeoutError as late:
-        with fleet.connect() as connection:
+        with psycopg.connect(fleet.conninfo, autocommit=True) as connection:
             found = [
                 str(row) for query in _STANDING for row in connection.execute(query).fetchall()
             ]

@@ -18,8 +18,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.chaos.checker import Facts, check, replayed_apart
-from tests.chaos.items import PARAMETERS, bank_items
-from tests.chaos.model_server import Model
+from tests.chaos.model_server import PARAMETERS, Model, bank_items
 from tests.chaos.replay import replay
 from tests.databases import libpq
 from tests.services.sessions import opened, spec, until

@@ -19,8 +19,6 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from functools import cache
 from typing import Any
 
@@ -323,15 +321,8 @@ async def _no_structure(route: str, body: dict[str, Any]) -> Response:
     return JSONResponse({"object": "chat.completion", "choices": [choice], "model": "plain"})
 
 
-def _in_a_minute() -> str:
-    return format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
-
-
 #: Faults that do not depend on the request.
 _REPLIES: dict[str, Callable[[], Response]] = {
-    "rate_limited_until": lambda: _error(
-        429, "Slow down.", headers={"retry-after": _in_a_minute()}
-    ),
     "error_500": lambda: _error(500, "The engine fell over."),
     "error_503": lambda: Response("upstream connect error", 503, media_type="text/plain"),
     # In the words of llama.cpp's server, and of Hugging Face.

@@ -27,7 +27,7 @@ from app.services.endpoints.specs import EndpointSpec
 from app.services.secret_keys import SecretKeys
 from app.storage.secrets import SecretBox
 from app.storage.unit_of_work import UnitOfWork
-from app.worker.upkeep import purge
+from app.worker.loop import purge
 from tests.services.calibrations import answers, completed, csv_of, imported
 from tests.services.rankings import contest
 from tests.services.sessions import spec

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.engine.lint import Finding
-from app.errors import (
-    NotFoundError,
-)
+from app.errors import NotFoundError
 from app.items import ItemContent, Message, ScorerSpec
 from app.records.banks import Bank, BankVersion, NewItem, VersionItem
 from app.storage.database import Database

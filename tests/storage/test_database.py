@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
-import procrastinate
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -53,12 +52,6 @@ async def _key_names(database: Database) -> list[str]:
     async with database.unit_of_work() as uow:
         page = await uow.api_keys.page(PageRequest(descending=False))
     return [key.name for key in page.items]
-
-
-async def test_a_clean_exit_commits(database: Database) -> None:
-    async with database.unit_of_work() as uow:
-        await _add_key(uow)
-    assert await _key_names(database) == ["ci"]
 
 
 async def test_an_error_rolls_everything_back(database: Database) -> None:
@@ -253,53 +246,6 @@ async def test_a_restart_of_the_server_is_survived(
     await database.dispose()
 
 
-class TestQueueInTheSameTransaction:
-    @pytest.fixture
-    def task(self, database: Database) -> procrastinate.tasks.Task[Any, Any, Any]:
-        connector = procrastinate.PsycopgConnector(conninfo=database.conninfo)
-        app = procrastinate.App(connector=connector)
-
-        @app.task(name="measure")
-        async def measure(session_id: str) -> None: ...
-
-        return measure
-
-    async def _jobs(self, database: Database) -> list[str]:
-        async with database.unit_of_work() as uow:
-            raw = await uow.driver_connection()
-            cursor = await raw.execute("SELECT args ->> 'session_id' FROM procrastinate_jobs")
-            return [row[0] for row in await cursor.fetchall()]
-
-    async def test_a_committed_job_is_there(
-        self, database: Database, task: procrastinate.tasks.Task[Any, Any, Any]
-    ) -> None:
-        async with database.unit_of_work() as uow:
-            raw = await uow.driver_connection()
-            await task.configure(connection=raw).defer_async(session_id="ses_1")
-        assert await self._jobs(database) == ["ses_1"]
-
-    async def test_a_rolled_back_job_is_not(
-        self, database: Database, task: procrastinate.tasks.Task[Any, Any, Any]
-    ) -> None:
-        async def defer_and_fail() -> None:
-            async with database.unit_of_work() as uow:
-                raw = await uow.driver_connection()
-                await task.configure(connection=raw).defer_async(session_id="ses_1")
-                raise NotFoundError("bank", "bnk_1")
-
-        with pytest.raises(NotFoundError):
-            await defer_and_fail()
-        assert await self._jobs(database) == []
-
-    async def test_the_queue_finds_its_tables_through_the_connection_string(
-        self, database: Database
-    ) -> None:
-        connector = procrastinate.PsycopgConnector(conninfo=database.conninfo)
-        app = procrastinate.App(connector=connector)
-        async with app.open_async():
-            assert await app.check_connection_async()
-
-
 def test_options_that_the_url_already_has_are_kept() -> None:
     database = Database("postgresql://u:p%40ss@h/x?options=-c%20statement_timeout%3D5s")
     parts = conninfo_to_dict(database.conninfo)
@@ -371,6 +317,20 @@ async def test_a_cancelled_trail_gives_its_connection_back(database: Database) -
             assert pool.checkedout() == 1  # this one
     finally:
         event.remove(database._engine.sync_engine, "before_cursor_execute", see)
+
+
+async def test_a_job_of_a_rolled_back_transaction_is_not_queued(database: Database) -> None:
+    async def enqueue_and_fail() -> None:
+        async with database.unit_of_work() as uow:
+            await JobQueue(database).enqueue(uow, "cal_1")
+            raise NotFoundError("bank", "bnk_1")
+
+    with pytest.raises(NotFoundError):
+        await enqueue_and_fail()
+    async with database.unit_of_work() as uow:
+        raw = await uow.driver_connection()
+        found = await (await raw.execute("SELECT count(*) FROM procrastinate_jobs")).fetchone()
+    assert found == (0,)
 
 
 async def test_a_queue_on_a_broken_connection_is_unavailable(database: Database) -> None:

@@ -17,8 +17,8 @@ import pytest
 from app.errors import DatabaseUnavailableError
 from app.settings import Settings
 from app.storage import binaries
+from app.storage.binaries import ServerUser
 from app.storage.embedded import EmbeddedPostgres, database_url
-from app.storage.server_user import ServerUser
 
 _ROOT = Path(__file__).parents[2]
 _AS_ROOT = os.geteuid() == 0

@@ -3,10 +3,7 @@ import asyncio
 import pytest
 
 from app.acting import AuditEntry, doing
-from app.errors import (
-    IdempotencyAnswerLostError,
-    IdempotencyInFlightError,
-)
+from app.errors import IdempotencyAnswerLostError, IdempotencyInFlightError
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.repositories.idempotency import StoredResponse

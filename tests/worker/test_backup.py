@@ -14,7 +14,7 @@ from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
 from tests.services.sessions import scripted, spec, until
 from tests.waiting import waiting
-from tests.worker.test_live_sessions import asked
+from tests.worker.sessions import asked
 
 #: One call at a time: with two in flight the order of answers would change the next item.
 PLAN = {"stopping": {"se": None, "max_items": 30}, "concurrency": 1}

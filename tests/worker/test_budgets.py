@@ -1,7 +1,5 @@
 """Sessions that exhaust a daily budget: they wait, say why, and continue when it is raised."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -10,7 +8,6 @@ import pytest
 from app.acting import DEFAULT_PROJECT, Acting, acting_for
 from app.engine.ranking.rules import RankingBudget
 from app.records.endpoints import Limits, Price
-from app.records.leased import ENDED
 from app.records.projects import Limits as ProjectLimits
 from app.services.api_keys import ApiKeyService
 from app.services.container import Services
@@ -20,13 +17,10 @@ from app.services.visibility import UNTOLD, View
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.servers import serving
-from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest
 from tests.services.sessions import opened, scripted, spec, until
 from tests.waiting import waiting
-from tests.worker.test_live_sessions import model_at
-from tests.worker.test_recovery import worker_process
+from tests.worker.sessions import closings
 
 
 @pytest.fixture
@@ -64,14 +58,11 @@ async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
         await services.endpoints.update(saved.id, change, expected_revision=1)
         ended = await until(services, made.id)
     assert ended.status == "completed", ended.failure
-    answers = await services.sessions.responses(made.id)
-    assert len(answers) == 12
-    closings = [answer.closing for answer in answers if answer.closing is not None]
-    assert [closing.outcome for closing in closings] == ["scored"] * 12
-    assert [closing.attempts for closing in closings] == [1] * 12
+    found = (await closings(services, ended)).values()
+    assert [(closing.outcome, closing.attempts) for closing in found] == [("scored", 1)] * 12
     await services.endpoints.budgets.close()
     _, spent = await services.endpoints.spend(saved.id)
-    assert spent.usd == pytest.approx(sum(c.usd or 0.0 for c in closings))
+    assert spent.usd == pytest.approx(sum(closing.usd or 0.0 for closing in found))
     assert spent.usd > 0
 
 
@@ -99,72 +90,3 @@ async def test_the_key_that_adds_a_member_pays_for_its_questions(
     assert shown.summary["waiting_reason"] == joined.waiting_reason
     untold = View(is_whole=False).ranking(replace(shown, withheld=True))
     assert untold.summary["waiting_reason"] == UNTOLD
-
-
-async def called(faults: FaultServer, times: int) -> None:
-    async with asyncio.timeout(240):
-        while True:
-            if len(faults.calls) >= times:
-                return
-            await asyncio.sleep(0.005)
-
-
-async def spent_out(services: Services, session_id: str) -> None:
-    """Wait until a session waits for the next day, unless it ends before."""
-    async with waiting(240) as pause:
-        while True:
-            found = await services.sessions.get(session_id)
-            if found.status in ENDED or "(UTC) is spent" in (found.waiting_reason or ""):
-                return
-            await pause()
-
-
-_BY_DAY = """
-    SELECT day, sum(tokens) FROM (
-        SELECT day, tokens FROM spend WHERE owner_id = %(id)s
-        UNION ALL SELECT day, tokens FROM reservations WHERE endpoint_id = %(id)s
-    ) AS taken GROUP BY day
-"""
-
-
-@pytest.mark.slow
-async def test_two_processes_with_one_killed_stay_within_the_daily_budget(
-    services: Services, settings: Settings, database: Database
-) -> None:
-    """Compare with the counts of the endpoint itself, also where the day ends meanwhile."""
-    most, per_call = 2500, 70
-    said = {
-        "id": "1",
-        "object": "chat.completion",
-        "model": "m",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "A"}}],
-        "usage": {"prompt_tokens": 60, "completion_tokens": 10, "total_tokens": per_call},
-    }
-    json_type = {"content-type": "application/json"}
-    faults = FaultServer(answers={"paid": (200, json_type, json.dumps(said).encode())})
-    plan = {"stopping": {"se": None, "max_items": 40}, "concurrency": 4}
-    with serving(faults.app) as url:
-        model = model_at(f"{url}/paid/v1", name="m", limits=Limits(tokens_per_day=most))
-        sampling = replace(model.settings.sampling, max_tokens=20)
-        # Reservations of a killed process count as spent once its calls must be over.
-        settled = replace(model.settings, sampling=sampling, timeout_s=8.0)
-        model = replace(model, settings=settled)
-        saved = await services.endpoints.create(model)
-        made = [
-            await services.sessions.create(
-                spec(endpoint=None, endpoint_id=saved.id, plan=plan, seed=seed)
-            )
-            for seed in range(3)
-        ]
-        with worker_process(settings) as killed, worker_process(settings):
-            await called(faults, 10)
-            killed.kill()
-            for each in made:
-                await spent_out(services, each.id)
-            async with database.unit_of_work() as uow:
-                connection = await uow.driver_connection()
-                rows = await connection.execute(_BY_DAY, {"id": saved.id})
-                by_day = {day: int(tokens) for day, tokens in await rows.fetchall()}
-    assert len(faults.calls) >= 10
-    assert max(by_day.values()) <= most
-    assert per_call * len(faults.calls) <= sum(by_day.values())

@@ -20,7 +20,7 @@ from app.settings import Settings
 from app.worker.loop import running_worker
 from tests.services.calibrations import answers, csv_of, ended, imported
 from tests.services.sessions import events_of, spec, until
-from tests.worker.test_recovery import worker_process
+from tests.worker.sessions import worker_process
 
 PLAN = CalibrationPlan()
 
@@ -109,28 +109,6 @@ async def test_a_stopped_worker_hands_its_calibration_over(services: Services) -
     async with running_worker(services):
         record = await ended(services, made.id, "completed")
     assert record.lease_epoch == 2
-
-
-@pytest.mark.slow
-async def test_a_calibration_survives_a_killed_worker(
-    services: Services, settings: Settings
-) -> None:
-    await imported(services, csv_of(answers()))
-    made = await services.calibrations.create("answers", PLAN)
-    with worker_process(settings) as worker:
-        process = await halted(worker.pid)
-        lost = await services.calibrations.get(made.id)
-        worker.kill()
-        worker.wait()
-    os.kill(process, signal.SIGCONT)
-    await gone(process)  # it notices by itself that no parent reads its output
-    assert (lost.status, lost.result) == ("running", None)
-    async with running_worker(services):
-        record = await ended(services, made.id, "completed")
-    assert record.lease_epoch > lost.lease_epoch
-    assert record.result is not None
-    assert record.result["kept"] == {"items": 12, "examinees": 300}
-    assert len(await services.calibrations.items(made.id)) == 12
 
 
 async def in_parts(services: Services) -> CalibrationRecord:

@@ -25,8 +25,8 @@ from tests.services.judged import marker
 from tests.services.rankings import contest, ranked
 from tests.services.sessions import figures_of, spec, until
 from tests.waiting import waiting
-from tests.worker.test_live_sessions import model_at
-from tests.worker.test_repeats_and_cache import N_ITEMS, Sampling, closings, install
+from tests.worker.sessions import closings, model_at
+from tests.worker.test_repeats_and_cache import N_ITEMS, Sampling, install
 
 PRICE = Price(input_per_1m=1.0, output_per_1m=2.0)
 

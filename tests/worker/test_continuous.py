@@ -8,23 +8,18 @@ import numpy as np
 import pytest
 from fastapi import FastAPI, Request
 
-from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
-from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 from app.exchange.item_record import ItemRecord
-from app.exchange.matrices import write_csv
 from app.items import ItemContent, ScorerSpec
-from app.records.banks import BankSpec, BankVersion
+from app.records.banks import BankSpec
 from app.records.endpoints import EndpointSettings
 from app.services.banks.imports import BankImport
-from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
-from app.services.sessions.manual import ManualAnswer
 from tests.servers import serving
-from tests.services.calibrations import ended, imported
-from tests.services.sessions import figures_of, spec, until
+from tests.services.sessions import figures_of
+from tests.worker.sessions import run_session
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -37,47 +32,6 @@ TRUE = ItemBank.from_difficulties(
     item_ids=[f"q{number}" for number in range(N_ITEMS)],
 )
 PLAN: dict[str, Any] = {"stopping": {"se": None, "min_items": 1, "max_items": 15}}
-
-
-async def published(services: Services, name: str = "graded") -> BankVersion:
-    """Publish a version calibrated from a response set of continuous scores."""
-    thetas = RNG.normal(size=150)
-    scores = np.array(list(draw_scores(TRUE, thetas, RNG)))
-    table = ResponseTable(tuple(f"m{i}" for i in range(150)), TRUE.item_ids, scores)
-    await imported(services, b"".join(write_csv(table)).decode())
-    made = await services.calibrations.create(
-        "answers", CalibrationPlan(model="continuous", report_card=False)
-    )
-    record = await ended(services, made.id, "completed")
-    assert record.result is not None
-    assert record.result["converged"]
-    assert record.result["fit"]["variance_r2"] > 0.8
-    return await services.calibrations.publish(record.id, Publication(bank=name))
-
-
-async def test_scores_become_a_version_and_a_manual_session_an_interval(working: Services) -> None:
-    version = await published(working)
-    assert version.response_model == "continuous"
-    loaded = await working.versions.load(version.id)
-    assert loaded.bank.model.name == "continuous"
-    assert np.corrcoef(loaded.bank.k, TRUE.k)[0, 1] > 0.8
-
-    (scores,) = draw_scores(TRUE, [THETA], np.random.default_rng(2))
-    record = await working.sessions.create(
-        spec(mode="manual", endpoint=None, bank=None, bank_version_id=version.id, plan=PLAN)
-    )
-    while record.status == "awaiting_response":
-        awaited = await working.manual_sessions.next_item(record.id)
-        score = float(scores[TRUE.index_of(awaited.item.key)])
-        answer = ManualAnswer(step_token=awaited.step_token, score=score)
-        record = (await working.manual_sessions.answer(record.id, answer)).record
-
-    assert (record.status, record.stop_reason) == ("completed", "max_items")
-    estimate, score = figures_of(record)["estimate"], figures_of(record)["score"]
-    assert estimate["se"] < 0.2
-    assert abs(estimate["theta"] - THETA) < 4 * estimate["se"]
-    assert score["interval"]["lo"] <= score["value"] <= score["interval"]["hi"]
-    assert score["value"] == pytest.approx(scores.mean(), abs=0.08)
 
 
 @pytest.fixture
@@ -130,12 +84,11 @@ async def test_answers_marked_in_parts_measure_a_live_model_in_either_kind_of_ba
         settings=EndpointSettings(kind="openai_chat", model="m", base_url=f"{model_url}/v1")
     )
     plan = {**PLAN, "concurrency": 3}
-    created = await working.sessions.create(spec(bank="told", endpoint=endpoint, plan=plan))
-    record = await until(working, created.id)
+    record = await run_session(working, bank="told", endpoint=endpoint, plan=plan)
 
     assert record.status == "completed", record.failure
     assert figures_of(record)["outcomes"]["scored"] == 15
-    rows = await working.sessions.responses(created.id)
+    rows = await working.sessions.responses(record.id)
     marks = [row.closing.score for row in rows if row.closing]
     assert any(mark is not None and 0 < mark < 1 for mark in marks)
     estimate = figures_of(record)["estimate"]

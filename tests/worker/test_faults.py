@@ -29,7 +29,7 @@ from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import scripted, spec, until
-from tests.worker.test_live_sessions import model_at
+from tests.worker.sessions import model_at, run_session
 
 
 async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
@@ -76,10 +76,9 @@ async def test_a_session_that_an_unexpected_fault_ends_says_so_in_its_last_event
     monkeypatch.setattr(scorers, "mark", broken)
     slow = scripted(theta=0.0, seed=1, latency_ms=20)
     async with running_worker(services):
-        created = await services.sessions.create(spec(endpoint=slow))
-        ended = await until(services, created.id)
+        ended = await run_session(services, endpoint=slow)
 
-    events = await services.sessions.events(created.id)
+    events = await services.sessions.events(ended.id)
     assert ended.status == "failed"
     assert events[-1].type == "session.failed"
     assert events[-1].seq == ended.event_seq
@@ -103,9 +102,7 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
         "concurrency": 64,
     }
     # Each round of answers doubles the number in flight, starting at four.
-    created = await working.sessions.create(spec(plan=plan, endpoint=scripted(theta=0.0)))
-
-    ended = await until(working, created.id)
+    ended = await run_session(working, plan=plan, endpoint=scripted(theta=0.0))
 
     assert (ended.status, ended.stop_reason) == ("completed", "time_limit")
     # As many failures in a row as would end a session.
@@ -138,8 +135,7 @@ async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
     monkeypatch.setattr(EndpointRepository, "reserve", flickering)
     paced = model_at(f"{faults_url}/ok/v1", limits=Limits(rpm=60_000))
     async with running_worker(services):
-        created = await services.sessions.create(spec(endpoint=paced))
-        ended = await until(services, created.id)
+        ended = await run_session(services, endpoint=paced)
 
     assert ended.status == "completed", ended.failure
     assert ended.summary["outcomes"]["error"] == 0
@@ -230,9 +226,7 @@ async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
     price = Price(input_per_1m=1.0, output_per_1m=4.0)
     endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for an answer
     priced = model_at(f"{faults_url}{silent}/v1", price=price, sampling=endless)
-    created = await working.sessions.create(spec(plan=plan, endpoint=priced))
-
-    ended = await until(working, created.id)
+    ended = await run_session(working, plan=plan, endpoint=priced)
 
     assert ended.stop_reason == "budget_exhausted"
     assert ended.stop_detail is not None
@@ -251,11 +245,7 @@ async def test_an_absurd_token_count_counts_as_unknown(
         },
     )
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
-    created = await working.sessions.create(
-        spec(plan=plan, endpoint=model_at(f"{faults_url}{absurd}/v1"))
-    )
-
-    ended = await until(working, created.id)
+    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}{absurd}/v1"))
 
     assert ended.status == "completed", ended.failure
     assert ended.summary["usage"]["tokens_out"] == 15

@@ -20,7 +20,7 @@ from app.services.container import Services
 from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest
 from tests.services.sessions import scripted, spec, until
-from tests.worker.test_live_sessions import model_at
+from tests.worker.sessions import closings, model_at, run_session
 
 CALIBRATED: AskedJson = {"mode": "loglikelihood", "normalise": "none", "shots": 0}
 PLAN = {
@@ -62,25 +62,19 @@ async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
     endpoint = model_at(
         f"{faults_url}/ok/v1", kind="openai_completions", price=Price(input_per_1m=1e6)
     )
-    created = await working.sessions.create(spec(bank="choices", plan=PLAN, endpoint=endpoint))
+    ended = await run_session(working, bank="choices", plan=PLAN, endpoint=endpoint)
 
-    ended = await until(working, created.id)
-
-    closings = {}
-    for asked in await working.sessions.responses(ended.id):
-        closing = asked.closing
-        assert closing is not None
-        closings[asked.item_key] = closing
-    assert {key: (c.outcome, c.score, c.answer_text) for key, c in closings.items()} == {
+    found = await closings(working, ended)
+    assert {key: (c.outcome, c.score, c.answer_text) for key, c in found.items()} == {
         "right": ("scored", 1.0, "B"),
         "wrong": ("scored", 0.0, "A"),
         "tie": ("unparsed", None, "A or B"),
         "twice": ("error", None, None),
     }
-    assert closings["twice"].reason == (
+    assert found["twice"].reason == (
         "Options A and B of the item are the same text: no likelihood tells them apart."
     )
-    right = closings["right"]
+    right = found["right"]
     assert right.method is not None
     first, second = right.method["options"]
     assert (first["tokens"], second["tokens"]) == (2, 1)
@@ -105,11 +99,9 @@ async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     await install(working, record("one", "a", "b"))
-    created = await working.sessions.create(
-        spec(bank="choices", plan=PLAN, endpoint=model_at(f"{faults_url}/ok/v1"))
+    ended = await run_session(
+        working, bank="choices", plan=PLAN, endpoint=model_at(f"{faults_url}/ok/v1")
     )
-
-    ended = await until(working, created.id)
 
     assert "Answer with the letter" in faults.calls[0].body["messages"][-1]["content"]
     asked = ended.provenance["asked"]
@@ -129,9 +121,7 @@ async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sent
     await install(working, record("one", "a", "b"), record("two", "a", "b"))
     path = faults.canned("mute", {"choices": [{"text": "A"}], "usage": {"prompt_tokens": 3}})
     endpoint = model_at(f"{faults_url}{path}", kind="openai_completions")
-    created = await working.sessions.create(spec(bank="choices", plan=PLAN, endpoint=endpoint))
-
-    ended = await until(working, created.id)
+    ended = await run_session(working, bank="choices", plan=PLAN, endpoint=endpoint)
 
     assert ended.status == "failed"
     assert ended.failure is not None

@@ -2,30 +2,14 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from app.calling import RetryPolicy
-from app.records.endpoints import EndpointSettings, Price
-from app.records.sessions import SessionRecord
+from app.records.endpoints import Price
 from app.services.container import Services
-from app.services.endpoints.specs import EndpointSpec
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import figures_of, scripted, spec, until
-
-QUICK = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
-
-
-def model_at(url: str, **settings: Any) -> EndpointSpec:
-    given = {"kind": "openai_chat", "model": "m", "base_url": url, "retry": QUICK, "timeout_s": 60}
-    return EndpointSpec(settings=EndpointSettings(**{**given, **settings}))
-
-
-async def asked(services: Services, record: SessionRecord) -> list[tuple[str, str | None]]:
-    """Return item and outcome of each step."""
-    rows = await services.sessions.responses(record.id)
-    return [(row.item_key, row.closing.outcome if row.closing else None) for row in rows]
+from tests.worker.sessions import QUICK, asked, model_at, run_session
 
 
 async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: Services) -> None:
@@ -66,14 +50,10 @@ async def test_faults_of_the_endpoint_are_never_wrong_answers(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     plan = {"stopping": {"se": None, "max_items": 40}, "failures": {"max_consecutive": 20}}
-    created = await working.sessions.create(
-        spec(plan=plan, endpoint=model_at(f"{faults_url}/mixed/v1"))
-    )
-
-    ended = await until(working, created.id)
+    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}/mixed/v1"))
 
     outcomes = figures_of(ended)["outcomes"]
-    rows = await working.sessions.responses(created.id)
+    rows = await working.sessions.responses(ended.id)
     closings = [row.closing for row in rows]
     assert sum(faults.played.values()) > 5
     assert all(c is not None and (c.score is None) == (c.outcome != "scored") for c in closings)
@@ -84,11 +64,9 @@ async def test_a_wrong_key_ends_the_session_at_once(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     faults.api_key = "right"
-    created = await working.sessions.create(
-        spec(plan={"concurrency": 1}, endpoint=model_at(f"{faults_url}/ok/v1"))
+    ended = await run_session(
+        working, plan={"concurrency": 1}, endpoint=model_at(f"{faults_url}/ok/v1")
     )
-
-    ended = await until(working, created.id)
 
     assert ended.status == "failed"
     assert ended.stop_reason == "too_many_failures"
@@ -105,16 +83,14 @@ async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
 ) -> None:
     plan = {"failures": {"max_consecutive": 2}}
     nobody = model_at("http://127.0.0.1:9/v1", retry=replace(QUICK, max_attempts=1))
-    created = await working.sessions.create(spec(plan=plan, endpoint=nobody))
-
-    ended = await until(working, created.id)
+    ended = await run_session(working, plan=plan, endpoint=nobody)
 
     assert ended.status == "failed"
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_unreachable"
     assert str(ended.stop_detail).endswith(
         "refused. Repair the endpoint, then continue the session "
-        f"(sextant sessions extend {created.id} --max-items N)."
+        f"(sextant sessions extend {ended.id} --max-items N)."
     )
     assert figures_of(ended)["estimate"]["theta"] is None
     assert figures_of(ended)["estimate"]["reason"].startswith(
@@ -153,9 +129,7 @@ async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> N
     priced = replace(
         priced, settings=replace(priced.settings, price=Price(input_per_1m=1.0, output_per_1m=4.0))
     )
-    created = await working.sessions.create(spec(plan=plan, endpoint=priced))
-
-    ended = await until(working, created.id)
+    ended = await run_session(working, plan=plan, endpoint=priced)
 
     assert ended.stop_reason == "budget_exhausted"
     assert 0.0004 < figures_of(ended)["usage"]["usd"] <= 0.0005
@@ -189,8 +163,7 @@ async def test_cancel_pause_and_resume(working: Services) -> None:
 
 
 async def test_an_extended_session_continues_where_the_old_one_stopped(working: Services) -> None:
-    created = await working.sessions.create(spec())
-    parent = await until(working, created.id)
+    parent = await run_session(working)
 
     extended = await working.derived_sessions.extend(
         parent.id, {"stopping": {"se": None, "max_items": 20}}, {}
@@ -214,11 +187,7 @@ async def test_a_model_with_only_unparsed_answers_gets_no_theta(
         "silent", {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {}}
     )
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 6}}
-    created = await working.sessions.create(
-        spec(plan=plan, endpoint=model_at(f"{faults_url}{silent}/v1"))
-    )
-
-    ended = await until(working, created.id)
+    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}{silent}/v1"))
 
     assert ended.status == "failed"
     assert figures_of(ended)["outcomes"]["unparsed"] == 6
@@ -230,8 +199,7 @@ async def test_an_extended_session_repeats_items_that_failed(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     faults.api_key = "right"
-    created = await working.sessions.create(spec(endpoint=model_at(f"{faults_url}/ok/v1")))
-    failed = await until(working, created.id)
+    failed = await run_session(working, endpoint=model_at(f"{faults_url}/ok/v1"))
     faults.api_key = None
 
     again = await until(working, (await working.derived_sessions.extend(failed.id, {}, {})).id)

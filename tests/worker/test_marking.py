@@ -9,13 +9,14 @@ from fastapi import FastAPI
 from app.calling import GenerationParams
 from app.demo.model_server import create_model_server
 from app.records.endpoints import Price
-from app.records.sessions import Closing, SessionRecord
+from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import figures_of, spec, until
+from tests.worker.sessions import closings
 
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 3}
 
@@ -28,11 +29,6 @@ def judge_url() -> Iterator[str]:
     app.mount("/mute", create_model_server(theta=0, seed=4, judge_faults=1.0))
     with serving(app) as url:
         yield url
-
-
-async def closings(services: Services, record: SessionRecord) -> list[Closing]:
-    rows = await services.sessions.responses(record.id)
-    return [row.closing for row in rows if row.closing]
 
 
 async def measured(services: Services, **changes: Any) -> SessionRecord:
@@ -56,7 +52,7 @@ async def test_a_judged_session_shows_the_judges_cost_apart(
     assert usage["judge"]["usd"] > 0
     assert usage["usd"] is None  # the examinee has no price, the judge has
     assert ended.provenance["scorer_endpoints"]["judge"]["id"] == judge.id
-    for closing in await closings(working, ended):
+    for closing in (await closings(working, ended)).values():
         marking: Any = closing.marking
         assert marking["judgements"][0]["model"] == "sextant-judge"
         assert len(marking["prompt_hash"]) == 64
@@ -74,7 +70,7 @@ async def test_what_a_judge_writes_can_always_be_stored(
     ended = await measured(working)
 
     assert ended.status == "completed", ended.failure
-    for closing in await closings(working, ended):
+    for closing in (await closings(working, ended)).values():
         assert closing.extracted == "9: go\ufffdod ?"
         marking: Any = closing.marking
         assert marking["judgements"][0]["reason"] == "go\ufffdod ?"
@@ -90,7 +86,7 @@ async def test_bad_json_is_a_missing_score_and_the_session_continues(
     ended = await measured(working, plan=plan)
 
     assert ended.status == "completed", ended.failure
-    found = await closings(working, ended)
+    found = [*(await closings(working, ended)).values()]
     unread = [closing for closing in found if closing.outcome == "error"]
     assert 1 <= len(unread) <= 15
     assert {closing.error_code for closing in unread} == {"judge_unreadable"}
@@ -117,7 +113,7 @@ async def test_a_spent_judge_ends_the_session_without_a_wrong_number(
     assert (ended.status, ended.stop_reason) == ("completed", "budget_exhausted"), ended.failure
     assert ended.stop_detail is not None
     assert "budget of scorer 'judge'" in ended.stop_detail
-    found = await closings(working, ended)
+    found = [*(await closings(working, ended)).values()]
     unmarked = [closing for closing in found if closing.outcome == "error"]
     assert unmarked
     assert {closing.error_code for closing in unmarked} == {"judge_budget_exhausted"}
@@ -151,7 +147,7 @@ async def test_a_dead_judge_is_not_the_examinees_failure(
     assert ended.status == "failed"
     assert ended.failure is not None
     assert ended.failure["code"] == "judge_fault"
-    found = await closings(working, ended)
+    found = [*(await closings(working, ended)).values()]
     assert all(closing.answer_text and closing.attempts == 1 for closing in found)
 
 
@@ -172,9 +168,9 @@ async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge
     assert detail.startswith("6 answers in a row could not be scored")
     assert "had from judge: " in detail
     # All answers arrived: the endpoint did not fail once.
-    assert [closing.answer_text is None for closing in await closings(working, ended)] == [
-        False
-    ] * 6
+    assert [
+        closing.answer_text is None for closing in (await closings(working, ended)).values()
+    ] == [False] * 6
 
 
 async def test_a_judge_whose_key_is_refused_ends_the_session_at_once(
@@ -219,7 +215,7 @@ async def test_a_manual_answer_is_judged_too(working: Services, judge_url: str) 
         )
         record = (await working.manual_sessions.answer(record.id, answer)).record
 
-    found = await closings(working, record)
+    found = [*(await closings(working, record)).values()]
     assert [closing.score for closing in found] == [1.0, 1.0, None]
     assert found[2].error_code == "judge_budget_exhausted"
     assert (record.status, record.stop_reason) == ("completed", "budget_exhausted")

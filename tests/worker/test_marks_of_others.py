@@ -12,15 +12,12 @@ from app.services.banks.spec import item_scorer
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.marking.answer_scorer import hash_of
-from app.settings import Settings
 from app.storage.paging import PageRequest
-from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank
 from tests.services.living import BANK, living_bank
 from tests.services.sessions import figures_of, scripted, spec, until
-from tests.worker.test_recovery import worker_process
 
 #: One item at a time, so that items do not depend on which answer arrives first.
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1}
@@ -93,22 +90,6 @@ async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) 
     assert figures_of(later)["estimate"]["theta"] == figures_of(theirs)["estimate"]["theta"]
     await assert_marked_as_told(working, later)
     await assert_marked_as_told(working, theirs)
-
-
-async def test_a_rescore_elsewhere_has_no_effect(services: Services, settings: Settings) -> None:
-    await judged_bank(services, "includes")
-    with worker_process(settings):
-        theirs = await measured(services)
-        await changed(services)
-        made = await services.derived_sessions.rescore(theirs.id, ANYTHING, {})
-        assert (await until(services, made.id)).summary["rescore"]["mean_after"] == 1.0
-        there = await measured(services)
-    async with running_worker(services):
-        here = await measured(services)
-
-    for later in (there, here):
-        assert figures_of(later)["estimate"]["theta"] == figures_of(theirs)["estimate"]["theta"]
-        await assert_marked_as_told(services, later)
 
 
 async def test_a_session_keeps_the_scorer_it_was_made_with(working: Services) -> None:

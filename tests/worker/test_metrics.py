@@ -20,7 +20,7 @@ from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.services.calibrations import answers, csv_of, imported
 from tests.services.sessions import spec, until
-from tests.worker.test_live_sessions import model_at
+from tests.worker.sessions import model_at
 
 BOARD = Path(__file__).parents[2] / "grafana" / "sextant.json"
 Samples = dict[str, list[tuple[dict[str, str], float]]]

@@ -14,7 +14,7 @@ from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest, places, ranked
 from tests.services.sessions import events_of, figures_of, scripted
 from tests.waiting import waiting
-from tests.worker.test_live_sessions import model_at
+from tests.worker.sessions import model_at
 
 _WAITING_STEP = """
     SELECT FROM pg_stat_activity WHERE datname = current_database()

@@ -1,124 +1,53 @@
 """Recovery: killed workers, a stopped Postgres, and two workers on one database."""
 
 import asyncio
-import os
-import signal
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from app.records.sessions import SessionRecord
+from app.engine.ranking.rules import RankingRules
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
-from app.storage.leased import MAX_LAPSES
 from app.storage.migrate import upgrade
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
-from tests.servers.forked import Forked
-from tests.services.sessions import opened, scripted, spec, until
+from tests.services.living import BANK, living_bank
+from tests.services.rankings import contest, ranked
+from tests.services.sessions import figures_of, opened, scripted, spec, until
 from tests.waiting import waiting
-from tests.worker.test_live_sessions import asked, model_at
-
-
-@contextmanager
-def worker_process(settings: Settings) -> Iterator[Forked]:
-    """Run `sextant worker` as a separate process; kill it at the end if it still runs."""
-    assert settings.database_url is not None
-    process = Forked(
-        ["sextant", "worker"],
-        env={
-            **os.environ,
-            "DATABASE_URL": settings.database_url,
-            "SEXTANT_DATA_DIR": str(settings.data_dir),
-            "SEXTANT_HEARTBEAT_S": str(settings.heartbeat_s),
-            "SEXTANT_LEASE_S": str(settings.lease_s),
-        },
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def repeated_calls(faults: FaultServer) -> int:
-    """Return the number of calls beyond the first for each prompt."""
-    prompts = Counter(str(call.body["messages"]) for call in faults.calls)
-    return sum(times - 1 for times in prompts.values())
-
-
-async def epoch_above(services: Services, session_id: str, epoch: int) -> SessionRecord:
-    """Return the session once a worker has claimed it after `epoch`, or it has ended."""
-    async with waiting() as pause:
-        while True:
-            record = await services.sessions.get(session_id)
-            if record.lease_epoch > epoch or record.finished_at is not None:
-                return record
-            await pause()
-
-
-async def until_stored(services: Services, record: SessionRecord) -> None:
-    """Wait for an answer from the worker that runs the session, or for the session's end."""
-    async with waiting() as pause:
-        while record.lapses and record.finished_at is None:
-            await pause()
-            record = await services.sessions.get(record.id)
+from tests.worker.sessions import asked, epoch_above, model_at, run_session, worker_process
 
 
 @pytest.mark.slow
-async def test_a_session_survives_eight_killed_workers(
+async def test_a_ranking_is_taken_over_from_a_killed_worker(
     services: Services, settings: Settings, faults: FaultServer, faults_url: str
 ) -> None:
-    rng = np.random.default_rng(2026)
-    plan = {
-        "stopping": {"score_margin": None, "max_items": 50},
-        "concurrency": 1,
-        "failures": {"max_consecutive": 150, "max_share": 1.0},
-    }
-    created = await services.sessions.create(
-        spec(plan=plan, endpoint=model_at(f"{faults_url}/slow/v1"))
+    endpoints = [model_at(f"{faults_url}/slow/v1", model=name) for name in "ab"]
+    rules = RankingRules(min_items=20, max_items=20)
+    created = await services.rankings.create(
+        contest(endpoints=endpoints, rules=rules, asking={"concurrency": 2})
     )
-
-    kills, epoch = 0, 0
-    current = worker_process(settings)
-    process = current.__enter__()
-    try:
-        while kills < 8:
-            record = await epoch_above(services, created.id, epoch)
-            epoch = record.lease_epoch
-            standby = worker_process(settings)
-            following = standby.__enter__()
-            if record.lapses == MAX_LAPSES - 1:  # one more lapse without an answer would
-                await until_stored(services, record)  # count as the session's own fault
-            await asyncio.sleep(float(rng.uniform(0.0, 0.3)))
-            process.send_signal(signal.SIGKILL)
-            current.__exit__(None, None, None)
-            current, process = standby, following
-            kills += 1
-        ended = await until(services, created.id)
-    finally:
-        current.__exit__(None, None, None)
-
-    rows = await services.sessions.responses(created.id)
-    arrivals = sorted(row.arrival or 0 for row in rows)
-    assert ended.status == "completed", ended.failure
-    assert [row.step for row in rows] == list(range(1, len(rows) + 1))
-    assert arrivals == list(range(1, len(rows) + 1))
-    assert len(rows) == 50
-    assert repeated_calls(faults) <= kills
+    with worker_process(settings) as process:
+        async with waiting() as pause:
+            while (await services.rankings.get(created.id)).event_seq < 4:
+                await pause()
+        process.kill()
     async with running_worker(services):
-        straight = await services.sessions.create(
-            spec(plan=plan, endpoint=model_at(f"{faults_url}/ok/v1"))
-        )
-        uninterrupted = await until(services, straight.id)
-    assert await asked(services, ended) == await asked(services, uninterrupted)
-    assert ended.summary["estimate"] == uninterrupted.summary["estimate"]
+        ended = await ranked(services, created.id)
+
+    assert ended.status == "completed", ended.failure
+    takeovers = ended.lease_epoch - 1
+    assert takeovers >= 1
+    asked_of = Counter(call.body["model"] for call in faults.calls)
+    for entry in figures_of(ended)["order"]:
+        rows = await services.sessions.responses(entry["session_id"])
+        # Nothing is lost or doubled: each step and each arrival exists once.
+        assert [row.step for row in rows] == list(range(1, 21))
+        assert sorted(row.arrival or 0 for row in rows) == list(range(1, 21))
+        assert 20 <= asked_of[entry["model"]] <= 20 + 2 * takeovers
 
 
 async def test_a_session_survives_a_stop_of_postgres(scratch: Path, tmp_path: Path) -> None:
@@ -143,26 +72,6 @@ async def test_a_session_survives_a_stop_of_postgres(scratch: Path, tmp_path: Pa
     assert ended.status == "completed", ended.failure
     assert sorted(row.arrival or 0 for row in rows) == list(range(1, 61))
     assert ended.summary["outcomes"]["scored"] == 60
-
-
-@pytest.mark.slow
-async def test_two_workers_share_the_sessions_and_one_takes_over_from_the_other(
-    services: Services, settings: Settings
-) -> None:
-    plan = {"stopping": {"se": None, "max_items": 24}}
-    slow = scripted(theta=0.0, seed=1, latency_ms=150)
-    with worker_process(settings) as first, worker_process(settings):
-        created = [
-            await services.sessions.create(spec(plan=plan, endpoint=slow, seed=seed))
-            for seed in range(6)
-        ]
-        for record in created:
-            await until(services, record.id, "running")
-        first.send_signal(signal.SIGKILL)
-        ended = [await until(services, record.id) for record in created]
-
-    assert {record.status for record in ended} == {"completed"}
-    assert {record.summary["progress"]["items"] for record in ended} == {24}
 
 
 async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
@@ -193,3 +102,38 @@ async def test_a_worker_presumed_dead_writes_nothing(services: Services) -> None
         await asyncio.sleep(0.6)  # twice as long as the answer in flight
         assert await services.sessions.events(created.id) == before
     assert paused.status == "paused"
+
+
+@pytest.mark.slow
+async def test_pretest_items_survive_killed_workers(services: Services, settings: Settings) -> None:
+    await living_bank(services)
+    plan = {
+        "stopping": {"se": None, "min_items": 30, "max_items": 30},
+        "pretest": {"items_per_session": 8},
+        "concurrency": 1,
+    }
+    slow = scripted(theta=0.6, seed=4, latency_ms=60)
+    created = await services.sessions.create(spec(bank=BANK, plan=plan, endpoint=slow))
+    epoch = 0
+    for _ in range(2):
+        with worker_process(settings):
+            epoch = (await epoch_above(services, created.id, epoch)).lease_epoch
+            await until(services, created.id, "running")
+    async with running_worker(services):
+        ended = await until(services, created.id)
+        # The other session draws other pretest items, as those of the first are no longer rarest.
+        quick = scripted(theta=0.6, seed=4)
+        straight = await run_session(services, bank=BANK, plan=plan, endpoint=quick)
+
+    rows = await services.sessions.responses(ended.id)
+    steps = [row.step for row in rows]
+    assert ended.status == "completed", ended.failure
+    assert ended.lease_epoch >= 3
+    assert steps == list(range(1, 39))
+    assert [row.position for row in rows if row.is_pretest] == ended.design["pretest"]["positions"]
+    seeded = {row.item_key for row in rows if row.is_pretest}
+    of_test = [pair for pair in await asked(services, ended) if pair[0] not in seeded]
+    others = await services.sessions.responses(straight.id)
+    assert not seeded & {row.item_key for row in others if row.is_pretest}
+    assert of_test == [(row.item_key, "scored") for row in others if not row.is_pretest]
+    assert ended.summary["estimate"] == straight.summary["estimate"]

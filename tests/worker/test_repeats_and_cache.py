@@ -19,14 +19,14 @@ from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
-from app.records.sessions import Closing, SessionRecord
+from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.responses.collection import Collection
 from tests.servers import serving
 from tests.services.judged import marker
 from tests.services.sessions import figures_of, spec, until
-from tests.worker.test_live_sessions import model_at
+from tests.worker.sessions import closings, model_at
 
 N_ITEMS = 12
 
@@ -83,14 +83,6 @@ def assert_same_estimate(one: SessionRecord, other: SessionRecord) -> None:
     for name in ("theta", "se"):
         figures = (figures_of(record)["estimate"][name] for record in (one, other))
         assert next(figures) == pytest.approx(next(figures), abs=1e-9)
-
-
-async def closings(services: Services, record: SessionRecord) -> dict[str, Closing]:
-    return {
-        asked.item_key: asked.closing
-        for asked in await services.sessions.responses(record.id)
-        if asked.closing is not None
-    }
 
 
 async def test_the_second_test_makes_no_call_and_finds_the_same(working: Services) -> None:

@@ -19,6 +19,7 @@ from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import figures_of, spec, until
+from tests.worker.sessions import run_session
 
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 15}, "concurrency": 3}
 CONTAINS_IT = ScorerSpec("pattern", {"pattern": "It is"})
@@ -100,8 +101,7 @@ async def test_answers_unscored_by_a_dead_judge_are_scored_later(
 ) -> None:
     await marker(working, "http://127.0.0.1:9/v1")
     await judged_bank(working, "judge", judges=["judge"])
-    created = await working.sessions.create(spec(bank="judged", plan=PLAN))
-    failed = await until(working, created.id)
+    failed = await run_session(working, bank="judged", plan=PLAN)
     assert failed.status == "failed"
     await marker(working, model_url, name="spare")
     spare = ScorerSpec("judge", {"judges": ["spare"]})

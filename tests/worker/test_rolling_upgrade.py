@@ -22,7 +22,7 @@ from tests.servers import ROOT
 from tests.servers.forked import Forked
 from tests.services.sessions import until
 from tests.waiting import waiting
-from tests.worker.test_live_sessions import asked as items_asked
+from tests.worker.sessions import asked as items_asked
 
 N_ITEMS = 25
 _MIGRATION = """

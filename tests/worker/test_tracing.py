@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,16 +12,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanContext, StatusCode
 from structlog.testing import capture_logs
 
-from app.calling import RetryPolicy
-from app.records.endpoints import EndpointSettings
+from app.observability import run_span, span, traces_sent, traces_to
 from app.services.container import Services
-from app.services.endpoints.specs import EndpointSpec
-from app.tracing import run_span, span, traces_sent, traces_to
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
-from tests.services.sessions import figures_of, spec, until
-
-RETRY = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
+from tests.services.sessions import figures_of
+from tests.worker.sessions import model_at, run_session
 
 
 async def test_a_session_is_one_tree_with_a_span_per_call(
@@ -29,16 +26,15 @@ async def test_a_session_is_one_tree_with_a_span_per_call(
     exporter = InMemorySpanExporter()
     with traces_to(exporter):
         async with running_worker(services):
-            endpoint = model_at(f"{faults_url}/mixed/v1", api_key="sk-never-told")
+            endpoint = replace(model_at(f"{faults_url}/mixed/v1"), api_key="sk-never-told")
             plan = {"stopping": {"se": None, "max_items": 40}, "concurrency": 1}
-            created = await services.sessions.create(spec(endpoint=endpoint, plan=plan))
-            ended = await until(services, created.id)
+            ended = await run_session(services, endpoint=endpoint, plan=plan)
 
     spans = exporter.get_finished_spans()
     (root,) = [one for one in spans if one.parent is None]
     assert root.name == "session"
     assert {one.parent.span_id for one in spans if one.parent} <= set(map(span_id, spans))
-    hashed = hashlib.sha256(created.id.encode()).hexdigest()
+    hashed = hashlib.sha256(ended.id.encode()).hexdigest()
     assert {f"{ids(one).trace_id:032x}" for one in spans} == {hashed[:32]}
 
     assert len(named(spans, "step")) == figures_of(ended)["progress"]["items"]
@@ -103,8 +99,3 @@ def named(spans: Sequence[ReadableSpan], name: str) -> list[ReadableSpan]:
 
 def told(one: ReadableSpan) -> dict[str, Any]:
     return dict(one.attributes or {})
-
-
-def model_at(url: str, **secrets: Any) -> EndpointSpec:
-    settings = EndpointSettings(kind="openai_chat", model="m", base_url=url, retry=RETRY)
-    return EndpointSpec(settings=settings, **secrets)

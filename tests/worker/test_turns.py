@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter
 
-from app.worker.turns import Owner, Turns
+from app.fair_semaphore import Owner
+from app.worker.queue import Turns
 
 
 class Work:

@@ -26,8 +26,7 @@ from app.services.webhooks import signing_key
 from app.settings import Settings
 from app.storage.paging import PageRequest
 from app.worker import webhooks as sending
-from app.worker.loop import running_worker
-from app.worker.upkeep import purge
+from app.worker.loop import purge, running_worker
 from tests.databases import libpq
 from tests.servers import serving
 from tests.services.calibrations import answers, csv_of, imported
@@ -35,8 +34,7 @@ from tests.services.rankings import contest
 from tests.services.sessions import figures_of, spec, until
 from tests.services.test_lock_order import waiting as somebody_waits
 from tests.waiting import waiting
-from tests.worker.test_live_sessions import model_at
-from tests.worker.test_recovery import worker_process
+from tests.worker.sessions import model_at, worker_process
 
 # From the test vectors of the specification.
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

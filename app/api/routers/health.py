@@ -10,7 +10,7 @@ from app.api.schemas.common import HealthRead, ReadinessRead
 from app.deps import AllServices
 from app.errors import DatabaseUnavailableError
 from app.observability import LEASES, UNDERWAY, render_metrics
-from app.storage.readiness import require_current_schema, underway
+from app.storage.migrate import require_current_schema
 
 #: Read from a file, which takes milliseconds.
 _VERSION = version(DISTRIBUTION)
@@ -43,7 +43,7 @@ async def readiness(opened: AllServices) -> ReadinessRead:
 async def metrics(opened: AllServices) -> Response:
     """Metrics of this process, and work in progress in all, in the text format of Prometheus."""
     try:
-        found = await underway(opened.database)
+        found = await opened.database.underway()
     except DatabaseUnavailableError:
         found = []  # none is told rather than an old one
     for gauge in (UNDERWAY, LEASES):

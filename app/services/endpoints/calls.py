@@ -24,11 +24,10 @@ from app.adapters.transport import Transport
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikelihoodsError
 from app.items import Message
-from app.observability import CALLS, TOKENS, USD
+from app.observability import CALLS, TOKENS, USD, note, span
 from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.outages import OnWait, Waiting, retry_outages
-from app.tracing import note, span
 
 T = TypeVar("T")
 

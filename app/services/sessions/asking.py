@@ -21,7 +21,7 @@ from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_m
 from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
-from app.observability import ENDPOINT_LATENCY
+from app.observability import ENDPOINT_LATENCY, note_evaluation, span
 from app.records.figures import CallsFigures, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
@@ -32,7 +32,6 @@ from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.calling_out import Spending
 from app.services.outages import OnWait
 from app.services.sessions.figures import saved, total
-from app.tracing import note_evaluation, span
 
 #: Error code of an item that cannot be asked by likelihood, whatever the endpoint does.
 UNUSABLE_OPTIONS = "options_unusable"

@@ -18,7 +18,7 @@ from app.errors import (
     SextantError,
 )
 from app.items import Outcome
-from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
+from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
 from app.records.banks import OPEN
 from app.records.sessions import Advance, Closing, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
@@ -39,7 +39,6 @@ from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
-from app.tracing import note_evaluation, span
 
 logger = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from app.records.api_keys import ApiKey, Scope
 from app.records.fields import convert, not_none
 from app.records.projects import Limits
 from app.storage.paging import Page, PageRequest
-from app.storage.rows.endpoints import ApiKeyRow, LoginRow
+from app.storage.rows.projects import ApiKeyRow, LoginRow
 from app.storage.scoping import Repository, of_opened
 
 
@@ -64,9 +64,7 @@ class ApiKeyRepository(Repository):
 
     async def set_limits(self, key_id: str, limits: Limits) -> None:
         """Set the limits of a key."""
-        await self._db.execute(
-            update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(limits=not_none(limits))
-        )
+        await self._set(ApiKeyRow, key_id, limits=not_none(limits))
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey | None:
         """Revoke the key; a revoked key stays as it is. None if there is no such key."""

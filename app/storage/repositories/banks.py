@@ -1,20 +1,30 @@
-"""Queries and changes of banks, and conversion of rows of banks, items and versions to values."""
+"""Queries and changes of banks and installations; rows of banks, items and versions to values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import JsonValue, TypeAdapter
-from sqlalchemy import Text, bindparam, func, or_, select, text, update
+from pydantic import TypeAdapter
+from sqlalchemy import Text, bindparam, func, or_, select, text
+from typing_extensions import override
 
 from app.errors import NotFoundError
-from app.items import ItemContent, ScorerSpec
-from app.records.banks import OPEN, PRETEST, Bank, BankVersion, Item, VersionItem
+from app.items import ItemContent, JsonValue, ScorerSpec
+from app.records.banks import (
+    OPEN,
+    PRETEST,
+    Bank,
+    BankVersion,
+    InstallationRecord,
+    Item,
+    VersionItem,
+)
 from app.records.fields import convert, restored, shallow
-from app.storage.bulk import require_revision
+from app.records.leased import UNDERWAY, Failure
+from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest
-from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
-from app.storage.scoping import SEEN, Repository, of_opened
+from app.storage.rows.banks import BankRow, BankVersionRow, InstallationRow, ItemRow, VersionItemRow
+from app.storage.scoping import SEEN, Repository, given, of_opened, require_revision
 
 _CONTENT = TypeAdapter(ItemContent)
 _SCORER = TypeAdapter[ScorerSpec | None](ScorerSpec | None)
@@ -100,20 +110,15 @@ class BankRepository(Repository):
         """Change fields of a bank, if it is still at `revision`."""
         bank = await self.find(bank_id, for_update=True)
         require_revision(f"Bank {bank.name!r}", bank.revision, revision)
-        await self._db.execute(
-            update(BankRow)
-            .where(BankRow.id == bank.id)
-            .values(**bank_values(changes), revision=revision + 1, updated_at=func.now())
-        )
+        values = bank_values(changes)
+        await self._set(BankRow, bank.id, **values, revision=revision + 1, updated_at=func.now())
         return await self.find(bank.id)
 
     async def archive(self, bank_id: str, revision: int) -> Bank:
         """Take a bank out of use and free its name; sessions keep their versions."""
         bank = await self.find(bank_id, for_update=True)
         require_revision(f"Bank {bank.name!r}", bank.revision, revision)
-        await self._db.execute(
-            update(BankRow).where(BankRow.id == bank.id).values(archived_at=func.now())
-        )
+        await self._set(BankRow, bank.id, archived_at=func.now())
         return bank
 
     async def used_elsewhere(self, bank_id: str) -> bool:
@@ -198,3 +203,70 @@ def scorer_json(scorer: ScorerSpec) -> dict[str, JsonValue]:
 def read_scorer(value: object) -> ScorerSpec | None:
     """Stored scorer to value; `None` where none is chosen."""
     return _SCORER.validate_python(value)
+
+
+class InstallationRepository(LeasedRepository[InstallationRecord]):
+    """Queries and changes of installations, within one transaction."""
+
+    row = InstallationRow
+    kind = "Installation"
+
+    async def add(self, installation_id: str, entry: str) -> InstallationRecord:
+        """Store a new installation, queued."""
+        self._db.add(InstallationRow(id=installation_id, entry=entry, status="queued"))
+        await self._db.flush()
+        return await self.get(installation_id)
+
+    @override
+    async def get(self, installation_id: str, *, for_update: bool = False) -> InstallationRecord:
+        """One installation; `for_update` locks its row until the transaction ends."""
+        query = select(InstallationRow).where(InstallationRow.id == installation_id)
+        return _read(await self._one(query, "installation", installation_id, for_update=for_update))
+
+    async def underway(self, entry: str) -> InstallationRecord | None:
+        """The installation of an entry that has not ended, if there is one."""
+        query = (
+            select(InstallationRow)
+            .where(InstallationRow.entry == entry, InstallationRow.status.in_(UNDERWAY))
+            .order_by(InstallationRow.id)
+            .limit(1)
+        )
+        row = (await self._db.execute(query)).scalar_one_or_none()
+        return None if row is None else _read(row)
+
+    async def list_page(
+        self, request: PageRequest, *, status: str | None = None
+    ) -> Page[InstallationRecord]:
+        """One page of installations."""
+        query = select(InstallationRow).where(*given((InstallationRow.status, status)))
+        return await self._page(query, request, InstallationRow.id, "installation", _read)
+
+    async def report(self, claimed_id: str, epoch: int, progress: Mapping[str, JsonValue]) -> None:
+        """Write the progress of an installation."""
+        await self._write(claimed_id, epoch, progress=dict(progress), lapses=0)
+
+    async def complete(self, claimed_id: str, epoch: int, result: Mapping[str, JsonValue]) -> None:
+        """Complete an installation and write its result."""
+        ended = {"worker_id": None, "result": dict(result)}
+        await self._finish(claimed_id, epoch, "completed", **ended)
+
+    async def fail(self, claimed_id: str, epoch: int, failure: Failure) -> None:
+        """Mark an installation as failed and write the cause."""
+        ended = {"worker_id": None, "failure": dict(failure)}
+        await self._finish(claimed_id, epoch, "failed", **ended)
+
+    async def cancel(self, installation_id: str) -> InstallationRecord:
+        """Cancel an installation from outside; its worker loses the lease.
+
+        Raises:
+            InvalidStateError: It has ended.
+        """
+        record = await self.get(installation_id, for_update=True)
+        self._require_underway(record)
+        taken_away = self._taken_away()
+        await self._set(InstallationRow, installation_id, **taken_away, status="cancelled")
+        return await self.get(installation_id)
+
+
+def _read(row: InstallationRow) -> InstallationRecord:
+    return convert(InstallationRecord, row)

@@ -11,20 +11,15 @@ from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
 from app.items import JsonValue
-from app.records.calibrations import (
-    COLUMNS,
-    CalibrationRecord,
-    FittedExaminees,
-    FittedItems,
-)
+from app.records.calibrations import COLUMNS, CalibrationRecord, FittedExaminees, FittedItems
 from app.records.fields import convert
 from app.records.leased import UNDERWAY, Failure
 from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.events import note_events
+from app.storage.rows.banks import CalibrationRow
 from app.storage.rows.base import Json
-from app.storage.rows.calibrations import CalibrationRow
 from app.storage.scoping import given
 
 
@@ -160,14 +155,8 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         if parent_id is None:
             await self._note(calibration_id, "started", attempt)
         else:
-            await self._db.execute(
-                update(CalibrationRow)
-                .where(CalibrationRow.id == parent_id)
-                .values(
-                    status="running",
-                    started_at=func.coalesce(CalibrationRow.started_at, func.now()),
-                )
-            )
+            begun = func.coalesce(CalibrationRow.started_at, func.now())
+            await self._set(CalibrationRow, parent_id, status="running", started_at=begun)
             await self._note(parent_id, "part_started", {"part": record.part, **attempt})
         return record
 
@@ -217,9 +206,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         parts = await self.parts(parent_id)
         done = sum(part.status == "completed" for part in parts)
         progress: Json = {"phase": "calibrating", "n_parts": len(parts), "parts_done": done}
-        await self._db.execute(
-            update(CalibrationRow).where(CalibrationRow.id == parent_id).values(progress=progress)
-        )
+        await self._set(CalibrationRow, parent_id, progress=progress)
         await self._note(parent_id, "progress", progress)
         return parent_id if done == len(parts) else None
 
@@ -250,19 +237,12 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         self, calibration_id: str, *, bank_id: str, bank_version_id: str
     ) -> None:
         """Note the version as which a calibration was published."""
-        await self._db.execute(
-            update(CalibrationRow)
-            .where(CalibrationRow.id == calibration_id)
-            .values(bank_id=bank_id, bank_version_id=bank_version_id, publication_failure=null())
-        )
+        published = {"bank_id": bank_id, "bank_version_id": bank_version_id}
+        await self._set(CalibrationRow, calibration_id, **published, publication_failure=null())
 
     async def note_unpublished(self, calibration_id: str, failure: Failure) -> None:
         """Note why a completed calibration was not published as a version."""
-        await self._db.execute(
-            update(CalibrationRow)
-            .where(CalibrationRow.id == calibration_id)
-            .values(publication_failure=dict(failure))
-        )
+        await self._set(CalibrationRow, calibration_id, publication_failure=dict(failure))
 
     async def delete(self, calibration_id: str) -> None:
         """Remove a calibration that has ended and was not published as a bank version.

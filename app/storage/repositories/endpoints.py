@@ -23,7 +23,7 @@ from app.records.endpoints import (
 )
 from app.records.fields import convert, not_none, restored
 from app.storage.paging import Page, PageRequest
-from app.storage.rows.endpoints import EndpointRow, KeptAnswerRow
+from app.storage.rows.projects import EndpointRow, KeptAnswerRow
 from app.storage.scoping import Repository, given, of_opened
 
 # GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts at the schedule's present
@@ -77,9 +77,9 @@ class EndpointRepository(Repository):
             archived: Find all endpoints to which sessions refer, including deleted ones and
                 those that answer by hand.
         """
-        row = await self._db.get(EndpointRow, endpoint_id)
-        hidden = row is not None and (row.archived_at is not None or row.kind == SELF_REPORTED)
-        if row is None or (hidden and not archived):
+        row = await self._by_id(EndpointRow, endpoint_id, "endpoint")
+        hidden = row.archived_at is not None or row.kind == SELF_REPORTED
+        if hidden and not archived:
             raise NotFoundError("endpoint", endpoint_id)
         return _endpoint(row)
 

@@ -6,7 +6,6 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from app.acting import maker, owner
-from app.errors import NotFoundError
 from app.records.fields import convert, restored, shallow
 from app.records.gates import Baseline, GateRecord, GateSpec, NamedBaseline
 from app.storage.paging import Page, PageRequest
@@ -30,10 +29,7 @@ class GateRepository(Repository):
 
     async def get(self, gate_id: str) -> GateRecord:
         """One gate."""
-        row = await self._db.get(GateRow, gate_id)
-        if row is None:
-            raise NotFoundError("gate", gate_id)
-        return _gate(row)
+        return _gate(await self._by_id(GateRow, gate_id, "gate"))
 
     async def list_page(
         self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -23,8 +24,7 @@ from app.errors import (
     IdempotencyMismatchError,
 )
 from app.storage.identifiers import new_id
-from app.storage.rows.endpoints import IdempotencyRow
-from app.storage.rows.projects import AuditRow
+from app.storage.rows.projects import AuditRow, IdempotencyRow
 from app.storage.scoping import Repository
 
 #: How long an answer is kept.
@@ -119,31 +119,21 @@ class IdempotencyRepository(Repository):
 
         Otherwise the key of a lost call would stay in use until that time is reached again.
         """
-        await self._db.execute(
-            update(IdempotencyRow)
-            .filter_by(principal=principal, key=key, response_status=None)
-            .where(IdempotencyRow.created_at > func.clock_timestamp())
-            .values(created_at=func.clock_timestamp())
-        )
+        lies_ahead = IdempotencyRow.created_at > func.clock_timestamp()
+        await self._write(principal, key, lies_ahead, created_at=func.clock_timestamp())
 
     async def keep_alive(self, principal: str, key: str) -> None:
         """Note that the call is still running, so that no repeat takes it over."""
-        await self._db.execute(
-            update(IdempotencyRow)
-            .filter_by(principal=principal, key=key, response_status=None)
-            .values(created_at=func.clock_timestamp())
-        )
+        await self._write(principal, key, created_at=func.clock_timestamp())
 
     async def finish(self, principal: str, key: str, response: StoredResponse) -> None:
         """Store the answer; a first answer stays even if an abandoned call ends later."""
-        await self._db.execute(
-            update(IdempotencyRow)
-            .filter_by(principal=principal, key=key, response_status=None)
-            .values(
-                response_status=response.status,
-                response_headers=dict(response.headers),
-                response_body=response.body,
-            )
+        await self._write(
+            principal,
+            key,
+            response_status=response.status,
+            response_headers=dict(response.headers),
+            response_body=response.body,
         )
 
     async def forget(self, principal: str, key: str) -> None:
@@ -153,10 +143,17 @@ class IdempotencyRepository(Repository):
         """
         mine = {"principal": principal, "key": key, "response_status": None}
         await self._db.execute(delete(IdempotencyRow).filter_by(**mine).where(_made().is_(None)))
+        await self._write(principal, key, created_at=func.clock_timestamp() - ABANDONED_AFTER)
+
+    async def _write(
+        self, principal: str, key: str, *conditions: ColumnElement[bool], **values: Any
+    ) -> None:
+        """Change the row of a call without an answer."""
         await self._db.execute(
             update(IdempotencyRow)
-            .filter_by(**mine)
-            .values(created_at=func.clock_timestamp() - ABANDONED_AFTER)
+            .filter_by(principal=principal, key=key, response_status=None)
+            .where(*conditions)
+            .values(**values)
         )
 
     async def purge(self) -> int:

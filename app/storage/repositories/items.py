@@ -4,17 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Float,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import ColumnElement, Float, case, func, literal_column, or_, select, text
 
 from app.acting import maker
 from app.errors import InvalidStateError
@@ -22,14 +12,13 @@ from app.items import ItemContent
 from app.records.banks import Item, ItemAnswer, ItemOutline, ItemUse, NewItem
 from app.records.fields import convert
 from app.storage.auditing import note_change
-from app.storage.bulk import STREAMED, insert_many, require_revision
 from app.storage.paging import Page, PageRequest, within_size
 from app.storage.repositories.banks import content_json, read_item, read_scorer, scorer_json
 from app.storage.repositories.projects import require_space
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
-from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.projects import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
-from app.storage.scoping import Repository, of_opened
+from app.storage.scoping import STREAMED, Repository, of_opened, require_revision
 
 _ADD_ITEMS = text("""
     INSERT INTO items (id, bank_id, key, content, scorer, tags, group_key,
@@ -73,18 +62,16 @@ class ItemRepository(Repository):
         """
         await require_space(self._db)
         note_change(self._db, bank_id)
-        await insert_many(self._db, _ADD_ITEMS, (_stored(bank_id, item) for item in items))
+        await self._insert_many(_ADD_ITEMS, (_stored(bank_id, item) for item in items))
 
     async def fill(self, bank_id: str, items: Sequence[NewItem]) -> None:
         """Add texts to items of a bank that had none; the bank counts as changed."""
         if not items:
             return
         note_change(self._db, bank_id)
-        await insert_many(self._db, _FILL_ITEMS, (_stored(bank_id, item) for item in items))
+        await self._insert_many(_FILL_ITEMS, (_stored(bank_id, item) for item in items))
         await self._db.execute(_NOTE_CONTENT, {"bank_id": bank_id})
-        await self._db.execute(
-            update(BankRow).where(BankRow.id == bank_id).values(revision=BankRow.revision + 1)
-        )
+        await self._set(BankRow, bank_id, revision=BankRow.revision + 1)
 
     async def outlines(self, bank_id: str) -> list[ItemOutline]:
         """Every item of a bank without its text, oldest first."""
@@ -171,11 +158,7 @@ class ItemRepository(Repository):
             InvalidStateError: A version contains the item.
         """
         await self._changeable(bank_id, new.id, revision)
-        await self._db.execute(
-            update(ItemRow)
-            .where(ItemRow.id == new.id)
-            .values(**_columns(new), revision=revision + 1)
-        )
+        await self._set(ItemRow, new.id, **_columns(new), revision=revision + 1)
         return await self.find(bank_id, new.id)
 
     async def delete(self, bank_id: str, item_id: str, revision: int) -> None:

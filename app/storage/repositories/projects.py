@@ -9,19 +9,17 @@ from dataclasses import asdict
 from typing import Any
 
 from cachetools import TTLCache
-from sqlalchemy import and_, bindparam, delete, func, or_, select, text, true, update
+from sqlalchemy import and_, bindparam, delete, func, or_, select, text, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT, maker, owner
 from app.errors import InvalidStateError, NotFoundError, StorageFullError, TooManySessionsError
 from app.records.fields import convert, not_none, restored
 from app.records.projects import Allotment, Limits, Project, Retention
-from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest
-from app.storage.rows.endpoints import ApiKeyRow
-from app.storage.rows.projects import ProjectRow
+from app.storage.rows.projects import ApiKeyRow, ProjectRow
 from app.storage.rows.sessions import SessionRow
-from app.storage.scoping import Repository, of_opened
+from app.storage.scoping import Repository, of_opened, require_revision
 
 #: Tables of the resources of a project, with the noun for one row.
 _HELD = {
@@ -194,11 +192,8 @@ class ProjectRepository(Repository):
         for name in ("limits", "retention"):
             if name in values:
                 values[name] = not_none(values[name])
-        await self._db.execute(
-            update(ProjectRow)
-            .where(ProjectRow.id == project.id)
-            .values(**values, revision=revision + 1, updated_at=func.now())
-        )
+        values |= {"revision": revision + 1, "updated_at": func.now()}
+        await self._set(ProjectRow, project.id, **values)
         return await self.find(project.id)
 
     async def delete(self, project_id: str, revision: int) -> None:
@@ -224,6 +219,23 @@ class ProjectRepository(Repository):
         """Remove, in all projects, what is older than the project's retention time."""
         for statement in _FORGET:
             await self._db.execute(statement)
+
+    async def stored_bytes(self, project_id: str, key_id: str | None = None) -> int:
+        """Bytes stored by a project; a count over millions of answers may be minutes old.
+
+        Args:
+            project_id: The project.
+            key_id: Count only what this key of the project made.
+        """
+        known = _counted.get((project_id, key_id))
+        if known is not None:
+            return known
+        began = time.monotonic()
+        of = {"project": project_id, "key": key_id}
+        total = int(await self._db.scalar(_BYTES, of) or 0)
+        if time.monotonic() - began > _LONG_COUNT_S:
+            _counted[project_id, key_id] = total
+        return total
 
     async def holds(self, project_id: str) -> dict[str, int]:
         """Number of resources of a project by kind, including archived ones."""
@@ -299,25 +311,6 @@ async def require_space(db: AsyncSession) -> None:
     await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
-async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = None) -> int:
-    """Bytes stored by a project; a count over millions of answers may be minutes old.
-
-    Args:
-        db: Session that reads the sizes.
-        project_id: The project.
-        key_id: Count only what this key of the project made.
-    """
-    of = {"project": project_id, "key": key_id}
-    known = _counted.get((project_id, key_id))
-    if known is not None:
-        return known
-    began = time.monotonic()
-    total = int(await db.scalar(_BYTES, of) or 0)
-    if time.monotonic() - began > _LONG_COUNT_S:
-        _counted[project_id, key_id] = total
-    return total
-
-
 async def _require_few_open(db: AsyncSession) -> None:
     """Check the number of open sessions; a lock makes concurrent checks take turns."""
     key_id = maker()
@@ -343,7 +336,7 @@ async def _require_below(db: AsyncSession, most: int | None, own_most: int | Non
     ):
         if cap is None:
             continue
-        stored = await stored_bytes(db, owner(), key_id)
+        stored = await ProjectRepository(db).stored_bytes(owner(), key_id)
         if stored >= cap:
             raise StorageFullError(
                 f"{whose} {stored:,} of the {cap:,} bytes allowed: delete sessions, banks, "

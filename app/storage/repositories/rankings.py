@@ -1,12 +1,10 @@
 """Rankings: their row, members' sessions and events, and the lease of the worker that runs them."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
-from sqlalchemy.orm import InstrumentedAttribute
 from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
@@ -18,15 +16,10 @@ from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.events import note_events
-from app.storage.repositories.session_statements import IDLE_RANKINGS
+from app.storage.repositories.session_statements import IDLE_RANKINGS, select_record
 from app.storage.repositories.sessions import MOVED, SessionRepository
 from app.storage.rows.banks import BankRow, BankVersionRow
-from app.storage.rows.sessions import (
-    AdministrationRow,
-    RankingRow,
-    SessionEventRow,
-    SessionRow,
-)
+from app.storage.rows.sessions import AdministrationRow, RankingRow, SessionEventRow, SessionRow
 from app.storage.scoping import given
 
 
@@ -155,18 +148,16 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         self, ranking_id: str, *, settings: RankingSettings, event: SessionEvent
     ) -> None:
         """Continue a completed ranking because a new member joins."""
-        await self._db.execute(
-            update(RankingRow)
-            .where(RankingRow.id == ranking_id)
-            .values(
-                status=_waits(settings),
-                settings=dict(settings),
-                stop_reason=None,
-                stop_detail=None,
-                finished_at=None,
-                # Its time in the queue counts from now, not from its creation.
-                lease_expires_at=func.now(),
-            )
+        await self._set(
+            RankingRow,
+            ranking_id,
+            status=_waits(settings),
+            settings=dict(settings),
+            stop_reason=None,
+            stop_detail=None,
+            finished_at=None,
+            # Its time in the queue counts from now, not from its creation.
+            lease_expires_at=func.now(),
         )
         await note_events(self._db, "ranking", ranking_id, [event])
 
@@ -189,11 +180,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         self._require_underway(record)
         stopped = {"status": "cancelled", "stop_reason": "cancelled", "stop_detail": detail}
         epoch = record.lease_epoch + 1
-        await self._db.execute(
-            update(RankingRow)
-            .where(RankingRow.id == ranking_id)
-            .values(self._taken_away() | stopped)
-        )
+        await self._set(RankingRow, ranking_id, **self._taken_away(), **stopped)
         await self._hold_members(ranking_id)
         members = await self._db.execute(
             update(SessionRow)
@@ -240,22 +227,14 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         await self._db.execute(delete(RankingRow).where(RankingRow.id == ranking_id))
 
 
-_JOINED: dict[str, InstrumentedAttribute[Any] | ColumnElement[Any]] = {
+_JOINED: dict[str, Any] = {
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
     "withheld": BankRow.visibility != OPEN,
 }
 _RANKINGS = (
-    select(
-        *(
-            getattr(RankingRow, f.name)
-            for f in fields(RankingRecord)
-            if f.name not in {*_JOINED, "metadata"}
-        ),
-        RankingRow.details.label("metadata"),
-        *(column.label(name) for name, column in _JOINED.items()),
-    )
+    select_record(RankingRecord, RankingRow, _JOINED)
     .join(BankVersionRow, BankVersionRow.id == RankingRow.bank_version_id)
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
 )

@@ -5,12 +5,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
-from app.storage.rows.endpoints import (
-    EndpointRow,
-    IdempotencyRow,
-    SecretCanaryRow,
-    WebhookRow,
-)
+from app.storage.rows.projects import EndpointRow, IdempotencyRow, SecretCanaryRow, WebhookRow
 from app.storage.scoping import FOR_ALL, Repository
 
 _ONLY = 1

@@ -1,12 +1,12 @@
 """SQL statements for sessions; built only once, as building costs more than sending them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import (
     Boolean,
-    ColumnElement,
     Executable,
     Float,
     Select,
@@ -23,13 +23,12 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
-from sqlalchemy.orm import InstrumentedAttribute
 
 from app.records.fields import shallow
 from app.records.sessions import Administration, Advance, NewSession, SessionRecord
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.base import Base
-from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.projects import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import of_opened
 
@@ -47,7 +46,7 @@ WITHHELD_SQL = """
 """
 #: Model of the endpoint when the session began.
 ASKED_MODEL = func.coalesce(SessionRow.provenance["endpoint"]["model"].astext, EndpointRow.model)
-_JOINED: dict[str, InstrumentedAttribute[Any] | ColumnElement[Any]] = {
+_JOINED: dict[str, Any] = {
     "endpoint_name": EndpointRow.name,
     "endpoint_model": ASKED_MODEL,
     "bank_id": BankVersionRow.bank_id,
@@ -56,13 +55,20 @@ _JOINED: dict[str, InstrumentedAttribute[Any] | ColumnElement[Any]] = {
     "bank_visibility": BankRow.visibility,
     "withheld": literal_column(WITHHELD_SQL, Boolean()),
 }
-_OWN = [f.name for f in fields(SessionRecord) if f.name not in {*_JOINED, "metadata"}]
-SESSIONS: Select[Any] = (
-    select(
-        *(getattr(SessionRow, name) for name in _OWN),
-        SessionRow.details.label("metadata"),
-        *(column.label(name) for name, column in _JOINED.items()),
+
+
+def select_record(record: Any, row: Any, joined: Mapping[str, Any]) -> Select[Any]:
+    """Select the fields of a record from its row; those in `joined` come from other tables."""
+    own = [f.name for f in fields(record) if f.name not in {*joined, "metadata"}]
+    return select(
+        *(getattr(row, name) for name in own),
+        row.details.label("metadata"),
+        *(column.label(name) for name, column in joined.items()),
     )
+
+
+SESSIONS: Select[Any] = (
+    select_record(SessionRecord, SessionRow, _JOINED)
     .join(BankVersionRow, BankVersionRow.id == SessionRow.bank_version_id)
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
     .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)

@@ -5,25 +5,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    Row,
-    cast,
-    func,
-    insert,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Row, cast, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import JSONPATH
 from typing_extensions import override
 
 from app.acting import maker, owner, request_id
-from app.errors import (
-    InvalidStateError,
-    LeaseLostError,
-    NotFoundError,
-    StaleStepError,
-)
+from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
 from app.items import JsonValue
 from app.records.banks import OPEN
 from app.records.fields import convert, shallow
@@ -43,25 +30,10 @@ from app.records.sessions import (
 from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest
+from app.storage.repositories import session_statements as sql
 from app.storage.repositories.projects import require_room
-from app.storage.repositories.session_statements import (
-    ADD,
-    ADVANCE,
-    ASKED_MODEL,
-    AWAITED_IN_RANKING,
-    IDLE,
-    LOCKED_SESSION,
-    LOCKED_WITH_AWAITED,
-    SESSION,
-    SESSIONS,
-    WITH_AWAITED,
-    as_json,
-    present_results,
-    step_values,
-    taken_over,
-)
 from app.storage.rows.banks import BankRow, BankVersionRow
-from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.projects import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import given, of_opened
 
@@ -104,19 +76,16 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         values["arrivals"] = sum(item.closing is not None for item in administrations)
         values |= {"project_id": owner(), "created_by": maker(), "request_id": request_id()}
         values["summary"] = summary
-        await self._db.execute(ADD, values)
+        await self._db.execute(sql.ADD, values)
         note_change(self._db, new.id)
         if administrations:
-            rows = [taken_over(new.id, item) for item in administrations]
+            rows = [sql.taken_over(new.id, item) for item in administrations]
             await self._db.execute(insert(AdministrationRow), rows)
 
     async def _hold_parent(self, session_id: str) -> None:
         """Lock the session from which another is made, before the endpoint of both.
 
         Removal of the session locks the two in the same order.
-
-        Raises:
-            NotFoundError: The session was removed.
         """
         row = select(SessionRow.id).where(SessionRow.id == session_id)
         if await self._db.scalar(row.with_for_update(read=True, key_share=True)) is None:
@@ -125,7 +94,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     @override
     async def get(self, session_id: str, *, for_update: bool = False) -> SessionRecord:
         """One session; `for_update` locks its row until the transaction ends."""
-        query = LOCKED_SESSION if for_update else SESSION
+        query = sql.LOCKED_SESSION if for_update else sql.SESSION
         row = (await self._db.execute(query, {"wanted": session_id})).mappings().one_or_none()
         if row is None:
             raise NotFoundError("session", session_id)
@@ -135,7 +104,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         self, session_id: str, *, for_update: bool = False
     ) -> tuple[SessionRecord, list[Administration]]:
         """One session, and its items with awaited answers, in order of asking."""
-        query = LOCKED_WITH_AWAITED if for_update else WITH_AWAITED
+        query = sql.LOCKED_WITH_AWAITED if for_update else sql.WITH_AWAITED
         rows = (await self._db.execute(query, {"wanted": session_id})).all()
         if not rows:
             raise NotFoundError("session", session_id)
@@ -143,7 +112,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
 
     async def awaited_in(self, ranking_id: str) -> list[tuple[SessionRecord, Administration]]:
         """Sessions of a ranking with their items that await answers, in order of asking."""
-        rows = await self._db.execute(AWAITED_IN_RANKING, {"wanted": ranking_id})
+        rows = await self._db.execute(sql.AWAITED_IN_RANKING, {"wanted": ranking_id})
         return [(_record(row), _administration(row[-1])) for row in rows]
 
     async def last_event_at(self, session_id: str) -> datetime:
@@ -162,7 +131,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
 
     async def idle(self) -> list[str]:
         """Lock and return sessions whose client is silent for longer than it announced."""
-        return list((await self._db.scalars(IDLE)).all())
+        return list((await self._db.scalars(sql.IDLE)).all())
 
     async def list_page(
         self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
@@ -173,9 +142,9 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             (SessionRow.endpoint_id, wanted.endpoint_id),
             (BankVersionRow.bank_id, wanted.bank_id),
             (EndpointRow.name, wanted.examinee),
-            (ASKED_MODEL, wanted.model),
+            (sql.ASKED_MODEL, wanted.model),
         )
-        query = SESSIONS.where(*filters)
+        query = sql.SESSIONS.where(*filters)
         if wanted.metadata:
             query = query.where(SessionRow.details.contains(dict(wanted.metadata)))
         if wanted.since is not None:
@@ -188,7 +157,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
 
     async def of_ranking(self, ranking_id: str) -> list[SessionRecord]:
         """The sessions of a ranking, in the order in which its members were given."""
-        query = SESSIONS.where(SessionRow.ranking_id == ranking_id)
+        query = sql.SESSIONS.where(SessionRow.ranking_id == ranking_id)
         rows = await self._db.execute(query.order_by(SessionRow.ranking_member))
         return [SessionRecord(**row) for row in rows.mappings()]
 
@@ -197,7 +166,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
 
         Sessions that only estimate from old answers, or score them again, do not count as results.
         """
-        rows = await self._db.execute(present_results(bank_id))
+        rows = await self._db.execute(sql.present_results(bank_id))
         return [SessionRecord(**row) for row in rows.mappings()]
 
     async def advance(self, steps: Mapping[str, Advance], epoch: int) -> None:
@@ -224,8 +193,8 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         Returns:
             The errors that `advance` would raise, by session; all other steps are written.
         """
-        values = as_json([step_values(*step) for step in steps])
-        rows = await self._db.execute(ADVANCE, {"steps": values})
+        values = sql.as_json([sql.step_values(*step) for step in steps])
+        rows = await self._db.execute(sql.ADVANCE, {"steps": values})
         found = {(row.id, row.epoch): row for row in rows}
         return [_refusal(found[one, epoch], epoch, step) for one, epoch, step in steps]
 
@@ -258,7 +227,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 "epoch": epoch,
                 "until": until,
                 "reason": reason,
-                "data": as_json(data),
+                "data": sql.as_json(data),
                 "noted": int(data is not None),
             },
         )
@@ -285,22 +254,17 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 f"Session {session_id} is {record.status}; this needs it to be "
                 f"{' or '.join(allowed)}."
             )
-        await self._db.execute(
-            update(SessionRow)
-            .where(SessionRow.id == session_id)
-            .values(
-                {
-                    **self._taken_away(),
-                    **MOVED,
-                    "status": status,
-                    "stop_reason": stop_reason,
-                    "stop_detail": stop_detail,
-                    "failure": None,
-                    "lapses": 0,
-                    "event_seq": SessionRow.event_seq + 1,
-                    "finished_at": func.now() if status in ENDED else None,
-                }
-            )
+        finished = {"finished_at": func.now() if status in ENDED else None}
+        await self._set(
+            SessionRow,
+            session_id,
+            **{**self._taken_away(), **MOVED, **finished},
+            status=status,
+            stop_reason=stop_reason,
+            stop_detail=stop_detail,
+            failure=None,
+            lapses=0,
+            event_seq=SessionRow.event_seq + 1,
         )
         await self._db.execute(
             insert(SessionEventRow).values(
@@ -380,7 +344,7 @@ def _require_own(record: SessionRecord) -> None:
 
 def _record(row: Row[Any]) -> SessionRecord:
     """The session in a row that ends with an item."""
-    return SessionRecord(**dict(zip(SESSION.selected_columns.keys(), row[:-1], strict=True)))
+    return SessionRecord(**dict(zip(sql.SESSION.selected_columns.keys(), row[:-1], strict=True)))
 
 
 #: Number of rows converted to items before other tasks run.

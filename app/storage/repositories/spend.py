@@ -11,7 +11,6 @@ from datetime import timedelta
 from sqlalchemy import delete, func, text
 
 from app.records.projects import DaySpend, MostTaken, Refusal, Taken
-from app.storage.repositories.projects import stored_bytes
 from app.storage.repositories.session_statements import as_json
 from app.storage.rows.projects import SpendRow
 from app.storage.scoping import Repository, of_opened
@@ -114,10 +113,6 @@ class SpendRepository(Repository):
             tokens=tokens,
             tokens_reserved=tokens_reserved,
         )
-
-    async def stored_bytes(self, project_id: str, key_id: str | None = None) -> int:
-        """Bytes stored by a project, or by one of its keys."""
-        return await stored_bytes(self._db, project_id, key_id)
 
     async def purge(self) -> None:
         """Delete old days; reservations of calls that never ended become permanently spent."""

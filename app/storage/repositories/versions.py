@@ -22,7 +22,6 @@ from app.records.banks import (
 )
 from app.records.fields import shallow
 from app.storage.auditing import note_change
-from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.banks import (
     VERSION_EXTRAS,
@@ -33,7 +32,7 @@ from app.storage.repositories.banks import (
 )
 from app.storage.repositories.items import HAS_CONTENT
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
-from app.storage.scoping import FOR_USERS, Repository, of_opened
+from app.storage.scoping import FOR_USERS, STREAMED, Repository, of_opened
 
 if TYPE_CHECKING:
     from app.engine.lint import Finding
@@ -66,8 +65,7 @@ class VersionRepository(Repository):
         # The columns need numbers: a slope of 0 means no information, as fits a pretest item.
         unknown = {"a": 0.0, "intercept": 0.0, "c": 0.0, "d": 1.0}
         names = ("position", "item_id", "a", "intercept", "c", "d", "k", "status", "flags")
-        await insert_many(
-            self._db,
+        await self._insert_many(
             _ADD_VERSION_ITEMS,
             (
                 {
@@ -83,10 +81,7 @@ class VersionRepository(Repository):
 
     async def get(self, version_id: str) -> BankVersion:
         """A version by its id, even if its bank is archived."""
-        row = await self._db.get(BankVersionRow, version_id)
-        if row is None:
-            raise NotFoundError("bank version", version_id)
-        return read_version(row)
+        return read_version(await self._by_id(BankVersionRow, version_id, "bank version"))
 
     async def find(self, bank: Bank, reference: str | int | None = None) -> BankVersion:
         """A version of a bank by its number or id; the latest by default."""

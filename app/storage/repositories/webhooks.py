@@ -9,7 +9,7 @@ from app.errors import InvalidStateError, NotFoundError
 from app.records.fields import convert, shallow
 from app.records.webhooks import Delivery, Webhook
 from app.storage.paging import Page, PageRequest
-from app.storage.rows.endpoints import DeliveryRow, WebhookRow
+from app.storage.rows.projects import DeliveryRow, WebhookRow
 from app.storage.scoping import Repository, of_opened
 
 #: Largest number of webhooks of a project, since each makes its own calls in every worker.
@@ -58,9 +58,7 @@ class WebhookRepository(Repository):
 
     async def disable(self, webhook_id: str) -> None:
         """Disable a webhook, and give up its waiting deliveries."""
-        await self._db.execute(
-            update(WebhookRow).where(WebhookRow.id == webhook_id).values(disabled_at=func.now())
-        )
+        await self._set(WebhookRow, webhook_id, disabled_at=func.now())
         await self._db.execute(
             update(DeliveryRow)
             .where(DeliveryRow.webhook_id == webhook_id, DeliveryRow.due_at.is_not(None))
@@ -148,7 +146,4 @@ class WebhookRepository(Repository):
         await self._db.execute(delete(DeliveryRow).where(DeliveryRow.due_at.is_(None), is_old))
 
     async def _get(self, webhook_id: str) -> Webhook:
-        row = await self._db.get(WebhookRow, webhook_id)
-        if row is None:
-            raise NotFoundError("webhook", webhook_id)
-        return convert(Webhook, row)
+        return convert(Webhook, await self._by_id(WebhookRow, webhook_id, "webhook"))

@@ -3,6 +3,6 @@
 Importing one module imports all of them, as relations between tables require.
 """
 
-from app.storage.rows import banks, calibrations, endpoints, projects, sessions
+from app.storage.rows import banks, projects, sessions
 
-__all__ = ["banks", "calibrations", "endpoints", "projects", "sessions"]
+__all__ = ["banks", "projects", "sessions"]

@@ -3,9 +3,20 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import DateTime, ForeignKey, LargeBinary, MetaData, Text, func, text
+from sqlalchemy import (
+    CheckConstraint,
+    DateTime,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    MetaData,
+    Text,
+    func,
+    text,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.schema import SchemaItem
 
 from app.acting import maker, owner, request_id
 from app.items import JsonValue
@@ -66,6 +77,17 @@ class LeasedRow(OwnedRow):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+def leased_table(name: str) -> tuple[SchemaItem, ...]:
+    """Check of the states and indexes of a table of leased work without states of its own."""
+    return (
+        CheckConstraint(
+            "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
+        ),
+        Index(None, "status", "lease_expires_at"),
+        Index(f"ix_{name}_project_id", "project_id", "id"),
+    )
 
 
 class EventRow(Base):

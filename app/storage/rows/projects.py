@@ -1,11 +1,177 @@
-"""Tables of projects, their daily spending, and the audit trail."""
+"""Tables of projects, keys, endpoints, webhooks, spending, stored answers and the audit trail."""
 
 from datetime import date, datetime
 
-from sqlalchemy import BigInteger, Index, func, text
+from sqlalchemy import BigInteger, ForeignKey, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
+from app.acting import maker, owner
+from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, OwnedRow
+
+
+class ApiKeyRow(Base):
+    """A bearer key of Sextant's API; only the hash of its secret is stored."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    #: Null for a key that belongs to no project and may name any.
+    project_id: Mapped[str | None] = mapped_column(
+        ForeignKey("projects.id", ondelete="CASCADE"), index=True
+    )
+    created_by: Mapped[str | None] = mapped_column(default=maker)
+    name: Mapped[str]
+    prefix: Mapped[str]
+    secret_hash: Mapped[str] = mapped_column(unique=True)
+    scopes: Mapped[list[str]]
+    limits: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+
+
+class LoginRow(Base):
+    """A browser login with an API key; only the hash of its cookie is stored."""
+
+    __tablename__ = "logins"
+
+    token_hash: Mapped[str] = mapped_column(primary_key=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id", ondelete="CASCADE"), index=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    expires_at: Mapped[datetime]
+
+
+class EndpointRow(OwnedRow):
+    """A language model that can be called. Secrets are stored encrypted."""
+
+    __tablename__ = "endpoints"
+    __table_args__ = (
+        Index(
+            "uq_endpoints_name_live",
+            "project_id",
+            "name",
+            text("(kind = 'self_reported')"),
+            unique=True,
+            postgresql_where=text("name IS NOT NULL AND archived_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str | None]
+    kind: Mapped[str]
+    base_url: Mapped[str]
+    model: Mapped[str]
+    api_key_cipher: Mapped[bytes | None]
+    headers_cipher: Mapped[bytes | None]
+    header_names: Mapped[list[str]] = mapped_column(server_default=EMPTY_TEXTS)
+    sampling: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    reasoning: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    limits: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    price: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    retry: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    options: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    timeout_s: Mapped[float]
+    details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
+    revision: Mapped[int] = mapped_column(server_default=text("1"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    archived_at: Mapped[datetime | None]
+    #: Earliest start of the next call by the rate limits (requests, tokens) that workers share.
+    next_request_at: Mapped[datetime | None]
+    next_token_at: Mapped[datetime | None]
+
+
+class WebhookRow(OwnedRow):
+    """An address that a project has notified when work ends. The secret is stored encrypted.
+
+    Triggers queue deliveries: see the migration `webhooks`.
+    """
+
+    __tablename__ = "webhooks"
+    __table_args__ = (Index("ix_webhooks_project_id", "project_id", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    url: Mapped[str]
+    events: Mapped[list[str]]
+    secret_cipher: Mapped[bytes]
+    #: Whether loopback and private addresses were allowed on the server that made it.
+    calls_private: Mapped[bool]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    disabled_at: Mapped[datetime | None]
+
+
+class DeliveryRow(Base):
+    """Delivery of one event to one webhook; its id is the same in all attempts."""
+
+    __tablename__ = "webhook_deliveries"
+    __table_args__ = (
+        Index("ix_webhook_deliveries_webhook_id", "webhook_id", "id"),
+        Index(
+            "ix_webhook_deliveries_due",
+            "webhook_id",
+            "due_at",
+            postgresql_where=text("due_at IS NOT NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"))
+    type: Mapped[str]
+    data: Mapped[Json]
+    #: Number of attempts begun. Each attempt moves `due_at` before its call, so that no other
+    #: worker makes it at the same time, and the next attempt follows if its worker is killed.
+    attempts: Mapped[int] = mapped_column(server_default=text("0"))
+    #: Earliest time of the next attempt; null if delivered or given up.
+    due_at: Mapped[datetime | None] = mapped_column(server_default=func.now())
+    delivered_at: Mapped[datetime | None]
+    status_code: Mapped[int | None]
+    error: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class IdempotencyRow(Base):
+    """The first answer to a creating call, stored so that a repeat gets the same answer."""
+
+    __tablename__ = "idempotency_keys"
+
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request_hash: Mapped[str]
+    #: Id of the first call's row in the audit trail, which exists if the call changed anything.
+    audit_id: Mapped[str | None]
+    response_status: Mapped[int | None]
+    response_headers: Mapped[dict[str, str] | None]
+    response_body: Mapped[bytes | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
+
+
+class KeptAnswerRow(Base):
+    """A cached answer of an endpoint, by a hash of the call: address, credentials, body, repeat."""
+
+    __tablename__ = "kept_answers"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    #: Project of the call; the answer is kept as long as other texts of the project.
+    project_id: Mapped[str] = mapped_column(
+        ForeignKey("projects.id", ondelete="CASCADE"), index=True, default=owner
+    )
+    answer: Mapped[Json]
+    #: Session of the call, with which the answer is removed; null in rows older than this column.
+    session_id: Mapped[str | None] = mapped_column(
+        ForeignKey("sessions.id", ondelete="CASCADE"), index=True
+    )
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
+
+
+class SecretCanaryRow(Base):
+    """A known encrypted text, written at first start, which verifies the present secret key."""
+
+    __tablename__ = "secret_canary"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    cipher: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class ProjectRow(Base):

@@ -6,7 +6,15 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueCon
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.acting import owner
-from app.storage.rows.base import EMPTY_OBJECT, Base, EventRow, Json, LeasedRow, OwnedRow
+from app.storage.rows.base import (
+    EMPTY_OBJECT,
+    Base,
+    EventRow,
+    Json,
+    LeasedRow,
+    OwnedRow,
+    leased_table,
+)
 
 
 class SessionRow(LeasedRow):
@@ -76,13 +84,7 @@ class RankingRow(LeasedRow):
     """Ranking of several endpoints on one bank version; each has a session with `ranking_id`."""
 
     __tablename__ = "rankings"
-    __table_args__ = (
-        CheckConstraint(
-            "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
-        ),
-        Index(None, "status", "lease_expires_at"),
-        Index("ix_rankings_project_id", "project_id", "id"),
-    )
+    __table_args__ = leased_table("rankings")
 
     bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
     #: Rules, shared budget, and how each endpoint is asked.
