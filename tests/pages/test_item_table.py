@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from app.api.schemas.banks.versions import VersionItemRead
-from app.pages import item_table
-from app.pages.item_table import ItemRow, Items, Wanted, chosen, flag_counts, items_of
+from app.pages import items
+from app.pages.items import ItemRow, Items, Wanted, chosen, flag_counts, items_of
 from app.records.banks import ItemUse
 from app.settings import Settings
 from app.storage.database import Database
@@ -73,7 +73,7 @@ def test_items_are_filtered_by_state_task_finding_and_part_of_their_key() -> Non
 async def test_rows_are_read_in_slices_and_once_for_all_readers(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(item_table, "_AT_ONCE", 100)
+    monkeypatch.setattr(items, "_AT_ONCE", 100)
     async with opened(settings, database) as services:
         version = await services.versions.get("demo", "latest")
         loaded = await services.versions.load(version.id)

@@ -7,8 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from app.pages.latest import last_results
-from app.pages.namesakes import namesakes
+from app.pages.model_results import last_results, namesakes
 from app.records.sessions import Provenance, SessionRecord
 from app.services.container import Services
 from app.services.visibility import View

@@ -21,8 +21,7 @@ from app.reports.version.facts import (
     SimulatedTests,
     VersionReport,
 )
-from app.reports.version.page import render
-from app.reports.version.words import FLAG_WORDS, summary
+from app.reports.version.page import FLAG_WORDS, render, summary
 from tests.reports.pages import Page
 
 NASTY = "<script>alert(\"x\")</script> & 'q'\n{{7*7}}"

@@ -25,7 +25,6 @@ from app.records.fields import Interval, convert, ends
 from app.records.leased import Failure
 from app.reports.figures import Headline, as_exact_as, begins_alike
 from app.reports.reference_strip import Reference, strip_position
-from app.reports.session.cautions import cautions_of
 from app.reports.session.facts import (
     Ability,
     AskedItem,
@@ -36,6 +35,7 @@ from app.reports.session.facts import (
     TaskResult,
     TracePoint,
 )
+from app.reports.session.words import cautions_of
 
 #: Items in the report; the rest is counted. The page shows fewer.
 MAX_ITEMS = 5_000
