@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from cachetools import LRUCache, TTLCache
 
@@ -162,7 +163,9 @@ class Live:
     def __init__(self) -> None:
         self._courses: LRUCache[str, tuple[tuple[Point, ...], int]] = LRUCache(_COURSES)
         self._frames: TTLCache[tuple[str, int, bool], list[Frame]] = TTLCache(_FRAMES, _FRAME_S)
-        self._locks: dict[tuple[str, int, bool], asyncio.Lock] = {}
+        self._making: WeakValueDictionary[tuple[str, int, bool], asyncio.Lock] = (
+            WeakValueDictionary()
+        )
 
     async def course_of(
         self, sessions: SessionService, record: SessionRecord
@@ -180,21 +183,14 @@ class Live:
     async def since(self, opened: Services, view: View, session_id: str, seq: int) -> list[Frame]:
         """Changes after event `seq`: one frame, or none."""
         key = (session_id, seq, view.is_whole)
-        found = self._frames.get(key)
-        if found is not None:
-            return found
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                found = self._frames.get(key)
-                if found is None:
-                    found = await self._read(opened, view, session_id, seq)
-                    if found:
-                        self._frames[key] = found
-                return found
-        finally:
-            if not lock.locked():
-                self._locks.pop(key, None)
+        # Those who ask while a frame is made wait for it.
+        async with self._making.setdefault(key, asyncio.Lock()):
+            found = self._frames.get(key)
+            if found is None:
+                found = await self._read(opened, view, session_id, seq)
+                if found:
+                    self._frames[key] = found
+        return found
 
     async def _read(self, opened: Services, view: View, session_id: str, seq: int) -> list[Frame]:
         events = await opened.sessions.events(session_id, after=seq, limit=_EVENTS_AT_ONCE)

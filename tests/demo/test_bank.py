@@ -71,10 +71,6 @@ def _next_by_ratio(prompt: str) -> str:
     return str(terms[-1] * terms[-1] // terms[-2])
 
 
-def _next_by_sum(prompt: str) -> str:
-    return str(sum(_numbers(prompt)[-2:]))
-
-
 def _next_interleaved(prompt: str) -> str:
     terms = _numbers(prompt)
     before, last = terms[-4], terms[-2]
@@ -93,10 +89,6 @@ def _seconds(prompt: str) -> str:
     return str(int(dt.timedelta(hours=h, minutes=m, seconds=s).total_seconds()))
 
 
-def _fahrenheit(prompt: str) -> str:
-    return str(round(_numbers(prompt)[0] * 1.8 + 32))
-
-
 def _distance(prompt: str) -> str:
     metres, minutes = _numbers(prompt)
     kilometres = metres * minutes * 60 / 1000
@@ -109,26 +101,14 @@ def _weekday_after(prompt: str) -> str:
     return DAY_NAMES[(DAY_NAMES.index(today) + _numbers(prompt)[0]) % 7]
 
 
-def _date_after(prompt: str) -> str:
-    return str(_dates(prompt)[0] + dt.timedelta(days=_numbers(prompt)[0]))
-
-
 def _days_between(prompt: str) -> str:
     earlier, later = _dates(prompt)
     return str(later.toordinal() - earlier.toordinal())
 
 
-def _weekday_of(prompt: str) -> str:
-    return _dates(prompt)[0].strftime("%A")
-
-
 def _shifted(prompt: str) -> str:
     shift = _numbers(prompt)[0]
     return _quoted(prompt).translate(str.maketrans(ALPHABET, ALPHABET[shift:] + ALPHABET[:shift]))
-
-
-def _vowels(prompt: str) -> str:
-    return str(len(re.findall("[aeiou]", _quoted(prompt))))
 
 
 def _pipeline(prompt: str) -> str:
@@ -145,19 +125,19 @@ ANSWER_OF: dict[str, Callable[[str], str]] = {
     "constant_step": _next_by_differences,
     "constant_factor": _next_by_ratio,
     "growing_step": _next_by_differences,
-    "sum_of_two": _next_by_sum,
+    "sum_of_two": lambda prompt: str(sum(_numbers(prompt)[-2:])),
     "interleaved": _next_interleaved,
     "one_factor": _one_conversion,
     "two_factors": _one_conversion,
     "time_to_seconds": _seconds,
-    "temperature": _fahrenheit,
+    "temperature": lambda prompt: str(round(_numbers(prompt)[0] * 1.8 + 32)),
     "speed": _distance,
     "weekday_after": _weekday_after,
-    "date_after": _date_after,
+    "date_after": lambda prompt: str(_dates(prompt)[0] + dt.timedelta(days=_numbers(prompt)[0])),
     "days_between": _days_between,
-    "weekday_of": _weekday_of,
+    "weekday_of": lambda prompt: _dates(prompt)[0].strftime("%A"),
     "length": lambda prompt: str(len(_quoted(prompt))),
-    "vowels": _vowels,
+    "vowels": lambda prompt: str(len(re.findall("[aeiou]", _quoted(prompt)))),
     "reverse": lambda prompt: "".join(reversed(_quoted(prompt))),
     "sort": lambda prompt: "".join(sorted(_quoted(prompt))),
     "shift": _shifted,

@@ -2,15 +2,10 @@
 
 import asyncio
 
-import httpx2
 import pytest
 from playwright.async_api import Browser, Page
 
-from app.services.api_keys import ApiKeyService
-from app.settings import Settings
-from app.storage.database import Database
-from tests.demo_bank import install_demo_bank
-from tests.pages.chromium import Watched, served
+from tests.pages.chromium import Watched
 from tests.services.calibrations import answers, csv_of
 
 #: Chromium's messages about a refused form, and about a logout.
@@ -19,46 +14,40 @@ _NO_FAULTS = ("422 (Unprocessable Entity)", 'Cleared data types: "cache".')
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fits_here")]
 
 
-async def test_from_the_log_in_to_a_gate(
-    settings: Settings, database: Database, chromium: Browser
-) -> None:
-    await install_demo_bank(database)
-    _, secret = await ApiKeyService(database).create(name="me", scopes=["admin"])
-    async with served(settings, database) as base:
-        watched = Watched(base)
-        context = await chromium.new_context(java_script_enabled=False)
-        page = await context.new_page()
-        page.set_default_timeout(60_000)
-        watched.watch(page)
-        calibration = await _calibrated(base, secret)
+async def test_from_the_log_in_to_a_gate(site: Watched, chromium: Browser) -> None:
+    base = site.base
+    context = await chromium.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    page.set_default_timeout(60_000)
+    site.watch(page)
+    calibration = await _calibrated(site)
 
-        await page.goto(f"{base}/endpoints")
-        await page.fill("#key", secret)
-        await page.click("button.main")
-        for name in ("first", "second"):
-            await _save_endpoint(page, name)
-        tests = [await _test(page, base, name) for name in ("first", "second")]
-        await page.goto(f"{base}/compare?first={tests[0]}")
-        await page.click("tbody a")
-        await page.wait_for_selector("text=First minus second")
-        await _publish(page, f"{base}/calibrations/{calibration}")
-        await _rank(page, base)
-        await page.goto(f"{base}/gates")
-        await page.select_option("[name=session_id]", tests[0])
-        await page.select_option("[name=metric]", "theta")
-        await page.fill("[name=threshold]", "-5")
-        await page.click("button.main:text('Make the gate')")
-        assert await page.inner_text("h1") == "Go"
-        await page.click("text=Log out")
-        await page.wait_for_url("**/login")
-        await context.close()
-    assert [told for told in watched.told if not told.endswith(_NO_FAULTS)] == []
+    await page.goto(f"{base}/endpoints")
+    await page.fill("#key", site.secret)
+    await page.click("button.main")
+    for name in ("first", "second"):
+        await _save_endpoint(page, name)
+    tests = [await _test(page, base, name) for name in ("first", "second")]
+    await page.goto(f"{base}/compare?first={tests[0]}")
+    await page.click("tbody a")
+    await page.wait_for_selector("text=First minus second")
+    await _publish(page, f"{base}/calibrations/{calibration}")
+    await _rank(page)
+    await page.goto(f"{base}/gates")
+    await page.select_option("[name=session_id]", tests[0])
+    await page.select_option("[name=metric]", "theta")
+    await page.fill("[name=threshold]", "-5")
+    await page.click("button.main:text('Make the gate')")
+    assert await page.inner_text("h1") == "Go"
+    await page.click("text=Log out")
+    await page.wait_for_url("**/login")
+    await context.close()
+    assert [told for told in site.told if not told.endswith(_NO_FAULTS)] == []
 
 
-async def _calibrated(base: str, secret: str) -> str:
+async def _calibrated(site: Watched) -> str:
     """Start a calibration by a call, since no page does."""
-    headers = {"Authorization": f"Bearer {secret}"}
-    async with httpx2.AsyncClient(base_url=f"{base}/v1", headers=headers, timeout=60) as client:
+    async with site.client() as client:
         file = {"name": "scores.csv", "content": csv_of(answers(80))}
         await client.post("/response-sets", json={"name": "arc"})
         await client.post("/response-sets/arc/imports", json={"files": [file]})
@@ -69,9 +58,10 @@ async def _calibrated(base: str, secret: str) -> str:
 
 
 async def _until(page: Page, there: str) -> None:
-    """Reload the page by its own link until an element appears."""
+    """Reload the page by its own link until an element appears; leave time for the work."""
     async with asyncio.timeout(240):
         while not await page.locator(there).count():
+            await asyncio.sleep(0.5)
             await page.click("noscript a:text('Load again')")
 
 
@@ -134,7 +124,7 @@ async def _publish(page: Page, path: str) -> None:
     await page.wait_for_selector("text=How it was answered")
 
 
-async def _rank(page: Page, base: str) -> None:
+async def _rank(page: Page) -> None:
     await page.click("nav a:text('Rankings')")
     await page.click("text=New ranking")
     for box in await page.locator("[type=checkbox]").all():

@@ -10,7 +10,7 @@ from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
 from app.api.schemas.projects import ProjectRead
 from app.errors import MissingScopeError, SextantError
 from app.pages.access import PROJECT_COOKIE, Form, Visitor, set_cookie
-from app.pages.forms import Faults, faults_in, numbers_in, read_as
+from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as
 from app.pages.routing import Call, PageCall, make_router
 from app.records.api_keys import Scope
 from app.records.fields import convert
@@ -39,9 +39,8 @@ async def create(form: Form, call: Call) -> Response:
     call.visit.require("admin")
     scopes = [scope.value for scope in Scope if f"scope-{scope.value}" in form]
     try:
-        limits = numbers_in(form, *_LIMITS)
-        given = {"name": form.get("name", ""), "scopes": scopes, "limits": limits}
-        body = read_as(ApiKeyCreate, given)
+        given: Body = {"name": form.get("name", ""), "scopes": scopes}
+        body = read_as(ApiKeyCreate, {**given, "limits": numbers_in(form, *_LIMITS)})
         _, secret = await call.services.api_keys.create(
             name=body.name,
             scopes=body.scopes,

@@ -211,17 +211,13 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
             return None
         population = NormalDist(mean, math.sqrt(target.variance))
         lo, hi = ends(predicted["interval"])
-        value, lo, hi = map(population.cdf, (predicted["value"], lo, hi))
-        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
+        return _share(*map(population.cdf, (predicted["value"], lo, hi)))
     stands = estimate.get("extrapolation") or {}
-    if (
-        stands.get("standing") == PopulationPosition.UNKNOWN
-    ):  # their cautions say that nobody can tell
-        return None
+    if stands.get("standing") == PopulationPosition.UNKNOWN:
+        return None  # their cautions say that nobody can tell
     if known.population and (sd := stands.get("sd")) is not None:  # older sessions have none
         at, reach = stands["position"], Z_95 * sd
-        lo, value, hi = (share_below(at + by, known.population) for by in (-reach, 0.0, reach))
-        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
+        return _share(*(share_below(at + by, known.population) for by in (0.0, -reach, reach)))
     lo, hi = ends(estimate["interval"])
     if estimate["theta"] is None or lo is None or hi is None:
         return None
@@ -233,13 +229,15 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         population = NormalDist(float(direction @ among.mean), spread)
     elif len(known.quantiles) > 1:
         grid = np.linspace(0.0, 1.0, len(known.quantiles))
-        value, lo, hi = np.interp(told, known.quantiles, grid).tolist()
-        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
+        return _share(*np.interp(told, known.quantiles, grid).tolist())
     elif known.standard:
         population = NormalDist()
     else:
         return None
-    value, lo, hi = map(population.cdf, told)
+    return _share(*map(population.cdf, told))
+
+
+def _share(value: float, lo: float, hi: float) -> Share:
     return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
 
 
