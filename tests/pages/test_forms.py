@@ -123,7 +123,9 @@ async def test_an_endpoint_is_saved_and_never_shows_its_key(
         assert "sk-secret" not in text
     (stored,) = (await client.get("/v1/endpoints")).json()["data"]
     assert (stored["api_key_set"], stored["limits"]["rpm"]) == (True, 60)
-    assert "16,000 tokens an answer" in (await browser.get(path)).text
+    shown = (await browser.get(path)).text
+    assert "16,000 tokens an answer" in shown
+    assert f'href="{FORM}?endpoint_id={stored["id"]}"' in shown
     probed = await browser.form(f"{path}/probe", of=path)
     assert probed.status_code == 424  # no server listens there
     gone = await browser.form(f"{path}/delete", of=path, revision=str(stored["revision"]))
@@ -136,6 +138,7 @@ async def test_a_ranking_is_begun_from_its_form_and_shown(
 ) -> None:
     await install_demo_bank(database)
     browser = await browser_with("read", "run")
+    assert f'href="{RANKING}"' in (await browser.get("/rankings")).text
     assert "save them first" in (await browser.get(RANKING)).text
     made = []
     for name in ("one", "two"):

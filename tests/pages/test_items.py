@@ -23,6 +23,7 @@ from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.api.test_in_flight import begun
 from tests.demo_bank import install_demo_bank
+from tests.pages.browser import Browser
 from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
 from tests.services.calibrations import answers, csv_of
@@ -41,6 +42,7 @@ async def test_a_version_shows_use_of_its_items(
     shown = (await browser.get(path)).text
     Page(shown)
     assert "1 test asked 4 of 360 items: one of them in 100" in shown
+    assert re.search(r'href="/banks/bnk_\w+/versions/1/items"', shown)
 
 
 def row(position: int, b: float | None, **given: object) -> ItemRow:
@@ -154,9 +156,9 @@ async def test_recorded_answers_and_drift(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorded = answers(_EXAMINEES)
-    bank = await _published(app, client, csv_of(recorded))
+    browser = await browser_with("read", "banks:write")
+    bank = await _published(app, client, browser, csv_of(recorded))
     path = f"/banks/{bank}/versions/1/items/q3"
-    browser = await browser_with("read")
     shown = (await browser.get(path)).text
     Page(shown)
     marks = recorded.matrix.scores[:, 2]
@@ -210,8 +212,8 @@ async def test_recorded_answers_and_drift(
         assert "Tests of similar ability mean abilitymean score" in text  # as in the chart
 
 
-async def _published(app: FastAPI, client: Client, csv: str) -> str:
-    """Return the id of a bank calibrated on these answers."""
+async def _published(app: FastAPI, client: Client, browser: Browser, csv: str) -> str:
+    """Return the id of a bank calibrated on these answers, and published by its form."""
     services: Services = app.state.services
     await client.post("/v1/response-sets", json={"name": "arc"})
     file = {"name": "scores.csv", "content": csv}
@@ -219,5 +221,9 @@ async def _published(app: FastAPI, client: Client, csv: str) -> str:
     asked = {"response_set": "arc", "report_card": False, "model": "2pl"}
     made = (await client.post("/v1/calibrations", json=asked)).json()
     await run_calibration(services, made["id"])
-    version = await posted(client, f"/v1/calibrations/{made['id']}:publish", {"bank": "arc"}, 201)
-    return str(version["bank_id"])
+    path = f"/calibrations/{made['id']}"
+    published = await browser.form(f"{path}/publish", of=path, bank="arc", notes="")
+    assert published.status_code == 303, published.text
+    _, _, bank, *version = published.headers["location"].split("/")
+    assert version == ["versions", "1"]
+    return str(bank)

@@ -72,6 +72,7 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
     assert "None was asked yet" not in first
     assert "needs at least 5 scored answers" in first
     assert "not begun" not in first
+    assert re.search("<noscript>.*>Load again<", first)
     for n in range(1, N_ITEMS):
         shown = await answer(browser, path, ANSWER)
         assert f"of {n} right, 1 pending" in shown
@@ -117,6 +118,7 @@ async def test_answers_are_found_by_outcome_and_by_words(
     shown = (await browser.get(f"{path}/answers?only=wrong")).text
     wrong = [row["step"] for row in rows if row["score"] == 0.0]
     assert [row["step"] for row in rows if f'id="step-{row["step"]}"' in shown] == wrong
+    assert all(f'href="{path}/steps/{step}"' in shown for step in wrong)
     unread = (await browser.get(f"{path}/answers?only=unparsed")).text
     steps = [row["step"] for row in rows if row["outcome"] == "unparsed"]
     assert [row["step"] for row in rows if f'id="step-{row["step"]}"' in unread] == steps
