@@ -8,12 +8,23 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.demo.bank import DEFAULT_SEED, DemoItem, demo_bank
+from app.calibration.multidimensional.score_curves import fit_curves
+from app.demo.bank import (
+    DEFAULT_SEED,
+    N_REFERENCE,
+    DemoItem,
+    demo_bank,
+    learn,
+    learned,
+    reference_answers,
+)
 from app.demo.questions import FAMILIES
+from app.engine.multidimensional.curve_knowledge import curves_of
 from app.items import Answer
 from app.scorers import Scored, build, mark
 
 BANK = demo_bank()
+LEARNED = curves_of(BANK.item_bank(), learned())
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 DAY_NAMES = [dt.date(2024, 1, day).strftime("%A") for day in range(1, 8)]
 RATIOS = {
@@ -235,3 +246,29 @@ def test_the_parameters_are_provisional_and_measure_over_the_whole_range() -> No
     np.testing.assert_allclose(bank.b, [item.b for item in BANK.items])
     information = bank.information(np.array([-2.5, 0.0, 2.5])).sum(axis=-1)
     assert information.min() > 1 / 0.2**2
+
+
+def test_stored_knowledge_belongs_to_the_present_bank() -> None:
+    assert LEARNED is not None
+    fitted = fit_curves(reference_answers(BANK))
+    np.testing.assert_allclose(LEARNED.curves.intercept, fitted.intercept, atol=0.05)
+    np.testing.assert_allclose(LEARNED.curves.slopes[0], fitted.slopes[0], atol=0.05)
+    assert LEARNED.n_reference == N_REFERENCE
+
+
+@pytest.mark.slow  # a hundred simulated tests
+def test_learning_again_gives_the_stored_file() -> None:
+    again = curves_of(BANK.item_bank(), learn(BANK))
+    assert again is not None
+    assert LEARNED is not None
+    np.testing.assert_allclose(again.curves.slopes, LEARNED.curves.slopes, atol=1e-6)
+    assert again.errors.keys() == LEARNED.errors.keys()
+    for name, error in again.errors.items():
+        assert error.within == pytest.approx(LEARNED.errors[name].within, abs=1e-4)
+        assert error.above == pytest.approx(LEARNED.errors[name].above, abs=1e-4)
+
+
+def test_they_differ_in_ability_as_models_do() -> None:
+    scores = reference_answers(BANK).mean(axis=1)
+    assert scores[:10].mean() < 0.35
+    assert scores[-10:].mean() > 0.8

@@ -45,29 +45,13 @@ _SECRETS = ("api_key",)
 _GOALS = ("se", "margin", "max_items")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
-    """One choice of the precision of a score.
-
-    Attributes:
-        margin: Half-width of the score's 95 % interval that ends a session, as a share.
-        max_items: Most questions; None for all of the bank.
-    """
-
-    label: str
-    margin: float
-    max_items: int | None
-
-
 _NORMAL = PRESETS[Preset.SCORE]["stopping"]
-PRECISIONS = {
-    "quick": Precision(
-        label="Quick", margin=_NORMAL["score_margin"], max_items=_NORMAL["min_items"] + 5
-    ),
-    "normal": Precision(
-        label="Normal", margin=_NORMAL["score_margin"], max_items=_NORMAL["max_items"]
-    ),
-    "exact": Precision(label="Exact", margin=TOLD_MARGIN, max_items=None),
+_MARGIN = _NORMAL["score_margin"]
+#: Goals of each precision of a score; without `max_items` all of the bank may be asked.
+PRECISIONS: Mapping[str, Body] = {
+    "quick": {"score_margin": _MARGIN, "max_items": _NORMAL["min_items"] + 5},
+    "normal": {"score_margin": _MARGIN, "max_items": _NORMAL["max_items"]},
+    "exact": {"score_margin": TOLD_MARGIN},
 }
 
 
@@ -189,7 +173,7 @@ async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
 
     if any(name in form for name in _GOALS):
         return _Found(forecast=await simulated(_stopping(form)))
-    quick, normal = [await simulated(_goals(PRECISIONS[one])) for one in ("quick", "normal")]
+    quick, normal = [await simulated(PRECISIONS[one]) for one in ("quick", "normal")]
     takes = {"quick": Takes.of(quick), "normal": Takes.of(normal), "exact": Takes.exact(normal)}
     return _Found(takes=takes)
 
@@ -244,10 +228,6 @@ def _bank(form: Mapping[str, str]) -> str:
     return form["bank"]
 
 
-def _goals(precision: Precision) -> Body:
-    return sections(score_margin=precision.margin, max_items=precision.max_items)
-
-
 def _stopping(form: Mapping[str, str]) -> Body:
     """Goals of the session that were set by hand."""
     stopping = numbers_in(form, "se", "max_items")
@@ -288,10 +268,10 @@ async def _session(form: Mapping[str, str], opened: Services) -> Body:
     if by_hand:
         design.pop("concurrency", None)
     if "stopping" not in design and (chosen := PRECISIONS.get(form.get("precision", ""))):
-        most = chosen.max_items
-        if most is None:
+        if "max_items" not in chosen:
             most = (await opened.versions.load(bank=_bank(form))).n_active
-        design["stopping"] = {"score_margin": chosen.margin, "max_items": most}
+            chosen = {**chosen, "max_items": most}
+        design["stopping"] = chosen
     return {"bank": _bank(form), **asked, **design}
 
 
