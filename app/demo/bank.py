@@ -2,16 +2,25 @@
 
 The parameters are not calibrated on any real model. Each item's difficulty is set from the level it
 was generated at, so that a session on this bank shows how Sextant works, not how able a model is.
+
+Its reference models are simulated. As for any bank, curves are learned from complete records:
+
+    python -m app.demo.bank
+
+writes `reference_models.json`, what calibration learned from their answers, again.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+from pydantic import JsonValue
 
 from app.demo.questions import FAMILIES, Family, Question
-from app.engine.bank import ItemBank
+from app.engine.bank import FloatArray, ItemBank
 from app.items import ItemContent, ScorerSpec
 
 DEFAULT_SEED = 20_260_101
@@ -25,6 +34,11 @@ NOTES = (
     "question was generated and rest on no real model's answers. The reference models are made up, "
     "too: their answers were simulated from these parameters."
 )
+N_REFERENCE = 100
+#: The abilities of the reference models lie evenly between this and its negative, logits.
+MOST_ABLE = 2.5
+REFERENCE_SOURCE = f"{N_REFERENCE} simulated models, made up for the demo"
+_LEARNED = Path(__file__).with_name("reference_models.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,3 +168,38 @@ def _item(
         c=round(1.0 / n_options, 4) if n_options else 0.0,
         d=1.0,
     )
+
+
+def reference_answers(demo: DemoBank) -> FloatArray:
+    """Right (1) and wrong (0) answers of the reference models, drawn with the items' probabilities.
+
+    Returns:
+        Answers, shape (N_REFERENCE, n_items), the least able model first.
+    """
+    chances = demo.item_bank().expected_score(np.linspace(-MOST_ABLE, MOST_ABLE, N_REFERENCE))
+    drawn = np.random.default_rng(demo.seed).random(chances.shape)
+    right: FloatArray = (drawn < chances).astype(np.float64)
+    return right
+
+
+def learned() -> dict[str, JsonValue]:
+    """What calibration learned from their answers, in the form that a bank version stores."""
+    known: dict[str, JsonValue] = json.loads(_LEARNED.read_text())
+    return known
+
+
+def learn(demo: DemoBank) -> dict[str, JsonValue]:
+    """Learn `learned()` from the answers, with the calibration's own code; takes seconds."""
+    from app.calibration.pipeline.fit import CALIBRATORS
+    from app.calibration.pipeline.plan import CalibrationPlan
+
+    plan = CalibrationPlan(model="3pl")
+    calibrator = CALIBRATORS[plan.model]
+    names = [f"simulated-{number + 1:03}" for number in range(N_REFERENCE)]
+    keys = [item.key for item in demo.items]
+    matrix = calibrator.matrix(reference_answers(demo), examinees=names, items=keys)
+    return calibrator.curves(matrix, plan)
+
+
+if __name__ == "__main__":
+    _LEARNED.write_text(json.dumps(learn(demo_bank())) + "\n")

@@ -20,6 +20,7 @@ import secrets
 import socket
 import stat
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,14 @@ _CREATED = 1_767_225_600
 class _RequestError(Exception):
     """A request that is answered with an OpenAI-style error."""
 
-    def __init__(self, status: int, message: str, *, code: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str = "invalid_type",
+        status: int = 400,
+    ) -> None:
         super().__init__(message)
         self.response = _error(status, message, code=code, param=param)
 
@@ -214,34 +222,28 @@ def _check_key(request: Request, api_key: str | None) -> None:
     if api_key is not None and not secrets.compare_digest(
         given.encode(), f"Bearer {api_key}".encode()
     ):
-        raise _RequestError(401, "Incorrect API key provided.", code="invalid_api_key")
+        raise _RequestError("Incorrect API key provided.", code="invalid_api_key", status=401)
 
 
 async def _json_object(request: Request) -> Mapping[str, Json]:
     try:
         body = json.loads(await request.body())
     except (ValueError, RecursionError) as exc:
-        raise _RequestError(400, f"The body is not JSON: {exc}", code="invalid_json") from exc
+        raise _RequestError(f"The body is not JSON: {exc}", code="invalid_json") from exc
     if not isinstance(body, dict):
-        raise _RequestError(400, "The body must be a JSON object.", code="invalid_json")
+        raise _RequestError("The body must be a JSON object.", code="invalid_json")
     return body
 
 
 def _read(body: Mapping[str, Json], *, chat: bool) -> _Ask:
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise _RequestError(
-            400,
-            f"max_tokens must be 1 or more, got {limit!r}.",
-            code="invalid_value",
-            param="max_tokens",
-        )
+        message = f"max_tokens must be 1 or more, got {limit!r}."
+        raise _RequestError(message, param="max_tokens", code="invalid_value")
     stop = body.get("stop")
     stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
-        raise _RequestError(
-            400, "stop must be a string or a list of strings.", code="invalid_type", param="stop"
-        )
+        raise _RequestError("stop must be a string or a list of strings.", param="stop")
     options = body.get("stream_options")
     prompt = _last_user_text(body.get("messages")) if chat else _prompt_text(body.get("prompt"))
     turns = [prompt]
@@ -268,9 +270,7 @@ def _last_user_text(messages: object) -> str:
                     content = "\n".join(part for part in parts if isinstance(part, str))
                 if isinstance(content, str):
                     return content
-    raise _RequestError(
-        400, "messages must be a list with a user message.", code="invalid_type", param="messages"
-    )
+    raise _RequestError("messages must be a list with a user message.", param="messages")
 
 
 def _prompt_text(prompt: object) -> str:
@@ -278,15 +278,13 @@ def _prompt_text(prompt: object) -> str:
         prompt = prompt[0]
     if isinstance(prompt, str):
         return prompt
-    raise _RequestError(400, "prompt must be one string.", code="invalid_type", param="prompt")
+    raise _RequestError("prompt must be one string.", param="prompt")
 
 
 def _texts(given: object) -> list[str]:
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
-        raise _RequestError(
-            400, "input must be a string or a list of strings.", code="invalid_type", param="input"
-        )
+        raise _RequestError("input must be a string or a list of strings.", param="input")
     return texts
 
 
@@ -313,35 +311,17 @@ def _usage(prompt: str, text: str) -> dict[str, int]:
     }
 
 
-class _Attendant:
-    """Prints the address of the server, and ends the server with its standard input.
+def _announce(listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    address = {"url": f"http://{host}:{port}/v1", "port": port, "model": MODEL_NAME}
+    sys.stdout.write(json.dumps({**address, "pid": os.getpid()}) + "\n")
+    sys.stdout.flush()
 
-    uvicorn calls it right after it has begun to listen, and then once a second.
-    """
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
-        self._announced = False
-        self.server: uvicorn.Server | None = None
-
-    async def __call__(self) -> None:
-        if not self._announced:
-            self._announced = True
-            self._announce()
-            if stat.S_ISFIFO(os.fstat(0).st_mode):
-                asyncio.get_running_loop().add_reader(0, self._input_ready)
-
-    def _announce(self) -> None:
-        host, port = self._listener.getsockname()[:2]
-        address = {"url": f"http://{host}:{port}/v1", "port": port, "model": MODEL_NAME}
-        sys.stdout.write(json.dumps({**address, "pid": os.getpid()}) + "\n")
-        sys.stdout.flush()
-
-    def _input_ready(self) -> None:
-        if not os.read(0, 4096):
-            asyncio.get_running_loop().remove_reader(0)
-            if self.server is not None:
-                self.server.should_exit = True
+def _end_with_input(server: uvicorn.Server) -> None:
+    while os.read(0, 4096):
+        pass
+    server.should_exit = True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -380,20 +360,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         api_key=options.api_key,
         judge_faults=options.judge_faults,
     )
-    attendant = _Attendant(listener)
-    attendant.server = uvicorn.Server(
+    server = uvicorn.Server(
         uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=1,
-            callback_notify=attendant,
-            timeout_notify=0,
         )
     )
     with contextlib.suppress(KeyboardInterrupt):
-        attendant.server.run(sockets=[listener])
+        _announce(listener)
+        if stat.S_ISFIFO(os.fstat(0).st_mode):
+            threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+        server.run(sockets=[listener])
     return 0
 
 

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Annotated, Final
 from urllib.parse import parse_qsl
 
@@ -226,34 +227,16 @@ def _require_own_origin(request: Request) -> None:
         raise MissingScopeError("This form came from another site, or does not say from where.")
 
 
-def set_cookies(request: Request, response: Response, visit: str, login: str | None) -> None:
-    """Set the browser's cookies; `login` is a new login's token, or None to keep the old one."""
-    secure = request.url.scheme == "https"
-    if request.cookies.get(VISIT_COOKIE) != visit:
-        response.set_cookie(
-            VISIT_COOKIE, visit, max_age=365 * 86400, httponly=True, samesite="lax", secure=secure
-        )
-    if login is not None:
-        response.set_cookie(
-            LOGIN_COOKIE,
-            login,
-            max_age=int(LASTS.total_seconds()),
-            httponly=True,
-            samesite="lax",
-            secure=secure,
-        )
-
-
-def set_project(request: Request, response: Response, project_id: str) -> None:
-    """Set the cookie with the project in which this browser works."""
-    secure = request.url.scheme == "https"
+def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
+    """Set a cookie that scripts cannot read; a login's ends with the login, others last a year."""
+    lasts = LASTS if name == LOGIN_COOKIE else timedelta(days=365)
     response.set_cookie(
-        PROJECT_COOKIE,
-        project_id,
-        max_age=365 * 86400,
+        name,
+        value,
+        max_age=int(lasts.total_seconds()),
         httponly=True,
         samesite="lax",
-        secure=secure,
+        secure=request.url.scheme == "https",
     )
 
 

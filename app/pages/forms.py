@@ -1,11 +1,12 @@
 """Converts fields of forms to bodies for REST, and faults to sentences."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.items import Json
@@ -13,6 +14,7 @@ from app.validation import problems_of
 
 #: Body of a REST request.
 Body: TypeAlias = dict[str, Json]
+M = TypeVar("M", bound=BaseModel)
 
 _MOST_FAULTS = 10
 #: Goals of a session -> their labels in forms.
@@ -36,14 +38,24 @@ class Faults:
     problems: tuple[FieldProblem, ...] = ()
 
 
-def numbers_in(fields: Mapping[str, str]) -> dict[str, float | int]:
-    """The fields as numbers, whole where they are written so; empty fields are left out.
+def read_as(model: type[M], body: Body) -> M:
+    """Validate a body with all the checks of REST."""
+    return model.model_validate_json(json.dumps(body))
+
+
+def texts_in(fields: Mapping[str, str], *names: str) -> dict[str, str]:
+    """The fields of these names, as far as they were sent."""
+    return {name: fields[name] for name in names if name in fields}
+
+
+def numbers_in(fields: Mapping[str, str], *names: str) -> dict[str, float | int]:
+    """The fields of these names as numbers, whole where they are written so, without empty ones.
 
     Raises:
         InvalidInputError: A field is not a number.
     """
     found: dict[str, float | int] = {}
-    for name, text in fields.items():
+    for name, text in texts_in(fields, *names).items():
         plain = text.strip().replace("\u00a0", "")
         if not plain:
             continue
@@ -62,7 +74,7 @@ def margin_in(fields: Mapping[str, str]) -> dict[str, float]:
     Raises:
         InvalidInputError: The margin is not a number.
     """
-    points = numbers_in({"margin": fields.get("margin", "")}).get("margin")
+    points = numbers_in(fields, "margin").get("margin")
     return {} if points is None else {"score_margin": points / 100}
 
 

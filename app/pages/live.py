@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from cachetools import LRUCache, TTLCache
 
 from app.api.schemas.sessions.answers import ResponseRead
 from app.api.schemas.sessions.sessions import SessionRead
 from app.items import ItemContent, Json
-from app.pages.latest import strip_of
+from app.pages.model_results import strip_of
 from app.pages.rendering import fragment
 from app.records.fields import ends
 from app.records.leased import ENDED, StoredEvent
@@ -25,7 +26,7 @@ from app.records.sessions import UNDERWAY, SessionRecord
 from app.reports.charts import course_charts
 from app.reports.figures import begins_alike, is_surprising
 from app.services.banks.loaded import LoadedVersion
-from app.services.banks.versions import VersionService
+from app.services.container import Services
 from app.services.sessions.service import SessionService
 from app.services.visibility import View
 
@@ -100,8 +101,7 @@ class Frame:
 
 
 async def answers_of(
-    sessions: SessionService,
-    versions: VersionService,
+    opened: Services,
     view: View,
     record: SessionRecord,
     *,
@@ -109,11 +109,11 @@ async def answers_of(
     limit: int | None = None,
 ) -> list[AnswerRow]:
     """Questions after step `after`, in order of asking, as this caller may see them."""
-    asked = await sessions.responses(record.id, after_step=after, limit=limit)
-    version = await versions.load(record.bank_version_id)
+    asked = await opened.sessions.responses(record.id, after_step=after, limit=limit)
+    version = await opened.versions.load(record.bank_version_id)
     contents: Mapping[int, Any] = {}
     if asked and view.shows(withheld=record.withheld):
-        contents = await versions.items_at(version, sorted({one.position for one in asked}))
+        contents = await opened.versions.items_at(version, sorted({one.position for one in asked}))
     texts = {position: _text(item.content) for position, item in contents.items()}
     begins = begins_alike(list(texts.values()))
     theta = record.summary["estimate"]["theta"]
@@ -163,7 +163,9 @@ class Live:
     def __init__(self) -> None:
         self._courses: LRUCache[str, tuple[tuple[Point, ...], int]] = LRUCache(_COURSES)
         self._frames: TTLCache[tuple[str, int, bool], list[Frame]] = TTLCache(_FRAMES, _FRAME_S)
-        self._locks: dict[tuple[str, int, bool], asyncio.Lock] = {}
+        self._making: WeakValueDictionary[tuple[str, int, bool], asyncio.Lock] = (
+            WeakValueDictionary()
+        )
 
     async def course_of(
         self, sessions: SessionService, record: SessionRecord
@@ -178,54 +180,33 @@ class Live:
         self._courses[record.id] = points, after
         return points, after
 
-    async def since(
-        self,
-        sessions: SessionService,
-        versions: VersionService,
-        view: View,
-        session_id: str,
-        seq: int,
-    ) -> list[Frame]:
+    async def since(self, opened: Services, view: View, session_id: str, seq: int) -> list[Frame]:
         """Changes after event `seq`: one frame, or none."""
         key = (session_id, seq, view.is_whole)
-        found = self._frames.get(key)
-        if found is not None:
-            return found
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                found = self._frames.get(key)
-                if found is None:
-                    found = await self._read(sessions, versions, view, session_id, seq)
-                    if found:
-                        self._frames[key] = found
-                return found
-        finally:
-            if not lock.locked():
-                self._locks.pop(key, None)
+        # Those who ask while a frame is made wait for it.
+        async with self._making.setdefault(key, asyncio.Lock()):
+            found = self._frames.get(key)
+            if found is None:
+                found = await self._read(opened, view, session_id, seq)
+                if found:
+                    self._frames[key] = found
+        return found
 
-    async def _read(
-        self,
-        sessions: SessionService,
-        versions: VersionService,
-        view: View,
-        session_id: str,
-        seq: int,
-    ) -> list[Frame]:
-        events = await sessions.events(session_id, after=seq, limit=_EVENTS_AT_ONCE)
+    async def _read(self, opened: Services, view: View, session_id: str, seq: int) -> list[Frame]:
+        events = await opened.sessions.events(session_id, after=seq, limit=_EVENTS_AT_ONCE)
         if not events:
             return []
-        record = await sessions.get(session_id)
+        record = await opened.sessions.get(session_id)
         shown = SessionRead.of(record, view)
         steps = sorted({event.data["step"] for event in events if "step" in event.data})
         steps = steps[-_MOST_ROWS:]
         rows: list[AnswerRow] = []
         if steps:
             after, limit = steps[0] - 1, steps[-1] - steps[0] + 1
-            asked = await answers_of(sessions, versions, view, record, after=after, limit=limit)
+            asked = await answers_of(opened, view, record, after=after, limit=limit)
             rows = [row for row in asked if row.answer.step in steps]
-        points = (await self.course_of(sessions, record))[0] if _points(events) else ()
-        version = await versions.load(record.bank_version_id)
+        points = (await self.course_of(opened.sessions, record))[0] if _points(events) else ()
+        version = await opened.versions.load(record.bank_version_id)
         data: Mapping[str, Json] = {
             "parts": await asyncio.to_thread(_parts, shown, version, points),
             "rows": await asyncio.to_thread(_rows, rows, shown),

@@ -1,10 +1,11 @@
 """Behaviour of all pages: find the visitor, show faults, and forbid caching and framing."""
 
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
@@ -13,10 +14,19 @@ from typing_extensions import override
 
 from app.api.errors import headers_of, status_of
 from app.api.rates import let_in, reading_turn
-from app.deps import services
+from app.deps import AllServices, services
 from app.errors import SextantError, UnauthenticatedError
-from app.pages.access import Visitor, own_form, set_cookies, take_for_nobody, visitor
+from app.pages.access import (
+    VISIT_COOKIE,
+    Visit,
+    Visitor,
+    own_form,
+    set_cookie,
+    take_for_nobody,
+    visitor,
+)
 from app.pages.rendering import page, short
+from app.services.container import Services
 from app.validation import sentence
 
 #: Allows nothing from other sites, no inline script or style, and no site that frames the page.
@@ -38,7 +48,7 @@ _MISSING: Final = {
 }
 
 
-def router() -> APIRouter:
+def make_router() -> APIRouter:
     """A router whose routes are pages, which OpenAPI does not include."""
     return APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -89,7 +99,9 @@ async def as_page(
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.setdefault("Cache-Control", _NOT_KEPT)
-    set_cookies(request, response, (await visitor(request)).visit, None)
+    visit = (await visitor(request)).visit
+    if request.cookies.get(VISIT_COOKIE) != visit:
+        set_cookie(request, response, VISIT_COOKIE, visit)
     return response
 
 
@@ -136,12 +148,39 @@ def _nothing_like(error: RequestValidationError) -> tuple[int, str]:
 
 async def fault(request: Request, status: int, detail: str) -> Response:
     """A page that says what went wrong, or a part of a page where one was asked for."""
-    template = "parts/fault.html" if "hx-request" in request.headers else "fault.html"
-    return await page(request, template, status=status, detail=detail)
+    return await page(request, "fault.html", "parts/fault.html", status=status, detail=detail)
 
 
+#: Id of the last row of the page before.
+After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
 #: Number of the last event that a part of a page shows, where the browser polls that part.
 Seen = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class PageCall:
+    """One call of a page or form: who makes it, and what answers it."""
+
+    request: Request
+    visit: Visitor
+    services: Services
+
+    async def page(
+        self, template: str, part: str | None = None, /, *, status: int = 200, **values: Any
+    ) -> Response:
+        """A page, or the part of it that is asked for; see `app.pages.rendering.page`."""
+        return await page(self.request, template, part, status=status, **values)
+
+    def see(self, path: str) -> Response:
+        """Redirect to another page after a form was sent."""
+        return see(self.request, path)
+
+
+def _call(request: Request, visit: Visit, opened: AllServices) -> PageCall:
+    return PageCall(request, visit, opened)
+
+
+Call = Annotated[PageCall, Depends(_call)]
 
 
 def unchanged() -> Response:

@@ -8,12 +8,23 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.demo.bank import DEFAULT_SEED, DemoItem, demo_bank
+from app.calibration.multidimensional.score_curves import fit_curves
+from app.demo.bank import (
+    DEFAULT_SEED,
+    N_REFERENCE,
+    DemoItem,
+    demo_bank,
+    learn,
+    learned,
+    reference_answers,
+)
 from app.demo.questions import FAMILIES
+from app.engine.knowledge import curves_of
 from app.items import Answer
 from app.scorers import Scored, build, mark
 
 BANK = demo_bank()
+LEARNED = curves_of(BANK.item_bank(), learned())
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 DAY_NAMES = [dt.date(2024, 1, day).strftime("%A") for day in range(1, 8)]
 RATIOS = {
@@ -71,10 +82,6 @@ def _next_by_ratio(prompt: str) -> str:
     return str(terms[-1] * terms[-1] // terms[-2])
 
 
-def _next_by_sum(prompt: str) -> str:
-    return str(sum(_numbers(prompt)[-2:]))
-
-
 def _next_interleaved(prompt: str) -> str:
     terms = _numbers(prompt)
     before, last = terms[-4], terms[-2]
@@ -93,10 +100,6 @@ def _seconds(prompt: str) -> str:
     return str(int(dt.timedelta(hours=h, minutes=m, seconds=s).total_seconds()))
 
 
-def _fahrenheit(prompt: str) -> str:
-    return str(round(_numbers(prompt)[0] * 1.8 + 32))
-
-
 def _distance(prompt: str) -> str:
     metres, minutes = _numbers(prompt)
     kilometres = metres * minutes * 60 / 1000
@@ -109,26 +112,14 @@ def _weekday_after(prompt: str) -> str:
     return DAY_NAMES[(DAY_NAMES.index(today) + _numbers(prompt)[0]) % 7]
 
 
-def _date_after(prompt: str) -> str:
-    return str(_dates(prompt)[0] + dt.timedelta(days=_numbers(prompt)[0]))
-
-
 def _days_between(prompt: str) -> str:
     earlier, later = _dates(prompt)
     return str(later.toordinal() - earlier.toordinal())
 
 
-def _weekday_of(prompt: str) -> str:
-    return _dates(prompt)[0].strftime("%A")
-
-
 def _shifted(prompt: str) -> str:
     shift = _numbers(prompt)[0]
     return _quoted(prompt).translate(str.maketrans(ALPHABET, ALPHABET[shift:] + ALPHABET[:shift]))
-
-
-def _vowels(prompt: str) -> str:
-    return str(len(re.findall("[aeiou]", _quoted(prompt))))
 
 
 def _pipeline(prompt: str) -> str:
@@ -145,19 +136,19 @@ ANSWER_OF: dict[str, Callable[[str], str]] = {
     "constant_step": _next_by_differences,
     "constant_factor": _next_by_ratio,
     "growing_step": _next_by_differences,
-    "sum_of_two": _next_by_sum,
+    "sum_of_two": lambda prompt: str(sum(_numbers(prompt)[-2:])),
     "interleaved": _next_interleaved,
     "one_factor": _one_conversion,
     "two_factors": _one_conversion,
     "time_to_seconds": _seconds,
-    "temperature": _fahrenheit,
+    "temperature": lambda prompt: str(round(_numbers(prompt)[0] * 1.8 + 32)),
     "speed": _distance,
     "weekday_after": _weekday_after,
-    "date_after": _date_after,
+    "date_after": lambda prompt: str(_dates(prompt)[0] + dt.timedelta(days=_numbers(prompt)[0])),
     "days_between": _days_between,
-    "weekday_of": _weekday_of,
+    "weekday_of": lambda prompt: _dates(prompt)[0].strftime("%A"),
     "length": lambda prompt: str(len(_quoted(prompt))),
-    "vowels": _vowels,
+    "vowels": lambda prompt: str(len(re.findall("[aeiou]", _quoted(prompt)))),
     "reverse": lambda prompt: "".join(reversed(_quoted(prompt))),
     "sort": lambda prompt: "".join(sorted(_quoted(prompt))),
     "shift": _shifted,
@@ -255,3 +246,29 @@ def test_the_parameters_are_provisional_and_measure_over_the_whole_range() -> No
     np.testing.assert_allclose(bank.b, [item.b for item in BANK.items])
     information = bank.information(np.array([-2.5, 0.0, 2.5])).sum(axis=-1)
     assert information.min() > 1 / 0.2**2
+
+
+def test_stored_knowledge_belongs_to_the_present_bank() -> None:
+    assert LEARNED is not None
+    fitted = fit_curves(reference_answers(BANK))
+    np.testing.assert_allclose(LEARNED.curves.intercept, fitted.intercept, atol=0.05)
+    np.testing.assert_allclose(LEARNED.curves.slopes[0], fitted.slopes[0], atol=0.05)
+    assert LEARNED.n_reference == N_REFERENCE
+
+
+@pytest.mark.slow  # a hundred simulated tests
+def test_learning_again_gives_the_stored_file() -> None:
+    again = curves_of(BANK.item_bank(), learn(BANK))
+    assert again is not None
+    assert LEARNED is not None
+    np.testing.assert_allclose(again.curves.slopes, LEARNED.curves.slopes, atol=1e-6)
+    assert again.errors.keys() == LEARNED.errors.keys()
+    for name, error in again.errors.items():
+        assert error.within == pytest.approx(LEARNED.errors[name].within, abs=1e-4)
+        assert error.above == pytest.approx(LEARNED.errors[name].above, abs=1e-4)
+
+
+def test_they_differ_in_ability_as_models_do() -> None:
+    scores = reference_answers(BANK).mean(axis=1)
+    assert scores[:10].mean() < 0.35
+    assert scores[-10:].mean() > 0.8

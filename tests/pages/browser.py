@@ -12,6 +12,7 @@ from app.deps import ScopeName
 from app.services.api_keys import ApiKeyService
 from app.storage.database import Database
 from tests.api.conftest import BASE_URL
+from tests.reports.pages import Page
 
 _LINK: Final = re.compile(r'(?:href|hx-get|data-stream)="(/[^"]*)"')
 #: Pages without stored data.
@@ -22,9 +23,11 @@ class Browser(httpx2.AsyncClient):
     """Keeps cookies, sends forms as pages do, and follows redirects."""
 
     async def form(self, action: str, /, *, of: str = "/login", **fields: str) -> httpx2.Response:
-        """Send a form with the token of the page `of`."""
-        token = csrf_in((await self.get(of)).text)
-        return await self.send_form(action, csrf=token, **fields)
+        """Send a form with the token of the page `of`, and with fields that its form has."""
+        page = (await self.get(of)).text
+        named = Page(page).forms.get(action, fields.keys())
+        assert fields.keys() <= set(named), (of, action, fields.keys() - set(named))
+        return await self.send_form(action, csrf=csrf_in(page), **fields)
 
     async def send_form(self, action: str, /, **fields: str) -> httpx2.Response:
         """Send a form of our own origin with exactly these fields."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import httpx2
 import uvicorn
 from playwright.async_api import Page
 
@@ -18,10 +19,16 @@ from tests.databases import collect_cancelled
 
 @dataclass
 class Watched:
-    """Console messages and requests of a page."""
+    """A server with the demo bank: its key, and console messages and requests of its pages."""
 
     base: str
+    secret: str = ""
     told: list[str] = field(default_factory=list)
+
+    def client(self) -> httpx2.AsyncClient:
+        """Return a client of the API with a key of all scopes."""
+        headers = {"Authorization": f"Bearer {self.secret}"}
+        return httpx2.AsyncClient(base_url=f"{self.base}/v1", headers=headers, timeout=60)
 
     def watch(self, page: Page) -> None:
         page.on("console", lambda message: self.told.append(message.text))

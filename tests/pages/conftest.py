@@ -9,6 +9,8 @@ from playwright.async_api import Browser as Chromium
 from playwright.async_api import async_playwright
 
 from app.deps import ScopeName
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
 from app.storage.database import Database
 from tests.api.conftest import (  # noqa: F401 (fixtures of the API are those of the pages)
     _helpers_stay,
@@ -21,7 +23,9 @@ from tests.api.conftest import (  # noqa: F401 (fixtures of the API are those of
     services,
     working,
 )
+from tests.demo_bank import install_demo_bank
 from tests.pages.browser import Browser, logged_in
+from tests.pages.chromium import Watched, served
 
 NewBrowser = Callable[..., Awaitable[Browser]]
 
@@ -38,6 +42,15 @@ async def browser_with(app: FastAPI, database: Database) -> AsyncIterator[NewBro
     yield make
     for browser in browsers:
         await browser.aclose()
+
+
+@pytest.fixture
+async def site(settings: Settings, database: Database) -> AsyncIterator[Watched]:
+    """Serve the demo bank over HTTP, with a worker and a key of all scopes."""
+    await install_demo_bank(database)
+    _, secret = await ApiKeyService(database).create(name="<i>me</i>", scopes=["admin"])
+    async with served(settings, database) as base:
+        yield Watched(base, secret)
 
 
 @pytest.fixture

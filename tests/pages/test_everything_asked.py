@@ -47,16 +47,17 @@ async def test_a_fully_asked_bank_has_a_score_without_interval(
     assert report["score"]["interval"] is None
     assert any("scores 75 %" in said.replace("\u00a0", " ") for said in report["summary"])
 
-    gate = {"session_id": session["id"], "threshold": 0.7}
-    decided = (await client.post("/v1/gates", json=gate)).json()
+    gate = {"session_id": session["id"], "threshold": "0.7"}
+    made = await browser.form("/gates", of="/gates", **gate)
+    assert "<h1>Go" in (await browser.get(made.headers["location"])).text
+    decided = (await client.get(f"/v1{made.headers['location']}")).json()
     assert (decided["metric"], decided["outcome"]) == ("score", "go")
 
     # Ended before any answer: no result that could decide, and no open question.
     none = (await client.post("/v1/sessions", json=body)).json()
     await client.post(f"/v1/sessions/{none['id']}:cancel")
-    gate = {"session_id": none["id"], "threshold": 0.7}
-    undecided = (await client.post("/v1/gates", json=gate)).json()
-    for path in ("/gates", f"/gates/{undecided['id']}"):
+    undecided = await browser.form("/gates", of="/gates", **{**gate, "session_id": none["id"]})
+    for path in ("/gates", undecided.headers["location"]):
         shown = Page((await browser.get(path)).text).text.lower()
         assert "error" in shown
         assert "inconclusive" not in shown

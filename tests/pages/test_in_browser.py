@@ -6,18 +6,13 @@ import json
 from importlib.resources import files
 from typing import Any
 
-import httpx2
 import pytest
 from playwright.async_api import Browser, Page
 
 from app.pages.routers import ROUTERS
 from app.pages.routing import PageRoute
-from app.services.api_keys import ApiKeyService
-from app.settings import Settings
-from app.storage.database import Database
-from tests.demo_bank import install_demo_bank
 from tests.exchange.lm_eval_files import folders
-from tests.pages.chromium import Watched, served
+from tests.pages.chromium import Watched
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fits_here")]
 
@@ -52,26 +47,22 @@ def _fixed_pages() -> set[str]:
 
 
 async def test_a_test_by_keyboard_and_every_page_for_everybody(
-    settings: Settings, database: Database, chromium: Browser
+    site: Watched, chromium: Browser
 ) -> None:
-    await install_demo_bank(database)
-    _, secret = await ApiKeyService(database).create(name="<i>me</i>", scopes=["admin"])
-    async with served(settings, database) as base:
-        watched = Watched(base)
-        await _tries_a_call(chromium, watched, secret)
-        path = await _by_keyboard(chromium, watched, secret)
-        others = await _hostile(base, secret, path[-30:]) + await _made(base, secret)
-        await _for_everybody(chromium, watched, secret, path, others)
-    assert watched.told == []
+    await _tries_a_call(chromium, site)
+    path = await _by_keyboard(chromium, site)
+    others = await _hostile(site, path[-30:]) + await _made(site)
+    await _for_everybody(chromium, site, path, others)
+    assert site.told == []
 
 
-async def _tries_a_call(browser: Browser, watched: Watched, secret: str) -> None:
+async def _tries_a_call(browser: Browser, site: Watched) -> None:
     page = await browser.new_page()
     page.set_default_timeout(60_000)
-    watched.watch(page)
-    await page.goto(f"{watched.base}/docs")
+    site.watch(page)
+    await page.goto(f"{site.base}/docs")
     await page.click("button.authorize")
-    await page.fill(".auth-container input", secret)
+    await page.fill(".auth-container input", site.secret)
     await page.click(".auth-btn-wrapper button.authorize")
     await page.click(".btn-done")
     await page.click("#operations-tag-banks")
@@ -82,15 +73,15 @@ async def _tries_a_call(browser: Browser, watched: Watched, secret: str) -> None
     await page.close()
 
 
-async def _by_keyboard(browser: Browser, watched: Watched, secret: str) -> str:
+async def _by_keyboard(browser: Browser, site: Watched) -> str:
     """Log in, start a session of a scripted model, and wait for the result."""
     page = await browser.new_page()
     page.set_default_timeout(60_000)
-    watched.watch(page)
-    await page.goto(f"{watched.base}/sessions/new")
+    site.watch(page)
+    await page.goto(f"{site.base}/sessions/new")
     await page.wait_for_selector("#key")
     await focus(page, "#key")
-    await page.keyboard.type(secret)
+    await page.keyboard.type(site.secret)
     await page.keyboard.press("Enter")
     await page.wait_for_selector("#takes-exact b")
     # Three fields: the model, its precision, and the option "scripted" under "More".
@@ -107,18 +98,17 @@ async def _by_keyboard(browser: Browser, watched: Watched, secret: str) -> str:
     await page.wait_for_url("**/sessions/ses_*")
     # At the end of the session its page becomes the report without a reload.
     await page.wait_for_selector("text=Before you rely on it")
-    path = page.url.removeprefix(watched.base)
+    path = page.url.removeprefix(site.base)
     await page.close()
     return path
 
 
-async def _hostile(base: str, secret: str, done: str) -> list[str]:
+async def _hostile(site: Watched, done: str) -> list[str]:
     """Return pages of resources with hostile names and texts, and of a failed session."""
     markup = "<script>alert(1)</script>&amp;\u202eright to left\u202c "
     long = markup * 3 + "x" * 80
     item = {"key": long.strip(), "prompt": markup + "w" * 10_000, "target": "1", "tags": [long]}
-    headers = {"Authorization": f"Bearer {secret}"}
-    async with httpx2.AsyncClient(base_url=f"{base}/v1", headers=headers, timeout=60) as client:
+    async with site.client() as client:
 
         async def post(path: str, **body: object) -> dict[str, Any]:
             answer = await client.post(path, json=body)
@@ -155,13 +145,12 @@ async def _hostile(base: str, secret: str, done: str) -> list[str]:
     ]
 
 
-async def _made(base: str, secret: str) -> list[str]:
+async def _made(site: Watched) -> list[str]:
     """Return pages of a bank with guessed parameters, and of one made from results."""
     lines = [{"key": f"q{n}", "prompt": f"{n} + {n}?", "target": str(2 * n)} for n in range(8)]
     items = {"name": "items.jsonl", "content": "\n".join(map(json.dumps, lines))}
     files = [{"name": name, "content": text} for name, text in folders(24, 16).items()]
-    headers = {"Authorization": f"Bearer {secret}"}
-    async with httpx2.AsyncClient(base_url=f"{base}/v1", headers=headers, timeout=60) as client:
+    async with site.client() as client:
 
         async def ended(path: str, body: object, at: str) -> dict[str, Any]:
             made = await client.post(path, json=body)
@@ -188,24 +177,22 @@ async def _made(base: str, secret: str) -> list[str]:
     ]
 
 
-async def _for_everybody(
-    browser: Browser, watched: Watched, secret: str, path: str, others: list[str]
-) -> None:
+async def _for_everybody(browser: Browser, site: Watched, path: str, others: list[str]) -> None:
     """Check each page in light and dark mode: axe faults, cut content, and size of downloads."""
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     context = await browser.new_context()
     await context.add_init_script(axe)
     page = await context.new_page()
     page.set_default_timeout(60_000)
-    watched.watch(page)
-    await page.goto(f"{watched.base}/login")
-    await page.fill("#key", secret)
+    site.watch(page)
+    await page.goto(f"{site.base}/login")
+    await page.fill("#key", site.secret)
     await page.press("#key", "Enter")
     await page.wait_for_selector("text=Last results")
     bank = await page.get_attribute("main a[href^='/banks/']", "href")
     assert bank is not None
     version = "/".join(bank.split("/")[:3]) + "/versions/1"
-    await page.goto(f"{watched.base}{version}/items")
+    await page.goto(f"{site.base}{version}/items")
     item = await page.get_attribute("tbody a", "href")
     pages = (
         *("/", "/sessions", "/sessions/new", path, f"{path}/answers", f"{path}/steps/1"),
@@ -218,7 +205,7 @@ async def _for_everybody(
     faults: list[tuple[Any, ...]] = []
     for where in pages:
         await page.emulate_media(color_scheme="dark" if len(where) % 2 else "light")
-        answer = await page.goto(watched.base + where)
+        answer = await page.goto(site.base + where)
         assert answer is not None
         assert answer.status == 200, where
         if (size := await page.evaluate(_BYTES)) > _PAGE_BYTES:

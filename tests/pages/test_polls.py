@@ -18,7 +18,8 @@ _HTMX = {"HX-Request": "true"}
 
 
 def polled(page: str) -> str:
-    """Return the path that a part of a page polls."""
+    """Return the path that a part of a page polls; without scripts the page has a link."""
+    assert "<html" not in page or re.search("<noscript>.*>Load again<", page)
     (found,) = re.findall(r'hx-get="([^"]*)" hx-trigger="every', page)
     return unescape(found)
 

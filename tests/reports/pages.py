@@ -16,6 +16,9 @@ class Page(HTMLParser):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
+        #: Names of the fields and buttons of each form, by its action.
+        self.forms: dict[str, set[str]] = {}
+        self._action = ""
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -23,7 +26,13 @@ class Page(HTMLParser):
 
     @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
+        given = dict(attrs)
+        self.elements.append((tag, given))
+        if tag == "form":
+            self._action = given["action"] or ""
+            self.forms.setdefault(self._action, set())
+        elif tag in {"input", "select", "textarea", "button"} and "form" in self._open:
+            self.forms[self._action].add(given.get("name") or "")
         if tag not in _VOID:
             self._open.append(tag)
 

@@ -1,5 +1,7 @@
 """Tests of simulated examinees, as the stored figures from which a report is built."""
 
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,13 +10,13 @@ from app.engine import Design, ItemBank, Stop, step_rng
 from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
-from app.engine.multidimensional import ProfileBelief
-from app.engine.prediction.score_model import NORMAL_95, ScoreModel, Target
+from app.engine.prediction.score_model import ScoreModel, Target
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
-from app.engine.state import CatState, Response
+from app.engine.state import Response
 from app.records.fields import interval
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
+from app.services.sessions.figures import profile_of
 
 NASTY = "<script>alert(\"x\")</script> & 'q'\n{{7*7}}"
 OUTCOMES = ("scored", "unparsed", "refused", "error", "truncated")
@@ -95,6 +97,8 @@ def figures(known: Known, asked: list[Asked], **changes: Any) -> dict[str, Any]:
     )
     estimate, predicted = known.test.estimate(state), known.test.predict(state)
     closed = [item for item in asked if item.outcome is not None and not item.pretest]
+    counts = Counter(tag for tags in known.tags for tag in tags)
+    version: Any = SimpleNamespace(bank=known.bank, tags=known.tags, tag_counts=counts)
     return {
         "estimate": {
             "theta": estimate.theta,
@@ -110,7 +114,7 @@ def figures(known: Known, asked: list[Asked], **changes: Any) -> dict[str, Any]:
             "interval_raw": predicted.raw and interval(*predicted.raw),
             "method": predicted.method,
         },
-        "profile": _profile(known, state),
+        "profile": profile_of(version, known.test, state),
         "progress": {
             "items": len(closed),
             "scored": len(scored),
@@ -128,43 +132,6 @@ def figures(known: Known, asked: list[Asked], **changes: Any) -> dict[str, Any]:
         "outcomes": {name: sum(item.outcome == name for item in closed) for name in OUTCOMES},
         "pretest": None,
         **changes,
-    }
-
-
-def _profile(known: Known, state: CatState) -> dict[str, Any] | None:
-    belief, abilities = state.belief, known.bank.abilities
-    if not isinstance(belief, ProfileBelief) or abilities is None:
-        return None
-    tasks = []
-    for tag, predictor in known.test.tasks.items():
-        if tag == WHOLE_BANK:
-            continue
-        said = predictor.predict(known.bank, state.responses, belief)
-        members = {i for i, tags in enumerate(known.tags) if tag in tags}
-        tasks.append(
-            {
-                "tag": tag,
-                "value": said.value,
-                "interval": interval(said.lo, said.hi),
-                "n_items": len(members),
-                "n_asked": sum(response.item in members for response in state.responses),
-            }
-        )
-    profile = belief.profile
-    return {
-        "abilities": [
-            {
-                "name": name,
-                "value": value,
-                "se": se,
-                "interval": interval(value - NORMAL_95 * se, value + NORMAL_95 * se),
-                "above": 0.5,
-            }
-            for name, value, se in zip(
-                abilities.items.names, profile.mean.tolist(), profile.se.tolist(), strict=True
-            )
-        ],
-        "tasks": tasks,
     }
 
 

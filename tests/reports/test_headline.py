@@ -11,10 +11,6 @@ from app.demo.scripted_model import ScriptedModel
 from app.records.fields import ends
 from app.records.figures import (
     EstimateFigures,
-    Outcomes,
-    PersonFitFigures,
-    ProgressFigures,
-    StoredScore,
 )
 from app.records.sessions import SessionRecord
 from app.reports.figures import Headline, dollars, headline_lines
@@ -126,51 +122,41 @@ async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -
 
 
 async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) -> None:
-    assert ended.summary["score"] is not None
-    assert trust_of(ended, standing="within", agrees=True) == (
-        "fair",
-        "The score is known only to ±27 points: more questions help.",
-    )
-    close: Any = {**ended.summary["score"], "interval": {"lo": 0.42, "hi": 0.6, "level": 0.95}}
-    sure = replace(ended, summary={**ended.summary, "score": close})
-    assert trust_of(sure, standing="within", agrees=True)[0] == "good"
+    figures = ended.summary
+    assert figures["score"] is not None
+
+    def with_figures(**changes: Any) -> SessionRecord:
+        return replace(ended, summary={**figures, **changes})  # type: ignore[typeddict-item]
+
+    close = {**figures["score"], "interval": {"lo": 0.42, "hi": 0.6, "level": 0.95}}
+    within = {"standing": "within", "agrees": True}
+    assert trust_of(with_figures(score=close), **within)[0] == "good"
     for standing in ("above", "below", "unknown"):
-        assert trust_of(ended, standing=standing, agrees=True)[0] == "fair"
-    assert trust_of(ended, standing="within", agrees=False)[0] == "fair"
-    assert trust_of(ended) == (
-        "fair",
-        "Too few reference models to place the model: mostly sampled questions count.",
-    )
+        assert trust_of(with_figures(score=close), standing=standing, agrees=True)[0] == "fair"
+    assert trust_of(with_figures(score=close), standing="within", agrees=False)[0] == "fair"
+    curves = with_figures(score={**figures["score"], "method": "p-irt"})
+    assert trust_of(curves, standing="above", agrees=True)[0] == "poor"
     for_theta = replace(ended, design={**ended.design, "selection": MAXIMUM_INFORMATION})
-    assert trust_of(for_theta) == (
-        "poor",
-        "Too few reference models to place the model, and a test for ability samples no "
-        "question: run one for the score.",
+    odd = with_figures(person_fit={"flagged": True, "lz": None, "p_value": None})
+    some = with_figures(
+        outcomes={**figures["outcomes"], "refused": 1},
+        progress={**figures["progress"], "items": 9},
     )
-    fit: PersonFitFigures = {"flagged": True, "lz": None, "p_value": None}
-    odd = replace(ended, summary={**ended.summary, "person_fit": fit})
-    assert trust_of(odd, standing="within", agrees=True) == (
-        "fair",
-        "The pattern of the answers is unlike that of other models.",
-    )
-    level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
-    assert (level, "cancelled" in reason) == ("poor", True)
-    outcomes: Outcomes = {**ended.summary["outcomes"], "refused": 1}
-    progress: ProgressFigures = {**ended.summary["progress"], "items": 9}
-    some = replace(ended, summary={**ended.summary, "outcomes": outcomes, "progress": progress})
-    assert trust_of(some, standing="within", agrees=True) == (
-        "fair",
-        "11 % of the answers have no score.",
-    )
-    unread: Outcomes = {**ended.summary["outcomes"], "scored": 5, "unparsed": 3}
-    mute = replace(ended, summary={**ended.summary, "outcomes": unread})
-    assert trust_of(mute, standing="below", agrees=True) == (
-        "poor",
-        "38 % of the answers could not be parsed, and count as wrong: read some of them.",
-    )
-    curves: StoredScore = {**ended.summary["score"], "method": "p-irt"}
-    alone = replace(ended, summary={**ended.summary, "score": curves})
-    assert trust_of(alone, standing="above", agrees=True)[0] == "poor"
+    mute = with_figures(outcomes={**figures["outcomes"], "scored": 5, "unparsed": 3})
+    for record, place, level, reason in (
+        (ended, within, "fair", "The score is known only to ±27 points: more questions help."),
+        (ended, {}, "fair",
+         "Too few reference models to place the model: mostly sampled questions count."),
+        (for_theta, {}, "poor", "Too few reference models to place the model, and a test for "
+         "ability samples no question: run one for the score."),
+        (odd, within, "fair", "The pattern of the answers is unlike that of other models."),
+        (replace(ended, status="cancelled"), within, "poor",
+         "The test was cancelled: the score rests on the answers until then."),
+        (some, within, "fair", "11 % of the answers have no score."),
+        (mute, {"standing": "below", "agrees": True}, "poor",
+         "38 % of the answers could not be parsed, and count as wrong: read some of them."),
+    ):  # fmt: skip
+        assert trust_of(record, **place) == (level, reason)
 
 
 async def test_the_demo_ends_with_a_result_that_is_trusted_and_right(

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.demo import reference_models
-from app.demo.bank import demo_bank
+from app.demo.bank import N_REFERENCE, REFERENCE_SOURCE, demo_bank
 from app.engine import lint as engine_lint
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
@@ -372,8 +371,8 @@ async def test_the_demo_bank_is_installed_once_by_many_at_the_same_time(
     demo = demo_bank()
     assert loaded.keys == tuple(item.key for item in demo.items)
     assert loaded.active.all()
-    assert loaded.n_reference == reference_models.N_MODELS
-    assert loaded.asked_when_calibrated == {"source": reference_models.SOURCE}
+    assert loaded.n_reference == N_REFERENCE
+    assert loaded.asked_when_calibrated == {"source": REFERENCE_SOURCE}
     assert loaded.bank.a.tobytes() == demo.item_bank().a.tobytes()
     assert (await versions.items_at(loaded, [7]))[7].content == demo.items[7].content
 

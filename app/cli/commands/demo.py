@@ -16,7 +16,7 @@ from app.cli.terminal.options import QuietOption
 from app.cli.terminal.replies import Session
 from app.cli.terminal.side_by_side import watch_both
 from app.cli.terminal.watch import report, watch
-from app.demo import reference_models
+from app.demo.bank import REFERENCE_SOURCE
 from app.errors import SextantError
 from app.sandbox import programs
 from sextant_client import AsyncSextant
@@ -83,7 +83,7 @@ def command(
         out.say(f"\n{verdict}")
     out.say(
         f"\nThe scripted model's true theta is {theta:+.2f}; the reference models are "
-        f"{reference_models.SOURCE}."
+        f"{REFERENCE_SOURCE}."
     )
     out.print("Now measure your own:")
     out.print(

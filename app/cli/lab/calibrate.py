@@ -34,7 +34,7 @@ from app.exchange.item_facts import read_families
 from app.exchange.parameters import write_difficulties, write_mirt
 from app.printable import percent
 from app.records.fields import finite
-from app.reports.version.words import shift_words
+from app.reports.version.page import shift_words
 
 #: Figures of the report card that the screen shows.
 _CARD = (

@@ -2,23 +2,19 @@
 
 from app.pages import static
 from app.pages.routers import (
+    administration,
     banks,
     calibrations,
-    docs,
     endpoints,
     home,
-    keys,
     new_session,
-    projects,
     rankings,
     results,
     sessions,
-    sign_in,
 )
 
 _MODULES = (
     home,
-    sign_in,
     new_session,  # before the route with any session's id
     sessions,
     banks,
@@ -26,9 +22,7 @@ _MODULES = (
     results,
     calibrations,
     endpoints,
-    keys,
-    projects,
-    docs,
+    administration,
     static,
 )
 ROUTERS = tuple(module.router for module in _MODULES)

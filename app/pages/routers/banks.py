@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from fastapi import Path, Query, Request, Response
+from cachetools import TTLCache
+from fastapi import Path, Query, Response
 from markupsafe import Markup
 
 from app.api.schemas.banks.banks import BankRead
@@ -13,19 +14,15 @@ from app.api.schemas.banks.items import ItemRead
 from app.api.schemas.banks.versions import VersionItemRead, VersionRead
 from app.api.schemas.common import BankRef, VersionRef
 from app.api.schemas.leaderboards import LeaderboardRead
-from app.deps import AllServices
 from app.errors import NotFoundError
-from app.pages.access import Visit
-from app.pages.item_curve import held, item_curve
-from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, items_of
-from app.pages.latest import LOOKED_AT, last_results, strip_of
-from app.pages.namesakes import namesakes
-from app.pages.rendering import page
-from app.pages.reports import version_sections
-from app.pages.routing import router as make_router
+from app.pages.items import PER_PAGE, Column, Items, Wanted, chosen, held, item_curve, items_of
+from app.pages.model_results import LOOKED_AT, last_results, namesakes, strip_of
+from app.pages.routing import After, Call, PageCall, make_router
+from app.records.banks import BankVersion
 from app.records.sessions import SessionFilter, SessionRecord
 from app.reports.headline import headline_of
-from app.reports.version.words import FLAG_WORDS
+from app.reports.version.page import FLAG_WORDS, sections
+from app.services.banks.loaded import LoadedVersion
 from app.storage.paging import PageRequest
 
 router = make_router()
@@ -35,27 +32,27 @@ _LISTED = 50
 _ANSWERS = 200
 #: Recorded answers of the calibration that an item's page shows at once.
 _RECORDED = 100
+#: Reports by project and version, kept for some seconds, since many people open a shared link.
+_reports: Final[TTLCache[tuple[str, str], Markup]] = TTLCache(32, 30.0)
 PageNumber = Annotated[int, Query(ge=1, le=100_000, alias="page")]
 ItemId = Annotated[str, Path(min_length=1, max_length=64)]
-After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
 Word = Annotated[str | None, Query(max_length=512)]
 ItemStatus = Literal["", "active", "quarantined", "pretest"]
 
 
 @router.get("/banks")
-async def bank_list(
-    request: Request, visit: Visit, opened: AllServices, after: After = None
-) -> Response:
+async def bank_list(call: Call, after: After = None) -> Response:
     """Banks, the newest first."""
-    visit.require("read")
-    found = await opened.banks.list_banks(PageRequest(limit=_LISTED, after=after))
-    rows = [BankRead.of(overview, visit.view) for overview in found.items]
-    return await page(request, "banks.html", rows=rows, more=found.has_more)
+    call.visit.require("read")
+    found = await call.services.banks.list_banks(PageRequest(limit=_LISTED, after=after))
+    rows = [BankRead.of(overview, call.visit.view) for overview in found.items]
+    return await call.page("banks.html", rows=rows, more=found.has_more)
 
 
 @router.get("/banks/{bank}")
-async def bank_page(bank: BankRef, request: Request, visit: Visit, opened: AllServices) -> Response:
+async def bank_page(bank: BankRef, call: Call) -> Response:
     """One bank: how it is asked, and its versions."""
+    visit, opened = call.visit, call.services
     visit.require("read")
     shown = BankRead.of(await opened.banks.get_bank(bank), visit.view)
     found = await opened.versions.list_page(bank, PageRequest(limit=_LISTED))
@@ -67,39 +64,39 @@ async def bank_page(bank: BankRef, request: Request, visit: Visit, opened: AllSe
         ended = await opened.sessions.list_page(PageRequest(limit=LOOKED_AT), wanted)
         latest = last_results(ended.items, visit.view).get(shown.id, [])
         strip = strip_of(await opened.versions.load(bank=shown.id), latest)
-    return await page(request, "bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
+    return await call.page("bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
 
 
 @router.get("/banks/{bank}/versions/{version}")
-async def version_page(
-    bank: BankRef,
-    version: VersionRef,
-    request: Request,
-    visit: Visit,
-    opened: AllServices,
-) -> Response:
+async def version_page(bank: BankRef, version: VersionRef, call: Call) -> Response:
     """One version: its precision, its faults, and how evenly sessions use its items."""
-    visit.require("read")
+    opened = call.services
+    call.visit.require("read")
     found = await opened.versions.get(bank, version)
-    return await page(
-        request,
+    return await call.page(
         "version.html",
         exposure=await opened.item_uses.exposure(await opened.versions.load(found.id)),
-        bank=BankRead.of(await opened.banks.get_bank(bank), visit.view),
+        bank=BankRead.of(await opened.banks.get_bank(bank), call.visit.view),
         version=VersionRead.read(found),
-        sections=await version_sections(
-            opened.version_reports, found.bank_id, found.id, seen_by=visit.project
-        ),
+        sections=await _report(call, found),
     )
+
+
+async def _report(call: PageCall, version: BankVersion) -> Markup:
+    """The report without its heading; its sessions are those of the visitor's project."""
+    key = (call.visit.project, version.id)
+    found = _reports.get(key)
+    if found is None:
+        report = await call.services.version_reports.report(version.bank_id, version.id)
+        found = _reports[key] = await asyncio.to_thread(sections, report)
+    return found
 
 
 @router.get("/banks/{bank}/versions/{version}/items")
 async def item_list(
     bank: BankRef,
     version: VersionRef,
-    request: Request,
-    visit: Visit,
-    opened: AllServices,
+    call: Call,
     sort: Column = "position",
     order: Literal["asc", "desc"] = "asc",
     status: ItemStatus = "",
@@ -109,16 +106,13 @@ async def item_list(
     number: PageNumber = 1,
 ) -> Response:
     """The items of a version: sorted, filtered, a page at a time."""
-    visit.require("read")
-    found = await opened.versions.get(bank, version)
-    loaded = await opened.versions.load(found.id)
-    items = await items_of(opened.versions, opened.item_uses, found, loaded, seen_by=visit.project)
+    call.visit.require("read")
+    found, loaded, items = await _items(call, bank, version)
     wanted = Wanted(sort, order == "desc", status or None, tag or None, flag or None, text, number)
     rows = await asyncio.to_thread(chosen, items, wanted)
-    template = "parts/items.html" if "hx-request" in request.headers else "items.html"
-    return await page(
-        request,
-        template,
+    return await call.page(
+        "items.html",
+        "parts/items.html",
         version=VersionRead.read(found),
         bank_name=loaded.bank_name,
         rows=rows[PER_PAGE * (number - 1) : PER_PAGE * number],
@@ -137,17 +131,14 @@ async def item_page(
     bank: BankRef,
     version: VersionRef,
     item: ItemId,
-    request: Request,
-    visit: Visit,
-    opened: AllServices,
+    call: Call,
     number: PageNumber = 1,
 ) -> Response:
     """One item: its text, its curve with the scores in sessions, and all answers to it."""
-    visit.require("read")
-    found = await opened.versions.get(bank, version)
-    loaded = await opened.versions.load(found.id)
-    stored = await opened.items.get(bank, item, reveal=visit.view.is_whole)
-    items = await items_of(opened.versions, opened.item_uses, found, loaded, seen_by=visit.project)
+    opened = call.services
+    call.visit.require("read")
+    found, loaded, items = await _items(call, bank, version)
+    stored = await opened.items.get(bank, item, reveal=call.visit.view.is_whole)
     row = next((row for row in items.rows if row.item.item_id == stored.id), None)
     if row is None:
         raise NotFoundError("item in this version:", item)
@@ -167,8 +158,7 @@ async def item_page(
                 limit=_RECORDED,
                 skip=_RECORDED * (number - 1),
             )
-    return await page(
-        request,
+    return await call.page(
         "item.html",
         version=VersionRead.read(found),
         bank_name=loaded.bank_name,
@@ -189,19 +179,26 @@ async def item_page(
     )
 
 
+async def _items(
+    call: PageCall, bank: str, version: str
+) -> tuple[BankVersion, LoadedVersion, Items]:
+    found = await call.services.versions.get(bank, version)
+    loaded = await call.services.versions.load(found.id)
+    versions, uses = call.services.versions, call.services.item_uses
+    return found, loaded, await items_of(versions, uses, found, loaded, seen_by=call.visit.project)
+
+
 @router.get("/banks/{bank}/leaderboard")
 async def leaderboard(
     bank: BankRef,
-    request: Request,
-    visit: Visit,
-    opened: AllServices,
+    call: Call,
     confidence: Annotated[float, Query(ge=0.5, lt=1)] = 0.95,
     name: Word = None,
     value: Word = None,
 ) -> Response:
     """The leaderboard of a bank: a result of each examinee, with ties."""
-    visit.require("read")
-    found = await opened.leaderboards.of_bank(bank, confidence=confidence)
+    call.visit.require("read")
+    found = await call.services.leaderboards.of_bank(bank, confidence=confidence)
     shown = [found.board, *found.others]
     sessions: list[SessionRecord] = []
     apart: dict[str, Markup] = {}
@@ -216,8 +213,7 @@ async def leaderboard(
         (one, [entry for entry in one.data if entry.session_id in kept])
         for one in (board, *board.other_scales)
     ]
-    return await page(
-        request,
+    return await call.page(
         "leaderboard.html",
         board=board,
         boards=boards_shown,

@@ -1,16 +1,15 @@
-"""The first page: sessions in progress, latest results, and links to start."""
+"""The first page, log in and out, and the reference of the API."""
 
 from fastapi import Request, Response
 from markupsafe import Markup
 
 from app.api.schemas.banks.banks import BankRead
 from app.api.schemas.sessions.sessions import SessionRead
-from app.deps import AllServices
-from app.pages.access import Visit
-from app.pages.latest import LOOKED_AT, last_results
-from app.pages.namesakes import namesakes
+from app.errors import UnauthenticatedError
+from app.pages.access import LOGIN_COOKIE, Form, own_path, set_cookie
+from app.pages.model_results import LOOKED_AT, last_results, namesakes
 from app.pages.rendering import page
-from app.pages.routing import router as make_router
+from app.pages.routing import Call, make_router
 from app.records.sessions import SessionFilter
 from app.storage.paging import PageRequest
 
@@ -21,8 +20,9 @@ _SHOWN = 10
 
 
 @router.get("/")
-async def home(request: Request, visit: Visit, opened: AllServices) -> Response:
+async def home(call: Call) -> Response:
     """Sessions in progress, latest results and banks, as far as the visitor may see them."""
+    visit, opened = call.visit, call.services
     if visit.caller is None:
         visit.require("read")
     running: list[SessionRead] = []
@@ -44,11 +44,45 @@ async def home(request: Request, visit: Visit, opened: AllServices) -> Response:
             apart |= namesakes(records[one.id] for one in shown)
         known = await opened.banks.list_banks(PageRequest(limit=_SHOWN))
         banks = [BankRead.of(overview, visit.view) for overview in known.items]
-    return await page(
-        request,
-        "home.html",
-        running=running[:_SHOWN],
-        results=results,
-        banks=banks,
-        apart=apart,
+    return await call.page(
+        "home.html", running=running[:_SHOWN], results=results, banks=banks, apart=apart
     )
+
+
+@router.get("/login")
+async def login_page(request: Request) -> Response:
+    """Ask for an API key."""
+    wanted = own_path(request.query_params.get("next"))
+    return await page(request, "login.html", next=wanted, problem=None)
+
+
+@router.post("/login")
+async def log_in(form: Form, call: Call) -> Response:
+    """Exchange the key for a login cookie."""
+    wanted = own_path(form.get("next"))
+    try:
+        token = await call.services.logins.open(form.get("key", "").strip())
+    except UnauthenticatedError as error:
+        return await call.page("login.html", status=401, next=wanted, problem=error.detail)
+    if old := call.request.cookies.get(LOGIN_COOKIE):
+        await call.services.logins.close(old)
+    response = call.see(wanted)
+    set_cookie(call.request, response, LOGIN_COOKIE, token)
+    return response
+
+
+@router.post("/logout")
+async def log_out(call: Call) -> Response:
+    """End the login, here and wherever its cookie was copied to."""
+    if token := call.request.cookies.get(LOGIN_COOKIE):
+        await call.services.logins.close(token)
+    response = call.see("/login")
+    response.delete_cookie(LOGIN_COOKIE, httponly=True, samesite="lax")
+    response.headers["Clear-Site-Data"] = '"cache"'
+    return response
+
+
+@router.get("/docs")
+async def reference(request: Request) -> Response:
+    """The reference of all calls, which can be tried; public, like `/openapi.json`."""
+    return await page(request, "docs.html")

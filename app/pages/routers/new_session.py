@@ -1,13 +1,11 @@
 """The form of a new session: model, benchmark, precision, and a forecast of what it takes."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
-from fastapi import Request, Response
-from pydantic import BaseModel, ValidationError
+from fastapi import Response
+from pydantic import ValidationError
 
 from app.adapters.base import ProbeReport
 from app.api.disconnects import while_connected
@@ -16,15 +14,21 @@ from app.api.schemas.endpoints import EndpointCreate, EndpointRead
 from app.api.schemas.sessions.previews import PreviewCreate, PreviewRead
 from app.api.schemas.sessions.sessions import SessionCreate
 from app.api.schemas.simulations import SimulationCreate, SimulationRead
-from app.deps import AllServices
 from app.engine.design.design import CONCURRENCY, PRESETS, Preset
 from app.engine.simulation.forecast import TOLD_MARGIN
 from app.errors import FieldProblem, InvalidInputError, SextantError
-from app.pages.access import Form, Visit, Visitor
-from app.pages.forms import Body, Faults, faults_in, margin_in, numbers_in, sections
-from app.pages.rendering import page
-from app.pages.routing import router as make_router
-from app.pages.routing import see
+from app.pages.access import Form
+from app.pages.forms import (
+    Body,
+    Faults,
+    faults_in,
+    margin_in,
+    numbers_in,
+    read_as,
+    sections,
+    texts_in,
+)
+from app.pages.routing import Call, PageCall, make_router
 from app.records.fields import convert
 from app.records.sessions import SessionFilter
 from app.services.container import Services
@@ -32,7 +36,6 @@ from app.services.sessions.figures import effort_of
 from app.storage.paging import PageRequest
 
 router = make_router()
-M = TypeVar("M", bound=BaseModel)
 
 #: Simulated examinees of a forecast: enough for the figures shown, and fast.
 _EXAMINEES = 30
@@ -42,29 +45,13 @@ _SECRETS = ("api_key",)
 _GOALS = ("se", "margin", "max_items")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
-    """One choice of the precision of a score.
-
-    Attributes:
-        margin: Half-width of the score's 95 % interval that ends a session, as a share.
-        max_items: Most questions; None for all of the bank.
-    """
-
-    label: str
-    margin: float
-    max_items: int | None
-
-
 _NORMAL = PRESETS[Preset.SCORE]["stopping"]
-PRECISIONS = {
-    "quick": Precision(
-        label="Quick", margin=_NORMAL["score_margin"], max_items=_NORMAL["min_items"] + 5
-    ),
-    "normal": Precision(
-        label="Normal", margin=_NORMAL["score_margin"], max_items=_NORMAL["max_items"]
-    ),
-    "exact": Precision(label="Exact", margin=TOLD_MARGIN, max_items=None),
+_MARGIN = _NORMAL["score_margin"]
+#: Goals of each precision of a score; without `max_items` all of the bank may be asked.
+PRECISIONS: Mapping[str, Body] = {
+    "quick": {"score_margin": _MARGIN, "max_items": _NORMAL["min_items"] + 5},
+    "normal": {"score_margin": _MARGIN, "max_items": _NORMAL["max_items"]},
+    "exact": {"score_margin": TOLD_MARGIN},
 }
 
 
@@ -117,58 +104,60 @@ class _Found:
 
 
 @router.get("/sessions/new")
-async def new_session(request: Request, visit: Visit, opened: AllServices) -> Response:
+async def new_session(call: Call) -> Response:
     """The form of a new session."""
-    visit.require("run")
-    return await _form(request, visit, opened, dict(request.query_params), _Found())
+    call.visit.require("run")
+    return await _form(call, dict(call.request.query_params), _Found())
 
 
 @router.post("/sessions/new")
-async def send(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
+async def send(form: Form, call: Call) -> Response:
     """Start the session, or forecast, probe or preview it, by the button that was pressed."""
-    visit.require("run")
+    opened = call.services
+    call.visit.require("run")
     wanted = form.pop("do", "start")
     try:
         if wanted == "start":
-            body = _read(SessionCreate, await _session(form, opened))
+            body = read_as(SessionCreate, await _session(form, opened))
             await opened.scorer_guard.require_free(
-                visit.view, body.endpoint.name if body.endpoint else None
+                call.visit.view, body.endpoint.name if body.endpoint else None
             )
             created = await opened.sessions.create(body.to_domain())
-            return see(request, f"/sessions/{created.id}")
-        visit.require("read")
-        found = await _find(wanted, request, visit, form, opened)
+            return call.see(f"/sessions/{created.id}")
+        call.visit.require("read")
+        found = await _find(wanted, form, call)
     except (ValidationError, SextantError) as error:
         found = _Found(problem=faults_in(error))
-    if "hx-request" in request.headers:
+    if "hx-request" in call.request.headers:
         choices = PRECISIONS if wanted == "forecast" else {}
-        return await page(request, "parts/found.html", found=found, choices=choices)
-    return await _form(request, visit, opened, form, found, status=422 if found.problem else 200)
+        return await call.page("parts/found.html", found=found, choices=choices)
+    return await _form(call, form, found)
 
 
-async def _find(
-    wanted: str, request: Request, visit: Visitor, form: Mapping[str, str], opened: Services
-) -> _Found:
+async def _find(wanted: str, form: Mapping[str, str], call: PageCall) -> _Found:
+    opened = call.services
     match wanted:
         case "forecast" if "bank" not in form:
             return _Found()
         case "forecast":
-            return await while_connected(request, _forecast(form, opened))
+            return await while_connected(call.request, _forecast(form, opened))
         case "probe" | "preview" | "ask" if form.get("endpoint_id") == "manual":
             raise InvalidInputError("You answer by hand: there is no endpoint to be asked.")
         case "probe" if "endpoint_id" in form:
             report = await opened.endpoints.probe(form["endpoint_id"])
             return _Found(probe=report)
         case "preview" | "ask":
-            body = _read(PreviewCreate, {**_endpoint(form), "send": wanted == "ask"})
+            body = read_as(PreviewCreate, {**_endpoint(form), "send": wanted == "ask"})
             bank = _bank(form)
             version = await opened.versions.load(bank=bank)
             best = int(np.argmax(version.bank.information(0.0) * version.active))
             spec = body.to_domain(bank, version.item_ids[best])
-            shown = await while_connected(request, opened.previews.preview(spec, visit.view))
+            shown = await while_connected(
+                call.request, opened.previews.preview(spec, call.visit.view)
+            )
             return _Found(preview=PreviewRead.of(shown))
         case "probe":
-            unsaved = _read(EndpointCreate, endpoint_in(form)).to_spec()
+            unsaved = read_as(EndpointCreate, endpoint_in(form)).to_spec()
             return _Found(probe=await opened.endpoints.probe_unsaved(unsaved))
         case _:
             raise InvalidInputError(f"There is no button {wanted!r:.40} here.")
@@ -179,12 +168,12 @@ async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
 
     async def simulated(stopping: Body) -> SimulationRead:
         body = _simulation(form) | {"stopping": stopping}
-        spec = _read(SimulationCreate, known | body).to_domain()
+        spec = read_as(SimulationCreate, known | body).to_domain()
         return SimulationRead.of(await opened.simulations.simulate(spec))
 
     if any(name in form for name in _GOALS):
         return _Found(forecast=await simulated(_stopping(form)))
-    quick, normal = [await simulated(_goals(PRECISIONS[one])) for one in ("quick", "normal")]
+    quick, normal = [await simulated(PRECISIONS[one]) for one in ("quick", "normal")]
     takes = {"quick": Takes.of(quick), "normal": Takes.of(normal), "exact": Takes.exact(normal)}
     return _Found(takes=takes)
 
@@ -206,20 +195,13 @@ async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
     return known
 
 
-async def _form(
-    request: Request,
-    visit: Visitor,
-    opened: Services,
-    given: Mapping[str, str],
-    found: _Found,
-    *,
-    status: int = 200,
-) -> Response:
+async def _form(call: PageCall, given: Mapping[str, str], found: _Found) -> Response:
+    opened = call.services
     banks, endpoints = [], []
-    if visit.may("read"):
+    if call.visit.may("read"):
         everything = PageRequest(limit=_CHOICES)
         banks = [
-            BankRead.of(overview, visit.view)
+            BankRead.of(overview, call.visit.view)
             for overview in (await opened.banks.list_banks(everything)).items
             if overview.latest is not None
         ]
@@ -227,10 +209,9 @@ async def _form(
             EndpointRead.of(one) for one in (await opened.endpoints.list(everything)).items
         ]
     values = {**_DEFAULTS, **{name: given[name] for name in given if name not in _SECRETS}}
-    return await page(
-        request,
+    return await call.page(
         "new_session.html",
-        status=status,
+        status=422 if found.problem else 200,
         banks=banks,
         endpoints=endpoints,
         values=values,
@@ -240,11 +221,6 @@ async def _form(
     )
 
 
-def _read(model: type[M], body: Body) -> M:
-    """Validate a body with all the checks of REST."""
-    return model.model_validate_json(json.dumps(body))
-
-
 def _bank(form: Mapping[str, str]) -> str:
     if "bank" not in form:
         detail = "choose a bank"
@@ -252,20 +228,15 @@ def _bank(form: Mapping[str, str]) -> str:
     return form["bank"]
 
 
-def _goals(precision: Precision) -> Body:
-    return sections(score_margin=precision.margin, max_items=precision.max_items)
-
-
 def _stopping(form: Mapping[str, str]) -> Body:
     """Goals of the session that were set by hand."""
-    stopping = numbers_in({name: form[name] for name in form if name in ("se", "max_items")})
+    stopping = numbers_in(form, "se", "max_items")
     return {**stopping, **({} if "se" in stopping else margin_in(form))}
 
 
 def _design(form: Mapping[str, str]) -> Body:
-    budget = numbers_in({name: form[name] for name in form if name in ("usd", "tokens", "seconds")})
-    concurrency = numbers_in({name: form[name] for name in form if name == "concurrency"})
-    return sections(stopping=_stopping(form), budget=budget, **concurrency)
+    budget = numbers_in(form, "usd", "tokens", "seconds")
+    return sections(stopping=_stopping(form), budget=budget, **numbers_in(form, "concurrency"))
 
 
 def _endpoint(form: Mapping[str, str]) -> Body:
@@ -279,18 +250,14 @@ def _endpoint(form: Mapping[str, str]) -> Body:
 
 def endpoint_in(form: Mapping[str, str]) -> Body:
     """The endpoint that a form describes, as a body for REST."""
-    limits = numbers_in(
-        {name: form[name] for name in form if name in ("rpm", "tpm", "usd_per_day")}
-    )
-    price = numbers_in(
-        {name: form[name] for name in form if name in ("input_per_1m", "output_per_1m")}
-    )
-    sampling = numbers_in({name: form[name] for name in form if name in ("max_tokens",)})
-    plain = {name: form[name] for name in ("name", "base_url", "model", "api_key") if name in form}
     return {
         "kind": form.get("kind", _DEFAULTS["kind"]),
-        **plain,
-        **sections(limits=limits, price=price, sampling=sampling),
+        **texts_in(form, "name", "base_url", "model", "api_key"),
+        **sections(
+            limits=numbers_in(form, "rpm", "tpm", "usd_per_day"),
+            price=numbers_in(form, "input_per_1m", "output_per_1m"),
+            sampling=numbers_in(form, "max_tokens"),
+        ),
     }
 
 
@@ -301,17 +268,15 @@ async def _session(form: Mapping[str, str], opened: Services) -> Body:
     if by_hand:
         design.pop("concurrency", None)
     if "stopping" not in design and (chosen := PRECISIONS.get(form.get("precision", ""))):
-        most = chosen.max_items
-        if most is None:
+        if "max_items" not in chosen:
             most = (await opened.versions.load(bank=_bank(form))).n_active
-        design["stopping"] = {"score_margin": chosen.margin, "max_items": most}
+            chosen = {**chosen, "max_items": most}
+        design["stopping"] = chosen
     return {"bank": _bank(form), **asked, **design}
 
 
 def _simulation(form: Mapping[str, str]) -> Body:
-    calls = numbers_in(
-        {name: form[name] for name in form if name in ("latency_ms", "tokens_in", "tokens_out")}
-    )
+    calls = numbers_in(form, "latency_ms", "tokens_in", "tokens_out")
     body = {"bank": _bank(form), "n_examinees": _EXAMINEES, **_design(form), **calls}
     body.pop("budget", None)  # the forecast is of what the session takes without one
     if form.get("endpoint_id", "manual") != "manual":

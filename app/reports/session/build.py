@@ -24,7 +24,6 @@ from app.records.fields import Interval, convert, ends
 from app.records.leased import Failure
 from app.reports.figures import Headline, as_exact_as, begins_alike
 from app.reports.reference_strip import Reference, strip_position
-from app.reports.session.cautions import cautions_of
 from app.reports.session.facts import (
     Ability,
     AskedItem,
@@ -35,6 +34,7 @@ from app.reports.session.facts import (
     TaskResult,
     TracePoint,
 )
+from app.reports.session.words import cautions_of
 
 #: Items in the report; the rest is counted. The page shows fewer.
 MAX_ITEMS = 5_000
@@ -210,17 +210,13 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
             return None
         population = NormalDist(mean, math.sqrt(target.variance))
         lo, hi = ends(predicted["interval"])
-        value, lo, hi = map(population.cdf, (predicted["value"], lo, hi))
-        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
+        return _share(*map(population.cdf, (predicted["value"], lo, hi)))
     stands = estimate.get("extrapolation") or {}
-    if (
-        stands.get("standing") == PopulationPosition.UNKNOWN
-    ):  # their cautions say that nobody can tell
-        return None
+    if stands.get("standing") == PopulationPosition.UNKNOWN:
+        return None  # their cautions say that nobody can tell
     if known.population and (sd := stands.get("sd")) is not None:  # older sessions have none
         at, reach = stands["position"], Z_95 * sd
-        lo, value, hi = (share_below(at + by, known.population) for by in (-reach, 0.0, reach))
-        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
+        return _share(*(share_below(at + by, known.population) for by in (0.0, -reach, reach)))
     lo, hi = ends(estimate["interval"])
     if estimate["theta"] is None or lo is None or hi is None:
         return None
@@ -232,13 +228,15 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         population = NormalDist(float(direction @ among.mean), spread)
     elif len(known.quantiles) > 1:
         grid = np.linspace(0.0, 1.0, len(known.quantiles))
-        value, lo, hi = np.interp(told, known.quantiles, grid).tolist()
-        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
+        return _share(*np.interp(told, known.quantiles, grid).tolist())
     elif known.standard:
         population = NormalDist()
     else:
         return None
-    value, lo, hi = map(population.cdf, told)
+    return _share(*map(population.cdf, told))
+
+
+def _share(value: float, lo: float, hi: float) -> Share:
     return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
 
 

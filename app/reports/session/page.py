@@ -18,9 +18,9 @@ from app.reports.formats import number, percent, signed
 from app.reports.joins import join_sentence
 from app.reports.reference_strip import strip
 from app.reports.rendering import document, fragment
-from app.reports.session.cautions import FAILURE_WORDS
 from app.reports.session.facts import Ability, SessionReport, TaskResult, TracePoint
 from app.reports.session.words import (
+    FAILURE_WORDS,
     OUTCOME_NAMES,
     details,
     interval,

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.demo import reference_models
-from app.demo.bank import DemoBank
+from app.demo.bank import REFERENCE_SOURCE, DemoBank, learned
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import (
@@ -300,8 +299,8 @@ def demo_import(demo: DemoBank) -> BankImport:
         scale=demo.scale,
         provisional=demo.provisional,
         notes=demo.description,
-        knowledge=reference_models.learned(),
-        asked={"source": reference_models.SOURCE},
+        knowledge=learned(),
+        asked={"source": REFERENCE_SOURCE},
     )
 
 

@@ -29,7 +29,7 @@ from app.reports.version.facts import (
     SimulatedTests,
     VersionReport,
 )
-from app.reports.version.words import summary
+from app.reports.version.page import summary
 
 
 class VersionReportRead(Output):

@@ -1,4 +1,4 @@
-"""The forms of a new session and of an endpoint."""
+"""The forms of a new session, of an endpoint, and of a ranking."""
 
 import re
 
@@ -9,7 +9,7 @@ from tests.demo_bank import install_demo_bank
 from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
 
-FORM = "/sessions/new"
+FORM, RANKING = "/sessions/new", "/rankings/new"
 SCRIPTED = {"bank": "demo", "kind": "scripted", "model": "m", "se": "0.4", "max_items": "30"}
 
 
@@ -70,9 +70,6 @@ async def test_a_session_is_forecast_previewed_and_started(
         assert said in refused.text
     broke = await browser.form(FORM, of=FORM, do="start", **SCRIPTED, usd="0")
     assert "usd" in broke.text.partition('id="forecast"')[0].partition('role="alert"')[2]
-    reader = await browser_with("read")
-    assert (await reader.get(FORM)).status_code == 403
-    assert (await reader.form(FORM, of="/", do="start", **SCRIPTED)).status_code == 403
 
 
 async def test_each_precision_shows_its_cost_and_is_used(
@@ -126,9 +123,46 @@ async def test_an_endpoint_is_saved_and_never_shows_its_key(
         assert "sk-secret" not in text
     (stored,) = (await client.get("/v1/endpoints")).json()["data"]
     assert (stored["api_key_set"], stored["limits"]["rpm"]) == (True, 60)
-    assert "16,000 tokens an answer" in (await browser.get(path)).text
+    shown = (await browser.get(path)).text
+    assert "16,000 tokens an answer" in shown
+    assert f'href="{FORM}?endpoint_id={stored["id"]}"' in shown
     probed = await browser.form(f"{path}/probe", of=path)
     assert probed.status_code == 424  # no server listens there
     gone = await browser.form(f"{path}/delete", of=path, revision=str(stored["revision"]))
     assert gone.headers["location"] == "/endpoints"
     assert (await client.get("/v1/endpoints")).json()["data"] == []
+
+
+async def test_a_ranking_is_begun_from_its_form_and_shown(
+    database: Database, browser_with: NewBrowser, client: Client
+) -> None:
+    await install_demo_bank(database)
+    browser = await browser_with("read", "run")
+    assert f'href="{RANKING}"' in (await browser.get("/rankings")).text
+    assert "save them first" in (await browser.get(RANKING)).text
+    made = []
+    for name in ("one", "two"):
+        endpoint = {"name": name, "kind": "scripted", "model": f"<i>{name}</i>"}
+        made.append((await client.post("/v1/endpoints", json=endpoint)).json()["id"])
+    text = (await browser.get(f"{RANKING}?bank=demo")).text
+    Page(text)
+    assert "&lt;i&gt;two&lt;/i&gt;" in text
+    both = {f"endpoint-{endpoint}": "yes" for endpoint in made}
+    bank = re.findall(r'<option value="(bnk_[0-9a-z]{26})"', text)[0]
+    for wrong, said in (
+        ({**both, "confidence": "2"}, "number &lt; 1, got 2; for 2 % say 0.02."),
+        ({**both, "budget_usd": "much"}, "expected a number"),
+        ({f"endpoint-{made[0]}": "yes"}, "at least two"),
+        ({}, "endpoints"),
+    ):
+        refused = await browser.form(RANKING, of=RANKING, bank=bank, **wrong)
+        assert refused.status_code == 422, wrong
+        assert said in refused.text
+    begun = await browser.form(
+        RANKING, of=RANKING, bank=bank, **both, max_items="40", budget_items="60"
+    )
+    assert begun.status_code == 303, begun.text
+    (ranking,) = (await client.get("/v1/rankings")).json()["data"]
+    assert begun.headers["location"] == f"/rankings/{ranking['id']}"
+    assert ranking["rules"]["max_items"] == 40
+    assert "Ranking on" in (await browser.get(begun.headers["location"])).text

@@ -1,5 +1,6 @@
-"""The page of an item: the answers behind its parameters, and signs of drift."""
+"""The items of a version: their use, their table, and the page of one."""
 
+import asyncio
 import html
 import math
 import re
@@ -9,17 +10,117 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.records.banks import ItemAnswer
+from app.api.schemas.banks.versions import VersionItemRead
+from app.pages import items
+from app.pages.items import ItemRow, Items, Wanted, chosen, flag_counts, items_of
+from app.records.banks import ItemAnswer, ItemUse
 from app.services.banks.uses import ItemUses
 from app.services.container import Services
 from app.services.projects import ProjectService
+from app.settings import Settings
 from app.storage.database import Database
 from tests.api.calls import posted
 from tests.api.conftest import Client
+from tests.api.test_in_flight import begun
+from tests.demo_bank import install_demo_bank
+from tests.pages.browser import Browser
 from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
 from tests.services.calibrations import answers, csv_of
 from tests.services.calibrations import run as run_calibration
+from tests.services.sessions import opened
+
+
+async def test_a_version_shows_use_of_its_items(
+    client: Client, database: Database, browser_with: NewBrowser
+) -> None:
+    await install_demo_bank(database)
+    browser = await browser_with("read")
+    path = "/banks/demo/versions/1"
+    assert "What tests asked" not in (await browser.get(path)).text
+    await begun(client)
+    shown = (await browser.get(path)).text
+    Page(shown)
+    assert "1 test asked 4 of 360 items: one of them in 100" in shown
+    assert re.search(r'href="/banks/bnk_\w+/versions/1/items"', shown)
+
+
+def row(position: int, b: float | None, **given: object) -> ItemRow:
+    item = {
+        "item_id": f"itm_{position}",
+        "key": f"Key {position}",
+        "position": position,
+        "status": "active",
+        "a": 1.0,
+        "b": b,
+        "intercept": 0.0,
+        "c": 0.0,
+        "d": 1.0,
+        "k": None,
+        "flags": [],
+        "pretest_sessions": 0,
+        **given,
+    }
+    use = ItemUse(position=position, asked=position, marked=0, mean=None) if position else None
+    return ItemRow(VersionItemRead.read(item), (f"task-{position % 2}",), use)
+
+
+FLAG = {
+    "code": "misfit",
+    "severity": "warning",
+    "field": "a",
+    "value": 1.0,
+    "message": "It leaves.",
+}
+ROWS = [
+    row(0, 0.5),
+    row(1, None, status="pretest"),
+    row(2, -1.0, status="quarantined", flags=[FLAG, FLAG]),
+    row(3, 2.0, flags=[FLAG]),
+]
+ITEMS = Items(ROWS, n_tests=9, flags=flag_counts(ROWS))
+
+
+def positions(**wanted: object) -> list[int]:
+    return [found.item.position for found in chosen(ITEMS, Wanted(**wanted))]  # type: ignore[arg-type]
+
+
+def test_items_are_sorted_with_missing_values_last_in_both_orders() -> None:
+    assert positions() == [0, 1, 2, 3]
+    assert positions(sort="b") == [2, 0, 3, 1]
+    assert positions(sort="b", descending=True) == [3, 0, 2, 1]
+    assert positions(sort="asked", descending=True) == [3, 2, 1, 0]
+    assert positions(sort="flags", descending=True)[:2] == [2, 3]
+
+
+def test_items_are_filtered_by_state_task_finding_and_part_of_their_key() -> None:
+    assert positions(status="quarantined") == [2]
+    assert positions(tag="task-1") == [1, 3]
+    assert positions(flag="misfit") == [2, 3]
+    assert positions(text="kEY 3") == [3]
+    assert positions(text="(", flag="misfit") == []
+    assert ITEMS.flags == {"misfit": 2}  # items, not findings
+
+
+async def test_rows_are_read_in_slices_and_once_for_all_readers(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(items, "_AT_ONCE", 100)
+    async with opened(settings, database) as services:
+        version = await services.versions.get("demo", "latest")
+        loaded = await services.versions.load(version.id)
+
+        async def look() -> Items:
+            return await items_of(
+                services.versions, services.item_uses, version, loaded, seen_by="somebody"
+            )
+
+        found = await asyncio.gather(*(look() for _ in range(5)))
+
+    assert [one.item.position for one in found[0].rows] == list(range(loaded.bank.n_items))
+    assert len(found[0].rows) % 100
+    assert all(one is found[0] for one in found)
+
 
 _EXAMINEES, _THETA = 120, 0.4
 
@@ -55,9 +156,9 @@ async def test_recorded_answers_and_drift(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorded = answers(_EXAMINEES)
-    bank = await _published(app, client, csv_of(recorded))
+    browser = await browser_with("read", "banks:write")
+    bank = await _published(app, client, browser, csv_of(recorded))
     path = f"/banks/{bank}/versions/1/items/q3"
-    browser = await browser_with("read")
     shown = (await browser.get(path)).text
     Page(shown)
     marks = recorded.matrix.scores[:, 2]
@@ -111,8 +212,8 @@ async def test_recorded_answers_and_drift(
         assert "Tests of similar ability mean abilitymean score" in text  # as in the chart
 
 
-async def _published(app: FastAPI, client: Client, csv: str) -> str:
-    """Return the id of a bank calibrated on these answers."""
+async def _published(app: FastAPI, client: Client, browser: Browser, csv: str) -> str:
+    """Return the id of a bank calibrated on these answers, and published by its form."""
     services: Services = app.state.services
     await client.post("/v1/response-sets", json={"name": "arc"})
     file = {"name": "scores.csv", "content": csv}
@@ -120,5 +221,9 @@ async def _published(app: FastAPI, client: Client, csv: str) -> str:
     asked = {"response_set": "arc", "report_card": False, "model": "2pl"}
     made = (await client.post("/v1/calibrations", json=asked)).json()
     await run_calibration(services, made["id"])
-    version = await posted(client, f"/v1/calibrations/{made['id']}:publish", {"bank": "arc"}, 201)
-    return str(version["bank_id"])
+    path = f"/calibrations/{made['id']}"
+    published = await browser.form(f"{path}/publish", of=path, bank="arc", notes="")
+    assert published.status_code == 303, published.text
+    _, _, bank, *version = published.headers["location"].split("/")
+    assert version == ["versions", "1"]
+    return str(bank)
