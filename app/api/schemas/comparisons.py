@@ -32,11 +32,11 @@ class ComparisonCreate(Input):
     )
 
     session_ids: Annotated[list[SessionName], Field(min_length=2, max_length=2)] | None = None
-    response_set: Name | None = Field(default=None, description="Id or name of the response set.")
+    response_set: Name | None = None
+    """Id or name of the response set."""
     examinees: Annotated[list[ExamineeName], Field(min_length=2, max_length=2)] | None = None
-    confidence: Confidence = Field(
-        default=0.95, description="Confidence of intervals and verdicts."
-    )
+    confidence: Confidence = 0.95
+    """Confidence of intervals and verdicts."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -52,23 +52,19 @@ class DifferenceRead(Output):
     """A difference: first minus second."""
 
     delta: float
-    se: float | None = Field(
-        description="Standard error of `delta`; null if the items show no spread to estimate it."
-    )
-    interval: Interval | None = Field(description="Interval of `delta` at the given confidence.")
+    se: float | None
+    """Standard error of `delta`; null if the items show no spread to estimate it."""
+    interval: Interval | None
+    """Interval of `delta` at the given confidence."""
     p_value: float
     test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "z"]
-    power: float | None = Field(
-        description="Probability that as many new items would detect a difference of this size."
-    )
-    items_to_decide: int | None = Field(
-        description="Number of further items for each side that detect it with probability 0.8; 0 "
-        "if it is detected already. Null if no number is enough, or the bank has too few items "
-        "left."
-    )
-    verdict: Literal["above", "below", "undecided"] = Field(
-        description="Whether the first is above or below the second, by the p-value."
-    )
+    power: float | None
+    """Probability that as many new items would detect a difference of this size."""
+    items_to_decide: int | None
+    """Number of further items for each side that detect it with probability 0.8; 0 if it is
+    detected already. Null if no number is enough, or the bank has too few items left."""
+    verdict: Literal["above", "below", "undecided"]
+    """Whether the first is above or below the second, by the p-value."""
 
     @classmethod
     def of(cls, found: Difference, confidence: float) -> "DifferenceRead":
@@ -81,32 +77,27 @@ class ComparisonRead(Output):
     """First compared with second: by score, on the common items, and by ability."""
 
     object: Literal["comparison"] = "comparison"
-    metric: Literal["score"] = Field(default="score", description="Metric that decides by default.")
+    metric: Literal["score"] = "score"
+    """Metric that decides by default."""
     first: Compared
     second: Compared
     confidence: float
-    scale: str | None = Field(description="Scale of the thetas; null if there is no common one.")
-    n_common: int = Field(description="Number of items on which both have a score.")
-    score: DifferenceRead | None = Field(
-        description="Difference of the scores on the whole bank; for a response set, on the "
-        "common items. Null if a score is unknown, the sessions are about different questions, or "
-        "there are too few items."
-    )
-    common: DifferenceRead | None = Field(
-        description="Mean difference on the common items; null if there are too few."
-    )
-    theta: DifferenceRead | None = Field(
-        description="Difference of abilities; null if a theta is unknown or the scales differ."
-    )
-    reason: str | None = Field(
-        default=None,
-        description="Why two sessions cannot be compared: one has too few scored answers.",
-    )
-    caution: str | None = Field(
-        default=None,
-        description="How the two sessions were asked differently, and whether the bank was not "
-        "cross-validated. Null if neither.",
-    )
+    scale: str | None
+    """Scale of the thetas; null if there is no common one."""
+    n_common: int
+    """Number of items on which both have a score."""
+    score: DifferenceRead | None
+    """Difference of the scores on the whole bank; for a response set, on the common items. Null if
+    a score is unknown, the sessions are about different questions, or there are too few items."""
+    common: DifferenceRead | None
+    """Mean difference on the common items; null if there are too few."""
+    theta: DifferenceRead | None
+    """Difference of abilities; null if a theta is unknown or the scales differ."""
+    reason: str | None = None
+    """Why two sessions cannot be compared: one has too few scored answers."""
+    caution: str | None = None
+    """How the two sessions were asked differently, and whether the bank was not cross-validated.
+    Null if neither."""
 
     @classmethod
     def of(cls, found: Comparison) -> "ComparisonRead":

@@ -125,34 +125,26 @@ class RetryModel(Input):
     """Retries for one answer after failures that may be temporary."""
 
     max_attempts: Annotated[int, Field(ge=1, le=100)] = _DEFAULT.retry.max_attempts
-    base_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        default=_DEFAULT.retry.base_s,
-        description="The first wait is random, from 0 to this many seconds; each later range "
-        "is twice as long.",
-    )
-    cap_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        default=_DEFAULT.retry.cap_s, description="Longest range of a wait, seconds."
-    )
-    max_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
-        default=_DEFAULT.retry.max_wait_s,
-        description="Limit on the sum of all waits for one answer, seconds.",
-    )
-    cold_start_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
-        default=_DEFAULT.retry.cold_start_wait_s,
-        description="Limit on the sum of all waits for a cold start, seconds.",
-    )
+    base_s: Annotated[float, Field(ge=0, le=3600)] = _DEFAULT.retry.base_s
+    """The first wait is random, from 0 to this many seconds; each later range is twice as long."""
+    cap_s: Annotated[float, Field(ge=0, le=3600)] = _DEFAULT.retry.cap_s
+    """Longest range of a wait, seconds."""
+    max_wait_s: Annotated[float, Field(ge=0, le=86400)] = _DEFAULT.retry.max_wait_s
+    """Limit on the sum of all waits for one answer, seconds."""
+    cold_start_wait_s: Annotated[float, Field(ge=0, le=86400)] = _DEFAULT.retry.cold_start_wait_s
+    """Limit on the sum of all waits for a cold start, seconds."""
 
 
 class EndpointCreate(Input):
     """A language model that can be called."""
 
-    name: Name | None = Field(
-        default=None, description="Name of the endpoint, unique in the project."
-    )
+    name: Name | None = None
+    """Name of the endpoint, unique in the project."""
     kind: Kind
     base_url: BaseUrl = _DEFAULT.base_url
     model: ModelName = _DEFAULT.model
-    api_key: Secret | None = Field(default=None, description="Stored encrypted, never shown.")
+    api_key: Secret | None = None
+    """Stored encrypted, never shown."""
     headers: Headers = Field(default_factory=dict)
     sampling: Sampling = Field(default_factory=Sampling)
     reasoning: ReasoningTags = Field(default_factory=ReasoningTags)
@@ -183,11 +175,10 @@ class EndpointCreate(Input):
 class ChosenEndpoint(Input):
     """The endpoint to ask: exactly one of the two."""
 
-    endpoint_id: Name | None = Field(default=None, description="Id of a saved endpoint.")
-    endpoint: EndpointCreate | None = Field(
-        default=None,
-        description="An endpoint that is not saved yet; a ranking stores it, a preview does not.",
-    )
+    endpoint_id: Name | None = None
+    """Id of a saved endpoint."""
+    endpoint: EndpointCreate | None = None
+    """An endpoint that is not saved yet; a ranking stores it, a preview does not."""
 
     _one_of_both = exactly_one("endpoint", "endpoint_id")
 

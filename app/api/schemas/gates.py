@@ -51,41 +51,26 @@ class GateCreate(Input):
     )
 
     session_id: SessionName | None = None
-    session: SessionCreate | None = Field(
-        default=None,
-        description="Session to start for the gate. With the metric `theta` it stops as soon as "
-        "the gate is decided, unless it has a cut score of its own.",
-    )
-    metric: MetricName = Field(
-        default="score",
-        description="Metric to compare: `score`, or `theta`, the ability in logits.",
-    )
-    tag: Name | None = Field(
-        default=None,
-        description="With `score` and a version of several abilities: tag whose items the score "
-        "is about; null for the whole bank.",
-    )
-    threshold: float | None = Field(
-        default=None,
-        description="Threshold: for the score from 0 to 1, for theta in logits, from -50 to 50.",
-    )
-    baseline: Name | None = Field(
-        default=None,
-        description="Instead of a threshold: name of a baseline, or id of an ended session. A "
-        "session that is started for the gate is asked in the same way.",
-    )
-    tolerance: Annotated[float, Field(ge=0, le=50)] | None = Field(
-        default=None,
-        description="With a baseline: how much worse still passes. For a score, 0.02 is 2 points; "
-        "for theta, in logits.",
-    )
-    direction: Direction = Field(
-        default="above", description="Side of the threshold that means `go`."
-    )
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95,
-        description="Confidence of the interval that must lie wholly on one side of the threshold.",
-    )
+    session: SessionCreate | None = None
+    """Session to start for the gate. With the metric `theta` it stops as soon as the gate is
+    decided, unless it has a cut score of its own."""
+    metric: MetricName = "score"
+    """Metric to compare: `score`, or `theta`, the ability in logits."""
+    tag: Name | None = None
+    """With `score` and a version of several abilities: tag whose items the score is about; null for
+    the whole bank."""
+    threshold: float | None = None
+    """Threshold: for the score from 0 to 1, for theta in logits, from -50 to 50."""
+    baseline: Name | None = None
+    """Instead of a threshold: name of a baseline, or id of an ended session. A session that is
+    started for the gate is asked in the same way."""
+    tolerance: Annotated[float, Field(ge=0, le=50)] | None = None
+    """With a baseline: how much worse still passes. For a score, 0.02 is 2 points; for theta, in
+    logits."""
+    direction: Direction = "above"
+    """Side of the threshold that means `go`."""
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    """Confidence of the interval that must lie wholly on one side of the threshold."""
 
     _one_session = exactly_one("session_id", "session")
 
@@ -118,15 +103,20 @@ class BaselineRead(OwnedRead):
 
     object: Literal["baseline"] = "baseline"
     name: str
-    session_id: str = Field(description="Session of the result; it may be deleted by now.")
-    examinee: str = Field(description="Endpoint or examinee that was tested.")
+    session_id: str
+    """Session of the result; it may be deleted by now."""
+    examinee: str
+    """Endpoint or examinee that was tested."""
     bank: str
     bank_version_id: str
     score: float | None
-    score_interval: Interval | None = Field(description="95 % interval.")
+    score_interval: Interval | None
+    """95 % interval."""
     theta: float | None
-    theta_interval: Interval | None = Field(description="95 % interval.")
-    n_items: int = Field(description="Number of scored answers.")
+    theta_interval: Interval | None
+    """95 % interval."""
+    n_items: int
+    """Number of scored answers."""
     set_at: datetime
 
     @classmethod
@@ -161,29 +151,24 @@ class GateRead(OwnedRead):
     session_status: SessionStatus
     metric: MetricName
     tag: str | None
-    threshold: float = Field(
-        description="Threshold. With a baseline: for the difference, the tolerance with its sign."
-    )
-    baseline: str | None = Field(
-        description="Name of the baseline, or id of its session; null with a threshold."
-    )
+    threshold: float
+    """Threshold. With a baseline: for the difference, the tolerance with its sign."""
+    baseline: str | None
+    """Name of the baseline, or id of its session; null with a threshold."""
     direction: Direction
     confidence: float
-    value: float | None = Field(
-        description="Value of the metric; with a baseline, its difference from the baseline."
-    )
-    interval: Interval | None = Field(description="Interval of the value at the gate's confidence.")
-    margin: float | None = Field(
-        description="Distance of the value beyond the threshold, in the direction of `go`."
-    )
-    p_beyond: float | None = Field(
-        description="Probability that the true value is beyond the threshold, from the intervals "
-        "that decide: `go` at 0.5 + confidence / 2 or more, `no_go` at 0.5 - confidence / 2 or "
-        "less. Null without a result, or if the result is a guess."
-    )
-    extrapolation: ExtrapolationFigures | None = Field(
-        description="Position of the examinee among the reference models."
-    )
+    value: float | None
+    """Value of the metric; with a baseline, its difference from the baseline."""
+    interval: Interval | None
+    """Interval of the value at the gate's confidence."""
+    margin: float | None
+    """Distance of the value beyond the threshold, in the direction of `go`."""
+    p_beyond: float | None
+    """Probability that the true value is beyond the threshold, from the intervals that decide: `go`
+    at 0.5 + confidence / 2 or more, `no_go` at 0.5 - confidence / 2 or less. Null without a result,
+    or if the result is a guess."""
+    extrapolation: ExtrapolationFigures | None
+    """Position of the examinee among the reference models."""
     created_at: datetime
 
     @classmethod

@@ -3,8 +3,6 @@
 from datetime import datetime
 from typing import Literal
 
-from pydantic import Field
-
 from app.api.schemas.common import MetricName, Output
 from app.api.schemas.sessions.sessions import SessionEndpoint, endpoint_of
 from app.records.fields import Interval, interval, shallow
@@ -17,37 +15,41 @@ from app.services.sessions.figures import effort_of
 class LeaderboardEntry(Output):
     """The present result of one endpoint, or of one named examinee who answers by hand."""
 
-    rank_lo: int = Field(description="Best rank that is still possible; 1 is best.")
-    rank_hi: int = Field(description="Worst rank that is still possible.")
-    group: int = Field(
-        description="Number of the tie group. Models in one group are statistically tied; "
-        "`rank_lo` and `rank_hi` are the possible ranks of each."
-    )
+    rank_lo: int
+    """Best rank that is still possible; 1 is best."""
+    rank_hi: int
+    """Worst rank that is still possible."""
+    group: int
+    """Number of the tie group. Models in one group are statistically tied; `rank_lo` and `rank_hi`
+    are the possible ranks of each."""
     endpoint: SessionEndpoint
-    examinee: Examinee | None = Field(
-        description="Named examinee who answered by hand; null for an endpoint."
-    )
-    self_reported: bool = Field(description="Whether a client reported the answers.")
+    examinee: Examinee | None
+    """Named examinee who answered by hand; null for an endpoint."""
+    self_reported: bool
+    """Whether a client reported the answers."""
     session_id: str
     bank_version: int
     provisional: bool
-    theta: float | None = Field(description="Null if the answers have no finite estimate.")
+    theta: float | None
+    """Null if the answers have no finite estimate."""
     se: float | None
-    interval: Interval | None = Field(description="95 % interval of theta.")
-    score: ScoreFigures | None = Field(description="Score on the questions that have parameters.")
-    extrapolation: ExtrapolationFigures | None = Field(
-        description="Position among the reference models."
-    )
+    interval: Interval | None
+    """95 % interval of theta."""
+    score: ScoreFigures | None
+    """Score on the questions that have parameters."""
+    extrapolation: ExtrapolationFigures | None
+    """Position among the reference models."""
     items: int
     stop_reason: str | None
     precision_reached: bool | None
     tokens: int
     usd: float | None
-    usd_per_item: float | None = Field(description="Cost per question, US dollars.")
-    latency_ms: LatencyFigures | None = Field(description="Latency of the answers.")
-    judge_usd: float | None = Field(
-        description="Cost of judges and of other scorers that make calls, US dollars."
-    )
+    usd_per_item: float | None
+    """Cost per question, US dollars."""
+    latency_ms: LatencyFigures | None
+    """Latency of the answers."""
+    judge_usd: float | None
+    """Cost of judges and of other scorers that make calls, US dollars."""
     finished_at: datetime | None
 
     @classmethod
@@ -97,14 +99,11 @@ class BoardRead(Output):
 
     scale: str
     data: list[LeaderboardEntry]
-    unranked: list[UnrankedEntry] = Field(
-        description="Endpoints whose last sessions have too few scored answers for a result."
-    )
-    caution: str | None = Field(
-        default=None,
-        description="How these sessions were asked differently, whether many of their answers "
-        "have no score, and which questions the scores exclude.",
-    )
+    unranked: list[UnrankedEntry]
+    """Endpoints whose last sessions have too few scored answers for a result."""
+    caution: str | None = None
+    """How these sessions were asked differently, whether many of their answers have no score, and
+    which questions the scores exclude."""
 
     @classmethod
     def of(cls, board: Board) -> "BoardRead":
@@ -123,11 +122,12 @@ class LeaderboardRead(BoardRead):
     object: Literal["leaderboard"] = "leaderboard"
     bank_id: str
     bank: str
-    metric: MetricName = Field(description="Metric of the ranks.")
-    confidence: float = Field(description="Confidence with which neighbouring groups differ.")
-    other_scales: list[BoardRead] = Field(
-        description="Results on older scales. Their thetas cannot be compared with the others."
-    )
+    metric: MetricName
+    """Metric of the ranks."""
+    confidence: float
+    """Confidence with which neighbouring groups differ."""
+    other_scales: list[BoardRead]
+    """Results on older scales. Their thetas cannot be compared with the others."""
 
     @classmethod
     def of_bank(cls, found: Leaderboard) -> "LeaderboardRead":

@@ -39,28 +39,21 @@ class SimulationCreate(DesignInput, OnBank):
     )
 
     n_examinees: Annotated[int, Field(ge=1, le=MAX_EXAMINEES)] = 100
-    population: Literal["reference", "prior"] | None = Field(
-        default=None,
-        description="Simulated examinees: `reference` resembles the reference models, `prior` is "
-        "the design's prior. Default: `reference` if the version knows its reference models.",
-    )
-    thetas: Annotated[list[Theta], Field(min_length=1, max_length=MAX_EXAMINEES)] | None = Field(
-        default=None, description="Abilities of the simulated examinees, instead of a population."
-    )
-    endpoint_id: Name | None = Field(
-        default=None,
-        description="Id of a saved endpoint, for its price and limits. It is not called.",
-    )
-    price: PriceModel | None = Field(default=None, description="Price, instead of the endpoint's.")
-    latency_ms: Annotated[float, Field(ge=0, le=1e7)] | None = Field(
-        default=None, description="Latency of a call, as in the report of the endpoint's probe."
-    )
-    tokens_in: _Tokens | None = Field(
-        default=None, description="Prompt tokens per item, if the bank does not know them."
-    )
-    tokens_out: _Tokens | None = Field(
-        default=None, description="Tokens per answer, if the bank does not know them."
-    )
+    population: Literal["reference", "prior"] | None = None
+    """Simulated examinees: `reference` resembles the reference models, `prior` is the design's
+    prior. Default: `reference` if the version knows its reference models."""
+    thetas: Annotated[list[Theta], Field(min_length=1, max_length=MAX_EXAMINEES)] | None = None
+    """Abilities of the simulated examinees, instead of a population."""
+    endpoint_id: Name | None = None
+    """Id of a saved endpoint, for its price and limits. It is not called."""
+    price: PriceModel | None = None
+    """Price, instead of the endpoint's."""
+    latency_ms: Annotated[float, Field(ge=0, le=1e7)] | None = None
+    """Latency of a call, as in the report of the endpoint's probe."""
+    tokens_in: _Tokens | None = None
+    """Prompt tokens per item, if the bank does not know them."""
+    tokens_out: _Tokens | None = None
+    """Tokens per answer, if the bank does not know them."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
     @model_validator(mode="after")
@@ -85,34 +78,36 @@ class SimulationRead(Output):
     object: Literal["simulation"] = "simulation"
     bank_version_id: str
     design: DesignRead
-    stops_when: str = Field(description="When such a test ends, in words.")
+    stops_when: str
+    """When such a test ends, in words."""
     population: Literal["reference", "prior", "given"]
     n_examinees: int
-    caution: str | None = Field(
-        description="How many of the examinees are beyond the reference models, where the curves "
-        "are extrapolated. Null if none is, or if that is unknown."
-    )
-    summary: list[str] = Field(description="What a test takes and saves, in words.")
+    caution: str | None
+    """How many of the examinees are beyond the reference models, where the curves are extrapolated.
+    Null if none is, or if that is unknown."""
+    summary: list[str]
+    """What a test takes and saves, in words."""
     items: Range
-    margin: Range = Field(description="Half width of the score's 95 % interval.")
+    margin: Range
+    """Half width of the score's 95 % interval."""
     se: Range
-    interval: Range = Field(description="Width of the reported 95 % interval of theta.")
-    theta_rmse: float = Field(description="Root mean squared error of theta, if the model is true.")
-    reached: float | None = Field(
-        description="Share of tests that are as precise as `se` or `score_margin` asks; null if "
-        "neither is set."
-    )
+    interval: Range
+    """Width of the reported 95 % interval of theta."""
+    theta_rmse: float
+    """Root mean squared error of theta, if the model is true."""
+    reached: float | None
+    """Share of tests that are as precise as `se` or `score_margin` asks; null if neither is set."""
     stop_reasons: dict[str, float]
-    tokens: Range | None = Field(
-        description="Tokens of a whole test; null if unknown, as are `usd` and `seconds`."
-    )
+    tokens: Range | None
+    """Tokens of a whole test; null if unknown, as are `usd` and `seconds`."""
     usd: Range | None
     seconds: Range | None
-    for_3_points: Effort = Field(
-        description="Effort for ±3 points, if intervals narrow as those of random samples do."
-    )
-    for_all: Effort = Field(description="Effort for all questions that may be asked.")
-    regions: list[Region] = Field(description="Results by true ability, the lowest first.")
+    for_3_points: Effort
+    """Effort for ±3 points, if intervals narrow as those of random samples do."""
+    for_all: Effort
+    """Effort for all questions that may be asked."""
+    regions: list[Region]
+    """Results by true ability, the lowest first."""
 
     @classmethod
     def of(cls, simulation: Simulation) -> Self:

@@ -29,18 +29,14 @@ class FormCreate(Input):
         json_schema_extra={"examples": [{"items": 20, "target": {"maths": 0.5, "law": 0.5}}]}
     )
 
-    items: Count = Field(description="Number of items of the form.")
+    items: Count
+    """Number of items of the form."""
     target: (
         Annotated[dict[Name, Share], Field(min_length=1), BeforeValidator(_all_numbers)] | None
-    ) = Field(
-        default=None,
-        description="Score to predict: shares by tag. Default: `all`, the whole bank.",
-    )
-    ask: list[Name] = Field(
-        default_factory=list,
-        max_length=100,
-        description="Only items with these tags. Empty: all items.",
-    )
+    ) = None
+    """Score to predict: shares by tag. Default: `all`, the whole bank."""
+    ask: list[Name] = Field(default_factory=list, max_length=100)
+    """Only items with these tags. Empty: all items."""
     costs: (
         Literal["expected_tokens"]
         | Annotated[
@@ -49,11 +45,9 @@ class FormCreate(Input):
             BeforeValidator(_all_numbers),
         ]
         | None
-    ) = Field(
-        default=None,
-        description="Choose items by gain per cost. The cost is the `expected_tokens` of the "
-        "items, where prompt tokens count half, or a given cost for each item key.",
-    )
+    ) = None
+    """Choose items by gain per cost. The cost is the `expected_tokens` of the items, where prompt
+    tokens count half, or a given cost for each item key."""
 
     def to_spec(self) -> FormSpec:
         """The same for the service."""
@@ -80,18 +74,17 @@ class FormRead(Output):
     object: Literal["form"] = "form"
     bank_version_id: str
     parameters_hash: str
-    target: dict[str, float] | None = Field(
-        description="Score that the form predicts, as shares by tag; null for the whole bank."
-    )
-    items: list[FormItemRead] = Field(description="Items, the most informative first.")
+    target: dict[str, float] | None
+    """Score that the form predicts, as shares by tag; null for the whole bank."""
+    items: list[FormItemRead]
+    """Items, the most informative first."""
     constant: float
-    half_width95: float = Field(
-        description="Half width of the score's 95 % interval, as wide as held-out examinees need."
-    )
-    expected_error: float = Field(
-        description="Expected absolute error of the score, if errors are normal."
-    )
-    cost: float | None = Field(description="Cost of the whole form; null if no costs were given.")
+    half_width95: float
+    """Half width of the score's 95 % interval, as wide as held-out examinees need."""
+    expected_error: float
+    """Expected absolute error of the score, if errors are normal."""
+    cost: float | None
+    """Cost of the whole form; null if no costs were given."""
 
     @classmethod
     def of(cls, made: VersionForm) -> Self:

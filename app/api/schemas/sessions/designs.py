@@ -38,23 +38,18 @@ class FailuresInput(Input):
     """Limits on failures: calls in a row without an answer, and the share of unscored items."""
 
     max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.max_consecutive
-    max_share: Share = Field(
-        default=_LIMITS.max_share,
-        description="Largest share of items without a score; above it the session ends. From 10 "
-        "items on, the lower end of the share's 95 % interval is compared with it; from 50 items "
-        "on, the share itself.",
-    )
+    max_share: Share = _LIMITS.max_share
+    """Largest share of items without a score; above it the session ends. From 10 items on, the
+    lower end of the share's 95 % interval is compared with it; from 50 items on, the share
+    itself."""
 
 
 class DesignInput(Input):
     """How a test is run. Absent fields come from the preset."""
 
-    preset: Preset | None = Field(
-        default=None,
-        strict=False,
-        description="`score`, `ability`, or `atlas` (a published procedure). Default: `ability` "
-        "if a stopping rule, the criterion or the prediction is about theta, else `score`.",
-    )
+    preset: Preset | None = Field(default=None, strict=False)
+    """`score`, `ability`, or `atlas` (a published procedure). Default: `ability` if a stopping
+    rule, the criterion or the prediction is about theta, else `score`."""
     estimator: EstimatorInput | None = None
     selection: SelectionInput | None = None
     stopping: StoppingInput | None = None

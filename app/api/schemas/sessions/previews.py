@@ -32,13 +32,10 @@ class PreviewCreate(ChosenEndpoint):
         }
     )
 
-    prompt: PromptChange = Field(
-        default_factory=PromptChange, description="Prompt settings that differ from the bank's."
-    )
-    send: bool = Field(
-        default=True,
-        description="Call the endpoint, once or once per option, and score the answer.",
-    )
+    prompt: PromptChange = Field(default_factory=PromptChange)
+    """Prompt settings that differ from the bank's."""
+    send: bool = True
+    """Call the endpoint, once or once per option, and score the answer."""
 
     def to_domain(self, bank: str, item: str) -> PreviewSpec:
         """As the service takes it."""
@@ -74,12 +71,13 @@ class PreviewRead(Output):
     item_id: str
     mode: Mode
     shots: int
-    scorer: str = Field(description="Name of the scorer.")
+    scorer: str
+    """Name of the scorer."""
     target: list[str]
-    requests: list[RequestRead] = Field(
-        description="One per option if likelihoods are compared; none for simulated examinees."
-    )
-    answer: PreviewAnswer | None = Field(description="Null if nothing was sent.")
+    requests: list[RequestRead]
+    """One per option if likelihoods are compared; none for simulated examinees."""
+    answer: PreviewAnswer | None
+    """Null if nothing was sent."""
 
     @classmethod
     def of(cls, preview: Preview) -> Self:

@@ -2,8 +2,6 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
-
 from app.api.schemas.common import Output, ShownAs
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
@@ -36,38 +34,36 @@ class VersionReportRead(Output):
     """Report on a version; `text/html` has the same as a page."""
 
     object: Literal["version_report"] = "version_report"
-    summary: list[str] = Field(description="The report in a few plain sentences.")
+    summary: list[str]
+    """The report in a few plain sentences."""
     identity: Identity
-    curves: Curves = Field(description="Curves of the active items over theta.")
-    best_range: tuple[float, float] = Field(
-        description="Range of theta with at least half of the maximum information."
-    )
-    precision: list[Precision] = Field(
-        description="Half width of the 95 % interval after tests of several lengths, at theta -2, "
-        "-1, 0, 1 and 2."
-    )
+    curves: Curves
+    """Curves of the active items over theta."""
+    best_range: tuple[float, float]
+    """Range of theta with at least half of the maximum information."""
+    precision: list[Precision]
+    """Half width of the 95 % interval after tests of several lengths, at theta -2, -1, 0, 1 and
+    2."""
     bin_edges: list[float]
-    difficulties: list[int] = Field(
-        description="Number of active items by difficulty, in the bins of `bin_edges`. The "
-        "outermost bins include everything beyond."
-    )
-    abilities: list[float] | None = Field(
-        description="Share of the reference models by ability, in the same bins; null if unknown."
-    )
+    difficulties: list[int]
+    """Number of active items by difficulty, in the bins of `bin_edges`. The outermost bins include
+    everything beyond."""
+    abilities: list[float] | None
+    """Share of the reference models by ability, in the same bins; null if unknown."""
     examples: list[ItemCurve]
-    flags: dict[str, int] = Field(description="Number of items with each lint code.")
+    flags: dict[str, int]
+    """Number of items with each lint code."""
     n_flagged: int
-    flagged: list[FlaggedItem] = Field(description="First items with findings; `/lint` lists all.")
-    calibration: CalibrationFacts | None = Field(
-        description="Fit and origin of the parameters; null if they were imported."
-    )
-    simulated: SimulatedTests | None = Field(
-        description="Simulated tests of held-out examinees; null if not computed."
-    )
-    join: JoinCheck | None = Field(
-        description="Check of the parameters against answers of live sessions; null if not made."
-    )
-    correction: JsonObject | None = Field(description="Correction of intervals, as stored.")
+    flagged: list[FlaggedItem]
+    """First items with findings; `/lint` lists all."""
+    calibration: CalibrationFacts | None
+    """Fit and origin of the parameters; null if they were imported."""
+    simulated: SimulatedTests | None
+    """Simulated tests of held-out examinees; null if not computed."""
+    join: JoinCheck | None
+    """Check of the parameters against answers of live sessions; null if not made."""
+    correction: JsonObject | None
+    """Correction of intervals, as stored."""
 
     @classmethod
     def of(cls, report: VersionReport) -> Self:
@@ -79,32 +75,34 @@ class SessionReportRead(Output):
     """Report on a session; `text/html` has the same as a page."""
 
     object: Literal["session_report"] = "session_report"
-    summary: list[str] = Field(description="The result in a few plain sentences.")
+    summary: list[str]
+    """The result in a few plain sentences."""
     identity: SessionIdentity
-    score: Score | None = Field(description="Null if nothing was scored or predicted.")
-    estimate: Annotated[JsonObject, ShownAs(EstimateFigures)] = Field(
-        description="Ability, as in the session."
-    )
-    abilities: list[Ability] = Field(description="Empty if the bank measures one ability.")
-    tasks: list[TaskResult] = Field(
-        description="Results by tag: at most 50, the largest first. `n_tasks` counts all."
-    )
+    score: Score | None
+    """Null if nothing was scored or predicted."""
+    estimate: Annotated[JsonObject, ShownAs(EstimateFigures)]
+    """Ability, as in the session."""
+    abilities: list[Ability]
+    """Empty if the bank measures one ability."""
+    tasks: list[TaskResult]
+    """Results by tag: at most 50, the largest first. `n_tasks` counts all."""
     n_tasks: int
-    trace: list[TracePoint] = Field(description="Ability and score after each number of answers.")
-    figures: JsonObject = Field(
-        description="Further figures of the session: progress, usage, outcomes, pretest, "
-        "person_fit and rescore."
-    )
+    trace: list[TracePoint]
+    """Ability and score after each number of answers."""
+    figures: JsonObject
+    """Further figures of the session: progress, usage, outcomes, pretest, person_fit and
+    rescore."""
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None
     failure: dict[str, str] | None
-    warnings: list[Caution] = Field(description="Reasons to trust the result less.")
-    items: list[AskedItem] = Field(description="The first 300 items; `/responses` lists all.")
+    warnings: list[Caution]
+    """Reasons to trust the result less."""
+    items: list[AskedItem]
+    """The first 300 items; `/responses` lists all."""
     n_asked: int
-    join: JoinCheck | None = Field(
-        description="Check of the parameters against all answers of live sessions so far."
-    )
+    join: JoinCheck | None
+    """Check of the parameters against all answers of live sessions so far."""
 
     @classmethod
     def of(cls, report: SessionReport) -> Self:
