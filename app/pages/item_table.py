@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 
-from app.api.schemas.banks.versions import VersionItemRead
+from app.api.schemas.versions import VersionItemRead
 from app.records.banks import BankVersion, ItemUse, VersionItem
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.uses import ItemUses

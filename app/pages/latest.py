@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.sessions import SessionRead
 from app.pages.rendering import who
 from app.records.sessions import SessionRecord
 from app.reports.reference_strip import Reference, strip, strip_position

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from cachetools import LRUCache, TTLCache
 
-from app.api.schemas.sessions.answers import ResponseRead
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.answers import ResponseRead
+from app.api.schemas.sessions import SessionRead
 from app.items import ItemContent, Json
 from app.pages.latest import strip_of
 from app.pages.rendering import fragment

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from structlog.typing import EventDict
 
 from app.api import rates
-from app.api.schemas.sessions.events import Event
+from app.api.schemas.events import Event
 from app.deps import ScopeName
 from app.main import create_app
 from app.services.api_keys import ApiKeyService

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.api.schemas.banks.versions import VersionItemRead
+from app.api.schemas.versions import VersionItemRead
 from app.pages import item_table
 from app.pages.item_table import ItemRow, Items, Wanted, chosen, flag_counts, items_of
 from app.records.banks import ItemUse

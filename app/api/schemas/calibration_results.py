@@ -7,14 +7,14 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.banks.versions import (
+from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Listed, Output
+from app.api.schemas.versions import (
     DriftFigures,
     FitRead,
     Knowledge,
     LikelihoodRead,
     LinkRead,
 )
-from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Listed, Output
 from app.items import JsonObject
 from app.services.calibrations.service import FittedRow
 

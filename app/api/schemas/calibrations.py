@@ -5,14 +5,6 @@ from typing import Annotated, Literal
 from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.banks.versions import (
-    AllowedCodes,
-    AskedModel,
-    KeptKeys,
-    Key,
-    LongText,
-    UnparsedPolicy,
-)
 from app.api.schemas.calibration_results import CalibrationResult
 from app.api.schemas.common import (
     Failure,
@@ -23,6 +15,14 @@ from app.api.schemas.common import (
     Text,
     WorkRead,
     WorkStatus,
+)
+from app.api.schemas.versions import (
+    AllowedCodes,
+    AskedModel,
+    KeptKeys,
+    Key,
+    LongText,
+    UnparsedPolicy,
 )
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan

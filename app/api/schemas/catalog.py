@@ -3,8 +3,8 @@
 from typing import Any, Literal, Self
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.banks.versions import UnparsedPolicy
 from app.api.schemas.common import Failure, Output, WorkRead, WorkStatus
+from app.api.schemas.versions import UnparsedPolicy
 from app.engine.inference.join import Verdict
 from app.exchange.catalog.entry import Entry, Source
 from app.records.banks import InstallationRecord

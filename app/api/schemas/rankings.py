@@ -15,8 +15,7 @@ from app.api.schemas.common import (
     WorkStatus,
     exactly_one,
 )
-from app.api.schemas.endpoints import ChosenEndpoint
-from app.api.schemas.sessions.designs import (
+from app.api.schemas.designs import (
     Count,
     DesignRead,
     EstimatorInput,
@@ -25,7 +24,8 @@ from app.api.schemas.sessions.designs import (
     PredictionInput,
     SelectionInput,
 )
-from app.api.schemas.sessions.sessions import BankAsked, ExamineeInput, Patience, PromptChange, Seed
+from app.api.schemas.endpoints import ChosenEndpoint
+from app.api.schemas.sessions import BankAsked, ExamineeInput, Patience, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (

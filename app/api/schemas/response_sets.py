@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from app.api.schemas.banks.versions import LongText, UnparsedPolicy
 from app.api.schemas.common import (
     MAX_LISTED,
     First,
@@ -18,6 +17,7 @@ from app.api.schemas.common import (
     SentContent,
     Text,
 )
+from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome

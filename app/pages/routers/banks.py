@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 from markupsafe import Markup
 
-from app.api.schemas.banks.banks import BankRead
-from app.api.schemas.banks.items import ItemRead
-from app.api.schemas.banks.versions import VersionItemRead, VersionRead
+from app.api.schemas.banks import BankRead
 from app.api.schemas.common import BankRef, VersionRef
-from app.api.schemas.leaderboards import LeaderboardRead
+from app.api.schemas.items import ItemRead
+from app.api.schemas.results import LeaderboardRead
+from app.api.schemas.versions import VersionItemRead, VersionRead
 from app.deps import AllServices
 from app.errors import NotFoundError
 from app.pages.access import Visit

@@ -3,8 +3,8 @@
 from fastapi import Request, Response
 from markupsafe import Markup
 
-from app.api.schemas.banks.banks import BankRead
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.banks import BankRead
+from app.api.schemas.sessions import SessionRead
 from app.deps import AllServices
 from app.pages.access import Visit
 from app.pages.latest import LOOKED_AT, last_results

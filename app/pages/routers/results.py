@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
 
-from app.api.schemas.comparisons import ComparisonRead
-from app.api.schemas.gates import GateCreate, GateRead
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.results import ComparisonRead, GateCreate, GateRead
+from app.api.schemas.sessions import SessionRead
 from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor

@@ -14,15 +14,6 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
-from app.api.schemas.banks.versions import (
-    FindingRead,
-    LongText,
-    ShortText,
-    UnparsedPolicy,
-    VersionName,
-    VersionRead,
-    VersionSettings,
-)
 from app.api.schemas.common import (
     ABSENT,
     MAX_LISTED,
@@ -33,6 +24,15 @@ from app.api.schemas.common import (
     OwnedRead,
     SentContent,
     Text,
+)
+from app.api.schemas.versions import (
+    FindingRead,
+    LongText,
+    ShortText,
+    UnparsedPolicy,
+    VersionName,
+    VersionRead,
+    VersionSettings,
 )
 from app.exchange.mapped_items import FieldMap
 from app.items import BY_KIND, ScorerSpec

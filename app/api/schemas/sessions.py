@@ -8,8 +8,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
-from app.api.schemas.banks.banks import ScorerModel
-from app.api.schemas.banks.versions import AskedModel, LongText, UnparsedPolicy
+from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import (
     FailureRead,
     Input,
@@ -20,13 +19,14 @@ from app.api.schemas.common import (
     Text,
     WorkRead,
 )
-from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.sessions.designs import (
+from app.api.schemas.designs import (
     DesignInput,
     DesignRead,
     EstimatorInput,
     PredictionInput,
 )
+from app.api.schemas.endpoints import EndpointCreate
+from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.items import JsonObject
 from app.records.fields import Interval, convert, shallow

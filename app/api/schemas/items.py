@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from app.api.schemas.banks.banks import ScorerModel
-from app.api.schemas.banks.versions import Key
+from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import ABSENT, MADE_BY, Failure, Input, Output, Text
+from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
 from app.records.banks import Item
 from app.records.fields import shallow

@@ -4,8 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from app.api.schemas.banks.banks import BankName, BankRead, ScorerModel, Visibility
-from app.api.schemas.banks.versions import AskedModel, ShortText, UnparsedPolicy
+from app.api.schemas.banks import BankName, BankRead, ScorerModel, Visibility
 from app.api.schemas.calibrations import CalibrationRead, Model
 from app.api.schemas.common import MAX_LISTED, First, Output, ShownAs, Text
 from app.api.schemas.response_sets import (
@@ -16,6 +15,7 @@ from app.api.schemas.response_sets import (
     ResponseSetRead,
     WhichAnswers,
 )
+from app.api.schemas.versions import AskedModel, ShortText, UnparsedPolicy
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.exchange.results.found import Choice
 from app.items import JsonObject

@@ -6,11 +6,11 @@ from typing import Literal, Self
 
 from pydantic import TypeAdapter
 
-from app.api.schemas.banks.versions import DriftFigures
 from app.api.schemas.common import Output
+from app.api.schemas.versions import DriftFigures
 from app.calibration.pipeline.drift import drift_figures, drift_message
+from app.records.banks import Provisional
 from app.records.fields import finite
-from app.records.provisional import Provisional
 from app.services.banks.recalibration_advice import Offer
 from app.services.calibrations.drift import DriftLook
 
