@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from typing_extensions import TypedDict
 
 from app.acting import maker, owner
@@ -109,8 +108,10 @@ class ItemOutline:
 class LintSummary(TypedDict):
     """Lint findings of a version, and the overrides."""
 
-    findings: Annotated[dict[str, int], Field(description="Number of items with each lint code.")]
-    items: Annotated[dict[str, int], Field(description="Number of items in each state.")]
+    findings: dict[str, int]
+    """Number of items with each lint code."""
+    items: dict[str, int]
+    """Number of items in each state."""
     allow: list[str]
     keep: list[str]
 

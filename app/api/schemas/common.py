@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema, definitions_schema
-from typing_extensions import TypeAliasType, override
+from typing_extensions import TypeAliasType, is_typeddict, override
 
 from app.engine.ranking.rules import Metric
 from app.errors import FieldProblem, InvalidInputError
@@ -104,6 +104,25 @@ def _docstrings(module: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def _docstrings_of(kind: Any) -> dict[str, str | None]:
+    """Docstrings below the fields of a model or a typed dict, and of those that it inherits."""
+    is_dict = is_typeddict(kind)
+    known: dict[str, str | None] = {}
+    for base in reversed(kind.__orig_bases__ if is_dict else kind.__bases__):
+        if is_typeddict(base) or (not is_dict and issubclass(base, Described)):
+            known |= _docstrings_of(base)
+    known |= dict.fromkeys(() if is_dict else vars(kind).get("__annotations__", ()))
+    return known | _docstrings(kind.__module__).get(kind.__name__, {})
+
+
+def describe_fields(kind: Any, shape: JsonSchemaValue) -> None:
+    """Add to a JSON Schema the docstrings below the fields of its model or typed dict."""
+    fields = shape.get("properties", {})
+    for name, said in _docstrings_of(kind).items():
+        if said is not None and name in fields:
+            fields[name].setdefault("description", said)
+
+
 class Described(BaseModel):
     """Base of all shapes: the docstring below a field describes it in OpenAPI.
 
@@ -117,14 +136,7 @@ class Described(BaseModel):
     ) -> JsonSchemaValue:
         """Pydantic's way to ask."""
         shape = handler(schema)
-        fields = handler.resolve_ref_schema(shape).get("properties", {})
-        known: dict[str, str | None] = {}
-        for base in (each for each in reversed(cls.__mro__) if issubclass(each, Described)):
-            known |= dict.fromkeys(vars(base).get("__annotations__", ()))
-            known |= _docstrings(base.__module__).get(base.__name__, {})
-        for name, said in known.items():
-            if said is not None and name in fields:
-                fields[name].setdefault("description", said)
+        describe_fields(cls, handler.resolve_ref_schema(shape))
         return shape
 
 
