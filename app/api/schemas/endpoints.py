@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
@@ -80,10 +80,6 @@ class Sampling(Input):
         Field(max_length=16),
     ] = Field(default_factory=list)
 
-    def to_domain(self) -> GenerationParams:
-        """The same for an adapter."""
-        return convert(GenerationParams, self, stop=tuple(self.stop))
-
 
 class ReasoningTags(Input):
     """Tags around reasoning in the text of an answer. The reasoning is split off and stored."""
@@ -158,15 +154,7 @@ class EndpointCreate(Input):
     def to_spec(self) -> EndpointSpec:
         """The same for the service."""
         return EndpointSpec(
-            settings=convert(
-                EndpointSettings,
-                self,
-                sampling=self.sampling.to_domain(),
-                reasoning_tags=(self.reasoning.open, self.reasoning.close),
-                limits=convert(Limits, self.limits),
-                price=convert(Price, self.price),
-                retry=convert(RetryPolicy, self.retry),
-            ),
+            settings=EndpointSettings(**_settings(self, set(EndpointCreate.model_fields))),
             api_key=self.api_key.get_secret_value() if self.api_key else None,
             headers=_revealed(self.headers),
         )
@@ -231,19 +219,11 @@ class EndpointUpdate(Input):
 
     def to_change(self) -> EndpointChange:
         """The same for the service."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        api_key = given.pop("api_key", ...)
-        headers = given.pop("headers", ...)
-        if "reasoning" in given:
-            marks = given.pop("reasoning")
-            given["reasoning_tags"] = (marks.open, marks.close)
-        if "sampling" in given:
-            given["sampling"] = given["sampling"].to_domain()
-        for name, kind in (("limits", Limits), ("price", Price), ("retry", RetryPolicy)):
-            if name in given:
-                given[name] = convert(kind, given[name])
+        given = self.model_fields_set
+        api_key = self.api_key if "api_key" in given else ...
+        headers = self.headers if "headers" in given else ...
         return EndpointChange(
-            settings=given,
+            settings=_settings(self, given),
             api_key=api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key,
             headers=headers if headers is ... else _revealed(headers),
         )
@@ -286,6 +266,19 @@ class EndpointRead(OwnedRead):
                 "reasoning": {"open": opening, "close": closing},
             }
         )
+
+
+def _settings(body: EndpointCreate | EndpointUpdate, names: set[str]) -> dict[str, Any]:
+    """These fields as the service takes them, without secrets."""
+    given = {name: getattr(body, name) for name in names - {"api_key", "headers"}}
+    if tags := given.pop("reasoning", None):
+        given["reasoning_tags"] = (tags.open, tags.close)
+    if sampling := given.get("sampling"):
+        given["sampling"] = convert(GenerationParams, sampling, stop=tuple(sampling.stop))
+    for name, kind in (("limits", Limits), ("price", Price), ("retry", RetryPolicy)):
+        if name in given:
+            given[name] = convert(kind, given[name])
+    return given
 
 
 def _revealed(headers: Mapping[str, SecretStr]) -> dict[str, str]:
