@@ -17,21 +17,18 @@ from app.api.description import describe
 from app.api.middleware import RequestContext
 from app.api.routers import (
     api_keys,
-    audit,
     banks,
     calibrations,
     catalog,
-    comparisons,
     endpoints,
-    gates,
     health,
     items,
     projects,
     rankings,
     response_sets,
+    results,
     scorers,
     sessions,
-    simulations,
     versions,
     webhooks,
 )
@@ -54,24 +51,24 @@ with an `ETag` need `If-Match`.
 """
 
 _ROUTERS = (
-    health,
-    sessions,  # called most; paths are matched in this order
-    banks,
-    items,
-    versions,
-    response_sets,
-    calibrations,
-    catalog,
-    endpoints,
-    simulations,
-    comparisons,
-    gates,
-    rankings,
-    scorers,
-    webhooks,
-    api_keys,
-    projects,
-    audit,
+    health.router,
+    sessions.router,  # called most; paths are matched in this order
+    banks.router,
+    items.router,
+    versions.router,
+    response_sets.router,
+    calibrations.router,
+    catalog.router,
+    endpoints.router,
+    results.simulations,
+    results.comparisons,
+    results.gates,
+    rankings.router,
+    scorers.router,
+    webhooks.router,
+    api_keys.router,
+    projects.router,
+    api_keys.audit,
 )
 
 #: Runs beside the API for as long as it is up, such as a worker.
@@ -112,10 +109,8 @@ def create_app(
     errors.install(app)
     routing.install(app)
     app.add_middleware(RequestContext, trusts_all=settings.private_endpoints == "always")
-    for module in _ROUTERS:
-        app.router.routes.extend(module.router.routes)
-    for pages in PAGES:
-        app.router.routes.extend(pages.routes)
+    for router in (*_ROUTERS, *PAGES):
+        app.router.routes.extend(router.routes)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's documented way
     _describe(app)
     return app

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import WithJsonSchema
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, is_typeddict
 
 from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
-from app.api.schemas.common import FieldError, Output
+from app.api.schemas.common import FieldError, Output, describe_fields
+from app.records import banks, figures, rankings
 
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
 ProblemCode = TypeAliasType("ProblemCode", _Code)
@@ -56,6 +57,10 @@ def describe(app: FastAPI) -> Node:
         reference = "#/components/schemas/{model}"
         problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
         components["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+        for module in (banks, figures, rankings):
+            for name in vars(module).keys() & components["schemas"].keys():
+                if is_typeddict(kind := getattr(module, name)):
+                    describe_fields(kind, components["schemas"][name])
         operations = [each for path in schema["paths"].values() for each in path.values()]
         components["responses"] = dict(_problems(operations))
         for operation in operations:

@@ -19,7 +19,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from app.acting import owner
 from app.api.disconnects import while_connected
 from app.api.errors import errors
-from app.api.schemas.sessions.events import EventList, EventRead
+from app.api.schemas.events import EventList, EventRead
 from app.deps import identify
 from app.errors import (
     DatabaseUnavailableError,

@@ -11,7 +11,7 @@ import numpy as np
 from cachetools import TTLCache
 from markupsafe import Markup
 
-from app.api.schemas.banks.versions import VersionItemRead
+from app.api.schemas.versions import VersionItemRead
 from app.printable import percent
 from app.records.banks import BankVersion, ItemAnswer, ItemUse, VersionItem
 from app.reports.charts import Line, line_chart

@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 
 from cachetools import LRUCache, TTLCache
 
-from app.api.schemas.sessions.answers import ResponseRead
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.answers import ResponseRead
+from app.api.schemas.sessions import SessionRead
 from app.items import ItemContent, Json
 from app.pages.model_results import strip_of
 from app.pages.rendering import fragment

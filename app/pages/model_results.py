@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from markupsafe import Markup
 
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.sessions import SessionRead
 from app.pages.rendering import short, time_tag, who
 from app.records.sessions import SessionRecord
 from app.reports.reference_strip import Reference, strip, strip_position

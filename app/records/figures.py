@@ -1,7 +1,7 @@
 """Figures of sessions, stored as JSON and returned in this form by the REST API.
 
-Field descriptions and defaults are for the API. Fields that may be missing are missing in sessions
-older than the field.
+Docstrings below fields, and defaults, are for the API. Fields that may be missing are missing in
+sessions older than the field.
 """
 
 from typing import Annotated, NotRequired
@@ -16,58 +16,32 @@ from app.records.fields import Interval
 class ExtrapolationFigures(TypedDict):
     """Position of the examinee among the reference models, and whether their curves fit it."""
 
-    position: Annotated[
-        float,
-        Field(
-            description="General ability of the examinee, in standard deviations of the reference "
-            "models from their mean."
-        ),
-    ]
-    sd: NotRequired[
-        Annotated[
-            float | None,
-            Field(
-                default=None,
-                description="Standard error of `position`. Above 1, the answers say less about the "
-                "position than knowing that the examinee is like the reference models would, and "
-                "decisions by ability use a wider interval. Null in older results.",
-            ),
-        ]
-    ]
-    percentile: Annotated[
-        float, Field(description="Share of the reference models that are weaker, 0 to 100.")
-    ]
+    position: float
+    """General ability of the examinee, in standard deviations of the reference models from their
+    mean."""
+    sd: NotRequired[Annotated[float | None, Field(default=None)]]
+    """Standard error of `position`. Above 1, the answers say less about the position than knowing
+    that the examinee is like the reference models would, and decisions by ability use a wider
+    interval. Null in older results."""
+    percentile: float
+    """Share of the reference models that are weaker, 0 to 100."""
     standing: Annotated[
-        str,
-        Field(
-            description="`above`: more than one standard error (`sd`) above the strongest "
-            "reference model; `below`: as far below the weakest; `unknown`: neither, and `sd` is "
-            "above 1; otherwise `within`.",
-            json_schema_extra={"enum": ["within", "above", "below", "unknown"]},
-        ),
+        str, Field(json_schema_extra={"enum": ["within", "above", "below", "unknown"]})
     ]
-    difference: Annotated[
-        float | None,
-        Field(
-            description="Score by the randomly sampled questions minus score by the curves of the "
-            "reference models; null with fewer than three sampled questions."
-        ),
-    ]
-    odds: Annotated[
-        float,
-        Field(
-            description="Likelihood ratio of the answers: without the curves of the reference "
-            "models to with them; at most a million."
-        ),
-    ]
-    agrees: Annotated[
-        bool, Field(description="Whether the answers agree with the curves: `odds` is below ten.")
-    ]
-    detail: Annotated[str, Field(description="Position and agreement in words.")]
-    caution: Annotated[
-        str | None,
-        Field(description="Reasons to trust the result less; null if there are none."),
-    ]
+    """`above`: more than one standard error (`sd`) above the strongest reference model; `below`: as
+    far below the weakest; `unknown`: neither, and `sd` is above 1; otherwise `within`."""
+    difference: float | None
+    """Score by the randomly sampled questions minus score by the curves of the reference models;
+    null with fewer than three sampled questions."""
+    odds: float
+    """Likelihood ratio of the answers: without the curves of the reference models to with them; at
+    most a million."""
+    agrees: bool
+    """Whether the answers agree with the curves: `odds` is below ten."""
+    detail: str
+    """Position and agreement in words."""
+    caution: str | None
+    """Reasons to trust the result less; null if there are none."""
 
 
 #: The interval by the model alone, without a correction.
@@ -84,105 +58,52 @@ _Raw = Annotated[
 class EstimateFigures(TypedDict):
     """Ability on the bank's scale, in logits."""
 
-    theta: Annotated[
-        float | None,
-        Field(
-            description="Null until five answers are scored, as are `se`, `interval` and the "
-            "session's `score`; `reason` then says so."
-        ),
-    ]
-    se: Annotated[float | None, Field(description="Standard error from the model alone.")]
-    interval: Annotated[
-        Interval | None,
-        Field(
-            description="95 % interval. It is corrected by the errors of tests of held-out "
-            "examinees, if the version has such a correction."
-        ),
-    ]
+    theta: float | None
+    """Null until five answers are scored, as are `se`, `interval` and the session's `score`;
+    `reason` then says so."""
+    se: float | None
+    """Standard error from the model alone."""
+    interval: Interval | None
+    """95 % interval. It is corrected by the errors of tests of held-out examinees, if the version
+    has such a correction."""
     interval_raw: NotRequired[_Raw]
     method: str
     at_bound: bool
-    extrapolation: NotRequired[
-        Annotated[
-            ExtrapolationFigures | None,
-            Field(
-                default=None,
-                description="Null if the reference models of the version are not known.",
-            ),
-        ]
-    ]
-    reason: NotRequired[
-        Annotated[
-            str | None,
-            Field(
-                default=None,
-                description="Why there is no theta: too few scored answers. Null if there is one.",
-            ),
-        ]
-    ]
+    extrapolation: NotRequired[Annotated[ExtrapolationFigures | None, Field(default=None)]]
+    """Null if the reference models of the version are not known."""
+    reason: NotRequired[Annotated[str | None, Field(default=None)]]
+    """Why there is no theta: too few scored answers. Null if there is one."""
 
 
 class RecentRankFigures(TypedDict):
     """Rank of a score among the newest of the reference agents."""
 
-    since: Annotated[
-        str,
-        Field(
-            description="First of the month half a year before the newest agent.",
-            json_schema_extra={"format": "date"},
-        ),
-    ]
-    agents: Annotated[int, Field(description="Number of reference agents submitted since then.")]
-    better_than: Annotated[
-        float, Field(description="Share of these agents with a lower score on the whole bank.")
-    ]
+    since: Annotated[str, Field(json_schema_extra={"format": "date"})]
+    """First of the month half a year before the newest agent."""
+    agents: int
+    """Number of reference agents submitted since then."""
+    better_than: float
+    """Share of these agents with a lower score on the whole bank."""
 
 
 class ScoreFigures(TypedDict):
     """The score: the mean over all questions, either predicted with a 95 % interval, or known."""
 
     value: float
-    interval: Annotated[
-        Interval | None, Field(description="95 % interval; null if the score is known.")
-    ]
-    equivalent_random_items: NotRequired[
-        Annotated[
-            int | None,
-            Field(
-                default=None,
-                description="Size of a random sample of questions with an equally narrow 95 % "
-                "interval. Null if the score is 0 or 1, and in results older than this field.",
-            ),
-        ]
-    ]
+    interval: Interval | None
+    """95 % interval; null if the score is known."""
+    equivalent_random_items: NotRequired[Annotated[int | None, Field(default=None)]]
+    """Size of a random sample of questions with an equally narrow 95 % interval. Null if the score
+    is 0 or 1, and in results older than this field."""
     interval_raw: NotRequired[_Raw]
-    nonresponse: NotRequired[
-        Annotated[
-            float,
-            Field(
-                default=0.0,
-                description="Share f of the asked items that have no score. Their scores could "
-                "have been lower, so the lower end of the interval is multiplied by 1 - f.",
-            ),
-        ]
-    ]
-    method: Annotated[
-        str,
-        Field(
-            description="`all_items`: every question was asked, and the score is their mean. "
-            "Otherwise the method of prediction: `combined`, `design`, `score-model` or `p-irt`."
-        ),
-    ]
-    target: NotRequired[
-        Annotated[
-            dict[str, float] | None,
-            Field(
-                default=None,
-                description="Tags that the score is about, with their weights; null: the whole "
-                "bank.",
-            ),
-        ]
-    ]
+    nonresponse: NotRequired[Annotated[float, Field(default=0.0)]]
+    """Share f of the asked items that have no score. Their scores could have been lower, so the
+    lower end of the interval is multiplied by 1 - f."""
+    method: str
+    """`all_items`: every question was asked, and the score is their mean. Otherwise the method of
+    prediction: `combined`, `design`, `score-model` or `p-irt`."""
+    target: NotRequired[Annotated[dict[str, float] | None, Field(default=None)]]
+    """Tags that the score is about, with their weights; null: the whole bank."""
 
 
 class StoredScore(ScoreFigures):
@@ -198,22 +119,16 @@ class AbilityFigures(TypedDict):
     value: float
     se: float
     interval: Interval
-    above: Annotated[
-        float,
-        Field(description="Estimated share of the reference models with less of this ability."),
-    ]
+    above: float
+    """Estimated share of the reference models with less of this ability."""
 
 
 class TaskFigures(TypedDict):
     """Predicted score on all items of a tag, asked or not, with its 95 % interval."""
 
-    tag: Annotated[
-        str,
-        Field(
-            description="Name of the tag. `all` is the whole bank; it is listed if the session's "
-            "score is about some tags."
-        ),
-    ]
+    tag: str
+    """Name of the tag. `all` is the whole bank; it is listed if the session's score is about some
+    tags."""
     value: float
     interval: Interval
     n_items: int
@@ -230,20 +145,10 @@ class ProfileFigures(TypedDict):
 class RightFigures(TypedDict):
     """How the scored answers are scored."""
 
-    right: NotRequired[
-        Annotated[
-            int | None,
-            Field(
-                default=None,
-                description="Number of right answers; null if any scored one has partial credit.",
-            ),
-        ]
-    ]
-    mean: NotRequired[
-        Annotated[
-            float | None, Field(default=None, description="Mean score of the scored answers.")
-        ]
-    ]
+    right: NotRequired[Annotated[int | None, Field(default=None)]]
+    """Number of right answers; null if any scored one has partial credit."""
+    mean: NotRequired[Annotated[float | None, Field(default=None)]]
+    """Mean score of the scored answers."""
 
 
 class StepsFigures(TypedDict):
@@ -257,13 +162,9 @@ class StepsFigures(TypedDict):
 class ProgressFigures(StepsFigures, RightFigures):
     """Progress of the test."""
 
-    expected_items: Annotated[
-        int | None,
-        Field(
-            description="Expected number of items at the end, if precision improves as it does "
-            "now, and at least `min_items`. Null if unknown."
-        ),
-    ]
+    expected_items: int | None
+    """Expected number of items at the end, if precision improves as it does now, and at least
+    `min_items`. Null if unknown."""
 
 
 class Cost(TypedDict):
@@ -292,43 +193,22 @@ class CacheFigures(Cost):
 class LatencyFigures(TypedDict):
     """Latency of answers, milliseconds: as measured, or as the client of a manual session says."""
 
-    p50: Annotated[float, Field(description="Median.")]
-    p95: Annotated[float, Field(description="95 % quantile.")]
+    p50: float
+    """Median."""
+    p95: float
+    """95 % quantile."""
 
 
 class UsageFigures(CallsFigures):
     """Cost so far. `usd` is null if a price or a token count is unknown."""
 
     seconds: float
-    latency_ms: NotRequired[
-        Annotated[
-            LatencyFigures | None,
-            Field(
-                default=None,
-                description="Null if no latency is known, and in sessions older than this field.",
-            ),
-        ]
-    ]
-    judge: NotRequired[
-        Annotated[
-            CallsFigures | None,
-            Field(
-                default=None,
-                description="Calls of judges and of other scorers that make calls; the other "
-                "fields do not count them.",
-            ),
-        ]
-    ]
-    cache: NotRequired[
-        Annotated[
-            CacheFigures | None,
-            Field(
-                default=None,
-                description="What the cache saved; the other fields do not count it. Null if "
-                "it saved nothing.",
-            ),
-        ]
-    ]
+    latency_ms: NotRequired[Annotated[LatencyFigures | None, Field(default=None)]]
+    """Null if no latency is known, and in sessions older than this field."""
+    judge: NotRequired[Annotated[CallsFigures | None, Field(default=None)]]
+    """Calls of judges and of other scorers that make calls; the other fields do not count them."""
+    cache: NotRequired[Annotated[CacheFigures | None, Field(default=None)]]
+    """What the cache saved; the other fields do not count it. Null if it saved nothing."""
 
 
 class RepeatsEstimate(TypedDict):
@@ -337,13 +217,9 @@ class RepeatsEstimate(TypedDict):
     theta: float | None
     se: float | None
     interval: Interval | None
-    answers_per_item: Annotated[
-        float,
-        Field(
-            description="Number of independent answers that the answers to one item count as: 1 if "
-            "they never differ, up to n if they are independent of each other."
-        ),
-    ]
+    answers_per_item: float
+    """Number of independent answers that the answers to one item count as: 1 if they never differ,
+    up to n if they are independent of each other."""
 
 
 class RepeatsFigures(TypedDict):
@@ -351,28 +227,14 @@ class RepeatsFigures(TypedDict):
 
     n: int
     items: int
-    within_item_variance: Annotated[
-        float | None,
-        Field(
-            description="Mean over items of the unbiased variance of an answer's score; null if no "
-            "item has two scores."
-        ),
-    ]
-    pass_k: Annotated[
-        list[float | None],
-        Field(
-            description="pass^k for k from 1 to n: probability that k answers to an item are all "
-            "right (score 1)."
-        ),
-    ]
-    estimate: Annotated[
-        RepeatsEstimate | None,
-        Field(
-            description="Theta from all answers, weighted by how much answers to the same item "
-            "differ. The session's own theta counts each item as one answer. Null without a "
-            "result, or with several abilities."
-        ),
-    ]
+    within_item_variance: float | None
+    """Mean over items of the unbiased variance of an answer's score; null if no item has two
+    scores."""
+    pass_k: list[float | None]
+    """pass^k for k from 1 to n: probability that k answers to an item are all right (score 1)."""
+    estimate: RepeatsEstimate | None
+    """Theta from all answers, weighted by how much answers to the same item differ. The session's
+    own theta counts each item as one answer. Null without a result, or with several abilities."""
 
 
 class Outcomes(TypedDict):
@@ -395,18 +257,12 @@ class PretestFigures(TypedDict):
     """
 
     planned: int
-    items: Annotated[int, Field(description="Number of closed pretest items.")]
+    items: int
+    """Number of closed pretest items."""
     in_flight: int
     outcomes: Outcomes
-    caution: NotRequired[
-        Annotated[
-            str | None,
-            Field(
-                default=None,
-                description="Set if the bank version has fewer pretest items than were wanted.",
-            ),
-        ]
-    ]
+    caution: NotRequired[Annotated[str | None, Field(default=None)]]
+    """Set if the bank version has fewer pretest items than were wanted."""
 
 
 class OptionFigures(TypedDict):
@@ -445,9 +301,8 @@ class InversionsFigures(TypedDict):
     """Pairs of answers in which the clearly harder item is right and the easier one wrong."""
 
     observed: float
-    expected: Annotated[
-        float, Field(description="Expected number for an examinee of this ability on these items.")
-    ]
+    expected: float
+    """Expected number for an examinee of this ability on these items."""
 
 
 class SurpriseFigures(TypedDict):
@@ -455,7 +310,8 @@ class SurpriseFigures(TypedDict):
 
     item_id: str
     score: float
-    expected: Annotated[float, Field(description="Expected score of examinees of this ability.")]
+    expected: float
+    """Expected score of examinees of this ability."""
 
 
 class PersonFitFigures(TypedDict):
@@ -469,26 +325,19 @@ class PersonFitFigures(TypedDict):
     p_value: float | None
     flagged: bool
     inversions: NotRequired[Annotated[InversionsFigures | None, Field(default=None)]]
-    surprises: NotRequired[
-        Annotated[
-            list[SurpriseFigures],
-            Field(
-                default_factory=list, description="Least expected answers, the most unlikely first."
-            ),
-        ]
-    ]
+    surprises: NotRequired[Annotated[list[SurpriseFigures], Field(default_factory=list)]]
+    """Least expected answers, the most unlikely first."""
 
 
 class RescoreFigures(TypedDict):
     """What rescoring changed. `GET .../changes` lists it item by item."""
 
     answers: int
-    changed: Annotated[int, Field(description="Number of answers whose score or outcome changed.")]
+    changed: int
+    """Number of answers whose score or outcome changed."""
     scored_in_both: int
-    mean_before: Annotated[
-        float | None,
-        Field(description="Mean score before, of the answers that have a score before and after."),
-    ]
+    mean_before: float | None
+    """Mean score before, of the answers that have a score before and after."""
     mean_after: float | None
     theta_before: float | None
     se_before: float | None

@@ -17,70 +17,34 @@ from app.records.sessions import Advance, Plan, PromptChanges, SessionEvent
 class RankedFigures(StepsFigures):
     """Rank of one endpoint. Endpoints in the same tie group are statistically tied."""
 
-    endpoint_id: Annotated[
-        str,
-        Field(description="Id of the endpoint. Named examinees have one, too."),
-    ]
+    endpoint_id: str
+    """Id of the endpoint. Named examinees have one, too."""
     name: str | None
     model: str
-    session_id: Annotated[str, Field(description="Session with its answers.")]
-    rank_lo: Annotated[int, Field(description="Best rank that the decided pairs allow; 1 is best.")]
-    rank_hi: Annotated[int, Field(description="Worst rank that the decided pairs allow.")]
-    group: Annotated[
-        int | None,
-        Field(
-            description="Number of the tie group, 1 for the best; null if the endpoint has no rank "
-            "(`left_behind`)."
-        ),
-    ]
-    left_behind: NotRequired[
-        Annotated[
-            str | None,
-            Field(
-                default=None,
-                description="Why the endpoint has no rank: it gave too few answers. It could have "
-                "any rank. Null if it has one.",
-            ),
-        ]
-    ]
-    theta: Annotated[float | None, Field(description="Null until five answers are scored.")]
+    session_id: str
+    """Session with its answers."""
+    rank_lo: int
+    """Best rank that the decided pairs allow; 1 is best."""
+    rank_hi: int
+    """Worst rank that the decided pairs allow."""
+    group: int | None
+    """Number of the tie group, 1 for the best; null if the endpoint has no rank (`left_behind`)."""
+    left_behind: NotRequired[Annotated[str | None, Field(default=None)]]
+    """Why the endpoint has no rank: it gave too few answers. It could have any rank. Null if it has
+    one."""
+    theta: float | None
+    """Null until five answers are scored."""
     se: float | None
-    interval: NotRequired[
-        Annotated[
-            Interval | None,
-            Field(
-                default=None,
-                description="95 % interval of theta, as in its session; null if it was not stored.",
-            ),
-        ]
-    ]
-    score: NotRequired[
-        Annotated[
-            ScoreFigures | None,
-            Field(
-                default=None,
-                description="Current score; null below five scored answers, or if not stored.",
-            ),
-        ]
-    ]
-    reason: NotRequired[
-        Annotated[
-            str | None,
-            Field(default=None, description="Why there is no theta, and therefore no rank."),
-        ]
-    ]
-    extrapolation: NotRequired[
-        Annotated[
-            ExtrapolationFigures | None,
-            Field(
-                default=None,
-                description="Position among the reference models; null if unknown.",
-            ),
-        ]
-    ]
-    usd: Annotated[
-        float | None, Field(description="Cost in US dollars; null if a price is unknown.")
-    ]
+    interval: NotRequired[Annotated[Interval | None, Field(default=None)]]
+    """95 % interval of theta, as in its session; null if it was not stored."""
+    score: NotRequired[Annotated[ScoreFigures | None, Field(default=None)]]
+    """Current score; null below five scored answers, or if not stored."""
+    reason: NotRequired[Annotated[str | None, Field(default=None)]]
+    """Why there is no theta, and therefore no rank."""
+    extrapolation: NotRequired[Annotated[ExtrapolationFigures | None, Field(default=None)]]
+    """Position among the reference models; null if unknown."""
+    usd: float | None
+    """Cost in US dollars; null if a price is unknown."""
 
 
 class RankedPair(TypedDict):
@@ -88,20 +52,10 @@ class RankedPair(TypedDict):
 
     a: str
     b: str
-    p_a_above_b: Annotated[
-        float,
-        Field(
-            description="Probability that `a` is better, from both posteriors, as if they were "
-            "compared only once."
-        ),
-    ]
-    p_value: Annotated[
-        float,
-        Field(
-            description="Upper bound of the probability that equal endpoints differ so much at any "
-            "of the looks."
-        ),
-    ]
+    p_a_above_b: float
+    """Probability that `a` is better, from both posteriors, as if they were compared only once."""
+    p_value: float
+    """Upper bound of the probability that equal endpoints differ so much at any of the looks."""
     decided: bool
 
 

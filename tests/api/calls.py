@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.services.container import Services
 from app.storage.database import Database
 from tests.api.conftest import Client
+from tests.services.sessions import until
 from tests.waiting import waiting
 
 
@@ -34,14 +36,32 @@ async def bank_of(
 
 
 async def answered(client: Client, session_id: str, *answers: dict[str, Any]) -> dict[str, Any]:
-    """Answer the next items of a manual session one by one; return the session afterwards."""
+    """Answer the next items of a manual session until it ends; return the session afterwards."""
     path = f"/v1/sessions/{session_id}"
+    session: dict[str, Any] = (await client.get(path)).json()
     for answer in answers:
+        if session["status"] != "awaiting_response":
+            break
         awaited = (await client.get(f"{path}/next-item")).json()
         body = {"step_token": awaited["step_token"], **answer}
-        await posted(client, f"{path}/responses", body, 201)
-    session: dict[str, Any] = (await client.get(path)).json()
-    return session
+        session = await posted(client, f"{path}/responses", body, 201)
+    found: dict[str, Any] = (await client.get(path)).json()
+    return found
+
+
+async def measured(
+    client: Client, services: Services, name: str, options: dict[str, Any], **session: Any
+) -> dict[str, Any]:
+    """Return a finished session of the simulated model of this name, which is saved once."""
+    found = (await client.get("/v1/endpoints", params={"name": name})).json()["data"]
+    if not found:
+        body = {"name": name, "kind": "scripted", "model": name, "options": {**options, "seed": 3}}
+        found = [await posted(client, "/v1/endpoints", body, 201)]
+    asked = {"endpoint_id": found[0]["id"], "seed": 5, **session}
+    created = await posted(client, "/v1/sessions", asked, 202)
+    await until(services, created["id"])
+    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created['id']}")).json()
+    return ended
 
 
 async def ended(client: Client, path: str, *states: str) -> dict[str, Any]:

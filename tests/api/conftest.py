@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from structlog.typing import EventDict
 
 from app.api import rates
-from app.api.schemas.sessions.events import Event
+from app.api.schemas.events import Event
 from app.deps import ScopeName
 from app.main import create_app
 from app.services.api_keys import ApiKeyService
@@ -23,6 +23,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.demo_bank import install_demo_bank
+from tests.services.catalog import write_entry, write_files
 
 #: Parses events as the API describes them.
 EVENTS: TypeAdapter[list[Any]] = TypeAdapter(list[Event])
@@ -77,6 +78,13 @@ def description(tmp_path_factory: pytest.TempPathFactory) -> Description:
 
 
 @pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    """Settings with a catalogue of one entry, for which nothing is downloaded."""
+    folder = write_files(write_entry(tmp_path / "catalog"))
+    return settings.model_copy(update={"catalog": folder})
+
+
+@pytest.fixture
 async def app(
     settings: Settings, database: Database, description: Description
 ) -> AsyncIterator[FastAPI]:
@@ -90,11 +98,19 @@ async def app(
     description.keep(app.openapi_schema)
 
 
+def client_of(
+    app: FastAPI, secret: str | None = None, address: str = "127.0.0.1", base_url: str = BASE_URL
+) -> Client:
+    """Return a client with this key. Unhandled errors reach it as a 500, as over the network."""
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False, client=(address, 123))
+    headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+    return Client(transport=transport, base_url=base_url, headers=headers)
+
+
 @pytest.fixture
 async def anonymous(app: FastAPI) -> AsyncIterator[Client]:
-    """Return a client without a key. Unhandled errors reach it as a 500, as over the network."""
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with Client(transport=transport, base_url=BASE_URL) as client:
+    """Return a client without a key."""
+    async with client_of(app) as client:
         yield client
 
 
@@ -105,13 +121,8 @@ async def client_with(app: FastAPI, database: Database) -> AsyncIterator[NewClie
 
     async def make(*scopes: ScopeName) -> Client:
         _, secret = await ApiKeyService(database).create(name="test", scopes=scopes)
-        client = Client(
-            transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False),
-            base_url=BASE_URL,
-            headers={"Authorization": f"Bearer {secret}"},
-        )
-        clients.append(client)
-        return client
+        clients.append(client_of(app, secret))
+        return clients[-1]
 
     yield make
     for client in clients:

@@ -65,7 +65,7 @@ async def test_each_change_has_one_entry_with_key_and_request(
         "cancel_session",
     ]
     for size in (250, len(entries), 2):
-        monkeypatch.setattr("app.api.routers.audit._PAGE", size)
+        monkeypatch.setattr("app.api.routers.api_keys._PAGE", size)
         exported = (await client.get("/v1/audit/export")).text.splitlines()
         assert [json.loads(line) for line in exported] == entries
     assert key["secret"] not in json.dumps(entries)

@@ -45,6 +45,26 @@ async def test_it_is_small(document: Document) -> None:
     assert len(json.dumps(document)) <= MOST_BYTES
 
 
+async def test_fields_are_described_by_the_docstrings_below_them(document: Document) -> None:
+    told = {
+        f"{component}.{field}": document["components"]["schemas"][component]["properties"][field]
+        for component, field in (
+            ("AnsweredRead", "precision_reached"),  # inherited
+            ("EndpointCreate", "name"),
+            ("NamedEndpointCreate", "name"),  # declared again, without a docstring
+            ("ProgressRead", "right"),  # inherited by a typed dict
+            ("RankedRead", "usd"),
+        )
+    }
+    assert {name: str(field.get("description"))[:24] for name, field in told.items()} == {
+        "AnsweredRead.precision_reached": "Whether the result is as",
+        "EndpointCreate.name": "Name of the endpoint, un",
+        "NamedEndpointCreate.name": "None",
+        "ProgressRead.right": "Number of right answers;",
+        "RankedRead.usd": "Cost in US dollars; null",
+    }
+
+
 async def test_objects_declare_their_fields(document: Document) -> None:
     untyped = {
         where

@@ -3,7 +3,7 @@
 import pytest
 from fastapi import FastAPI
 
-from app.api.schemas.banks.drift import DriftRead
+from app.api.schemas.drift import DriftRead
 from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
 from tests.services.calibrations import driven
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("fits_here")
 async def test_drift_is_judged_from_a_response_set(
     client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.schemas.banks.drift._AT_ONCE", 4)
+    monkeypatch.setattr("app.api.schemas.drift._AT_ONCE", 4)
     await world(app.state.services, n=800)
     url = "/v1/banks/living/versions/latest/drift"
     response = await client.get(url, params={"response_set": "live", "limit": 10})

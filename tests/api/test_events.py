@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from app.api import errors, events
-from app.api.schemas.sessions.events import EventList
+from app.api.schemas.events import EventList
 from app.deps import authenticate
 from app.errors import DatabaseUnavailableError, TooManyStreamsError, UnauthenticatedError
 from app.main import ApiServer

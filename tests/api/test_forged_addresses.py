@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import pytest
 from fastapi import FastAPI, Request
 
 from app.storage.database import Database
 from tests.adapters.test_guard import ALWAYS_REFUSED, PRIVATE
 from tests.api.calls import posted
-from tests.api.conftest import BASE_URL, Client
+from tests.api.conftest import Client, client_of
 from tests.api.test_projects import STOPPING, bank_made
 from tests.servers import serving
 
@@ -112,9 +111,9 @@ async def test_no_route_accepts_a_forged_address(
     document = (await client.get("/openapi.json")).json()
     assert taking_addresses(document) == set(known), "say here how each of these is asked"
     before = (await client.get("/v1/endpoints")).json()
-    distant = httpx2.ASGITransport(app=app, client=("198.51.100.7", 1))
     asked = 0
-    async with Client(transport=distant, base_url=BASE_URL, headers=client.headers) as far:
+    async with client_of(app, address="198.51.100.7") as far:
+        far.headers["Authorization"] = client.headers["Authorization"]
         ways: list[tuple[Client, dict[str, str], list[str]]] = [
             (client, {}, ALWAYS_REFUSED),
             (client, THROUGH[0], [*ALWAYS_REFUSED, *PRIVATE]),

@@ -163,13 +163,16 @@ async def test_a_slow_call_does_not_run_twice_at_once(
     assert await count(client) == 1
 
 
-@pytest.mark.parametrize("key", [b"", b"x" * 256, "sch\u00f6n".encode()])
-async def test_a_key_that_cannot_be_kept_is_refused(client: Client, key: bytes) -> None:
-    headers = {b"Idempotency-Key": key}
-    response = await client.post("/v1/endpoints", json=NEW, headers=headers)
-    assert response.status_code == 422
-    assert response.json()["errors"][0]["pointer"] == "/header/Idempotency-Key"
-    assert await count(client) == 0
+UNUSABLE_KEYS = [b"", b"x" * 256, "sch\u00f6n".encode()]
+
+
+async def test_a_key_that_cannot_be_kept_is_refused(client: Client) -> None:
+    for key in UNUSABLE_KEYS:
+        headers = {b"Idempotency-Key": key}
+        response = await client.post("/v1/endpoints", json=NEW, headers=headers)
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["pointer"] == "/header/Idempotency-Key"
+        assert await count(client) == 0
 
 
 async def test_a_secret_that_is_shown_once_is_not_kept_readable(

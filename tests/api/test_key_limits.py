@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx2
 import pytest
 from fastapi import FastAPI
 
@@ -12,7 +11,7 @@ from app.errors import TooManyRequestsError
 from app.records.projects import Project
 from app.storage.database import Database
 from tests.api.calls import answered, posted
-from tests.api.conftest import BASE_URL, Client
+from tests.api.conftest import Client, client_of
 from tests.api.test_limits import MANUAL
 from tests.api.test_projects import Member, bank_made
 
@@ -159,9 +158,7 @@ async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: Fast
         spend = (await client.get("/v1/projects/default/spend", headers=headers)).json()
         return int(spend["key"]["stored_bytes"]["spent"])
 
-    async with Client(
-        transport=httpx2.ASGITransport(app=app), base_url=BASE_URL, headers=own
-    ) as mine:
+    async with client_of(app, own["Authorization"].removeprefix("Bearer ")) as mine:
         await bank_made(mine, "exam")
         items = await stored(own)
         assert items > 0

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from datetime import UTC, datetime, timedelta
 
-import httpx2
 import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
@@ -22,7 +21,7 @@ from app.storage.database import Database
 from app.storage.scoping import of_opened
 from app.worker.loop import purge
 from tests.api.calls import answered, posted
-from tests.api.conftest import BASE_URL, Client
+from tests.api.conftest import Client, client_of
 from tests.api.test_projects import bank_made
 
 MANUAL = {
@@ -143,34 +142,34 @@ async def test_without_keys_foreign_hosts_and_pages_are_refused(
     settings: Settings, database: Database
 ) -> None:
     app = create_app(settings.model_copy(update={"auth": "off"}), database)
-    async with app.router.lifespan_context(app):
-        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with Client(transport=transport, base_url="http://127.0.0.1:8000") as local:
-            assert (await local.get("/v1/banks")).status_code == 200
-            own = {"Origin": "http://127.0.0.1:8000"}
-            assert (await local.get("/v1/banks", headers=own)).status_code == 200
-            for headers in (
-                {"Host": "rebound.example:8000"},
-                # An invalid host name: the address of the connection shows nothing.
-                {"Host": "a{b.rebound.example"},
-                {"Host": "localhost@rebound.example"},
-                {"Host": "localhost.rebound.example"},
-                {"Origin": "http://["},
-                {"Origin": "https://evil.example"},
-                {"Origin": "null"},
-                {"Host": "rebound.example", "Origin": "http://rebound.example"},
-            ):
-                answer = await local.post("/v1/banks", json={"name": "x"}, headers=headers)
-                assert answer.status_code == 403, headers
-            assert (await local.get("/v1/banks")).json()["data"] == []
+    async with (
+        app.router.lifespan_context(app),
+        client_of(app, base_url="http://127.0.0.1:8000") as local,
+    ):
+        assert (await local.get("/v1/banks")).status_code == 200
+        own = {"Origin": "http://127.0.0.1:8000"}
+        assert (await local.get("/v1/banks", headers=own)).status_code == 200
+        for headers in (
+            {"Host": "rebound.example:8000"},
+            # An invalid host name: the address of the connection shows nothing.
+            {"Host": "a{b.rebound.example"},
+            {"Host": "localhost@rebound.example"},
+            {"Host": "localhost.rebound.example"},
+            {"Origin": "http://["},
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+            {"Host": "rebound.example", "Origin": "http://rebound.example"},
+        ):
+            answer = await local.post("/v1/banks", json={"name": "x"}, headers=headers)
+            assert answer.status_code == 403, headers
+        assert (await local.get("/v1/banks")).json()["data"] == []
 
 
 async def test_a_session_knows_whether_it_came_straight_from_this_machine(
     app: FastAPI, client: Client
 ) -> None:
     key = client.headers["Authorization"]
-    distant = httpx2.ASGITransport(app=app, client=("192.0.2.7", 1))
-    async with Client(transport=distant, base_url=BASE_URL) as other:
+    async with client_of(app, address="192.0.2.7") as other:
         await bank_made(client, "exam")
         scripted = {"kind": "scripted", "model": "m", "options": {"theta": 1}}
         live = {"bank": "exam", "endpoint": scripted, "stopping": MANUAL["stopping"]}

@@ -74,13 +74,14 @@ async def test_an_unknown_cursor_is_an_error_not_an_empty_page(client: Client) -
     assert response.json()["code"] == "not_found"
 
 
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=101", "limit=x", "order=up", "after=", "after=%27;DROP"]
-)
-async def test_an_invalid_page_is_refused(client: Client, query: str) -> None:
-    response = await client.get(f"/v1/endpoints?{query}")
-    assert response.status_code == 422
-    assert response.json()["errors"][0]["pointer"] == f"/query/{query.split('=')[0]}"
+INVALID_PAGES = ["limit=0", "limit=101", "limit=x", "order=up", "after=", "after=%27;DROP"]
+
+
+async def test_an_invalid_page_is_refused(client: Client) -> None:
+    for query in INVALID_PAGES:
+        response = await client.get(f"/v1/endpoints?{query}")
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["pointer"] == f"/query/{query.split('=')[0]}"
 
 
 async def test_items_come_in_pages_of_a_thousand(client: Client) -> None:

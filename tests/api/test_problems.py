@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from fastapi import FastAPI
 from structlog.typing import EventDict
 
@@ -39,6 +38,21 @@ def assert_problem(response: Any, status: int, code: str) -> dict[str, Any]:
     return body
 
 
+async def raw(client: Client, body: Any, kind: str = "application/json") -> Any:
+    """Return the answer to this body of a new endpoint, as it stands."""
+    return await client.post("/v1/endpoints", content=body, headers={"content-type": kind})
+
+
+async def failed(app: FastAPI, client: Client, error: Exception) -> Any:
+    """Return the answer of a route that fails with this error."""
+
+    async def fail() -> None:
+        raise error
+
+    app.add_api_route("/v1/fail", fail)
+    return await client.get("/v1/fail")
+
+
 async def test_an_unknown_path_is_a_problem(client: Client) -> None:
     assert_problem(await client.get("/v1/nothing"), 404, "not_found")
 
@@ -49,32 +63,33 @@ async def test_a_resource_that_is_not_there_is_named(client: Client) -> None:
     assert missing in body["detail"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
-        ("PUT", "/v1/endpoints", {"GET", "HEAD", "POST"}),
-        ("POST", "/v1/endpoints/end_" + "0" * 26, {"GET", "HEAD", "PATCH", "DELETE"}),
-        ("GET", "/v1/endpoints/end_" + "0" * 26 + ":probe", {"POST"}),
-        ("DELETE", "/healthz", {"GET", "HEAD"}),
-    ],
-)
-async def test_a_wrong_method_lists_every_method_of_the_path(
-    client: Client, method: str, path: str, allowed: set[str]
-) -> None:
-    response = await client.request(method, path)
-    assert_problem(response, 405, "method_not_allowed")
-    assert set(response.headers["allow"].split(", ")) == allowed
+WRONG_METHODS = [
+    ("PUT", "/v1/endpoints", {"GET", "HEAD", "POST"}),
+    ("POST", "/v1/endpoints/end_" + "0" * 26, {"GET", "HEAD", "PATCH", "DELETE"}),
+    ("GET", "/v1/endpoints/end_" + "0" * 26 + ":probe", {"POST"}),
+    ("DELETE", "/healthz", {"GET", "HEAD"}),
+]
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/v1/scorers", "/v1/banks?limit=1", "/v1/banks/no"])
-async def test_head_answers_with_the_head_of_get(client: Client, path: str) -> None:
-    whole, head = await client.get(path), await client.head(path)
-    assert (head.status_code, head.content) == (whole.status_code, b"")
-    varying = {"x-request-id", "content-length"}  # the body of a problem names its request
-    assert {k: v for k, v in head.headers.items() if k not in varying} == {
-        k: v for k, v in whole.headers.items() if k not in varying
-    }
-    assert head.headers["content-length"] == str(len(whole.content))
+async def test_a_wrong_method_lists_every_method_of_the_path(client: Client) -> None:
+    for method, path, allowed in WRONG_METHODS:
+        response = await client.request(method, path)
+        assert_problem(response, 405, "method_not_allowed")
+        assert set(response.headers["allow"].split(", ")) == allowed
+
+
+READ = ["/healthz", "/v1/scorers", "/v1/banks?limit=1", "/v1/banks/no"]
+
+
+async def test_head_answers_with_the_head_of_get(client: Client) -> None:
+    for path in READ:
+        whole, head = await client.get(path), await client.head(path)
+        assert (head.status_code, head.content) == (whole.status_code, b"")
+        varying = {"x-request-id", "content-length"}  # the body of a problem names its request
+        assert {k: v for k, v in head.headers.items() if k not in varying} == {
+            k: v for k, v in whole.headers.items() if k not in varying
+        }
+        assert head.headers["content-length"] == str(len(whole.content))
 
 
 async def test_head_does_not_start_what_only_post_does(client: Client) -> None:
@@ -85,31 +100,29 @@ async def test_an_unknown_verb_is_not_taken_for_an_id(client: Client) -> None:
     assert_problem(await client.post("/v1/endpoints/end_x:fly"), 404, "not_found")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"name": ',
-        b'{"name": "\xff\xfe"}',
-        b'{"timeout_s": NaN}',
-        b'{"timeout_s": ' + b"1" * 5000 + b"}",
-        b"[" * 60_000,
-    ],
-    ids=["cut off", "not utf-8", "NaN", "too many digits", "too deep"],
-)
-async def test_bytes_that_are_not_json_are_a_malformed_body(client: Client, body: bytes) -> None:
-    response = await client.post(
-        "/v1/endpoints", content=body, headers={"content-type": "application/json"}
-    )
-    assert_problem(response, 400, "malformed_body")
+NOT_JSON = [
+    b'{"name": ',
+    b'{"name": "\xff\xfe"}',
+    b'{"timeout_s": NaN}',
+    b'{"timeout_s": ' + b"1" * 5000 + b"}",
+    b"[" * 60_000,
+]
 
 
-@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
-async def test_another_media_type_than_json_is_refused(client: Client, media_type: str) -> None:
-    response = await client.post(
-        "/v1/endpoints", content=json.dumps(ENDPOINT), headers={"content-type": media_type}
-    )
-    body = assert_problem(response, 415, "unsupported_media_type")
-    assert "application/json" in body["detail"]
+async def test_bytes_that_are_not_json_are_a_malformed_body(client: Client) -> None:
+    for body in NOT_JSON:
+        response = await raw(client, body)
+        assert_problem(response, 400, "malformed_body")
+
+
+OTHER_TYPES = ["text/plain", "application/x-www-form-urlencoded", ""]
+
+
+async def test_another_media_type_than_json_is_refused(client: Client) -> None:
+    for media_type in OTHER_TYPES:
+        response = await raw(client, json.dumps(ENDPOINT), media_type)
+        body = assert_problem(response, 415, "unsupported_media_type")
+        assert "application/json" in body["detail"]
 
 
 async def test_each_wrong_field_is_pointed_at(client: Client) -> None:
@@ -120,14 +133,19 @@ async def test_each_wrong_field_is_pointed_at(client: Client) -> None:
     assert {fault["pointer"] for fault in body["errors"]} == {"/kind", "/limits/rpm", "/surprise"}
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("timeout_s", True), ("timeout_s", "5"), ("limits", {"concurrency": 2.0}), ("model", 5)],
-)
-async def test_types_are_not_coerced(client: Client, field: str, value: object) -> None:
-    assert_problem(
-        await client.post("/v1/endpoints", json=ENDPOINT | {field: value}), 422, "invalid_input"
-    )
+WRONG_TYPES = [
+    ("timeout_s", True),
+    ("timeout_s", "5"),
+    ("limits", {"concurrency": 2.0}),
+    ("model", 5),
+]
+
+
+async def test_types_are_not_coerced(client: Client) -> None:
+    for field, value in WRONG_TYPES:
+        assert_problem(
+            await client.post("/v1/endpoints", json=ENDPOINT | {field: value}), 422, "invalid_input"
+        )
 
 
 async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Client) -> None:
@@ -137,65 +155,69 @@ async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Clien
     assert "expected start:stop:step" in assert_problem(answer, 422, "invalid_input")["detail"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "detail"),
-    [
-        ("/v1/sessions", {"bank": "b", "concurrency": 0}, "expected a number >= 1, got 0"),
-        ("/v1/sessions", {"bank": "b", "concurrency": "x"}, "expected a whole number, got 'x'"),
-        (
-            "/v1/sessions",
-            {"bank": "b", "preset": "fast"},
-            "expected 'score', 'ability', 'atlas' or 'atlas-traces', got 'fast'",
-        ),
-        (
-            "/v1/gates",
-            {"session_id": "ses_1", "threshold": 0},
-            "expected an id, ses_ and 26 lower-case letters and digits, got 'ses_1'",
-        ),
-        (
-            "/v1/banks",
-            {"name": " x"},
-            "expected a name without / : or control characters, "
-            "and without blanks at either end, got ' x'",
-        ),
-        ("/v1/sessions", {"bank": "b", "seed": True}, "expected a whole number, got true"),
-        ("/v1/sessions", {"bank": "b", "metadata": {"n": 5}}, "expected a text, got a number"),
-        ("/v1/sessions", {"bank": "b", "endpoint": "e"}, "expected an object, got a text"),
-        ("/v1/sessions", [], "expected an object, got a list"),
-        ("/v1/api-keys", {"name": "k", "scopes": []}, "expected at least 1 entry, got 0"),
-        ("/v1/banks", {"name": "x" * 201}, "expected at most 200 characters, got 201"),
-        ("/v1/comparisons", {"session_ids": "ses_1"}, "expected a list, got a text"),
-    ],
-)
-async def test_a_fault_says_what_was_expected_and_what_came(
-    client: Client, path: str, body: Any, detail: str
-) -> None:
-    problem = assert_problem(await client.post(path, json=body), 422, "invalid_input")
-    assert [fault["detail"] for fault in problem["errors"]] == [detail]
+FAULTS: list[tuple[str, Any, str]] = [
+    ("/v1/sessions", {"bank": "b", "concurrency": 0}, "expected a number >= 1, got 0"),
+    ("/v1/sessions", {"bank": "b", "concurrency": "x"}, "expected a whole number, got 'x'"),
+    (
+        "/v1/sessions",
+        {"bank": "b", "preset": "fast"},
+        "expected 'score', 'ability', 'atlas' or 'atlas-traces', got 'fast'",
+    ),
+    (
+        "/v1/gates",
+        {"session_id": "ses_1", "threshold": 0},
+        "expected an id, ses_ and 26 lower-case letters and digits, got 'ses_1'",
+    ),
+    (
+        "/v1/banks",
+        {"name": " x"},
+        "expected a name without / : or control characters, "
+        "and without blanks at either end, got ' x'",
+    ),
+    ("/v1/sessions", {"bank": "b", "seed": True}, "expected a whole number, got true"),
+    ("/v1/sessions", {"bank": "b", "metadata": {"n": 5}}, "expected a text, got a number"),
+    ("/v1/sessions", {"bank": "b", "endpoint": "e"}, "expected an object, got a text"),
+    ("/v1/sessions", [], "expected an object, got a list"),
+    ("/v1/api-keys", {"name": "k", "scopes": []}, "expected at least 1 entry, got 0"),
+    ("/v1/banks", {"name": "x" * 201}, "expected at most 200 characters, got 201"),
+    ("/v1/comparisons", {"session_ids": "ses_1"}, "expected a list, got a text"),
+]
 
 
-@pytest.mark.parametrize("text", [r"\u0000", r"\ud800"], ids=["NUL", "half a surrogate pair"])
-@pytest.mark.parametrize("place", ['{{"model": "{}"}}', '{{"options": {{"{}": 1}}}}'])
-async def test_text_that_postgres_cannot_store_is_refused(
-    client: Client, text: str, place: str
-) -> None:
-    response = await client.post(
-        "/v1/endpoints", content=place.format(text), headers={"content-type": "application/json"}
-    )
-    assert_problem(response, 422, "invalid_input")
+async def test_a_fault_says_what_was_expected_and_what_came(client: Client) -> None:
+    for path, body, detail in FAULTS:
+        problem = assert_problem(await client.post(path, json=body), 422, "invalid_input")
+        assert [fault["detail"] for fault in problem["errors"]] == [detail]
 
 
-@pytest.mark.parametrize("padding", [0, 100_000], ids=["small", "large"])
-async def test_a_lone_surrogate_is_refused(client: Client, padding: int) -> None:
-    body = b'{"params": {"\xed\xa0\x80": 1}}' + b" " * padding
-    kind = {"content-type": "application/json"}
-    response = await client.post("/v1/scorers/exact:test", content=body, headers=kind)
-    assert_problem(response, 400, "malformed_body")
+UNSTORABLE = [r"\u0000", r"\ud800"]
+PLACES = ['{{"model": "{}"}}', '{{"options": {{"{}": 1}}}}']
 
 
-@pytest.mark.parametrize("path", ["/v1/endpoints/%00", "/v1/endpoints?name=%00"])
-async def test_nul_in_the_address_is_refused(client: Client, path: str) -> None:
-    assert_problem(await client.get(path), 422, "invalid_input")
+async def test_text_that_postgres_cannot_store_is_refused(client: Client) -> None:
+    for text in UNSTORABLE:
+        for place in PLACES:
+            response = await raw(client, place.format(text))
+            assert_problem(response, 422, "invalid_input")
+
+
+PADDINGS = [0, 100_000]
+
+
+async def test_a_lone_surrogate_is_refused(client: Client) -> None:
+    for padding in PADDINGS:
+        body = b'{"params": {"\xed\xa0\x80": 1}}' + b" " * padding
+        kind = {"content-type": "application/json"}
+        response = await client.post("/v1/scorers/exact:test", content=body, headers=kind)
+        assert_problem(response, 400, "malformed_body")
+
+
+WITH_NUL = ["/v1/endpoints/%00", "/v1/endpoints?name=%00"]
+
+
+async def test_nul_in_the_address_is_refused(client: Client) -> None:
+    for path in WITH_NUL:
+        assert_problem(await client.get(path), 422, "invalid_input")
 
 
 async def test_a_secret_that_is_refused_is_not_sent_back(client: Client) -> None:
@@ -209,11 +231,8 @@ async def test_a_secret_that_is_refused_is_not_sent_back(client: Client) -> None
 async def test_a_500_hides_its_cause_and_logs_it_with_the_request_id(
     app: FastAPI, client: Client, logs: list[EventDict]
 ) -> None:
-    async def fail() -> None:
-        raise RuntimeError("password=hunter2")
-
-    app.add_api_route("/v1/fail", fail)
-    body = assert_problem(await client.get("/v1/fail"), 500, "internal_error")
+    error = RuntimeError("password=hunter2")
+    body = assert_problem(await failed(app, client, error), 500, "internal_error")
     assert "hunter2" not in str(body)
     (entry,) = [entry for entry in logs if entry["event"] == "request_failed"]
     assert entry["request_id"] == body["request_id"]
@@ -223,33 +242,23 @@ async def test_a_500_hides_its_cause_and_logs_it_with_the_request_id(
 async def test_an_error_of_our_own_that_is_not_the_callers_is_a_plain_500(
     app: FastAPI, client: Client
 ) -> None:
-    async def fail() -> None:
-        raise SextantError("/var/lib/sextant/postgres cannot be read")
-
-    app.add_api_route("/v1/fail", fail)
-    body = assert_problem(await client.get("/v1/fail"), 500, "internal_error")
+    error = SextantError("/var/lib/sextant/postgres cannot be read")
+    body = assert_problem(await failed(app, client, error), 500, "internal_error")
     assert "postgres" not in str(body)
 
 
 async def test_a_secret_that_cannot_be_read_is_a_503_with_the_reason(
     app: FastAPI, client: Client
 ) -> None:
-    async def fail() -> None:
-        raise SecretsError("Set SEXTANT_SECRET_KEY to the key that was used then.")
-
-    app.add_api_route("/v1/fail", fail)
-    body = assert_problem(await client.get("/v1/fail"), 503, "secrets_error")
+    error = SecretsError("Set SEXTANT_SECRET_KEY to the key that was used then.")
+    body = assert_problem(await failed(app, client, error), 503, "secrets_error")
     assert "SEXTANT_SECRET_KEY" in body["detail"]
 
 
 async def test_a_database_that_is_away_is_a_503_with_retry_after(
     app: FastAPI, client: Client
 ) -> None:
-    async def fail() -> None:
-        raise DatabaseUnavailableError("gone")
-
-    app.add_api_route("/v1/fail", fail)
-    response = await client.get("/v1/fail")
+    response = await failed(app, client, DatabaseUnavailableError("gone"))
     assert_problem(response, 503, "database_unavailable")
     assert int(response.headers["retry-after"]) > 0
 
@@ -322,32 +331,28 @@ async def test_a_body_that_grows_too_large_is_refused_while_it_comes_in(client: 
             sent += 1
             yield b" " * 65_536
 
-    response = await client.post(
-        "/v1/endpoints", content=endless(), headers={"content-type": "application/json"}
-    )
+    response = await raw(client, endless())
     assert_problem(response, 413, "body_too_large")
     assert sent * 65_536 < 64 * 1024 * 1024
 
 
-@pytest.mark.parametrize(
-    ("path", "parameter", "known"),
-    [
-        ("/v1/banks?limt=5", "limt", "one of after, limit, order"),
-        ("/v1/sessions?status=queued&state=running", "state", "after"),
-        ("/v1/banks/none?verbose", "verbose", "no query parameters"),
-        ("/v1/banks?limit=5&%ED%A0%80=1", "", "one of after, limit, order"),
-    ],
-)
-async def test_an_unknown_query_parameter_is_refused(
-    client: Client, path: str, parameter: str, known: str
-) -> None:
-    response = await client.get(path)
-    assert response.status_code == 422, response.text
-    problem = response.json()
-    assert problem["code"] == "invalid_input"
-    assert known in problem["detail"]
-    (error,) = problem["errors"]
-    assert error["pointer"].startswith(f"/query/{parameter}")
+UNKNOWN_PARAMETERS = [
+    ("/v1/banks?limt=5", "limt", "one of after, limit, order"),
+    ("/v1/sessions?status=queued&state=running", "state", "after"),
+    ("/v1/banks/none?verbose", "verbose", "no query parameters"),
+    ("/v1/banks?limit=5&%ED%A0%80=1", "", "one of after, limit, order"),
+]
+
+
+async def test_an_unknown_query_parameter_is_refused(client: Client) -> None:
+    for path, parameter, known in UNKNOWN_PARAMETERS:
+        response = await client.get(path)
+        assert response.status_code == 422, response.text
+        problem = response.json()
+        assert problem["code"] == "invalid_input"
+        assert known in problem["detail"]
+        (error,) = problem["errors"]
+        assert error["pointer"].startswith(f"/query/{parameter}")
 
 
 async def test_the_key_is_checked_before_the_parameters(anonymous: Client) -> None:

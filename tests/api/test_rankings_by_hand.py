@@ -21,7 +21,6 @@ from app.storage.database import Database
 from app.worker.queue import JobQueue
 from tests.api.calls import an_hour_passed, posted, problem_of
 from tests.api.conftest import EVENTS, Client, NewClient
-from tests.api.test_projects import Member
 from tests.api.test_webhooks import HOOK
 from tests.services.sessions import figures_of
 
@@ -487,21 +486,3 @@ async def test_concurrent_rankings_with_a_new_name_share_the_examinee(client: Cl
         await fetched(client, path, 1)
         ids |= {entry["endpoint_id"] for entry in (await client.get(path)).json()["order"]}
     assert len(ids) == len(names)
-
-
-async def test_another_project_finds_nothing_of_it(
-    client: Client, app: FastAPI, database: Database
-) -> None:
-    path = await begun(client, **SMALL)
-    (item,) = await fetched(client, path, 1)
-    own = f"/v1/sessions/{item['session_id']}"
-    async with await Member(app, database, "theirs").client("admin") as other:
-        for call, body in (
-            (f"{path}/next-items", {"n": 3}),
-            (f"{path}:join", {"examinee": {"name": "weak"}}),
-            (f"{path}:cancel", None),
-            (f"{own}/next-items", {}),
-            (f"{own}/responses", {"step_token": item["step_token"], "score": 1.0}),
-        ):
-            await problem_of(other, call, body, 404, "not_found")
-    assert await fetched(client, path, 1) == [item]

@@ -13,7 +13,7 @@ from app.services.projects import ProjectService
 from app.settings import Settings
 from app.storage.database import Database
 from tests.api.calls import bank_of, ended, posted
-from tests.api.conftest import BASE_URL, Client
+from tests.api.conftest import Client, client_of
 from tests.api.test_webhooks import HOOK
 from tests.databases import libpq
 from tests.servers import serving
@@ -151,11 +151,7 @@ async def test_a_project_is_erased_with_all_that_it_holds(
     _, secret = await ApiKeyService(database).create(
         name=MARK, scopes=["admin"], project_id=project.id
     )
-    async with Client(
-        transport=httpx2.ASGITransport(app=app),
-        base_url=BASE_URL,
-        headers={"Authorization": f"Bearer {secret}"},
-    ) as theirs:
+    async with client_of(app, secret) as theirs:
         with serving(faults.app) as url:
             made = await measured(theirs, url)
         manual = {"mode": "manual", "bank": made["bank"]["id"], "stopping": {"max_items": 2}}

@@ -1,26 +1,15 @@
 """Log lines of workers name the request that started the work."""
 
-from pathlib import Path
-
 import pytest
 from fastapi import FastAPI
 from structlog.typing import EventDict
 
-from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.api.test_projects import Member, furnished
-from tests.services.catalog import write_entry, write_files
 from tests.waiting import waiting
 
 ENDS = ("session_ended", "ranking_ended", "calibration_completed")
-
-
-@pytest.fixture
-def settings(settings: Settings, tmp_path: Path) -> Settings:
-    """Settings with the catalogue from which a furnished project was installed."""
-    folder = write_files(write_entry(tmp_path / "catalog"))
-    return settings.model_copy(update={"catalog": folder})
 
 
 @pytest.mark.usefixtures("fits_here")

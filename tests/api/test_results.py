@@ -8,6 +8,7 @@ from app.engine.inference.comparison import MeasuredScore, of_scores
 from app.records.fields import ends
 from app.services.container import Services
 from app.services.results.comparisons import _within
+from tests.api import calls
 from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
 from tests.services.sessions import until
@@ -19,17 +20,8 @@ async def measured(
     client: Client, services: Services, name: str, theta: float, **changes: Any
 ) -> dict[str, Any]:
     """Return a finished session of a simulated model."""
-    found = (await client.get("/v1/endpoints", params={"name": name})).json()["data"]
-    if not found:
-        options = {"theta": theta, "seed": 3}
-        body = {"name": name, "kind": "scripted", "model": name, "options": options}
-        made = await client.post("/v1/endpoints", json=body)
-        found = [made.json()]
-    session = {"bank": "demo", "endpoint_id": found[0]["id"], "seed": 5, **PLAN, **changes}
-    created = await posted(client, "/v1/sessions", session, 202)
-    await until(services, created["id"])
-    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created['id']}")).json()
-    return ended
+    session = {"bank": "demo", **PLAN, **changes}
+    return await calls.measured(client, services, name, {"theta": theta}, **session)
 
 
 async def test_two_sessions_compare_by_common_items_and_by_theta(

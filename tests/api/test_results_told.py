@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from app.records.figures import ScoreFigures
 from app.services.container import Services
 from app.services.results.comparability import left_unmarked
+from tests.api import calls
 from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.services.sessions import until
@@ -37,19 +38,9 @@ async def answered(
         "failures": {"max_share": 1.0},
         **changes,
     }
-    created = await client.post("/v1/sessions", json=body)
-    assert created.status_code in {200, 201, 202}, created.text
-    session: dict[str, Any] = created.json()
-    path = f"/v1/sessions/{session['id']}"
-    for answer in answers.values():
-        if session["status"] != "awaiting_response":
-            break
-        awaited = (await client.get(f"{path}/next-item")).json()
-        said = {"outcome": answer} if isinstance(answer, str) else {"score": answer}
-        given = {"step_token": awaited["step_token"], **said}
-        session = await posted(client, f"{path}/responses", given)
-    found: dict[str, Any] = (await client.get(path)).json()
-    return found
+    created = await posted(client, "/v1/sessions", body)
+    said = [{"outcome" if isinstance(one, str) else "score": one} for one in answers.values()]
+    return await calls.answered(client, created["id"], *said)
 
 
 def nothing_told(session: dict[str, Any]) -> bool:

@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -19,7 +18,7 @@ from app.main import ApiServer, create_app
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
-from tests.api.test_webhooks import HOOK
+from tests.api.test_projects import one_of_each
 
 ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 1200  # beside other work; alone it takes a minute
@@ -38,69 +37,17 @@ async def test_the_served_api_keeps_to_its_description(
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            existing = await _something_of_each(url, key)
-            existing |= {"key_id": str(other.id), "own_key_id": str(own.id)}
+            headers = {"Authorization": f"Bearer {key}"}
+            async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
+                # Made at the first request; the reader below waits 10 s for it.
+                assert (await client.get("/openapi.json")).is_success
+                existing = await one_of_each(client)
+            existing |= {"key_id": other.id, "own_key_id": own.id, "name": "numeric"}
             code, output = await _schemathesis(url, key, existing, tmp_path)
         finally:
             server.should_exit = True
             await serving
     assert code == 0, output
-
-
-async def _something_of_each(url: str, key: str) -> dict[str, str]:
-    """Create one of each resource for the calls to find, by path parameter."""
-    headers = {"Authorization": f"Bearer {key}"}
-    items = "".join(
-        json.dumps({"key": f"q{n}", "prompt": f"{n} + 1 = ?", "target": str(n + 1)}) + "\n"
-        for n in range(5)
-    )
-    parameters = "item,a,b,c,d\n" + "".join(f"q{n},1.2,{n - 2},0,1\n" for n in range(5))
-    async with httpx2.AsyncClient(base_url=f"{url}/v1", headers=headers, timeout=60) as client:
-
-        async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
-            response = await client.post(path, json=body)
-            assert response.is_success, response.text
-            made: dict[str, Any] = response.json()
-            return made
-
-        # Made at the first request; the reader below waits 10 s for it.
-        assert (await client.get(f"{url}/openapi.json")).is_success
-        await post("/banks", {"name": "demo", "default_scorer": {"name": "numeric"}})
-        await post(
-            "/banks/demo/imports",
-            {
-                "items": {"name": "items.jsonl", "content": items},
-                "parameters": {"content": parameters},
-            },
-        )
-        await post("/response-sets", {"name": "recorded"})
-        scores = {"name": "scores.csv", "content": "model,q1,q2\nm1,1,0\nm2,0,1\nm3,,1\n"}
-        await post("/response-sets/recorded/imports", {"files": [scores]})
-        calibration = await post(
-            "/calibrations", {"response_set": "recorded", "filters": {"least_point_biserial": None}}
-        )
-        endpoint = await post("/endpoints", {"name": "simulated", "kind": "scripted"})
-        session = await post("/sessions", {"mode": "manual", "bank": "demo"})
-        gate = await post("/gates", {"session_id": session["id"], "threshold": 0.0})
-        other = await post("/endpoints", {"name": "another", "kind": "scripted"})
-        ranked = [{"endpoint_id": each["id"]} for each in (endpoint, other)]
-        ranking = await post("/rankings", {"bank": "demo", "endpoints": ranked, "min_items": 2})
-        webhook = await post("/webhooks", HOOK)
-        told = (await client.get(f"/webhooks/{webhook['id']}/deliveries")).json()["data"]
-    return {
-        "bank": "demo",
-        "response_set": "recorded",
-        "version": "latest",
-        "item": "q1",
-        "calibration_id": calibration["id"],
-        "endpoint_id": endpoint["id"],
-        "session_id": session["id"],
-        "gate_id": gate["id"],
-        "ranking_id": ranking["id"],
-        "webhook_id": webhook["id"],
-        "delivery_id": told[0]["id"],
-        "name": "numeric",
-    }
 
 
 async def _schemathesis(

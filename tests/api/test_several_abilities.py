@@ -23,10 +23,10 @@ from app.items import ItemContent
 from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
 from app.services.container import Services
+from tests.api import calls
 from tests.api.calls import answered, ended, posted, problem_of
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
-from tests.services.sessions import until
 
 N_ITEMS = 40
 KEYS = tuple(f"{'maths' if j % 2 else 'law'}/{j}" for j in range(N_ITEMS))
@@ -87,22 +87,9 @@ async def measured(
     client: Client, services: Services, name: str, skill: float, **design: Any
 ) -> dict[str, Any]:
     """Return a session of a simulated model with this skill in both tasks."""
-    found = (await client.get("/v1/endpoints", params={"name": name})).json()["data"]
-    if not found:
-        options = {"skills": {"law": skill, "maths": skill}, "seed": 3}
-        endpoint = {"name": name, "kind": "scripted", "model": name, "options": options}
-        found = [(await client.post("/v1/endpoints", json=endpoint)).json()]
-    body = {
-        "bank": "tasks",
-        "endpoint_id": found[0]["id"],
-        "seed": 5,
-        "stopping": {"se": None, "max_items": 16},
-        **design,
-    }
-    created = await posted(client, "/v1/sessions", body, 202)
-    await until(services, created["id"])
-    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created['id']}")).json()
-    return ended
+    options = {"skills": {"law": skill, "maths": skill}}
+    design = {"bank": "tasks", "stopping": {"se": None, "max_items": 16}, **design}
+    return await calls.measured(client, services, name, options, **design)
 
 
 async def test_a_form_predicts_the_score_of_an_examinee(client: Client, services: Services) -> None:

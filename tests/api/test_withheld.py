@@ -382,6 +382,7 @@ async def test_the_whole_table(
     world.ids |= {"session_id": [world.sessions[name] for name in some]}
     seen, _ = await found_by(world.owner, world, by={"GET"})
     assert {route for _, route in seen} == SHOWN_TO_OWNERS
+    world.ids |= {"session_id": [world.sessions[name] for name in ("echo", "manual")]}
     for scopes in (("read",), ("run",)):
         leaks, answered = await found_by(await client_with(*scopes), world)
         assert leaks == set(), scopes

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.sessions import SessionRead
 from app.cli import build
 from app.demo.bank import demo_bank
 from app.engine.bank import FloatArray, ItemBank

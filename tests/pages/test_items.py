@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.api.schemas.banks.versions import VersionItemRead
+from app.api.schemas.versions import VersionItemRead
 from app.pages import items
 from app.pages.items import ItemRow, Items, Wanted, chosen, flag_counts, items_of
 from app.records.banks import ItemAnswer, ItemUse

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.sessions import SessionRead
 from app.demo.bank import demo_bank
 from app.engine.bank import ItemBank
 from app.engine.design.parts import StoppingDesign

@@ -8,8 +8,7 @@ import pytest
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import InvalidInputError
 from app.exchange.item_record import parse_item
-from app.records.banks import BankSpec
-from app.records.provisional import PROVISIONAL, Provisional
+from app.records.banks import PROVISIONAL, BankSpec, Provisional
 from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.provisional import level_in
@@ -65,7 +64,7 @@ async def by_hand(services: Services, seed: int) -> SessionRecord:
 async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.records.provisional.FIRST_EXAMINEES", N_EXAMINEES)
+    monkeypatch.setattr("app.records.banks.FIRST_EXAMINEES", N_EXAMINEES)
     version = (await made(services)).version
     assert version is not None
     assert version.provisional

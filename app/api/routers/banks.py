@@ -12,7 +12,7 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.banks.banks import (
+from app.api.schemas.banks import (
     BankCreate,
     BankRead,
     BankUpdate,
@@ -20,9 +20,9 @@ from app.api.schemas.banks.banks import (
     ImportCreate,
     ImportRead,
 )
-from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
 from app.api.schemas.common import BankRef, Erase, ListRead, MetricName, Name
-from app.api.schemas.leaderboards import LeaderboardRead
+from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
+from app.api.schemas.results import LeaderboardRead
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,

@@ -10,7 +10,6 @@ from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.banks.versions import VersionRead
 from app.api.schemas.calibration_results import (
     AfterPosition,
     ExamineeAbilityRead,
@@ -24,7 +23,8 @@ from app.api.schemas.calibrations import (
     PublicationCreate,
 )
 from app.api.schemas.common import ListRead, WorkStatus
-from app.api.schemas.sessions.events import EventList
+from app.api.schemas.events import EventList
+from app.api.schemas.versions import VersionRead
 from app.deps import AllServices, Feed, Seen, caller
 from app.errors import (
     AlreadyExistsError,

@@ -12,7 +12,9 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import PagingInOrder, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.banks.items import (
+from app.api.schemas.answers import PreviewCreate, PreviewRead
+from app.api.schemas.common import BankRef, ListRead
+from app.api.schemas.items import (
     BatchRead,
     ItemCreate,
     ItemRead,
@@ -20,8 +22,6 @@ from app.api.schemas.banks.items import (
     MatchCreate,
     MatchRead,
 )
-from app.api.schemas.common import BankRef, ListRead
-from app.api.schemas.sessions.previews import PreviewCreate, PreviewRead
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,

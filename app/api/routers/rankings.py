@@ -9,10 +9,10 @@ from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
+from app.api.schemas.answers import AfterStep, NextItemRead, NextItemsInput
 from app.api.schemas.common import Listed, ListRead, WorkStatus
+from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
-from app.api.schemas.sessions.answers import AfterStep, NextItemRead, NextItemsInput
-from app.api.schemas.sessions.events import EventList
 from app.deps import AllServices, Feed, Seen, caller
 from app.engine.ranking.rules import RankingBudget
 from app.errors import (

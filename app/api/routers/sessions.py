@@ -13,8 +13,7 @@ from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import Listed, ListRead, Name, PageFormat
-from app.api.schemas.sessions.answers import (
+from app.api.schemas.answers import (
     AfterStep,
     AnsweredRead,
     ChangeRead,
@@ -26,9 +25,10 @@ from app.api.schemas.sessions.answers import (
     ResponseRead,
     Trajectory,
 )
-from app.api.schemas.sessions.events import EventList
-from app.api.schemas.sessions.reports import SessionReportRead
-from app.api.schemas.sessions.sessions import (
+from app.api.schemas.common import Listed, ListRead, Name, PageFormat
+from app.api.schemas.events import EventList
+from app.api.schemas.reports import SessionReportRead
+from app.api.schemas.sessions import (
     SessionBrief,
     SessionCreate,
     SessionExtend,

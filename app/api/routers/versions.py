@@ -14,9 +14,11 @@ from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.banks.drift import DriftRead, RecalibrationRead, drift_json
-from app.api.schemas.banks.forms import FormCreate, FormRead
-from app.api.schemas.banks.versions import (
+from app.api.schemas.common import BankRef, ListRead, PageFormat, VersionRef
+from app.api.schemas.designs import FormCreate, FormRead
+from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
+from app.api.schemas.reports import VersionReportRead
+from app.api.schemas.versions import (
     InformationRead,
     ItemStatus,
     JoinRead,
@@ -27,8 +29,6 @@ from app.api.schemas.banks.versions import (
     VersionRead,
     theta_grid,
 )
-from app.api.schemas.common import BankRef, ListRead, PageFormat, VersionRef
-from app.api.schemas.sessions.reports import VersionReportRead
 from app.deps import AllServices, Seen, caller
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat

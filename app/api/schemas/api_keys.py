@@ -21,20 +21,15 @@ class ApiKeyCreate(Input):
 
     name: Name
     scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=4)]
-    project: Name | None = Field(
-        default=None,
-        description="Id or name of the project whose data the key can access. Default: the project "
-        "of the calling key. If a key of all projects creates a key with the scope `admin`, the "
-        "default is all projects.",
-    )
-    limits: UsageLimits = Field(
-        default_factory=UsageLimits,
-        description="Limits of the key, within those of its project; none with the scope `admin`.",
-    )
+    project: Name | None = None
+    """Id or name of the project whose data the key can access. Default: the project of the calling
+    key. If a key of all projects creates a key with the scope `admin`, the default is all
+    projects."""
+    limits: UsageLimits = Field(default_factory=UsageLimits)
+    """Limits of the key, within those of its project; none with the scope `admin`."""
     # Lax, since a JSON string is all that a date can come in.
-    expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
-        default=None, description="RFC 3339 time with offset. Without it, the key does not expire."
-    )
+    expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    """RFC 3339 time with offset. Without it, the key does not expire."""
 
 
 class ApiKeyUpdate(Input):
@@ -61,22 +56,21 @@ class ApiKeyRead(Output):
 
     id: str
     object: Literal["api_key"] = "api_key"
-    project_id: str | None = Field(
-        description="Project that the key can access; null: all projects."
-    )
+    project_id: str | None
+    """Project that the key can access; null: all projects."""
     name: str
-    prefix: str = Field(description="First characters of the secret.")
+    prefix: str
+    """First characters of the secret."""
     scopes: Annotated[list[str], BeforeValidator(sorted)]
-    limits: Annotated[dict[str, int | float | None], BeforeValidator(shallow)] = Field(
-        description="Limits of the key, within those of its project."
-    )
-    created_by: str | None = Field(description="Id of the key that created it.")
+    limits: Annotated[dict[str, int | float | None], BeforeValidator(shallow)]
+    """Limits of the key, within those of its project."""
+    created_by: str | None
+    """Id of the key that created it."""
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
-    last_used_at: datetime | None = Field(
-        description="Time of the last call or browser visit, to the minute; null: never used."
-    )
+    last_used_at: datetime | None
+    """Time of the last call or browser visit, to the minute; null: never used."""
 
 
 class ApiKeyCreated(ApiKeyRead):
@@ -97,11 +91,14 @@ class AuditRead(Output):
     object: Literal["audit_entry"] = "audit_entry"
     at: datetime
     project_id: str | None
-    key_id: str | None = Field(
-        description="The API key; `local` without authentication, null for the command line."
-    )
-    action: str = Field(description="`operationId` in this document, or the command.")
-    path: str = Field(description="Path of the request.")
-    resources: list[str] = Field(description="Ids of what was created, changed or deleted.")
+    key_id: str | None
+    """The API key; `local` without authentication, null for the command line."""
+    action: str
+    """`operationId` in this document, or the command."""
+    path: str
+    """Path of the request."""
+    resources: list[str]
+    """Ids of what was created, changed or deleted."""
     request_id: str | None
-    address: str = Field(description="Where the request came from.")
+    address: str
+    """Where the request came from."""

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.banks.versions import (
+from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Listed, Output
+from app.api.schemas.versions import (
     DriftFigures,
     FitRead,
     Knowledge,
     LikelihoodRead,
     LinkRead,
 )
-from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Listed, Output
 from app.items import JsonObject
 from app.services.calibrations.service import FittedRow
 
@@ -45,7 +45,8 @@ class DroppedRead(Output):
 
     name: str
     reason: str
-    value: float | None = Field(description="Value that was compared with the threshold.")
+    value: float | None
+    """Value that was compared with the threshold."""
 
 
 class DroppedList(Output):
@@ -111,7 +112,8 @@ class TestsRead(Output):
     accuracy_mae: float
     accuracy_coverage95: float
     accuracy_coverage95_raw: float
-    design: str = Field(description="`default`, or `v_optimal`, a test of the score.")
+    design: str
+    """`default`, or `v_optimal`, a test of the score."""
 
 
 class CardRowRead(TestsRead):
@@ -122,49 +124,44 @@ class CardRowRead(TestsRead):
     exposure_mean: float
     exposure_max: float
     overlap: float
-    theta_mae_se: float | None = Field(None, description="Standard error of `theta_mae`.")
-    accuracy_mae_se: float | None = Field(None, description="Standard error of `accuracy_mae`.")
-    overlap_jaccard: float | None = Field(
-        None,
-        description="Mean over pairs of tests: items that both asked, as a share of the items "
-        "that either asked.",
-    )
-    spearman: float | None = Field(
-        None, description="Rank correlation of theta and the true score."
-    )
-    kendall: float | None = Field(None, description="Rank correlation of theta and the true score.")
-    moved_ranks: float | None = Field(
-        None,
-        description="Share of examinees whose ranks by theta and by true score differ by over ten.",
-    )
-    theta_ies: float | None = Field(
-        None,
-        description="Theta MAE divided by that of 100 random items, times the number of items "
-        "divided by 100. Lower is better; 1 is no better than random items. Null for banks of at "
-        "most 100 items.",
-    )
-    accuracy_ies: float | None = Field(None, description="The same for the score.")
-    tasks: dict[str, CardTaskRead] = Field(
-        default_factory=dict, description="With several abilities: errors of the score of each tag."
-    )
+    theta_mae_se: float | None = None
+    """Standard error of `theta_mae`."""
+    accuracy_mae_se: float | None = None
+    """Standard error of `accuracy_mae`."""
+    overlap_jaccard: float | None = None
+    """Mean over pairs of tests: items that both asked, as a share of the items that either
+    asked."""
+    spearman: float | None = None
+    """Rank correlation of theta and the true score."""
+    kendall: float | None = None
+    """Rank correlation of theta and the true score."""
+    moved_ranks: float | None = None
+    """Share of examinees whose ranks by theta and by true score differ by over ten."""
+    theta_ies: float | None = None
+    """Theta MAE divided by that of 100 random items, times the number of items divided by 100.
+    Lower is better; 1 is no better than random items. Null for banks of at most 100 items."""
+    accuracy_ies: float | None = None
+    """The same for the score."""
+    tasks: dict[str, CardTaskRead] = Field(default_factory=dict)
+    """With several abilities: errors of the score of each tag."""
 
 
 class ShiftRead(Output):
     """Tests of examinees unlike the calibration sample, to which they do not belong."""
 
-    hold_out: Literal["strongest_fifth", "strongest_from_weakest", "families"] = Field(
-        description="Examinees that were tested. `strongest_fifth`: the strongest fifth, on a "
-        "bank calibrated from the others. `strongest_from_weakest`: the strongest 30 %, on a bank "
-        "calibrated from the weakest half. `families`: each of the largest families, on a bank "
-        "calibrated from the others."
-    )
-    n_learned: int = Field(
-        description="Number of examinees in the calibration sample; for `families` the smallest."
-    )
-    n_examinees: int = Field(description="Number of examinees tested.")
+    hold_out: Literal["strongest_fifth", "strongest_from_weakest", "families"]
+    """Examinees that were tested. `strongest_fifth`: the strongest fifth, on a bank calibrated from
+    the others. `strongest_from_weakest`: the strongest 30 %, on a bank calibrated from the weakest
+    half. `families`: each of the largest families, on a bank calibrated from the others."""
+    n_learned: int
+    """Number of examinees in the calibration sample; for `families` the smallest."""
+    n_examinees: int
+    """Number of examinees tested."""
     families: list[str]
-    rows: list[TestsRead] = Field(description="Results by design; if empty, `reason` says why.")
-    reason: str | None = Field(description="Why this is unknown for the response set.")
+    rows: list[TestsRead]
+    """Results by design; if empty, `reason` says why."""
+    reason: str | None
+    """Why this is unknown for the response set."""
 
 
 class ReportCardRead(Output):
@@ -174,9 +171,8 @@ class ReportCardRead(Output):
     n_folds: int
     reference: str
     rows: list[CardRowRead]
-    shifts: list[ShiftRead] = Field(
-        default_factory=list, description="Tests of examinees unlike the calibration sample."
-    )
+    shifts: list[ShiftRead] = Field(default_factory=list)
+    """Tests of examinees unlike the calibration sample."""
     seconds: float
 
 
@@ -188,42 +184,30 @@ class CalibrationResult(LikelihoodRead):
     dropped_items: DroppedList = Field(validation_alias=AliasPath("dropped", "items"))
     dropped_examinees: DroppedList = Field(validation_alias=AliasPath("dropped", "examinees"))
     score_only_items: DroppedList = Field(
-        default_factory=lambda: DroppedList.model_validate([]),
-        validation_alias="score_only",
-        description="Items that say too little about ability to pass the filters, but stay in the "
-        "bank for scores (`filters.keep_for_score`).",
+        default_factory=lambda: DroppedList.model_validate([]), validation_alias="score_only"
     )
+    """Items that say too little about ability to pass the filters, but stay in the bank for scores
+    (`filters.keep_for_score`)."""
     scored_answers: int
     iterations: int
-    guessing_sd: float | None = Field(
-        default=None,
-        description="Estimated standard deviation of the prior on logit c; null if there is none.",
-    )
+    guessing_sd: float | None = None
+    """Estimated standard deviation of the prior on logit c; null if there is none."""
     fit: FitRead
-    local_dependence: LocalDependenceRead | None = Field(
-        description="Null for continuous scores, and with several abilities."
-    )
-    dispersion: float | None = Field(
-        default=None,
-        description="For continuous scores: typical dispersion k of the items.",
-    )
-    dimensionality: JsonObject | None = Field(
-        default=None,
-        description="For the models nested and mirt: number of dimensions, method, errors.",
-    )
+    local_dependence: LocalDependenceRead | None
+    """Null for continuous scores, and with several abilities."""
+    dispersion: float | None = None
+    """For continuous scores: typical dispersion k of the items."""
+    dimensionality: JsonObject | None = None
+    """For the models nested and mirt: number of dimensions, method, errors."""
     warnings: list[str]
-    comparison: list[ComparedModelRead] = Field(
-        default_factory=list, description="Requested response models, the lowest BIC first."
-    )
+    comparison: list[ComparedModelRead] = Field(default_factory=list)
+    """Requested response models, the lowest BIC first."""
     link: LinkedRead | None = None
-    drift: DriftFigures | None = Field(
-        default=None, description="Drift of the old items, if it was checked."
-    )
+    drift: DriftFigures | None = None
+    """Drift of the old items, if it was checked."""
     report_card: ReportCardRead | None = None
-    knowledge: Knowledge = Field(
-        default_factory=dict,
-        description="Knowledge that is stored with the bank version and used by every test on it.",
-    )
+    knowledge: Knowledge = Field(default_factory=dict)
+    """Knowledge that is stored with the bank version and used by every test on it."""
     seconds: float
 
 
@@ -236,7 +220,8 @@ class FittedItemRead(Output):
     position: int
     key: str
     a: float
-    b: float | None = Field(description="Difficulty, -intercept / a; null if a is 0.")
+    b: float | None
+    """Difficulty, -intercept / a; null if a is 0."""
     intercept: float
     c: float
     d: float
@@ -245,28 +230,24 @@ class FittedItemRead(Output):
     se_intercept: float | None
     se_c: float | None
     se_d: float | None
-    k: float | None = Field(default=None, description="Dispersion of continuous scores.")
+    k: float | None = None
+    """Dispersion of continuous scores."""
     se_k: float | None = None
-    s_x2: float | None = Field(description="Item fit (S-X2); null if it cannot be computed.")
+    s_x2: float | None
+    """Item fit (S-X2); null if it cannot be computed."""
     s_x2_df: int | None
     s_x2_p: float | None
-    s_x2_rmsea: float | None = Field(
-        description="RMSEA of the item fit. From 0.08 on, with p < 0.001, the item is a `misfit`."
-    )
-    drift_old_b: float | None = Field(
-        default=None, description="Difficulty in the older version; null if drift was not checked."
-    )
-    drift_new_b: float | None = Field(
-        default=None, description="Difficulty by the new answers, on the same scale."
-    )
-    drift_z: float | None = Field(
-        default=None,
-        description="Drift as a standard normal deviate; above 0 the item became easier.",
-    )
+    s_x2_rmsea: float | None
+    """RMSEA of the item fit. From 0.08 on, with p < 0.001, the item is a `misfit`."""
+    drift_old_b: float | None = None
+    """Difficulty in the older version; null if drift was not checked."""
+    drift_new_b: float | None = None
+    """Difficulty by the new answers, on the same scale."""
+    drift_z: float | None = None
+    """Drift as a standard normal deviate; above 0 the item became easier."""
     drift_p: float | None = None
-    drift_distance: float | None = Field(
-        default=None, description="Distance of the two curves, as a probability."
-    )
+    drift_distance: float | None = None
+    """Distance of the two curves, as a probability."""
     drifted: bool | None = None
 
     @classmethod
@@ -287,13 +268,16 @@ class ExamineeAbilityRead(Output):
 
     position: int
     examinee: str
-    theta: float = Field(description="Weighted likelihood estimate.")
+    theta: float
+    """Weighted likelihood estimate."""
     se: Known
-    score: float = Field(description="Mean score of the given answers.")
+    score: float
+    """Mean score of the given answers."""
 
 
 class Positions(Listed[T], Generic[T]):
     """One page of a calibration's items or examinees."""
 
-    last_position: int = Field(description="The next page is at `?after=<last_position>`.")
+    last_position: int
+    """The next page is at `?after=<last_position>`."""
     has_more: bool

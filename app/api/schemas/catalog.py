@@ -2,11 +2,9 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import Field
-
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.banks.versions import UnparsedPolicy
 from app.api.schemas.common import Failure, Output, WorkRead, WorkStatus
+from app.api.schemas.versions import UnparsedPolicy
 from app.engine.inference.join import Verdict
 from app.exchange.catalog.entry import Entry, Source
 from app.records.banks import InstallationRecord
@@ -49,28 +47,27 @@ class CatalogEntryRead(Output):
     licence: str
     parameters_licence: str | None = None
     homepage: str | None
-    rows: int = Field(
-        description="Number of rows of the split that the questions come from; for a benchmark of "
-        "agents, number of tasks."
-    )
-    split: str | None = Field(description="Null for a benchmark of agents.")
-    items: int = Field(
-        description="Number of items with published parameters; for a benchmark of agents, of "
-        "tasks to calibrate."
-    )
-    agents: int | None = Field(
-        description="Minimum number of agents whose results the installation calibrates; null if "
-        "the parameters are published."
-    )
-    few_shot: int = Field(description="Number of worked examples before each question.")
-    asked: CalibratedByRead | None = Field(
-        default=None, description="Null for a benchmark of agents."
-    )
-    own: bool = Field(description="Whether the entry is from the operator's own folder.")
-    files: dict[str, list[SourceRead]] = Field(
-        description="Sources of each group of files; all sources of a group have the same content."
-    )
-    bank_id: str | None = Field(description="Bank of this name, if there is one.")
+    rows: int
+    """Number of rows of the split that the questions come from; for a benchmark of agents, number
+    of tasks."""
+    split: str | None
+    """Null for a benchmark of agents."""
+    items: int
+    """Number of items with published parameters; for a benchmark of agents, of tasks to
+    calibrate."""
+    agents: int | None
+    """Minimum number of agents whose results the installation calibrates; null if the parameters
+    are published."""
+    few_shot: int
+    """Number of worked examples before each question."""
+    asked: CalibratedByRead | None = None
+    """Null for a benchmark of agents."""
+    own: bool
+    """Whether the entry is from the operator's own folder."""
+    files: dict[str, list[SourceRead]]
+    """Sources of each group of files; all sources of a group have the same content."""
+    bank_id: str | None
+    """Bank of this name, if there is one."""
 
     @classmethod
     def of(cls, offer: Offer) -> Self:
@@ -97,7 +94,8 @@ class InstallationProgressRead(Output):
 
     phase: Literal["fetching", "joining", "calibrating", "testing", "writing"] | None = None
     file: str | None = None
-    bytes: int | None = Field(default=None, description="Bytes of the file so far.")
+    bytes: int | None = None
+    """Bytes of the file so far."""
     of_bytes: int | None = None
 
 
@@ -107,8 +105,10 @@ class FewShotRead(Output):
     number: int
     wanted: int
     origin: Literal["training_file", "rows_without_parameters", "none"]
-    rows: list[int] = Field(description="Row numbers of the examples in their file, from 0.")
-    why: str | None = Field(description="Why the training file of the examples is missing.")
+    rows: list[int]
+    """Row numbers of the examples in their file, from 0."""
+    why: str | None
+    """Why the training file of the examples is missing."""
 
 
 class JoinCheckRead(Output):
@@ -136,32 +136,29 @@ class InstallationResult(Output):
     bank_version_id: str
     bank_version: int
     parameters_hash: str
-    items: dict[str, int] = Field(description="Items by state: active, quarantined, pretest.")
-    findings: dict[str, int] = Field(description="Number of lint findings by code.")
-    calibration_id: str | None = Field(
-        default=None, description="For a benchmark of agents: the calibration of its results."
-    )
+    items: dict[str, int]
+    """Items by state: active, quarantined, pretest."""
+    findings: dict[str, int]
+    """Number of lint findings by code."""
+    calibration_id: str | None = None
+    """For a benchmark of agents: the calibration of its results."""
     rows: int
-    agents: int | None = Field(
-        default=None, description="Number of agents whose results were calibrated."
-    )
+    agents: int | None = None
+    """Number of agents whose results were calibrated."""
     split: str | None = None
-    order: Literal["shuffled", "rows"] | None = Field(
-        default=None, description="Order of the rows that the parameters follow."
-    )
+    order: Literal["shuffled", "rows"] | None = None
+    """Order of the rows that the parameters follow."""
     licence: str
     parameters_licence: str | None = None
-    few_shot: FewShotRead | None = Field(
-        default=None, description="Null for a benchmark of agents, as are `split` and `order`."
-    )
+    few_shot: FewShotRead | None = None
+    """Null for a benchmark of agents, as are `split` and `order`."""
     files: dict[str, InstalledFileRead]
-    join_check: JoinCheckRead | None = Field(
-        default=None, description="Check of the join by published answers, if there are any."
-    )
-    n_left_out: int = Field(
-        default=0, description="Number of rows with parameters that did not become items."
-    )
-    was_there: bool = Field(description="Whether the bank was installed already.")
+    join_check: JoinCheckRead | None = None
+    """Check of the join by published answers, if there are any."""
+    n_left_out: int = 0
+    """Number of rows with parameters that did not become items."""
+    was_there: bool
+    """Whether the bank was installed already."""
 
     @classmethod
     def of(cls, result: dict[str, Any]) -> Self:

@@ -1,10 +1,15 @@
 """Shapes that every resource shares."""
 
+import ast
 import base64
+import inspect
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from fastapi import Path, Query
@@ -21,7 +26,7 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema, definitions_schema
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, is_typeddict, override
 
 from app.engine.ranking.rules import Metric
 from app.errors import FieldProblem, InvalidInputError
@@ -82,7 +87,60 @@ def _whole(value: Any) -> Any:
 WHOLE: Final = BeforeValidator(_whole)
 
 
-class Input(BaseModel):
+@cache
+def _docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Docstrings below the fields of a module's classes, by class and field."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        for field, said in pairwise(getattr(node, "body", ())):
+            match field, said:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found.setdefault(getattr(node, "name", ""), {})[name] = " ".join(text.split())
+                case _:
+                    pass
+    return found
+
+
+def _docstrings_of(kind: Any) -> dict[str, str | None]:
+    """Docstrings below the fields of a model or a typed dict, and of those that it inherits."""
+    is_dict = is_typeddict(kind)
+    known: dict[str, str | None] = {}
+    for base in reversed(kind.__orig_bases__ if is_dict else kind.__bases__):
+        if is_typeddict(base) or (not is_dict and issubclass(base, Described)):
+            known |= _docstrings_of(base)
+    known |= dict.fromkeys(() if is_dict else vars(kind).get("__annotations__", ()))
+    return known | _docstrings(kind.__module__).get(kind.__name__, {})
+
+
+def describe_fields(kind: Any, shape: JsonSchemaValue) -> None:
+    """Add to a JSON Schema the docstrings below the fields of its model or typed dict."""
+    fields = shape.get("properties", {})
+    for name, said in _docstrings_of(kind).items():
+        if said is not None and name in fields:
+            fields[name].setdefault("description", said)
+
+
+class Described(BaseModel):
+    """Base of all shapes: the docstring below a field describes it in OpenAPI.
+
+    Pydantic's `use_attribute_docstrings` reads them at each start, which takes seconds.
+    """
+
+    @classmethod
+    @override
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Pydantic's way to ask."""
+        shape = handler(schema)
+        describe_fields(cls, handler.resolve_ref_schema(shape))
+        return shape
+
+
+class Input(Described):
     """Base of everything that comes in: strict types, no unknown fields, no NaN."""
 
     model_config = ConfigDict(
@@ -101,18 +159,15 @@ class Input(BaseModel):
 class OnBank(Input):
     """Base of what uses one version of a bank."""
 
-    bank_version_id: Name | None = Field(
-        default=None, description="Id of the bank version; or give `bank`."
-    )
-    bank: Name | None = Field(
-        default=None,
-        description="Id or name of a bank, for its newest version; or give `bank_version_id`.",
-    )
+    bank_version_id: Name | None = None
+    """Id of the bank version; or give `bank`."""
+    bank: Name | None = None
+    """Id or name of a bank, for its newest version; or give `bank_version_id`."""
 
     _one_bank = exactly_one("bank", "bank_version_id")
 
 
-class Output(BaseModel):
+class Output(Described):
     """Base of everything that goes out."""
 
     model_config = ConfigDict(frozen=True)
@@ -130,7 +185,8 @@ MADE_BY = "Id of the API key that created it, which may be deleted by now; null:
 class OwnedRead(Output):
     """Base of what belongs to a project."""
 
-    project_id: str = Field(description="Project that it belongs to.")
+    project_id: str
+    """Project that it belongs to."""
     created_by: str | None = Field(description=MADE_BY)
 
 
@@ -145,9 +201,8 @@ class WorkRead(OwnedRead):
 class FieldError(Output):
     """One error at one place of the request."""
 
-    pointer: str = Field(
-        description="JSON pointer into the body, or `/query/...` or `/path/...` for a parameter."
-    )
+    pointer: str
+    """JSON pointer into the body, or `/query/...` or `/path/...` for a parameter."""
     detail: str
 
 
@@ -226,11 +281,11 @@ class ReadinessRead(Output):
 
     status: Literal["ready"]
     database: Literal["ok"]
-    migrations: str = Field(description="Revision of the database's tables.")
-    secrets: Literal["ok", "unreadable"] = Field(
-        description="Whether the present secret key can decrypt the stored endpoint keys. If not, "
-        "only calls that need such a key fail."
-    )
+    migrations: str
+    """Revision of the database's tables."""
+    secrets: Literal["ok", "unreadable"]
+    """Whether the present secret key can decrypt the stored endpoint keys. If not, only calls that
+    need such a key fail."""
 
 
 BankRef = Annotated[
@@ -267,10 +322,8 @@ class SentContent(Input):
     """A file, as text or in base64."""
 
     content: Text | None = None
-    content_base64: str | None = Field(
-        default=None,
-        description="Content in base64, for files such as Parquet, `.eval` and gzip.",
-    )
+    content_base64: str | None = None
+    """Content in base64, for files such as Parquet, `.eval` and gzip."""
 
     @model_validator(mode="after")
     def _has_one_content(self) -> Self:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
@@ -80,10 +80,6 @@ class Sampling(Input):
         Field(max_length=16),
     ] = Field(default_factory=list)
 
-    def to_domain(self) -> GenerationParams:
-        """The same for an adapter."""
-        return convert(GenerationParams, self, stop=tuple(self.stop))
-
 
 class ReasoningTags(Input):
     """Tags around reasoning in the text of an answer. The reasoning is split off and stored."""
@@ -125,34 +121,26 @@ class RetryModel(Input):
     """Retries for one answer after failures that may be temporary."""
 
     max_attempts: Annotated[int, Field(ge=1, le=100)] = _DEFAULT.retry.max_attempts
-    base_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        default=_DEFAULT.retry.base_s,
-        description="The first wait is random, from 0 to this many seconds; each later range "
-        "is twice as long.",
-    )
-    cap_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        default=_DEFAULT.retry.cap_s, description="Longest range of a wait, seconds."
-    )
-    max_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
-        default=_DEFAULT.retry.max_wait_s,
-        description="Limit on the sum of all waits for one answer, seconds.",
-    )
-    cold_start_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
-        default=_DEFAULT.retry.cold_start_wait_s,
-        description="Limit on the sum of all waits for a cold start, seconds.",
-    )
+    base_s: Annotated[float, Field(ge=0, le=3600)] = _DEFAULT.retry.base_s
+    """The first wait is random, from 0 to this many seconds; each later range is twice as long."""
+    cap_s: Annotated[float, Field(ge=0, le=3600)] = _DEFAULT.retry.cap_s
+    """Longest range of a wait, seconds."""
+    max_wait_s: Annotated[float, Field(ge=0, le=86400)] = _DEFAULT.retry.max_wait_s
+    """Limit on the sum of all waits for one answer, seconds."""
+    cold_start_wait_s: Annotated[float, Field(ge=0, le=86400)] = _DEFAULT.retry.cold_start_wait_s
+    """Limit on the sum of all waits for a cold start, seconds."""
 
 
 class EndpointCreate(Input):
     """A language model that can be called."""
 
-    name: Name | None = Field(
-        default=None, description="Name of the endpoint, unique in the project."
-    )
+    name: Name | None = None
+    """Name of the endpoint, unique in the project."""
     kind: Kind
     base_url: BaseUrl = _DEFAULT.base_url
     model: ModelName = _DEFAULT.model
-    api_key: Secret | None = Field(default=None, description="Stored encrypted, never shown.")
+    api_key: Secret | None = None
+    """Stored encrypted, never shown."""
     headers: Headers = Field(default_factory=dict)
     sampling: Sampling = Field(default_factory=Sampling)
     reasoning: ReasoningTags = Field(default_factory=ReasoningTags)
@@ -166,15 +154,7 @@ class EndpointCreate(Input):
     def to_spec(self) -> EndpointSpec:
         """The same for the service."""
         return EndpointSpec(
-            settings=convert(
-                EndpointSettings,
-                self,
-                sampling=self.sampling.to_domain(),
-                reasoning_tags=(self.reasoning.open, self.reasoning.close),
-                limits=convert(Limits, self.limits),
-                price=convert(Price, self.price),
-                retry=convert(RetryPolicy, self.retry),
-            ),
+            settings=EndpointSettings(**_settings(self, set(EndpointCreate.model_fields))),
             api_key=self.api_key.get_secret_value() if self.api_key else None,
             headers=_revealed(self.headers),
         )
@@ -183,11 +163,10 @@ class EndpointCreate(Input):
 class ChosenEndpoint(Input):
     """The endpoint to ask: exactly one of the two."""
 
-    endpoint_id: Name | None = Field(default=None, description="Id of a saved endpoint.")
-    endpoint: EndpointCreate | None = Field(
-        default=None,
-        description="An endpoint that is not saved yet; a ranking stores it, a preview does not.",
-    )
+    endpoint_id: Name | None = None
+    """Id of a saved endpoint."""
+    endpoint: EndpointCreate | None = None
+    """An endpoint that is not saved yet; a ranking stores it, a preview does not."""
 
     _one_of_both = exactly_one("endpoint", "endpoint_id")
 
@@ -240,19 +219,11 @@ class EndpointUpdate(Input):
 
     def to_change(self) -> EndpointChange:
         """The same for the service."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        api_key = given.pop("api_key", ...)
-        headers = given.pop("headers", ...)
-        if "reasoning" in given:
-            marks = given.pop("reasoning")
-            given["reasoning_tags"] = (marks.open, marks.close)
-        if "sampling" in given:
-            given["sampling"] = given["sampling"].to_domain()
-        for name, kind in (("limits", Limits), ("price", Price), ("retry", RetryPolicy)):
-            if name in given:
-                given[name] = convert(kind, given[name])
+        given = self.model_fields_set
+        api_key = self.api_key if "api_key" in given else ...
+        headers = self.headers if "headers" in given else ...
         return EndpointChange(
-            settings=given,
+            settings=_settings(self, given),
             api_key=api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key,
             headers=headers if headers is ... else _revealed(headers),
         )
@@ -295,6 +266,19 @@ class EndpointRead(OwnedRead):
                 "reasoning": {"open": opening, "close": closing},
             }
         )
+
+
+def _settings(body: EndpointCreate | EndpointUpdate, names: set[str]) -> dict[str, Any]:
+    """These fields as the service takes them, without secrets."""
+    given = {name: getattr(body, name) for name in names - {"api_key", "headers"}}
+    if tags := given.pop("reasoning", None):
+        given["reasoning_tags"] = (tags.open, tags.close)
+    if sampling := given.get("sampling"):
+        given["sampling"] = convert(GenerationParams, sampling, stop=tuple(sampling.stop))
+    for name, kind in (("limits", Limits), ("price", Price), ("retry", RetryPolicy)):
+        if name in given:
+            given[name] = convert(kind, given[name])
+    return given
 
 
 def _revealed(headers: Mapping[str, SecretStr]) -> dict[str, str]:

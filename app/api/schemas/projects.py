@@ -35,8 +35,10 @@ class BudgetRead(Output):
 
     limit: float | None
     spent: float
-    reserved: float = Field(description="Reserved for calls in flight: the most they may use.")
-    left: float | None = Field(description="Remainder of the limit; null without a limit.")
+    reserved: float
+    """Reserved for calls in flight: the most they may use."""
+    left: float | None
+    """Remainder of the limit; null without a limit."""
 
     @classmethod
     def of(cls, limit: float | None, spent: float, reserved: float) -> Self:
@@ -49,7 +51,8 @@ class SpendRead(Output):
     """Usage of today's budgets by calls."""
 
     object: Literal["spend"] = "spend"
-    day: date = Field(description="The day, in UTC.")
+    day: date
+    """The day, in UTC."""
     usd: BudgetRead
     tokens: BudgetRead
 
@@ -66,10 +69,9 @@ class SpendRead(Output):
 class UseRead(SpendRead):
     """Usage of today's budgets and of storage, by a project or by one of its keys."""
 
-    stored_bytes: BudgetRead = Field(
-        description="Bytes of items, imported answers, baselines and ended sessions, as stored. "
-        "For a key: of what it created."
-    )
+    stored_bytes: BudgetRead
+    """Bytes of items, imported answers, baselines and ended sessions, as stored. For a key: of what
+    it created."""
 
     @classmethod
     def of_limits(cls, limits: Limits, today: DaySpend, stored: int) -> Self:
@@ -81,10 +83,8 @@ class UseRead(SpendRead):
 class ProjectSpendRead(UseRead):
     """Usage of a project, and the part of the calling key."""
 
-    key: UseRead | None = Field(
-        default=None,
-        description="Usage of the calling key and its limits; null for a key of all projects.",
-    )
+    key: UseRead | None = None
+    """Usage of the calling key and its limits; null for a key of all projects."""
 
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
@@ -98,47 +98,33 @@ _Description = Annotated[Text, StringConstraints(max_length=2000)]
 class UsageLimits(Input):
     """Limits of a project, or of one of its keys. A limit of null is no limit."""
 
-    requests_per_s: Rate | None = Field(
-        default=None,
-        description="Requests per second at one process, averaged over ten seconds; more are "
-        "answered with 429. While other keys of the project send requests, one key may use three "
-        "quarters of it.",
-    )
-    open_sessions: Count | None = Field(
-        default=None,
-        description="Sessions that have not ended, including members of rankings; more are refused "
-        "with 429. If the project has several keys, one key may have three quarters of what the "
-        "other keys leave.",
-    )
-    event_streams: Count | None = Field(
-        default=None,
-        description="Open event streams at one process, including those of pages; more are refused "
-        "with 429. If the project has several keys, one key may have three quarters of what the "
-        "other keys leave.",
-    )
+    requests_per_s: Rate | None = None
+    """Requests per second at one process, averaged over ten seconds; more are answered with 429.
+    While other keys of the project send requests, one key may use three quarters of it."""
+    open_sessions: Count | None = None
+    """Sessions that have not ended, including members of rankings; more are refused with 429. If
+    the project has several keys, one key may have three quarters of what the other keys leave."""
+    event_streams: Count | None = None
+    """Open event streams at one process, including those of pages; more are refused with 429. If
+    the project has several keys, one key may have three quarters of what the other keys leave."""
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
-    stored_bytes: StoredBytes | None = Field(
-        default=None,
-        description="Bytes that items, imported answers and ended sessions may take, as stored; "
-        "for a key, of what it created. Above it no session or import can begin.",
-    )
+    stored_bytes: StoredBytes | None = None
+    """Bytes that items, imported answers and ended sessions may take, as stored; for a key, of what
+    it created. Above it no session or import can begin."""
 
 
 class ProjectRetention(Input):
     """Days after which data is deleted; null keeps it until somebody deletes it."""
 
-    sessions_days: _Days | None = Field(
-        default=None,
-        description="Ended sessions and rankings, with everything that belongs to them.",
-    )
-    texts_days: _Days | None = Field(
-        default=None, description="Texts that endpoints wrote; scores and figures are kept."
-    )
-    events_days: _Days | None = Field(
-        default=None, description="Events of ended sessions, rankings and calibrations."
-    )
-    audit_days: _Days | None = Field(default=None, description="Entries of the audit trail.")
+    sessions_days: _Days | None = None
+    """Ended sessions and rankings, with everything that belongs to them."""
+    texts_days: _Days | None = None
+    """Texts that endpoints wrote; scores and figures are kept."""
+    events_days: _Days | None = None
+    """Events of ended sessions, rankings and calibrations."""
+    audit_days: _Days | None = None
+    """Entries of the audit trail."""
 
 
 class ProjectCreate(Input):

@@ -15,8 +15,7 @@ from app.api.schemas.common import (
     WorkStatus,
     exactly_one,
 )
-from app.api.schemas.endpoints import ChosenEndpoint
-from app.api.schemas.sessions.designs import (
+from app.api.schemas.designs import (
     Count,
     DesignRead,
     EstimatorInput,
@@ -25,7 +24,8 @@ from app.api.schemas.sessions.designs import (
     PredictionInput,
     SelectionInput,
 )
-from app.api.schemas.sessions.sessions import BankAsked, ExamineeInput, Patience, PromptChange, Seed
+from app.api.schemas.endpoints import ChosenEndpoint
+from app.api.schemas.sessions import BankAsked, ExamineeInput, Patience, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (
@@ -51,10 +51,8 @@ _SEVERAL: Any = Field(min_length=1, max_length=MAX_ENDPOINTS)
 class RankingBudgetInput(Input):
     """Limits for all endpoints together. Calls in flight are still paid."""
 
-    items: Count | None = Field(
-        default=None,
-        description="Maximum number of items. Default: half of `max_items` per endpoint.",
-    )
+    items: Count | None = None
+    """Maximum number of items. Default: half of `max_items` per endpoint."""
     usd: Positive | None = None
     tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
 
@@ -85,86 +83,50 @@ class RankingCreate(OnBank):
         }
     )
 
-    endpoints: Annotated[list[ChosenEndpoint], _SEVERAL] | None = Field(
-        default=None, description="Endpoints to rank: at least two, each only once."
-    )
-    examinees: Annotated[list[ExamineeInput], _SEVERAL] | None = Field(
-        default=None,
-        description="Named examinees to rank by hand, instead of endpoints. Their client "
-        "fetches `next-items`.",
-    )
-    preset: RankingPreset | None = Field(
-        default=None,
-        strict=False,
-        description="A published ranking; it sets the fields that are left out.",
-    )
-    metric: Metric = Field(
-        default=Metric.SCORE,
-        strict=False,
-        description="Rank by the score, or by ability (`theta`), which takes fewer questions.",
-    )
-    decision: RankingDecision = Field(
-        default=_RULES.decision,
-        strict=False,
-        description="`planned_looks`: a pair is decided at a few looks planned in advance. "
-        "`one_look`: after any answer, as if it were the only look. It then separates equal "
-        "models several times as often.",
-    )
-    allocation: Literal["variance_per_cost"] = Field(
-        default="variance_per_cost",
-        description="The next model to ask is the one whose variance falls most for the price.",
-    )
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=_RULES.confidence, description="Confidence with which a pair is decided."
-    )
-    correction: Literal["none", "holm"] = Field(
-        default="none",
-        description="`holm`: the confidence is for all pairs together. `none`: for each pair.",
-    )
-    min_items: Count = Field(
-        default=_RULES.min_items,
-        description="Scored answers of each endpoint before any pair is decided.",
-    )
-    max_items: Count = Field(
-        default=_RULES.max_items, description="Maximum number of items for one endpoint."
-    )
-    tie_width: Annotated[float, Field(ge=0, le=50)] = Field(
-        default=_RULES.tie_width,
-        description="Difference that does not matter: a share of the score, or logits.",
-    )
-    futility: Annotated[float, Field(ge=0, lt=0.5)] = Field(
-        default=_RULES.futility,
-        description="Give up a pair that all remaining items would decide with at most this "
-        "probability.",
-    )
-    shared_items: bool = Field(
-        default=_RULES.shared_items, description="Prefer items that a rival has answered."
-    )
+    endpoints: Annotated[list[ChosenEndpoint], _SEVERAL] | None = None
+    """Endpoints to rank: at least two, each only once."""
+    examinees: Annotated[list[ExamineeInput], _SEVERAL] | None = None
+    """Named examinees to rank by hand, instead of endpoints. Their client fetches `next-items`."""
+    preset: RankingPreset | None = Field(default=None, strict=False)
+    """A published ranking; it sets the fields that are left out."""
+    metric: Metric = Field(default=Metric.SCORE, strict=False)
+    """Rank by the score, or by ability (`theta`), which takes fewer questions."""
+    decision: RankingDecision = Field(default=_RULES.decision, strict=False)
+    """`planned_looks`: a pair is decided at a few looks planned in advance. `one_look`: after any
+    answer, as if it were the only look. It then separates equal models several times as often."""
+    allocation: Literal["variance_per_cost"] = "variance_per_cost"
+    """The next model to ask is the one whose variance falls most for the price."""
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = _RULES.confidence
+    """Confidence with which a pair is decided."""
+    correction: Literal["none", "holm"] = "none"
+    """`holm`: the confidence is for all pairs together. `none`: for each pair."""
+    min_items: Count = _RULES.min_items
+    """Scored answers of each endpoint before any pair is decided."""
+    max_items: Count = _RULES.max_items
+    """Maximum number of items for one endpoint."""
+    tie_width: Annotated[float, Field(ge=0, le=50)] = _RULES.tie_width
+    """Difference that does not matter: a share of the score, or logits."""
+    futility: Annotated[float, Field(ge=0, lt=0.5)] = _RULES.futility
+    """Give up a pair that all remaining items would decide with at most this probability."""
+    shared_items: bool = _RULES.shared_items
+    """Prefer items that a rival has answered."""
     budget: RankingBudgetInput = Field(default_factory=RankingBudgetInput)
     estimator: EstimatorInput | None = None
     selection: SelectionInput | None = None
     prediction: PredictionInput | None = None
-    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=CONCURRENCY, description="Items in flight at once, for each endpoint."
-    )
+    concurrency: Annotated[int, Field(ge=1, le=256)] = CONCURRENCY
+    """Items in flight at once, for each endpoint."""
     failures: FailuresInput | None = None
-    answer_within: Patience | None = Field(
-        default=None,
-        description="When ranked by hand: seconds until a pending item is closed as `error`, "
-        "as in a manual session.",
-    )
-    idle_timeout: Patience | None = Field(
-        default=None,
-        description="When ranked by hand: seconds of silence until the whole ranking ends, as "
-        "for a manual session.",
-    )
-    prompt: PromptChange = Field(
-        default_factory=PromptChange,
-        description="Prompt settings for all endpoints that differ from the bank's.",
-    )
-    seed: Seed | None = Field(
-        default=None, description="Random seed. By default one is drawn; it is shown in the result."
-    )
+    answer_within: Patience | None = None
+    """When ranked by hand: seconds until a pending item is closed as `error`, as in a manual
+    session."""
+    idle_timeout: Patience | None = None
+    """When ranked by hand: seconds of silence until the whole ranking ends, as for a manual
+    session."""
+    prompt: PromptChange = Field(default_factory=PromptChange)
+    """Prompt settings for all endpoints that differ from the bank's."""
+    seed: Seed | None = None
+    """Random seed. By default one is drawn; it is shown in the result."""
     metadata: Metadata = Field(default_factory=dict)
 
     _one_of_both = exactly_one("endpoints", "examinees")
@@ -221,13 +183,10 @@ class RankingJoin(ChosenEndpoint):
         json_schema_extra={"examples": [{"endpoint_id": "end_01jd0000000000000000000002"}]}
     )
 
-    budget: RankingBudgetInput = Field(
-        default_factory=RankingBudgetInput,
-        description="Limits for the new member. `items` is `max_items` by default.",
-    )
-    examinee: ExamineeInput | None = Field(
-        default=None, description="For a ranking by hand: the examinee who joins."
-    )
+    budget: RankingBudgetInput = Field(default_factory=RankingBudgetInput)
+    """Limits for the new member. `items` is `max_items` by default."""
+    examinee: ExamineeInput | None = None
+    """For a ranking by hand: the examinee who joins."""
 
     _one_of_both = exactly_one("endpoint", "endpoint_id", "examinee")
 
@@ -241,27 +200,33 @@ class RankingRead(WorkRead):
 
     id: str
     object: Literal["ranking"] = "ranking"
-    metric: Metric = Field(description="Metric that ranks: the score, or the ability.")
+    metric: Metric
+    """Metric that ranks: the score, or the ability."""
     status: WorkStatus
-    self_reported: bool = Field(description="Whether a client reports the answers.")
+    self_reported: bool
+    """Whether a client reports the answers."""
     bank: BankAsked
-    order: list[RankedFigures] = Field(
-        description="Members by descending score or theta; empty before the first step."
-    )
-    ties: list[list[str]] = Field(description="Ids of endpoints that are statistically tied.")
+    order: list[RankedFigures]
+    """Members by descending score or theta; empty before the first step."""
+    ties: list[list[str]]
+    """Ids of endpoints that are statistically tied."""
     pairs: list[RankedPair]
-    decided: bool = Field(description="Whether every pair of neighbours is decided.")
+    decided: bool
+    """Whether every pair of neighbours is decided."""
     progress: StepsFigures
     usage: CallsFigures
     rules: Annotated[JsonObject, ShownAs(RankingRules)]
     budget: Annotated[JsonObject, ShownAs(RankingBudgetInput)]
-    asking: DesignRead = Field(description="Design of the test of each endpoint.")
+    asking: DesignRead
+    """Design of the test of each endpoint."""
     seed: int
     stop_reason: StopReason | None
     stop_detail: str | None
     failure: FailureRead | None
-    waiting_until: datetime | None = Field(description="Time when a waiting ranking continues.")
-    waiting_reason: str | None = Field(description="Why the ranking is waiting.")
+    waiting_until: datetime | None
+    """Time when a waiting ranking continues."""
+    waiting_reason: str | None
+    """Why the ranking is waiting."""
     metadata: dict[str, str]
 
     @classmethod

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from app.api.schemas.banks.versions import LongText, UnparsedPolicy
 from app.api.schemas.common import (
     MAX_LISTED,
     First,
@@ -18,6 +17,7 @@ from app.api.schemas.common import (
     SentContent,
     Text,
 )
+from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
@@ -67,13 +67,15 @@ class ResponseSetRead(OwnedRead):
     metadata: dict[str, str]
     n_examinees: int
     n_items: int
-    n_answers: int = Field(description="Number of answers with a score.")
-    density: float | None = Field(description="Answers as a share of examinees times items.")
+    n_answers: int
+    """Number of answers with a score."""
+    density: float | None
+    """Answers as a share of examinees times items."""
     outcomes: OutcomeCounts
-    unparsed_policy: str | None = Field(
-        description="How unparseable answers counted: `wrong`, `missing`; null: unknown or mixed."
-    )
-    imports: list[JsonObject] = Field(description="Origin of the answers: one entry per import.")
+    unparsed_policy: str | None
+    """How unparseable answers counted: `wrong`, `missing`; null: unknown or mixed."""
+    imports: list[JsonObject]
+    """Origin of the answers: one entry per import."""
     revision: int
     created_at: datetime
     updated_at: datetime
@@ -100,9 +102,8 @@ class TakenAnswers(Output):
     accepted: int
     new_examinees: int
     new_items: int
-    outcomes: OutcomeCounts = Field(
-        description="Change of the numbers of answers; negative if scored ones replaced others."
-    )
+    outcomes: OutcomeCounts
+    """Change of the numbers of answers; negative if scored ones replaced others."""
 
     @classmethod
     def of(cls, report: CollectionReport | AnswerImportReport) -> Self:
@@ -116,12 +117,9 @@ class AnswerFile(SentContent):
 
     name: Annotated[
         str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
-    ] = Field(
-        description=(
-            "Name of the file, for error messages. Folder and name may tell the task and the "
-            "model, as in `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."
-        )
-    )
+    ]
+    """Name of the file, for error messages. Folder and name may tell the task and the model, as in
+    `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."""
 
     def to_domain(self, position: int) -> SourceFile:
         """The same for the service.
@@ -135,17 +133,14 @@ class AnswerFile(SentContent):
 class WhichAnswers(Input):
     """What to read from files of recorded answers."""
 
-    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to read.")
-    metrics: AnswerChoices = Field(
-        default_factory=list,
-        description="Metrics to read as the score; of several, the first that a row has.",
-    )
-    scorers: AnswerChoices = Field(
-        default_factory=list, description="inspect scorers to read, as `scorer` or `scorer.key`."
-    )
-    examinee: AnswerChoice | None = Field(
-        default=None, description="Name of the examinee, for files of one examinee."
-    )
+    filters: AnswerChoices = Field(default_factory=list)
+    """lm-eval filters to read."""
+    metrics: AnswerChoices = Field(default_factory=list)
+    """Metrics to read as the score; of several, the first that a row has."""
+    scorers: AnswerChoices = Field(default_factory=list)
+    """inspect scorers to read, as `scorer` or `scorer.key`."""
+    examinee: AnswerChoice | None = None
+    """Name of the examinee, for files of one examinee."""
 
     def choices(self, **said: Any) -> Choices:
         """The same for the service, with what else is said."""
@@ -179,24 +174,19 @@ class AnswerImportCreate(WhichAnswers):
     )
 
     files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
-    format: Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"] | None = Field(
-        default=None, description="Format of the files. By default it is detected from each file."
-    )
-    no_answer: Literal["wrong", "refused"] = Field(
-        default="wrong",
-        description="How inspect's N (no answer) counts; inspect itself scores it 0.",
-    )
+    format: Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"] | None = None
+    """Format of the files. By default it is detected from each file."""
+    no_answer: Literal["wrong", "refused"] = "wrong"
+    """How inspect's N (no answer) counts; inspect itself scores it 0."""
     score_range: Annotated[list[float], Field(min_length=2, max_length=2)] = Field(
-        default_factory=lambda: [0.0, 1.0],
-        description="Worst and best score (the best may be lower); they become 0 and 1.",
+        default_factory=lambda: [0.0, 1.0]
     )
-    unparsed_policy: UnparsedPolicy | None = Field(
-        default=None,
-        description="How the files count unparseable answers. Default: as the format usually does "
-        "(lm-eval, inspect and HELM: `wrong`). Sessions on versions calibrated from the set do "
-        "the same.",
-    )
-    dry_run: bool = Field(default=False, description="Report what would happen, and write nothing.")
+    """Worst and best score (the best may be lower); they become 0 and 1."""
+    unparsed_policy: UnparsedPolicy | None = None
+    """How the files count unparseable answers. Default: as the format usually does (lm-eval,
+    inspect and HELM: `wrong`). Sessions on versions calibrated from the set do the same."""
+    dry_run: bool = False
+    """Report what would happen, and write nothing."""
 
     def to_domain(self) -> AnswerImport:
         """The same for the service.
@@ -220,34 +210,30 @@ class CollectionCreate(Input):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"bank": "demo"}]})
 
-    bank: Name = Field(description="Id or name of the bank of the sessions.")
-    version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = Field(
-        default=None, description="Number or id of a version. Default: all versions."
-    )
+    bank: Name
+    """Id or name of the bank of the sessions."""
+    version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = None
+    """Number or id of a version. Default: all versions."""
     # Lax, since a JSON string is all that a date can come in.
-    since: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
-        default=None, description="Only sessions that ended at this time or later."
-    )
-    simulated: bool = Field(
-        default=False, description="Also collect sessions of simulated examinees (kind `scripted`)."
-    )
+    since: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    """Only sessions that ended at this time or later."""
+    simulated: bool = False
+    """Also collect sessions of simulated examinees (kind `scripted`)."""
 
 
 class CollectionRead(TakenAnswers):
     """What was collected from sessions."""
 
     object: Literal["response_collection"] = "response_collection"
-    sessions: int = Field(
-        description="Sessions collected now; each becomes an examinee of its own."
-    )
-    left_out: dict[str, int] = Field(
-        description=(
-            "Number of sessions left out, by reason: `taken_before`, `not_ended`, `replay` (it "
-            "repeats the answers of another session), `simulated`."
-        )
-    )
-    accepted: int = Field(description="Number of answers added to the set.")
-    pretest_answers: int = Field(description="Number of answers to items in pretest.")
+    sessions: int
+    """Sessions collected now; each becomes an examinee of its own."""
+    left_out: dict[str, int]
+    """Number of sessions left out, by reason: `taken_before`, `not_ended`, `replay` (it repeats the
+    answers of another session), `simulated`."""
+    accepted: int
+    """Number of answers added to the set."""
+    pretest_answers: int
+    """Number of answers to items in pretest."""
 
 
 class FileReadRead(Output):
@@ -264,8 +250,10 @@ class AnswerImportRead(TakenAnswers):
     object: Literal["response_import"] = "response_import"
     dry_run: bool
     files: First[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
-    passed_over: First[str] = Field(description="Files without answers.")
-    rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
+    passed_over: First[str]
+    """Files without answers."""
+    rows_read: int
+    """Answers in the files: rows, or filled cells of a table."""
     skipped: list[SkippedRows]
     without_scores: First[str] = Field(
         description=f"Examinees without a scored answer in the files; the first {MAX_LISTED}."

@@ -25,10 +25,14 @@ class ScorerRead(Output):
     name: str
     object: Literal["scorer"] = "scorer"
     description: str
-    params: JsonObject = Field(description="JSON Schema of the scorer's parameters.")
-    scale: ScorerRange = Field(description="Range of the scores.")
-    measure: ScorerRange = Field(description="Range of the measure behind the scores.")
-    version: str = Field(description="Changes if the same answer may get another score.")
+    params: JsonObject
+    """JSON Schema of the scorer's parameters."""
+    scale: ScorerRange
+    """Range of the scores."""
+    measure: ScorerRange
+    """Range of the measure behind the scores."""
+    version: str
+    """Changes if the same answer may get another score."""
 
 
 def _as_list(value: object) -> object:
@@ -48,9 +52,8 @@ class MarkedItem(Input):
     ] = Field(default_factory=list)
     target: Annotated[
         _Several, BeforeValidator(_as_list, json_schema_input_type=_Accepted | _Several)
-    ] = Field(
-        description="Accepted answer or answers; for multiple choice, the text of right options."
-    )
+    ]
+    """Accepted answer or answers; for multiple choice, the text of right options."""
 
     def to_domain(self) -> ItemContent:
         """The same for a scorer."""
@@ -78,13 +81,10 @@ class ScorerTest(Input):
 
     item: MarkedItem
     answer: Annotated[Text, Field(max_length=1_000_000)]
-    finish: Literal["stop", "length", "content_filter", "unknown"] = Field(
-        default="stop", description="Why the answer ended."
-    )
-    params: JsonObject = Field(
-        default_factory=dict,
-        description="Parameters of the scorer, by the JSON Schema in its `params`.",
-    )
+    finish: Literal["stop", "length", "content_filter", "unknown"] = "stop"
+    """Why the answer ended."""
+    params: JsonObject = Field(default_factory=dict)
+    """Parameters of the scorer, by the JSON Schema in its `params`."""
 
     def to_answer(self) -> Answer:
         """The answer for a scorer."""
@@ -98,25 +98,21 @@ class Marked(Output):
     extracted: str | None
     extractor: str | None
     reason: str | None
-    error_code: str | None = Field(description="Code of a failure of the scorer or of the call.")
-    marking: JsonObject | None = Field(
-        description="For scorers that make calls: judgements, version of the judge, cost."
-    )
+    error_code: str | None
+    """Code of a failure of the scorer or of the call."""
+    marking: JsonObject | None
+    """For scorers that make calls: judgements, version of the judge, cost."""
 
 
 class Obtained(Marked):
     """The answer and how it was scored."""
 
-    method: JsonObject | None = Field(
-        description=(
-            "How the answer was obtained; null if it was written and read once. `loglikelihood`: "
-            "log-likelihood, number of tokens and length of each option."
-        )
-    )
+    method: JsonObject | None
+    """How the answer was obtained; null if it was written and read once. `loglikelihood`:
+    log-likelihood, number of tokens and length of each option."""
     answer: str | None = Field(validation_alias="answer_text")
-    raw: str | None = Field(
-        validation_alias="raw_text", description="The whole text, if it differs from `answer`."
-    )
+    raw: str | None = Field(validation_alias="raw_text")
+    """The whole text, if it differs from `answer`."""
     reasoning: str | None
     finish_reason: str | None
     tokens_in: int | None

@@ -51,9 +51,10 @@ class WebhookCreate(Input):
             "`echo whsec_$(openssl rand -base64 32)`. It is stored encrypted and never shown.",
         ),
     ]
-    events: Annotated[list[WebhookEvent], Field(min_length=1, max_length=len(ALL_EVENTS))] = Field(
-        default=ALL_EVENTS, description="Types of events to send. Default: all."
+    events: Annotated[list[WebhookEvent], Field(min_length=1, max_length=len(ALL_EVENTS))] = (
+        ALL_EVENTS
     )
+    """Types of events to send. Default: all."""
 
 
 class WebhookRead(OwnedRead):
@@ -64,27 +65,28 @@ class WebhookRead(OwnedRead):
     url: str
     events: list[WebhookEvent]
     created_at: datetime
-    disabled_at: datetime | None = Field(
-        description="Time when the receiver answered 410. Nothing is sent since then."
-    )
+    disabled_at: datetime | None
+    """Time when the receiver answered 410. Nothing is sent since then."""
 
 
 class DeliveryRead(Output):
     """One event for one webhook, sent as `{type, timestamp, data}`."""
 
-    id: str = Field(description="Value of the header `webhook-id`, the same in all attempts.")
+    id: str
+    """Value of the header `webhook-id`, the same in all attempts."""
     object: Literal["webhook_delivery"] = "webhook_delivery"
     webhook_id: str
     type: str
-    data: JsonObject = Field(
-        description="The data that is sent. The outcome of a gate is added when it is sent."
-    )
-    status: Status = Field(
-        description="`given_up`: nine attempts over a day failed, or the webhook was disabled."
-    )
+    data: JsonObject
+    """The data that is sent. The outcome of a gate is added when it is sent."""
+    status: Status
+    """`given_up`: nine attempts over a day failed, or the webhook was disabled."""
     attempts: int
-    status_code: int | None = Field(description="HTTP status of the receiver's last answer.")
-    error: str | None = Field(description="Why the last attempt failed.")
+    status_code: int | None
+    """HTTP status of the receiver's last answer."""
+    error: str | None
+    """Why the last attempt failed."""
     created_at: datetime
-    due_at: datetime | None = Field(description="Time of the next attempt.")
+    due_at: datetime | None
+    """Time of the next attempt."""
     delivered_at: datetime | None

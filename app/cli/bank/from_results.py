@@ -216,9 +216,9 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     """Run on the configured database: read files from disk, with a worker in this process."""
     from dataclasses import replace
 
-    from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
-    from app.api.schemas.banks.versions import VersionRead
     from app.api.schemas.calibrations import CalibrationRead
+    from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
+    from app.api.schemas.versions import VersionRead
     from app.cli.bank.local_imports import checked
     from app.cli.terminal.runtime import runtime
     from app.observability import configure_logging

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.api.schemas.banks.banks import ImportCreate, ImportRead
+from app.api.schemas.banks import ImportCreate, ImportRead
 from app.api.schemas.response_sets import AnswerImportCreate, AnswerImportRead
 from app.cli.servers.problems import option_of
 from app.cli.terminal.console import JsonObject
@@ -20,8 +20,7 @@ from app.exchange.mapped_items import read_mapped
 from app.exchange.parameters import read_parameters
 from app.exchange.results.recorded import SourceFile
 from app.items import Json, ScorerSpec
-from app.records.banks import BankSpec
-from app.records.provisional import PROVISIONAL
+from app.records.banks import PROVISIONAL, BankSpec
 from app.services.banks.provisional import describe_guesses
 from app.services.container import Services
 from app.services.responses.confined_reading import SentFile

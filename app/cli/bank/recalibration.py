@@ -16,7 +16,7 @@ from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.tables import number, show_list
 from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
-from app.records.provisional import Provisional, provisional_words
+from app.records.banks import Provisional, provisional_words
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 

@@ -9,11 +9,11 @@ from cachetools import TTLCache
 from fastapi import Path, Query, Response
 from markupsafe import Markup
 
-from app.api.schemas.banks.banks import BankRead
-from app.api.schemas.banks.items import ItemRead
-from app.api.schemas.banks.versions import VersionItemRead, VersionRead
+from app.api.schemas.banks import BankRead
 from app.api.schemas.common import BankRef, VersionRef
-from app.api.schemas.leaderboards import LeaderboardRead
+from app.api.schemas.items import ItemRead
+from app.api.schemas.results import LeaderboardRead
+from app.api.schemas.versions import VersionItemRead, VersionRead
 from app.errors import NotFoundError
 from app.pages.items import PER_PAGE, Column, Items, Wanted, chosen, held, item_curve, items_of
 from app.pages.model_results import LOOKED_AT, last_results, namesakes, strip_of

@@ -9,7 +9,7 @@ from app.adapters.base import ProbeReport
 from app.api.routers.endpoints import EndpointId
 from app.api.schemas.endpoints import EndpointRead, NamedEndpointCreate
 from app.api.schemas.projects import SpendRead
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.sessions import SessionRead
 from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, read_as

@@ -3,8 +3,8 @@
 from fastapi import Request, Response
 from markupsafe import Markup
 
-from app.api.schemas.banks.banks import BankRead
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.schemas.banks import BankRead
+from app.api.schemas.sessions import SessionRead
 from app.errors import UnauthenticatedError
 from app.pages.access import LOGIN_COOKIE, Form, own_path, set_cookie
 from app.pages.model_results import LOOKED_AT, last_results, namesakes

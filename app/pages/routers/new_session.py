@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from app.adapters.base import ProbeReport
 from app.api.disconnects import while_connected
-from app.api.schemas.banks.banks import BankRead
+from app.api.schemas.answers import PreviewCreate, PreviewRead
+from app.api.schemas.banks import BankRead
+from app.api.schemas.designs import SimulationCreate, SimulationRead
 from app.api.schemas.endpoints import EndpointCreate, EndpointRead
-from app.api.schemas.sessions.previews import PreviewCreate, PreviewRead
-from app.api.schemas.sessions.sessions import SessionCreate
-from app.api.schemas.simulations import SimulationCreate, SimulationRead
+from app.api.schemas.sessions import SessionCreate
 from app.engine.design.design import CONCURRENCY, PRESETS, Preset
 from app.engine.simulation.forecast import TOLD_MARGIN
 from app.errors import FieldProblem, InvalidInputError, SextantError

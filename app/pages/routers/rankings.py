@@ -4,7 +4,7 @@ from fastapi import Response
 from pydantic import ValidationError
 
 from app.api.routers.rankings import RankingId
-from app.api.schemas.banks.banks import BankRead
+from app.api.schemas.banks import BankRead
 from app.api.schemas.endpoints import EndpointRead
 from app.api.schemas.rankings import RankingCreate, RankingRead
 from app.deps import Feed

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import ValidationError
 
-from app.api.routers.gates import GateId
-from app.api.schemas.comparisons import ComparisonRead
-from app.api.schemas.gates import GateCreate, GateRead
-from app.api.schemas.sessions.sessions import SessionRead
+from app.api.routers.results import GateId
+from app.api.schemas.results import ComparisonRead, GateCreate, GateRead
+from app.api.schemas.sessions import SessionRead
 from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, numbers_in, read_as, texts_in

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from app.api.events import event_stream
 from app.api.routers.sessions import BankId, EndpointId, SessionId
-from app.api.schemas.sessions.answers import ResponseRead
-from app.api.schemas.sessions.sessions import SessionExtend, SessionRead, SessionStatus
+from app.api.schemas.answers import ResponseRead
+from app.api.schemas.sessions import SessionExtend, SessionRead, SessionStatus
 from app.deps import Feed
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, still_there

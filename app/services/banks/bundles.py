@@ -20,8 +20,16 @@ from app.errors import FileFormatError, InvalidInputError, InvalidStateError
 from app.exchange.bank_files import item_line
 from app.exchange.bundles import SUFFIX, item_of, line, read_bundle, sealed
 from app.items import ScorerSpec
-from app.records.banks import OPEN, Bank, BankSpec, BankVersion, Item, VersionItem
-from app.records.provisional import PROVISIONAL, Provisional
+from app.records.banks import (
+    OPEN,
+    PROVISIONAL,
+    Bank,
+    BankSpec,
+    BankVersion,
+    Item,
+    Provisional,
+    VersionItem,
+)
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import parameters_hash

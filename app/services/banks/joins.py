@@ -12,8 +12,7 @@ from app.engine.inference.join import JoinCheck, check_join
 from app.engine.models.base import BoolArray
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
-from app.records.banks import BankVersion
-from app.records.provisional import PROVISIONAL
+from app.records.banks import PROVISIONAL, BankVersion
 from app.records.response_sets import Source
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService

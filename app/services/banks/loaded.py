@@ -23,10 +23,17 @@ from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.selection.information import expected_costs
 from app.engine.simulation.learning import LEAST_EXAMINEES
 from app.items import ItemContent, ScorerSpec
-from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
+from app.records.banks import (
+    ACTIVE,
+    Bank,
+    BankVersion,
+    Item,
+    PretestItem,
+    Provisional,
+    VersionColumns,
+)
 from app.records.endpoints import Price
 from app.records.fields import convert
-from app.records.provisional import Provisional
 from app.records.response_sets import UNPARSED_POLICY
 from app.records.sessions import Asking
 from app.services.banks.origins import ASKED, Asked, RecentAgents

@@ -11,8 +11,7 @@ from app.calibration.logistic.beliefs import ItemBeliefs, without_answers
 from app.engine.bank import ItemBank
 from app.engine.lint import OF_ANSWERS
 from app.errors import ConflictError, InvalidInputError
-from app.records.banks import Bank, BankSpec, ItemOutline
-from app.records.provisional import PROVISIONAL
+from app.records.banks import PROVISIONAL, Bank, BankSpec, ItemOutline
 from app.services.banks.imports import BankImport, parameters_of
 from app.services.banks.loaded import LoadedVersion
 from app.storage.unit_of_work import UnitOfWork

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.records.banks import Bank, BankVersion
-from app.records.provisional import Provisional, provisional_words
+from app.records.banks import Bank, BankVersion, Provisional, provisional_words
 from app.records.response_sets import Source
 from app.services.banks.versions import VersionService
 from app.storage.database import Database

@@ -13,8 +13,7 @@ from app.calibration.pipeline.plan import SEVERAL_ABILITIES, CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import FieldProblem, InvalidInputError
-from app.records.banks import BankVersion
-from app.records.provisional import PROVISIONAL, Provisional
+from app.records.banks import PROVISIONAL, BankVersion, Provisional
 from app.records.response_sets import UNPARSED_POLICY
 from app.services.banks.imports import BankImport
 from app.services.banks.loaded import LoadedVersion

@@ -19,8 +19,8 @@ from app.engine.design.parts import EstimatorDesign
 from app.engine.estimation.estimators import EstimatorName
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
+from app.records.banks import provisional_words
 from app.records.endpoints import Endpoint, NewEndpoint, Price
-from app.records.provisional import provisional_words
 from app.records.sessions import (
     Administration,
     AskedJson,

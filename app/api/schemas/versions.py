@@ -112,26 +112,23 @@ class FitRead(Output):
     df: int | None
     p_value: float | None
     rmsea: float | None
-    rmsea_lo: float | None = Field(
-        description="Lower end of the 90 % interval of `rmsea`; `rmsea_hi` is the upper end."
-    )
+    rmsea_lo: float | None
+    """Lower end of the 90 % interval of `rmsea`; `rmsea_hi` is the upper end."""
     rmsea_hi: float | None
-    m2_items: int | None = Field(description="Number of items that M2 is computed from.")
+    m2_items: int | None
+    """Number of items that M2 is computed from."""
     m2_examinees: int | None
-    m2_missing: str | None = Field(description="Why there is no M2; null if there is one.")
+    m2_missing: str | None
+    """Why there is no M2; null if there is one."""
     srmsr: float | None
     srmsr_items: int
-    variance_r2: float | None = Field(
-        default=None,
-        description="For continuous scores: R2 of observed against predicted variances.",
-    )
-    verdict: str = Field(
-        description="Fit in a word: good, acceptable, marginal, poor, unknown, or `too few to "
-        "tell`. It is the worse word of RMSEA and of SRMSR beyond chance, or of SRMSR alone if "
-        "there is no M2; for continuous scores it is by `variance_r2`. `too few to tell`: the "
-        "interval reaches beyond the neighbouring words, or fewer than 100 examinees look better "
-        "than poor."
-    )
+    variance_r2: float | None = None
+    """For continuous scores: R2 of observed against predicted variances."""
+    verdict: str
+    """Fit in a word: good, acceptable, marginal, poor, unknown, or `too few to tell`. It is the
+    worse word of RMSEA and of SRMSR beyond chance, or of SRMSR alone if there is no M2; for
+    continuous scores it is by `variance_r2`. `too few to tell`: the interval reaches beyond the
+    neighbouring words, or fewer than 100 examinees look better than poor."""
 
 
 class LinkRead(Output):
@@ -152,14 +149,15 @@ class LinkRead(Output):
 class DriftFigures(Output):
     """Drift of the items of an older version, by new answers."""
 
-    judged: int = Field(description="Number of items with enough new answers to judge.")
+    judged: int
+    """Number of items with enough new answers to judge."""
     too_few_answers: int
     drifted: int
-    easier: int = Field(
-        description="Number of drifted items that became easier, as leaked ones do."
-    )
+    easier: int
+    """Number of drifted items that became easier, as leaked ones do."""
     harder: int
-    mean: float = Field(description="Mean ability of the new examinees, on the old scale.")
+    mean: float
+    """Mean ability of the new examinees, on the old scale."""
     sd: float
 
 
@@ -169,8 +167,10 @@ class LikelihoodRead(Output):
     converged: bool
     log_likelihood: float
     n_parameters: int
-    aic: float = Field(description="Akaike information criterion; lower is better.")
-    bic: float = Field(description="Bayesian information criterion; lower is better.")
+    aic: float
+    """Akaike information criterion; lower is better."""
+    bic: float
+    """Bayesian information criterion; lower is better."""
 
 
 class VersionCalibration(LikelihoodRead):
@@ -181,14 +181,10 @@ class VersionCalibration(LikelihoodRead):
     n_examinees: int
     scored_answers: int
     fit: FitRead
-    drift: DriftFigures | None = Field(
-        default=None,
-        description="Drift of the items of the version that it was linked to; null if not checked.",
-    )
-    link: LinkRead | None = Field(
-        default=None,
-        description="Link to the version whose scale this one shares; null for a new scale.",
-    )
+    drift: DriftFigures | None = None
+    """Drift of the items of the version that it was linked to; null if not checked."""
+    link: LinkRead | None = None
+    """Link to the version whose scale this one shares; null for a new scale."""
 
 
 class VersionRead(Output):
@@ -205,18 +201,16 @@ class VersionRead(Output):
     notes: str
     lint: LintSummary
     n_items: int
-    n_calibrated: int = Field(description="Number of items with parameters; others are in pretest.")
-    has_content: bool = Field(description="Whether an endpoint can be asked every calibrated item.")
-    calibration: VersionCalibration | None = Field(
-        description="Calibration that the version is from; null if the parameters were imported."
-    )
-    knowledge: Knowledge = Field(
-        description=(
-            "What was learned beyond the item parameters, by part. `interval_correction` corrects "
-            "the intervals of all sessions on the version; `abilities` names the abilities, if "
-            "there are several."
-        )
-    )
+    n_calibrated: int
+    """Number of items with parameters; others are in pretest."""
+    has_content: bool
+    """Whether an endpoint can be asked every calibrated item."""
+    calibration: VersionCalibration | None
+    """Calibration that the version is from; null if the parameters were imported."""
+    knowledge: Knowledge
+    """What was learned beyond the item parameters, by part. `interval_correction` corrects the
+    intervals of all sessions on the version; `abilities` names the abilities, if there are
+    several."""
     created_by: str | None = Field(description=MADE_BY)
     created_at: datetime
 
@@ -224,28 +218,22 @@ class VersionRead(Output):
 class AskedModel(Input):
     """How the answers behind a version's parameters were obtained; null if unknown."""
 
-    mode: Mode | None = Field(
-        default=None,
-        description="`loglikelihood`: the likelihoods of options were compared. `generate`: "
-        "answers were written and read.",
-    )
-    normalise: Normalise | None = Field(
-        default=None, description="Whether log-likelihoods were divided by the options' lengths."
-    )
-    shots: Annotated[int, Field(ge=0, le=1000)] | None = Field(
-        default=None, description="Number of examples before each item."
-    )
-    template_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
-        default=None, description="As `prompt_template_hash` in a session's provenance."
-    )
+    mode: Mode | None = None
+    """`loglikelihood`: the likelihoods of options were compared. `generate`: answers were written
+    and read."""
+    normalise: Normalise | None = None
+    """Whether log-likelihoods were divided by the options' lengths."""
+    shots: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Number of examples before each item."""
+    template_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """As `prompt_template_hash` in a session's provenance."""
     scorer: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
-        default=None, description="Maximum number of tokens of an answer."
-    )
-    temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(
-        default=None, description="Sampling temperature."
-    )
-    source: ShortText | None = Field(default=None, description="Origin of the answers, in words.")
+    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    """Maximum number of tokens of an answer."""
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Sampling temperature."""
+    source: ShortText | None = None
+    """Origin of the answers, in words."""
 
 
 class VersionSettings(Input):
@@ -255,19 +243,14 @@ class VersionSettings(Input):
     scale: ScaleName | None = None
     allow: AllowedCodes = Field(default_factory=list)
     keep: KeptKeys = Field(default_factory=list)
-    provisional: bool = Field(
-        default=False, description="Whether the parameters are a guess, not a calibration."
-    )
-    unparsed_policy: UnparsedPolicy | None = Field(
-        default=None,
-        description="How unparseable answers counted when the parameters were estimated; sessions "
-        "on the version do the same. Null: unknown, so the bank's policy applies.",
-    )
-    asked: AskedModel = Field(
-        default_factory=AskedModel,
-        description="How the answers behind the parameters were obtained. A session that asks "
-        "differently says so.",
-    )
+    provisional: bool = False
+    """Whether the parameters are a guess, not a calibration."""
+    unparsed_policy: UnparsedPolicy | None = None
+    """How unparseable answers counted when the parameters were estimated; sessions on the version
+    do the same. Null: unknown, so the bank's policy applies."""
+    asked: AskedModel = Field(default_factory=AskedModel)
+    """How the answers behind the parameters were obtained. A session that asks differently says
+    so."""
     notes: LongText = ""
 
 
@@ -346,15 +329,16 @@ class VersionItemRead(Output):
     position: int
     status: ItemStatus
     a: float | None
-    b: float | None = Field(description="Difficulty; null if a is 0.")
+    b: float | None
+    """Difficulty; null if a is 0."""
     intercept: float | None
     c: float | None
     d: float | None
-    k: float | None = Field(description="Dispersion of continuous scores; null for others.")
+    k: float | None
+    """Dispersion of continuous scores; null for others."""
     flags: list[FlagRead]
-    pretest_sessions: int = Field(
-        description="Number of sessions, on any version, that had the item as a pretest item."
-    )
+    pretest_sessions: int
+    """Number of sessions, on any version, that had the item as a pretest item."""
 
 
 class ValidationCreate(Input):
@@ -394,10 +378,8 @@ class InformationRead(Output):
     scale: str
     theta: Annotated[list[float], BeforeValidator(np.ndarray.tolist)]
     information: Annotated[list[float], BeforeValidator(np.ndarray.tolist)]
-    se: Annotated[list[Known], BeforeValidator(np.ndarray.tolist)] = Field(
-        description="Standard error if all active items are asked; null where they have no "
-        "information."
-    )
+    se: Annotated[list[Known], BeforeValidator(np.ndarray.tolist)]
+    """Standard error if all active items are asked; null where they have no information."""
 
 
 class JoinRead(Output):
@@ -405,26 +387,24 @@ class JoinRead(Output):
 
     object: Literal["join"] = "join"
     version_id: str
-    response_set_id: str | None = Field(
-        description="Response set of the answers; null for those of live sessions."
-    )
+    response_set_id: str | None
+    """Response set of the answers; null for those of live sessions."""
     n_sessions: int
     verdict: Verdict
     explanation: str
-    z: float | None = Field(
-        description="Excess of the log-likelihood over parameters permuted among the items that "
-        "each examinee answered, in standard deviations; about 0 for a wrong join."
-    )
-    expected_z: float | None = Field(description="Expected `z` of a right join.")
-    p_value: float | None = Field(
-        description="Probability of such a `z` or a greater one under a wrong join."
-    )
-    power: float = Field(description="Probability that so many answers would detect a wrong join.")
-    rank_correlation: float | None = Field(
-        description="Spearman correlation of the items' shares of right answers with their "
-        "difficulties: negative if the join is right. In adaptive tests, where item difficulty "
-        "follows ability, it is near 0 in any case."
-    )
+    z: float | None
+    """Excess of the log-likelihood over parameters permuted among the items that each examinee
+    answered, in standard deviations; about 0 for a wrong join."""
+    expected_z: float | None
+    """Expected `z` of a right join."""
+    p_value: float | None
+    """Probability of such a `z` or a greater one under a wrong join."""
+    power: float
+    """Probability that so many answers would detect a wrong join."""
+    rank_correlation: float | None
+    """Spearman correlation of the items' shares of right answers with their difficulties: negative
+    if the join is right. In adaptive tests, where item difficulty follows ability, it is near 0 in
+    any case."""
     n_examinees: int
     n_answers: int
     n_items: int

@@ -14,15 +14,6 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
-from app.api.schemas.banks.versions import (
-    FindingRead,
-    LongText,
-    ShortText,
-    UnparsedPolicy,
-    VersionName,
-    VersionRead,
-    VersionSettings,
-)
 from app.api.schemas.common import (
     ABSENT,
     MAX_LISTED,
@@ -33,6 +24,15 @@ from app.api.schemas.common import (
     OwnedRead,
     SentContent,
     Text,
+)
+from app.api.schemas.versions import (
+    FindingRead,
+    LongText,
+    ShortText,
+    UnparsedPolicy,
+    VersionName,
+    VersionRead,
+    VersionSettings,
 )
 from app.exchange.mapped_items import FieldMap
 from app.items import BY_KIND, ScorerSpec
@@ -97,51 +97,42 @@ class Turn(Input):
 class LayoutModel(Input):
     """How turns are joined to one text, for endpoints without chat."""
 
-    question: LongText = Field(default=LAYOUT.question, description="Text before a question.")
-    answer: LongText = Field(
-        default=LAYOUT.answer, description="Text between a question and its answer."
-    )
-    gap: LongText = Field(
-        default=LAYOUT.gap, description="Text right before an answer or an option."
-    )
-    separator: LongText = Field(default=LAYOUT.separator, description="Text between examples.")
+    question: LongText = LAYOUT.question
+    """Text before a question."""
+    answer: LongText = LAYOUT.answer
+    """Text between a question and its answer."""
+    gap: LongText = LAYOUT.gap
+    """Text right before an answer or an option."""
+    separator: LongText = LAYOUT.separator
+    """Text between examples."""
 
 
 class PromptModel(Input):
     """How a language model is asked the items."""
 
-    system: LongText = Field(default="", description="System prompt; an empty text for none.")
-    prefix: Annotated[list[Turn], Field(max_length=100)] = Field(
-        default_factory=list, description="Few-shot turns before each item."
-    )
+    system: LongText = ""
+    """System prompt; an empty text for none."""
+    prefix: Annotated[list[Turn], Field(max_length=100)] = Field(default_factory=list)
+    """Few-shot turns before each item."""
     choice_instruction: LongText = CHOICE_INSTRUCTION
     free_instruction: LongText = FREE_INSTRUCTION
-    mode: Mode = Field(
-        default="generate",
-        description="`loglikelihood`: the likelihoods of an item's options are compared. "
-        "Endpoints that cannot report likelihoods are asked for the letter of the option, and the "
-        "result says so.",
-    )
-    normalise: Normalise = Field(
-        default="bytes",
-        description="Whether log-likelihoods are divided by the option's length, in UTF-8 bytes "
-        "or in characters.",
-    )
-    blank: LongText = Field(
-        default="",
-        description="A mark in the question. Each option replaces it, and the likelihoods of the "
-        "text after it are compared. Empty: compare the likelihoods of the options themselves.",
-    )
+    mode: Mode = "generate"
+    """`loglikelihood`: the likelihoods of an item's options are compared. Endpoints that cannot
+    report likelihoods are asked for the letter of the option, and the result says so."""
+    normalise: Normalise = "bytes"
+    """Whether log-likelihoods are divided by the option's length, in UTF-8 bytes or in
+    characters."""
+    blank: LongText = ""
+    """A mark in the question. Each option replaces it, and the likelihoods of the text after it are
+    compared. Empty: compare the likelihoods of the options themselves."""
     stop: Annotated[
         list[Annotated[Text, StringConstraints(min_length=1, max_length=200)]],
         Field(max_length=16),
-    ] = Field(
-        default_factory=list, description="Stop sequences, in addition to the endpoint's own."
-    )
+    ] = Field(default_factory=list)
+    """Stop sequences, in addition to the endpoint's own."""
     layout: LayoutModel = Field(default_factory=LayoutModel)
-    item_shots: Annotated[int, Field(ge=0, le=MAX_ITEM_SHOTS)] = Field(
-        default=0, description="Number of examples in the text of each item."
-    )
+    item_shots: Annotated[int, Field(ge=0, le=MAX_ITEM_SHOTS)] = 0
+    """Number of examples in the text of each item."""
 
 
 class BankCreate(Input):
@@ -166,15 +157,11 @@ class BankCreate(Input):
     licence: ShortText | None = None
     source: ShortText | None = None
     visibility: Visibility = "open"
-    shared: bool = Field(
-        default=False,
-        description="Whether other projects may see the bank and measure on it; for open banks.",
-    )
-    default_scorer: ScorerModel = Field(
-        default_factory=lambda: ScorerModel(name=BY_KIND),
-        description="Scorer of items that do not name one. `by_kind`: `choice` for items with "
-        "choices, `exact` for others.",
-    )
+    shared: bool = False
+    """Whether other projects may see the bank and measure on it; for open banks."""
+    default_scorer: ScorerModel = Field(default_factory=lambda: ScorerModel(name=BY_KIND))
+    """Scorer of items that do not name one. `by_kind`: `choice` for items with choices, `exact` for
+    others."""
     prompt: PromptModel = Field(default_factory=PromptModel)
     unparsed_policy: UnparsedPolicy = "missing"
     pretest_items: PretestCount = 0
@@ -225,10 +212,10 @@ class BankRead(OwnedRead):
     source: str | None
     visibility: str
     shared: bool
-    default_scorer: ScorerModel | None = Field(
-        description="Null if the bank is withheld and the key has no `banks:write`."
-    )
-    prompt: PromptModel | None = Field(description="Null in the same case as `default_scorer`.")
+    default_scorer: ScorerModel | None
+    """Null if the bank is withheld and the key has no `banks:write`."""
+    prompt: PromptModel | None
+    """Null in the same case as `default_scorer`."""
     unparsed_policy: str
     pretest_items: int
     metadata: dict[str, str]
@@ -265,10 +252,8 @@ FieldMapModel = Annotated[
 class UploadedFile(SentContent):
     """A file inside a JSON body, as text or in base64."""
 
-    name: Annotated[Text, StringConstraints(min_length=1, max_length=200)] | None = Field(
-        default=None,
-        description="Name of the file, for error messages; its suffix tells the format.",
-    )
+    name: Annotated[Text, StringConstraints(min_length=1, max_length=200)] | None = None
+    """Name of the file, for error messages; its suffix tells the format."""
 
     def to_domain(self, field: str) -> SentFile:
         """The same for the service; `field` of the body holds it, and names it if nothing else.
@@ -308,23 +293,18 @@ class ImportCreate(VersionSettings):
     items: UploadedFile | None = None
     parameters: UploadedFile | None = None
     map: FieldMapModel | None = Field(
-        default=None,
-        description="Name of each item field, and of the field in the file that it is read from, "
-        "for files that are not item files. Dots lead into objects: `choices.text`.",
-        examples=[{"prompt": "question", "target": "answer"}],
+        default=None, examples=[{"prompt": "question", "target": "answer"}]
     )
-    target_after: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = Field(
-        default=None,
-        description="With `map`: the target is the text after the last occurrence of this mark in "
-        "its field.",
-    )
+    """Name of each item field, and of the field in the file that it is read from, for files that
+    are not item files. Dots lead into objects: `choices.text`."""
+    target_after: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = None
+    """With `map`: the target is the text after the last occurrence of this mark in its field."""
     from_version: VersionName | None = None
-    difficulty: Difficulty | None = Field(
-        default=None,
-        description="For a provisional import: source of the guessed difficulties. Default: the "
-        "items' field `difficulty` if any item has it, else tags if any tells a level.",
-    )
-    dry_run: bool = Field(default=False, description="Report what would happen, and write nothing.")
+    difficulty: Difficulty | None = None
+    """For a provisional import: source of the guessed difficulties. Default: the items' field
+    `difficulty` if any item has it, else tags if any tells a level."""
+    dry_run: bool = False
+    """Report what would happen, and write nothing."""
 
     @model_validator(mode="after")
     def _has_a_file(self) -> Self:
@@ -359,10 +339,8 @@ class BundleCreate(Input):
     """A bank as one file, as `GET .../bundle` returns it."""
 
     bundle: UploadedFile
-    name: BankName | None = Field(
-        default=None,
-        description="Name of the bank, created if there is none. Default: that in the bundle.",
-    )
+    name: BankName | None = None
+    """Name of the bank, created if there is none. Default: that in the bundle."""
 
 
 class ImportRead(Output):
@@ -371,7 +349,8 @@ class ImportRead(Output):
     object: Literal["import"] = "import"
     dry_run: bool
     bank_id: str = Field(validation_alias=AliasPath("bank", "id"))
-    version: VersionRead | None = Field(description="The new version; null without parameters.")
+    version: VersionRead | None
+    """The new version; null without parameters."""
     items: Tally
     parameters: Tally
     renamed: First[Renamed]

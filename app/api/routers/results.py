@@ -1,36 +1,53 @@
-"""Gates: go, no go or inconclusive, by one session; and the baselines they are held against."""
+"""Results decided, compared and forecast.
+
+Gates: go, no go or inconclusive, by one session; and the baselines they are held against.
+Comparisons of two examinees. Forecasts: what a test will take, before anything is paid.
+"""
 
 from typing import Annotated
 
-from fastapi import Path, Query, Response
+from fastapi import Path, Query, Request, Response
 
+from app.api.disconnects import while_connected
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Limit, Paging, list_of
 from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
-from app.api.schemas.comparisons import SessionName
-from app.api.schemas.gates import BaselineRead, BaselineSet, GateCreate, GateRead
+from app.api.schemas.designs import SimulationCreate, SimulationRead
+from app.api.schemas.results import (
+    BaselineRead,
+    BaselineSet,
+    ComparisonCreate,
+    ComparisonRead,
+    GateCreate,
+    GateRead,
+    SessionName,
+)
 from app.deps import AllServices, Seen, caller
 from app.errors import (
     BlockedAddressError,
+    InvalidInputError,
     InvalidStateError,
     MissingScopeError,
     NotFoundError,
+    ScaleMismatchError,
     UnknownNameError,
 )
 from app.storage.paging import PageRequest
 from app.validation import NAME_IN_URL
 
-router = make_router("", tag="gates")
+gates = make_router("", tag="gates")
+comparisons = make_router("/comparisons", tag="comparisons")
+simulations = make_router("/simulations", tag="simulations")
 
 GateId = Annotated[
     str, Path(pattern=r"^gat_[0-9a-z]{26}$", examples=["gat_01jd0000000000000000000000"])
 ]
 
 
-@router.post(
+@gates.post(
     "/gates",
     status_code=201,
     dependencies=[caller("run"), IDEMPOTENT],
@@ -55,7 +72,7 @@ async def create_gate(
     return GateRead.of(made, view)
 
 
-@router.get("/gates", dependencies=[caller("read")], responses=errors(NotFoundError))
+@gates.get("/gates", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_gates(
     page: Paging,
     opened: AllServices,
@@ -70,7 +87,7 @@ async def list_gates(
     )
 
 
-@router.get("/gates/{gate_id}", dependencies=[caller("read")])
+@gates.get("/gates/{gate_id}", dependencies=[caller("read")])
 async def get_gate(gate_id: GateId, opened: AllServices, view: Seen) -> GateRead:
     """One gate. It is decided if its session has ended."""
     return GateRead.of(await opened.gates.get(gate_id), view)
@@ -81,7 +98,7 @@ BaselineName = Annotated[
 ]
 
 
-@router.put(
+@gates.put(
     "/baselines/{name}",
     dependencies=[caller("run")],
     responses=errors(NotFoundError, InvalidStateError, MissingScopeError),
@@ -97,7 +114,7 @@ async def put_baseline(
     return BaselineRead.of(made)
 
 
-@router.get("/baselines", dependencies=[caller("read")])
+@gates.get("/baselines", dependencies=[caller("read")])
 async def list_baselines(
     opened: AllServices,
     limit: Limit = 20,
@@ -114,13 +131,13 @@ async def list_baselines(
     return list_of(found, BaselineRead.of, identify=lambda one: one.name)
 
 
-@router.get("/baselines/{name}", dependencies=[caller("read")])
+@gates.get("/baselines/{name}", dependencies=[caller("read")])
 async def get_baseline(name: BaselineName, opened: AllServices) -> BaselineRead:
     """The result that has a name."""
     return BaselineRead.of(await opened.baselines.get(name))
 
 
-@router.delete(
+@gates.delete(
     "/baselines/{name}",
     status_code=204,
     dependencies=[caller("run")],
@@ -129,3 +146,40 @@ async def get_baseline(name: BaselineName, opened: AllServices) -> BaselineRead:
 async def delete_baseline(name: BaselineName, opened: AllServices, view: Seen) -> None:
     """Delete a name. Gates that used it do not change."""
     await opened.baselines.delete(name, is_admin=view.is_admin)
+
+
+@comparisons.post(
+    "",
+    dependencies=[caller("read")],
+    responses=errors(NotFoundError, InvalidStateError, InvalidInputError, ScaleMismatchError),
+)
+async def compare(body: ComparisonCreate, opened: AllServices) -> ComparisonRead:
+    """Compare two ended sessions on one scale, or two examinees of a response set.
+
+    The result is the mean difference on the items that both answered, paired by item (items of one
+    group count as one), and for sessions the difference of theta. Each has a standard error, an
+    interval, a p-value, and the number of further items that would decide it. Nothing is stored.
+    """
+    if body.session_ids is not None:
+        first, second = body.session_ids
+        found = await opened.comparisons.sessions(first, second, confidence=body.confidence)
+    else:
+        first, second = body.examinees or ("", "")
+        found = await opened.comparisons.examinees(
+            body.response_set or "", first, second, confidence=body.confidence
+        )
+    return ComparisonRead.of(found)
+
+
+@simulations.post(
+    "", dependencies=[caller("read")], responses=errors(NotFoundError, InvalidStateError)
+)
+async def simulate(body: SimulationCreate, opened: AllServices, request: Request) -> SimulationRead:
+    """Forecast items, cost and time of a design on a bank version, by simulated tests.
+
+    The answer takes seconds; the first one for a design with `exposure` takes a minute or two.
+    Nothing is stored. A design and a number of examinees that would take longer are refused. If the
+    client disconnects, the simulation ends.
+    """
+    made = await while_connected(request, opened.simulations.simulate(body.to_domain()))
+    return SimulationRead.of(made)

@@ -8,8 +8,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
-from app.api.schemas.banks.banks import ScorerModel
-from app.api.schemas.banks.versions import AskedModel, LongText, UnparsedPolicy
+from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import (
     FailureRead,
     Input,
@@ -20,13 +19,14 @@ from app.api.schemas.common import (
     Text,
     WorkRead,
 )
-from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.sessions.designs import (
+from app.api.schemas.designs import (
     DesignInput,
     DesignRead,
     EstimatorInput,
     PredictionInput,
 )
+from app.api.schemas.endpoints import EndpointCreate
+from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.items import JsonObject
 from app.records.fields import Interval, convert, shallow
@@ -69,29 +69,22 @@ Patience = Annotated[float, Field(gt=0, le=30 * 86_400)]
 class PretestInput(Input):
     """Pretest items: items without parameters that are asked beside the test."""
 
-    items_per_session: Annotated[int, Field(ge=0, le=MAX_PER_SESSION)] = Field(
-        description=(
-            "Maximum number of pretest items. Those that were asked least often so far come "
-            "first. They are scored, stored and paid, and count towards the budget, but not "
-            "towards `max_items`, theta, the score or the limits on failures."
-        )
-    )
+    items_per_session: Annotated[int, Field(ge=0, le=MAX_PER_SESSION)]
+    """Maximum number of pretest items. Those that were asked least often so far come first. They
+    are scored, stored and paid, and count towards the budget, but not towards `max_items`, theta,
+    the score or the limits on failures."""
 
 
 class PromptChange(Input):
     """Prompt settings that differ from the bank's; the result names them. Null: as the bank."""
 
-    mode: Mode | None = Field(
-        default=None,
-        description="`loglikelihood` compares the likelihoods of the options under the model; "
-        "`generate` reads a written answer.",
-    )
-    shots: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        default=None, description="Number of the bank's examples to use, from the first."
-    )
-    system: LongText | None = Field(
-        default=None, description="System prompt; an empty text for none."
-    )
+    mode: Mode | None = None
+    """`loglikelihood` compares the likelihoods of the options under the model; `generate` reads a
+    written answer."""
+    shots: Annotated[int, Field(ge=0, le=100)] | None = None
+    """Number of the bank's examples to use, from the first."""
+    system: LongText | None = None
+    """System prompt; an empty text for none."""
 
     def changes(self) -> PromptChanges:
         """The same for the service."""
@@ -104,17 +97,13 @@ _Word = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 class ExamineeInput(Input):
     """The examinee of a manual session. Sessions with the same name belong to the same examinee."""
 
-    name: Name = Field(
-        description="Belongs to the key that first used it; other keys need the scope `admin`."
-    )
+    name: Name
+    """Belongs to the key that first used it; other keys need the scope `admin`."""
     kind: ExamineeKind = Field(default=ExamineeKind.MODEL, strict=False)
-    model: _Word | None = Field(
-        default=None, description="Model that answers, or that an agent uses."
-    )
-    scaffold: _Word | None = Field(
-        default=None,
-        description="Program that drives the model; model and scaffold make the agent.",
-    )
+    model: _Word | None = None
+    """Model that answers, or that an agent uses."""
+    scaffold: _Word | None = None
+    """Program that drives the model; model and scaffold make the agent."""
     settings: Metadata = Field(default_factory=dict)
 
 
@@ -151,51 +140,34 @@ class SessionCreate(DesignInput, OnBank):
         }
     )
 
-    mode: SessionMode = Field(
-        default="live",
-        description="`live`: the server asks an endpoint; `manual`: the client answers.",
-    )
-    endpoint_id: Name | None = Field(default=None, description="Id of a saved endpoint.")
-    endpoint: EndpointCreate | None = Field(
-        default=None,
-        description="An endpoint that is not saved yet; it is stored with the session.",
-    )
-    examinee: ExamineeInput | None = Field(
-        default=None, description="For a manual session: the examinee who answers."
-    )
-    pretest: PretestInput | None = Field(
-        default=None, description="Default: the `pretest_items` of the bank."
-    )
-    unparsed_policy: UnparsedPolicy | None = Field(
-        default=None,
-        description="Default: as when the version was calibrated; if unknown, as the bank.",
-    )
-    prompt: PromptChange = Field(
-        default_factory=PromptChange, description="Prompt settings that differ from the bank's."
-    )
-    repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS)] = Field(
-        default=1,
-        description="Number of times that each item is asked; the mean score counts as one "
-        "answer. The SE is therefore rather too large. Every repeat is paid.",
-    )
-    cache: bool = Field(
-        default=False,
-        description="Keep answers for 30 days, and use a kept answer instead of a call if "
-        "endpoint, credentials, request and number of the repeat are the same.",
-    )
-    answer_within: Patience | None = Field(
-        default=None,
-        description="For a manual session: seconds until a pending item is closed as `error` and "
-        "another one is asked.",
-    )
-    idle_timeout: Patience | None = Field(
-        default=None,
-        description="For a manual session: seconds without any event, such as an answer, until it "
-        "ends as `cancelled`, with its results so far.",
-    )
-    seed: Seed | None = Field(
-        default=None, description="Random seed. By default one is drawn; it is shown in the result."
-    )
+    mode: SessionMode = "live"
+    """`live`: the server asks an endpoint; `manual`: the client answers."""
+    endpoint_id: Name | None = None
+    """Id of a saved endpoint."""
+    endpoint: EndpointCreate | None = None
+    """An endpoint that is not saved yet; it is stored with the session."""
+    examinee: ExamineeInput | None = None
+    """For a manual session: the examinee who answers."""
+    pretest: PretestInput | None = None
+    """Default: the `pretest_items` of the bank."""
+    unparsed_policy: UnparsedPolicy | None = None
+    """Default: as when the version was calibrated; if unknown, as the bank."""
+    prompt: PromptChange = Field(default_factory=PromptChange)
+    """Prompt settings that differ from the bank's."""
+    repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS)] = 1
+    """Number of times that each item is asked; the mean score counts as one answer. The SE is
+    therefore rather too large. Every repeat is paid."""
+    cache: bool = False
+    """Keep answers for 30 days, and use a kept answer instead of a call if endpoint, credentials,
+    request and number of the repeat are the same."""
+    answer_within: Patience | None = None
+    """For a manual session: seconds until a pending item is closed as `error` and another one is
+    asked."""
+    idle_timeout: Patience | None = None
+    """For a manual session: seconds without any event, such as an answer, until it ends as
+    `cancelled`, with its results so far."""
+    seed: Seed | None = None
+    """Random seed. By default one is drawn; it is shown in the result."""
     metadata: Metadata = Field(default_factory=dict)
 
     @override
@@ -260,10 +232,8 @@ class SessionRescore(Input):
         }
     )
 
-    scorer: ScorerModel | None = Field(
-        default=None,
-        description="Scorer for every answer. Default: the present scorer of each item.",
-    )
+    scorer: ScorerModel | None = None
+    """Scorer for every answer. Default: the present scorer of each item."""
     metadata: Metadata = Field(default_factory=dict)
 
 
@@ -279,20 +249,18 @@ class BankAsked(Output):
 class SessionBank(BankAsked):
     """The bank of a session, and how many of its items can be asked."""
 
-    n_items: int = Field(description="Number of items that tests may ask.")
-    n_never_asked: int = Field(
-        description="Number of quarantined items. No test asks them; the score of the whole bank "
-        "includes them, predicted from the other items."
-    )
-    n_uncalibrated: int = Field(
-        description="Number of questions without parameters: new ones, or left out of the "
-        "calibration. The score excludes them."
-    )
+    n_items: int
+    """Number of items that tests may ask."""
+    n_never_asked: int
+    """Number of quarantined items. No test asks them; the score of the whole bank includes them,
+    predicted from the other items."""
+    n_uncalibrated: int
+    """Number of questions without parameters: new ones, or left out of the calibration. The score
+    excludes them."""
     scale: str
     provisional: bool
-    uncertainty: str | None = Field(
-        description="How uncertain the item parameters were, in words; null: well known."
-    )
+    uncertainty: str | None
+    """How uncertain the item parameters were, in words; null: well known."""
 
 
 class SessionEndpoint(Output):
@@ -315,26 +283,25 @@ def endpoint_of(record: SessionRecord) -> dict[str, str | None]:
 class UnparsedRead(Output):
     """How unparseable answers count."""
 
-    policy: UnparsedPolicy = Field(description="Policy of this session.")
-    when_calibrated: UnparsedPolicy | None = Field(
-        description="Policy when the version's parameters were estimated; null if unknown."
-    )
-    caution: str | None = Field(
-        description="What the difference means for the result; null if there is none."
-    )
+    policy: UnparsedPolicy
+    """Policy of this session."""
+    when_calibrated: UnparsedPolicy | None
+    """Policy when the version's parameters were estimated; null if unknown."""
+    caution: str | None
+    """What the difference means for the result; null if there is none."""
 
 
 class AskedRead(Output):
     """How items are asked, and how they were when the bank was calibrated."""
 
-    mode: Mode | None = Field(description="Null in manual sessions and in older sessions.")
-    shots: int | None = Field(description="Number of examples before each item.")
-    when_calibrated: AskedModel = Field(
-        description="How the answers behind the parameters were obtained; null fields are unknown."
-    )
-    caution: str | None = Field(
-        description="What the difference means for the result; null if there is none."
-    )
+    mode: Mode | None
+    """Null in manual sessions and in older sessions."""
+    shots: int | None
+    """Number of examples before each item."""
+    when_calibrated: AskedModel
+    """How the answers behind the parameters were obtained; null fields are unknown."""
+    caution: str | None
+    """What the difference means for the result; null if there is none."""
 
 
 class SessionRead(WorkRead):
@@ -346,36 +313,42 @@ class SessionRead(WorkRead):
     status: SessionStatus
     bank: SessionBank
     endpoint: SessionEndpoint | None
-    examinee: Examinee | None = Field(description="Named examinee of a manual session.")
-    self_reported: bool = Field(description="Whether a client reported the answers.")
-    headline: Headline | None = Field(description="Null until there is a score.")
+    examinee: Examinee | None
+    """Named examinee of a manual session."""
+    self_reported: bool
+    """Whether a client reported the answers."""
+    headline: Headline | None
+    """Null until there is a score."""
     estimate: EstimateFigures
     score: ScoreFigures | None
-    profile: ProfileFigures | None = Field(description="Null if the bank measures one ability.")
+    profile: ProfileFigures | None
+    """Null if the bank measures one ability."""
     progress: ProgressFigures
     usage: UsageFigures
     outcomes: Outcomes
-    pretest: PretestFigures | None = Field(description="Null in sessions older than this field.")
-    repeats: RepeatsFigures | None = Field(description="Null if each item is asked once.")
+    pretest: PretestFigures | None
+    """Null in sessions older than this field."""
+    repeats: RepeatsFigures | None
+    """Null if each item is asked once."""
     person_fit: PersonFitFigures | None
     rescore: RescoreFigures | None
     stop_reason: StopReason | None
     stop_detail: str | None
-    precision_reached: bool | None = Field(
-        description="Whether the result is as precise as `se` or `score_margin` asks; null if "
-        "neither is set."
-    )
+    precision_reached: bool | None
+    """Whether the result is as precise as `se` or `score_margin` asks; null if neither is set."""
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None
     design: DesignRead
-    stops_when: str = Field(description="When the test ends by its design, in words.")
+    stops_when: str
+    """When the test ends by its design, in words."""
     unparsed: UnparsedRead
     asked: AskedRead
     seed: int
     parent_id: str | None
     relation: Relation | None
-    ranking_id: str | None = Field(description="Ranking that the session belongs to; null if none.")
+    ranking_id: str | None
+    """Ranking that the session belongs to; null if none."""
     provenance: JsonObject
     metadata: dict[str, str]
 
@@ -423,12 +396,13 @@ class SessionBrief(Output):
     status: SessionStatus
     examinee: str | None
     bank: str
-    items: int = Field(description="Number of closed items.")
+    items: int
+    """Number of closed items."""
     expected_items: int | None
-    score: float | None = Field(description="Null until there is one.")
-    interval: Interval | None = Field(
-        description="95 % interval of the score; null if every question was asked."
-    )
+    score: float | None
+    """Null until there is one."""
+    interval: Interval | None
+    """95 % interval of the score; null if every question was asked."""
     equivalent_random_items: int | None
     trust: TrustLevel | None
     theta: float | None

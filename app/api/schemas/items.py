@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from app.api.schemas.banks.banks import ScorerModel
-from app.api.schemas.banks.versions import Key
+from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import ABSENT, MADE_BY, Failure, Input, Output, Text
+from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
 from app.records.banks import Item
 from app.records.fields import shallow
@@ -116,18 +116,19 @@ class ItemRead(Output):
     object: Literal["item"] = "item"
     bank_id: str
     key: str
-    withheld: bool = Field(description="Whether content, target, scorer and hash are hidden.")
+    withheld: bool
+    """Whether content, target, scorer and hash are hidden."""
     prompt: str | None
     messages: list[MessageModel]
     choices: list[str]
-    target: list[str] = Field(description="Full text of each right option or answer.")
+    target: list[str]
+    """Full text of each right option or answer."""
     tags: list[str]
     group: str | None
     scorer: ScorerModel | None
     expected_tokens: TokensModel
-    content_hash: str | None = Field(
-        description="SHA-256 of question, options and targets; null if they are hidden."
-    )
+    content_hash: str | None
+    """SHA-256 of question, options and targets; null if they are hidden."""
     revision: int
     created_by: str | None = Field(description=MADE_BY)
     created_at: datetime
@@ -159,21 +160,19 @@ class MatchCreate(Input):
     model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["demo-000"]}]})
 
     keys: Keys = Field(default_factory=list)
-    content_hashes: Hashes = Field(
-        default_factory=list,
-        description="SHA-256 of the JSON text `[prompt, messages, choices, target]` without "
-        "spaces, in UTF-8; messages are pairs of role and content.",
-    )
+    content_hashes: Hashes = Field(default_factory=list)
+    """SHA-256 of the JSON text `[prompt, messages, choices, target]` without spaces, in UTF-8;
+    messages are pairs of role and content."""
 
 
 class MatchRead(Output):
     """Which of the items the bank has."""
 
     object: Literal["item_match"] = "item_match"
-    matched: dict[str, list[str]] = Field(
-        description="For each key or hash that was found: keys of the bank's items that have it."
-    )
-    missing: list[str] = Field(description="Keys and hashes that no item of the bank has.")
+    matched: dict[str, list[str]]
+    """For each key or hash that was found: keys of the bank's items that have it."""
+    missing: list[str]
+    """Keys and hashes that no item of the bank has."""
 
 
 class LineRead(Output):

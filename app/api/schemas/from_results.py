@@ -4,8 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from app.api.schemas.banks.banks import BankName, BankRead, ScorerModel, Visibility
-from app.api.schemas.banks.versions import AskedModel, ShortText, UnparsedPolicy
+from app.api.schemas.banks import BankName, BankRead, ScorerModel, Visibility
 from app.api.schemas.calibrations import CalibrationRead, Model
 from app.api.schemas.common import MAX_LISTED, First, Output, ShownAs, Text
 from app.api.schemas.response_sets import (
@@ -16,6 +15,7 @@ from app.api.schemas.response_sets import (
     ResponseSetRead,
     WhichAnswers,
 )
+from app.api.schemas.versions import AskedModel, ShortText, UnparsedPolicy
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.exchange.results.found import Choice
 from app.items import JsonObject
@@ -61,39 +61,26 @@ class FromResultsCreate(WhichAnswers):
 
     name: BankName
     files: ResultFiles
-    tasks: AnswerChoices = Field(
-        default_factory=list, description="Tasks to read; `*` is a wildcard."
-    )
-    prompts_of: AnswerChoice | None = Field(
-        default=None,
-        description="Model whose prompts become the questions. Default: for each question the "
-        "most frequent wording.",
-    )
-    target_after: Annotated[Text, Field(min_length=1, max_length=100)] | None = Field(
-        default=None,
-        description="The right answer is the text after this mark in the recorded answer. "
-        "Default: `####`, if all recorded answers have it.",
-    )
-    default_scorer: ScorerModel | None = Field(
-        default=None,
-        description="Scorer of live answers. Default: one that reproduces the recorded scores.",
-    )
+    tasks: AnswerChoices = Field(default_factory=list)
+    """Tasks to read; `*` is a wildcard."""
+    prompts_of: AnswerChoice | None = None
+    """Model whose prompts become the questions. Default: for each question the most frequent
+    wording."""
+    target_after: Annotated[Text, Field(min_length=1, max_length=100)] | None = None
+    """The right answer is the text after this mark in the recorded answer. Default: `####`, if all
+    recorded answers have it."""
+    default_scorer: ScorerModel | None = None
+    """Scorer of live answers. Default: one that reproduces the recorded scores."""
     unparsed_policy: UnparsedPolicy | None = None
     model: Model = "2pl"
-    report_card: bool = Field(
-        default=True,
-        description="Cross-validate: test held-out models on banks calibrated without them.",
-    )
-    publish: bool = Field(
-        default=True, description="Calibrate and make a version. False: only read the results."
-    )
-    questions_only: bool = Field(
-        default=False,
-        description="Keep only the questions, for example if a dummy model wrote the answers.",
-    )
-    least_models: Annotated[int, Field(ge=3, le=10_000)] = Field(
-        default=LEAST_MODELS, description="Minimum number of models for a calibration."
-    )
+    report_card: bool = True
+    """Cross-validate: test held-out models on banks calibrated without them."""
+    publish: bool = True
+    """Calibrate and make a version. False: only read the results."""
+    questions_only: bool = False
+    """Keep only the questions, for example if a dummy model wrote the answers."""
+    least_models: Annotated[int, Field(ge=3, le=10_000)] = LEAST_MODELS
+    """Minimum number of models for a calibration."""
     licence: ShortText | None = None
     visibility: Visibility = "open"
 
@@ -126,13 +113,11 @@ class FromResultsCreate(WhichAnswers):
 class AgreementRead(Output):
     """Agreement of a scorer with recorded scores, separately for right and wrong answers."""
 
-    right: float | None = Field(
-        description="Share of the recorded right answers that it scores as right."
-    )
+    right: float | None
+    """Share of the recorded right answers that it scores as right."""
     n_right: int
-    wrong: float | None = Field(
-        description="Share of the recorded wrong answers that it scores as wrong."
-    )
+    wrong: float | None
+    """Share of the recorded wrong answers that it scores as wrong."""
     n_wrong: int
     words: str
 
@@ -142,14 +127,12 @@ class MarkingRead(Output):
 
     scorer: str
     params: JsonObject
-    agreement: AgreementRead | None = Field(
-        description="Agreement on a random sample of recorded answers; null if likelihoods of "
-        "options are compared."
-    )
-    n_differing: int = Field(
-        description="Number of sampled answers that it scores differently. The calibration uses "
-        "their recorded scores."
-    )
+    agreement: AgreementRead | None
+    """Agreement on a random sample of recorded answers; null if likelihoods of options are
+    compared."""
+    n_differing: int
+    """Number of sampled answers that it scores differently. The calibration uses their recorded
+    scores."""
     differing: First[str] = Field(description=f"Their items, the first {MAX_LISTED}.")
 
 
@@ -158,28 +141,28 @@ class FromResultsRead(Output):
 
     object: Literal["bank_from_results"] = "bank_from_results"
     bank: BankRead
-    questions: int = Field(description="Number of items added to the bank.")
-    known_questions: int = Field(description="Number of items that the bank had already.")
-    response_set: ResponseSetRead | None = Field(description="Null with `questions_only`.")
+    questions: int
+    """Number of items added to the bank."""
+    known_questions: int
+    """Number of items that the bank had already."""
+    response_set: ResponseSetRead | None
+    """Null with `questions_only`."""
     files: First[FileReadRead]
-    n_files: int = Field(description="Number of files with answers.")
+    n_files: int
+    """Number of files with answers."""
     models: int
-    incomplete_models: int = Field(
-        description="Number of models without answers to some questions."
-    )
-    asked: Annotated[JsonObject, ShownAs(AskedModel)] = Field(
-        description="How the answers were obtained."
-    )
+    incomplete_models: int
+    """Number of models without answers to some questions."""
+    asked: Annotated[JsonObject, ShownAs(AskedModel)]
+    """How the answers were obtained."""
     marking: MarkingRead
     choices: list[Choice]
     left_out: list[Skipped]
     skipped: list[SkippedRows]
-    calibration: CalibrationRead | None = Field(
-        description="Calibration to poll; once completed, sessions can use its `bank_version_id`."
-    )
-    stopped: str | None = Field(
-        description="Why nothing is calibrated, and what is needed; null if a calibration began."
-    )
+    calibration: CalibrationRead | None
+    """Calibration to poll; once completed, sessions can use its `bank_version_id`."""
+    stopped: str | None
+    """Why nothing is calibrated, and what is needed; null if a calibration began."""
 
     @classmethod
     def of(cls, begun: BankBegun, view: View) -> Self:

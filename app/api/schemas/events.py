@@ -92,9 +92,8 @@ class RankingChange(Output):
 
     status: str | None = None
     endpoint_id: str | None = None
-    until: datetime | None = Field(
-        default=None, description="The ranking takes no step before; `reason` says why."
-    )
+    until: datetime | None = None
+    """The ranking takes no step before; `reason` says why."""
     reason: str | None = None
     error_code: str | None = None
     order: list[RankedFigures] | None = None
@@ -104,9 +103,8 @@ class RankingChange(Output):
     usage: CallsFigures | None = None
     stop_reason: StopReason | None = None
     stop_detail: str | None = None
-    code: str | None = Field(
-        default=None, description="Code of the failure; `detail` describes it."
-    )
+    code: str | None = None
+    """Code of the failure; `detail` describes it."""
     detail: str | None = None
 
 
@@ -116,9 +114,8 @@ class CalibrationChange(CalibrationProgressRead):
     attempt: int | None = None
     part: int | None = None
     converged: bool | None = None
-    code: str | None = Field(
-        default=None, description="Code of the failure; `detail` and `errors` describe it."
-    )
+    code: str | None = None
+    """Code of the failure; `detail` and `errors` describe it."""
     detail: str | None = None
     errors: list[FieldError] | None = None
 
@@ -150,5 +147,7 @@ Event = TypeAliasType("Event", _AnyOfThem)
 class EventList(Listed[Annotated[JsonObject, ShownAs(Event)]]):
     """Events after a sequence number, as in the event stream, for clients that poll."""
 
-    last_seq: int = Field(description="The next page is at `?after=<last_seq>`.")
-    ended: bool = Field(description="Whether this was the last event.")
+    last_seq: int
+    """The next page is at `?after=<last_seq>`."""
+    ended: bool
+    """Whether this was the last event."""

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, Self
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
-from app.api.schemas.banks.versions import DriftFigures
 from app.api.schemas.common import Output
+from app.api.schemas.versions import DriftFigures
 from app.calibration.pipeline.drift import drift_figures, drift_message
+from app.records.banks import Provisional
 from app.records.fields import finite
-from app.records.provisional import Provisional
 from app.services.banks.recalibration_advice import Offer
 from app.services.calibrations.drift import DriftLook
 
@@ -24,26 +24,28 @@ class DriftItemRead(Output):
     """One item: its curve in the version, and its curve by the new answers."""
 
     key: str
-    answers: int = Field(description="Number of new answers.")
-    old_b: float = Field(description="Difficulty in the version.")
-    new_b: float | None = Field(
-        description="Difficulty by the new answers, on the version's scale. With too few answers "
-        "it is null, as are the following fields."
-    )
-    se: float | None = Field(description="Standard error of `new_b`.")
-    z: float | None = Field(
-        description="`p_value` as a standard normal deviate: above 0 if the item became easier, "
-        "below 0 if harder. Beyond 3 chance is very unlikely."
-    )
-    p_value: float | None = Field(
-        description="Probability of at least such a deviation if the old curve still holds."
-    )
-    distance: float | None = Field(description="Distance of the two curves, as a probability.")
-    easier: float | None = Field(
-        description="Change of the mean probability of a right answer; above 0: easier."
-    )
-    drifted: bool = Field(description="Whether `p_value` < 0.001 and `distance` >= 0.1.")
-    possibly_leaked: bool = Field(description="Whether the item drifted and became easier.")
+    answers: int
+    """Number of new answers."""
+    old_b: float
+    """Difficulty in the version."""
+    new_b: float | None
+    """Difficulty by the new answers, on the version's scale. With too few answers it is null, as
+    are the following fields."""
+    se: float | None
+    """Standard error of `new_b`."""
+    z: float | None
+    """`p_value` as a standard normal deviate: above 0 if the item became easier, below 0 if harder.
+    Beyond 3 chance is very unlikely."""
+    p_value: float | None
+    """Probability of at least such a deviation if the old curve still holds."""
+    distance: float | None
+    """Distance of the two curves, as a probability."""
+    easier: float | None
+    """Change of the mean probability of a right answer; above 0: easier."""
+    drifted: bool
+    """Whether `p_value` < 0.001 and `distance` >= 0.1."""
+    possibly_leaked: bool
+    """Whether the item drifted and became easier."""
     explanation: str | None
 
 
@@ -57,8 +59,10 @@ class DriftRead(Output):
     response_set_revision: int
     verdict: str
     figures: DriftFigures
-    n_items: int = Field(description="Number of active items with new answers.")
-    data: list[DriftItemRead] = Field(description="At most `limit` items, drifted ones first.")
+    n_items: int
+    """Number of active items with new answers."""
+    data: list[DriftItemRead]
+    """At most `limit` items, drifted ones first."""
 
     @classmethod
     def of(cls, look: DriftLook, data: Sequence[DriftItemRead] = ()) -> Self:
@@ -124,12 +128,13 @@ class RecalibrationRead(Output):
 
     object: Literal["recalibration"] = "recalibration"
     version_id: str
-    provisional: Provisional | None = Field(description="Null if the parameters are calibrated.")
-    n_examinees: int = Field(
-        description="Number of examinees so far; each is one combination of address, model, "
-        "settings and prompt."
-    )
-    wanted: int | None = Field(description="Number of examinees after which to recalibrate.")
+    provisional: Provisional | None
+    """Null if the parameters are calibrated."""
+    n_examinees: int
+    """Number of examinees so far; each is one combination of address, model, settings and
+    prompt."""
+    wanted: int | None
+    """Number of examinees after which to recalibrate."""
     due: bool
     explanation: str
 

@@ -1,20 +1,23 @@
-"""The items and answers of a session as JSON."""
+"""The items and answers of a session, and previews of items, as JSON."""
 
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field
 from typing_extensions import TypeAliasType
 
+from app.adapters.prompting import Mode
 from app.api.schemas.common import Input, Int32, Listed, Metadata, Name, Output, Text
+from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.scorers import Obtained
-from app.api.schemas.sessions.sessions import SessionRead
-from app.items import Outcome
+from app.api.schemas.sessions import PromptChange, SessionRead
+from app.items import JsonObject, Outcome
 from app.records.fields import shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import Answered, NextItem
 from app.services.sessions.plan import MAX_BY_HAND
+from app.services.sessions.previews import Preview, PreviewSpec
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
@@ -39,29 +42,24 @@ class ManualResponse(Input):
         }
     )
 
-    step_token: Name = Field(
-        description="Token of the step that is answered, from `next-item` or `next-items`."
-    )
-    item_id: Name | None = Field(
-        default=None, description="If given, it must be the item of the step."
-    )
+    step_token: Name
+    """Token of the step that is answered, from `next-item` or `next-items`."""
+    item_id: Name | None = None
+    """If given, it must be the item of the step."""
     response: Annotated[Text, Field(max_length=1_000_000)] | None = None
     score: Annotated[float, Field(ge=0, le=1)] | None = None
     outcome: NoScore | None = None
-    text: Annotated[Text, Field(max_length=1_000_000)] | None = Field(
-        default=None,
-        description="Text of the answer, in addition to a score or an outcome, so that `:rescore` "
-        "can score it again.",
-    )
+    text: Annotated[Text, Field(max_length=1_000_000)] | None = None
+    """Text of the answer, in addition to a score or an outcome, so that `:rescore` can score it
+    again."""
     tokens_in: Tokens | None = None
     tokens_out: Tokens | None = None
     usd: Annotated[float, Field(ge=0, le=1e6)] | None = None
     seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
     finish_reason: Annotated[Text, Field(max_length=100)] | None = None
     explanation: Annotated[Text, Field(max_length=10_000)] | None = None
-    link: Annotated[str, Field(max_length=2048, pattern=WEB_LINK)] | None = Field(
-        default=None, description="URL with more about the answer, http or https."
-    )
+    link: Annotated[str, Field(max_length=2048, pattern=WEB_LINK)] | None = None
+    """URL with more about the answer, http or https."""
     metadata: Metadata = Field(default_factory=dict)
 
 
@@ -80,8 +78,10 @@ class ItemView(Output):
 class NextItemRead(Output):
     """An item that a session waits for."""
 
-    session_id: str = Field(description="Session to which the answer is sent (`.../responses`).")
-    examinee: str | None = Field(description="Name of the examinee, if one was given.")
+    session_id: str
+    """Session to which the answer is sent (`.../responses`)."""
+    examinee: str | None
+    """Name of the examinee, if one was given."""
     step: int
     step_token: str
     item: ItemView
@@ -99,23 +99,22 @@ class NextItemRead(Output):
 class NextItemsInput(Input):
     """Number of items that a client takes at a time."""
 
-    n: Annotated[int, Field(ge=1, le=MAX_BY_HAND)] = Field(
-        default=MAX_BY_HAND, description="Maximum number of items; `concurrency` limits it, too."
-    )
+    n: Annotated[int, Field(ge=1, le=MAX_BY_HAND)] = MAX_BY_HAND
+    """Maximum number of items; `concurrency` limits it, too."""
 
 
 class ReleaseInput(Input):
     """An item to give back."""
 
-    step_token: Name = Field(description="Token of the step; the step then gets a new one.")
+    step_token: Name
+    """Token of the step; the step then gets a new one."""
 
 
 class AnsweredRead(SessionRead):
     """A session after an answer, and the items that it asks next."""
 
-    next_items: list[NextItemRead] = Field(
-        description="Items asked because of this answer; earlier ones may still be pending."
-    )
+    next_items: list[NextItemRead]
+    """Items asked because of this answer; earlier ones may still be pending."""
 
     @classmethod
     def after(cls, answered: Answered, view: View) -> "AnsweredRead":
@@ -140,27 +139,20 @@ class ResponseRead(Obtained):
 
     step: int
     item_id: str = Field(validation_alias="item_key")
-    pretest: bool = Field(
-        validation_alias="is_pretest",
-        description="Whether it is a pretest item, without parameters; estimates do not use it.",
-    )
-    arrival: int | None = Field(description="Number of the answer in the order of arrival, from 1.")
+    pretest: bool = Field(validation_alias="is_pretest")
+    """Whether it is a pretest item, without parameters; estimates do not use it."""
+    arrival: int | None
+    """Number of the answer in the order of arrival, from 1."""
     outcome: Outcome | None
-    scorer_hash: str | None = Field(
-        description=(
-            "SHA-256 of the scorer's name and parameters. Null if no scorer was used, or if the "
-            "answer is older than this field."
-        )
-    )
+    scorer_hash: str | None
+    """SHA-256 of the scorer's name and parameters. Null if no scorer was used, or if the answer is
+    older than this field."""
     theta: float | None
     se: float | None
     information: float | None
-    probability: float | None = Field(
-        description=(
-            "Probability with which the step sampled this item, given all earlier items; 1 if the "
-            "design chose it. Null for pretest items, and for items older than this field."
-        )
-    )
+    probability: float | None
+    """Probability with which the step sampled this item, given all earlier items; 1 if the design
+    chose it. Null for pretest items, and for items older than this field."""
     asked_at: datetime
     answered_at: datetime | None
 
@@ -234,3 +226,84 @@ class Trajectory(Output):
 
 
 AfterStep = Annotated[Int32, Field(ge=0)]
+
+
+class PreviewCreate(ChosenEndpoint):
+    """The endpoint to ask, and how."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "endpoint": {
+                        "kind": "openai_chat",
+                        "base_url": "http://127.0.0.1:8080/v1",
+                        "model": "my-model",
+                    },
+                    "prompt": {"shots": 0},
+                    "send": False,
+                }
+            ]
+        }
+    )
+
+    prompt: PromptChange = Field(default_factory=PromptChange)
+    """Prompt settings that differ from the bank's."""
+    send: bool = True
+    """Call the endpoint, once or once per option, and score the answer."""
+
+    def to_domain(self, bank: str, item: str) -> PreviewSpec:
+        """As the service takes it."""
+        return PreviewSpec(
+            bank=bank,
+            item=item,
+            endpoint=self.chosen(),
+            prompt=self.prompt.changes(),
+            send=self.send,
+        )
+
+
+class RequestRead(Output):
+    """A call as it is sent. Headers are not shown, because they may contain keys."""
+
+    url: str
+    body: JsonObject
+
+
+class PreviewAnswer(Obtained):
+    """The answer and its score.
+
+    Estimates use `scored` answers, and `unparsed` ones that count as wrong.
+    """
+
+    outcome: Outcome
+
+
+class PreviewRead(Output):
+    """The request that puts one item to an endpoint, the answer, and how it is scored."""
+
+    object: Literal["preview"] = "preview"
+    item_id: str
+    mode: Mode
+    shots: int
+    scorer: str
+    """Name of the scorer."""
+    target: list[str]
+    requests: list[RequestRead]
+    """One per option if likelihoods are compared; none for simulated examinees."""
+    answer: PreviewAnswer | None
+    """Null if nothing was sent."""
+
+    @classmethod
+    def of(cls, preview: Preview) -> Self:
+        """From the service's value."""
+        closing = preview.closing
+        return cls(
+            item_id=preview.item.key,
+            mode=preview.style.mode,
+            shots=preview.style.shots,
+            scorer=preview.item.scorer.name,
+            target=list(preview.item.content.target),
+            requests=[RequestRead(url=r.url, body=dict(r.body)) for r in preview.requests],
+            answer=closing and PreviewAnswer.read(closing),
+        )
