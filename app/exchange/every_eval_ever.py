@@ -37,7 +37,6 @@ class EvaluatedTest:
         score: Score on the whole bank; None if too few answers are scored.
         scored_on: Description of what the score refers to.
         not_scored: Outcome to number of items without a score.
-        details: Further facts, in words.
     """
 
     id: str

@@ -52,10 +52,8 @@ def read_responses(
 ) -> ResponseTable:
     """Read recorded scores; if the file has any fault, nothing is returned.
 
-    Args:
-        source: The bytes, or a seekable binary stream; gzip and Parquet are recognised.
-        name: Name of the file in messages.
-        score_range: Lowest and highest legal score; None accepts any number.
+    A stream must be seekable; gzip and Parquet are recognised. `score_range` holds the lowest and
+    highest legal score; None accepts any number.
 
     Raises:
         FileFormatError: A cell that is not a number or out of range; a repeated examinee, item, or

@@ -10,8 +10,8 @@ from cachetools import TTLCache
 
 from app.api.schemas.banks.versions import VersionItemRead
 from app.records.banks import BankVersion, ItemUse, VersionItem
+from app.services.banks.items import ItemUses
 from app.services.banks.loaded import LoadedVersion
-from app.services.banks.uses import ItemUses
 from app.services.banks.versions import VersionService
 from app.storage.paging import PageRequest
 

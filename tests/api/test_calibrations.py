@@ -11,7 +11,7 @@ from app.calibration.fit import held_out
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
-from app.exchange.matrices import write_csv
+from app.exchange.response_files import write_csv
 from app.services.container import Services
 from tests.api.calls import answered, posted, problem_of
 from tests.api.conftest import EVENTS, Client

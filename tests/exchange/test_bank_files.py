@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
 from app.errors import FileFormatError, ItemBankError
-from app.exchange.bank_files import BankFormat, item_line, write_bank
+from app.exchange.bank_files import BankFormat, item_line, shortest_difficulties, write_bank
 from app.exchange.items import read_items
-from app.exchange.parameters import read_parameters, shortest_difficulties
+from app.exchange.parameters import read_parameters
 
 COLUMNS = ("a", "intercept", "c", "d")
 #: Names that break a careless writer: separators, quotes, line breaks, formulas, other scripts.

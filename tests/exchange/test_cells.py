@@ -14,10 +14,9 @@ from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.exchange.bank_files import BankFormat, write_bank
 from app.exchange.files import lines, plain, quoted
-from app.exchange.forms import write_form
-from app.exchange.item_facts import read_costs, read_families, read_tags
-from app.exchange.matrices import Trial, write_csv, write_long, write_parquet
+from app.exchange.item_facts import read_costs, read_families, read_tags, write_form
 from app.exchange.parameters import read_parameters
+from app.exchange.response_files import Trial, write_csv, write_long, write_parquet
 from app.exchange.responses import read_responses, read_trials
 
 #: Names that a spreadsheet would run.

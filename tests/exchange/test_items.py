@@ -12,8 +12,9 @@ from typing_extensions import override
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange import items as module
 from app.exchange.files import MAX_PROBLEMS
-from app.exchange.item_record import FIELDS, WrittenParameters, parse_item
+from app.exchange.item_record import FIELDS, parse_item
 from app.exchange.items import read_items, scan_items
+from app.exchange.parameters import WrittenParameters
 from app.items import ItemContent, Message, ScorerSpec
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
 from app.errors import FileFormatError, ItemBankError
-from app.exchange.parameters import read_parameters, write_difficulties, write_mirt
-from app.exchange.parquet_parameters import write_parquet_parameters
+from app.exchange.bank_files import BankFormat, write_bank, write_difficulties, write_mirt
+from app.exchange.parameters import read_parameters
 from app.exchange.py_irt import write_py_irt_parameters
 
 MIRT = b"X,a1,d,g,u\nX1,2,-1,0.2,1\nX2,-0.5,1,0,0.9\n"
@@ -189,7 +189,7 @@ def test_a_column_k_makes_a_continuous_bank_that_reads_back() -> None:
     assert write_difficulties(again) == write_difficulties(bank)
     assert again.k.tolist() == bank.k.tolist()
     assert read_parameters(b"item,a,b,k\nq,1,0,0.1\n").d.tolist() == [1.0]
-    as_parquet = read_parameters(write_parquet_parameters(bank, bank.b))
+    as_parquet = read_parameters(write_bank(bank, BankFormat.PARQUET))
     assert (as_parquet.model, as_parquet.k.tolist()) == (bank.model, bank.k.tolist())
 
 

@@ -9,8 +9,8 @@ import pytest
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.matrices import Trial, write_long
 from app.exchange.names import align, match_names
+from app.exchange.response_files import Trial, write_long
 from app.exchange.responses import read_responses, read_trials
 
 WIDE = b"model,q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n"

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.records.banks import ItemAnswer
-from app.services.banks.uses import ItemUses
+from app.services.banks.items import ItemUses
 from app.services.container import Services
 from app.services.projects import ProjectService
 from app.storage.database import Database

@@ -7,7 +7,7 @@ import numpy as np
 from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable
-from app.exchange.matrices import write_csv
+from app.exchange.response_files import write_csv
 from app.exchange.results.recorded import SourceFile
 from app.records.calibrations import CalibrationRecord
 from app.records.response_sets import ResponseSet

@@ -24,7 +24,8 @@ from app.errors import (
     SextantError,
     UnknownNameError,
 )
-from app.exchange.item_record import ItemRecord, WrittenParameters
+from app.exchange.item_record import ItemRecord
+from app.exchange.parameters import WrittenParameters
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import BankSpec
 from app.services.banks.draft import parameters_hash, response_model_of

@@ -13,7 +13,7 @@ from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 from app.exchange.item_record import ItemRecord
-from app.exchange.matrices import write_csv
+from app.exchange.response_files import write_csv
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import BankSpec, BankVersion
 from app.records.endpoints import EndpointSettings

@@ -9,7 +9,7 @@ import random  # noqa: TID251  the published order comes from Python's own gener
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from app.errors import InvalidInputError
 from app.exchange.catalog.entry import Entry, ItemForm, Join, Source
@@ -48,8 +48,6 @@ class Example:
 
     Attributes:
         row: Row of the file that the example comes from, from 0.
-        content: Content of the item, with the right answer.
-        answer: Text of the answer in the example.
     """
 
     row: int
@@ -65,7 +63,6 @@ class Built:
         items: Fields of the items with their parameters, as in an item file, in the order of the
             parameters.
         rows: Row of each item in the split, from 0.
-        examples: Worked examples.
         examples_from: `training_file`, `rows_without_parameters` or `none`.
         n_rows: Number of rows of the split.
         left_out: Rows with parameters that are not valid items.
@@ -289,14 +286,8 @@ def rows_of_parameters(join: Join, names: Sequence[str], n_rows: int) -> Mapping
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Result of the check of a file.
-
-    Attributes:
-        sha256: SHA-256 of the content.
-        by: Hash that was compared: `git_blob`, `sha256`, or `nothing` if no hash is known.
-    """
+class Checked(NamedTuple):
+    """SHA-256 of a file, and the hash that was compared: `git_blob`, `sha256` or `nothing`."""
 
     sha256: str
     by: str

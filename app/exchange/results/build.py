@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.item_record import ItemFields, parse_item
-from app.exchange.results.asked_item import AskedItem, common_space, drawn
 from app.exchange.results.found import Choice, Found, Style
 from app.exchange.results.lm_eval_items import BY_METRIC
 from app.exchange.results.questions import BY_MARKS, NORMALISATIONS, RIGHT, Questions
-from app.exchange.results.recorded import Method
+from app.exchange.results.recorded import AskedItem, Method, common_space, drawn
 from app.items import ScorerSpec
 from app.printable import percent
 

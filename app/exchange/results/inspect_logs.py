@@ -15,7 +15,6 @@ import pyarrow as pa
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText
-from app.exchange.results.asked_item import Seen
 from app.exchange.results.inspect_items import (
     ATTACHED,
     asked_by,
@@ -31,6 +30,7 @@ from app.exchange.results.recorded import (
     LeftOut,
     Method,
     Recorded,
+    Seen,
     Source,
     answered,
     choose,

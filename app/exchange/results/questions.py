@@ -7,15 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.errors import FileFormatError
-from app.exchange.results.asked_item import (
-    AskedItem,
-    Seen,
-    UnusableRowError,
-    digest_of,
-)
 from app.exchange.results.found import is_right
 from app.exchange.results.lm_eval_items import BY_METRIC, lengths, likelihoods
-from app.exchange.results.recorded import Method
+from app.exchange.results.recorded import AskedItem, Method, Seen, UnusableRowError, digest_of
 from app.items import ScorerSpec
 
 #: Descriptions of the normalisations of likelihoods, for messages.
@@ -150,9 +144,7 @@ class Questions:
         taken: Task to metrics and filters, with the number of rows of each.
         shots: Task to the numbers of examples that its files name.
         scorers: Task to the scorer that its files name.
-        templated: Some prompts were written by a model's own chat template.
         agreement: Task to the agreement of recorded scores with likelihoods.
-        tools: Tools that wrote the files.
     """
 
     def __init__(self, *, prompts_of: str | None = None) -> None:

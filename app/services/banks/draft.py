@@ -70,13 +70,8 @@ def draft_version(
 ) -> VersionDraft:
     """Decide model, item states and findings of a version.
 
-    Args:
-        owner: The bank of the version.
-        number: Number of the version.
-        items: All items of the bank, oldest first; those without parameters go to pretest.
-        matched: Items to which the rows of `table` belong.
-        table: The item parameters.
-        request: The import, with response model and overrides.
+    `items` are all of the bank, oldest first; those without parameters go to pretest. `matched` are
+    those to which the rows of `table` belong. `request` has response model and overrides.
 
     Raises:
         ItemBankError: The response model does not have some of the parameters.

@@ -97,10 +97,7 @@ class CatalogService:
     ) -> tuple[BankVersion, Mapping[str, Any]]:
         """Install an entry in this process, without a worker.
 
-        Args:
-            name: Name of the entry.
-            report: Called with progress.
-            folder: Folder of the entry's files; None: download them.
+        Without a folder of the entry's files, they are downloaded.
 
         Raises:
             UnknownNameError: No entry of that name.

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from app.api.schemas.banks.versions import Key
 from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.sessions.designs import Count, Positive, Share
-from app.services.banks.forms import FormSpec, VersionForm
+from app.services.banks.versions import FormSpec, VersionForm
 
 #: Of one request; a bank of more items takes expected tokens.
 MAX_COSTS = 200_000
