@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic import model_validator as pydantic_model_validator
 
 from app.errors import InvalidInputError, UnknownNameError
-from app.exchange.catalog.rows import Template
+from app.exchange.catalog.rows import template
 from app.validation import problems_of
 
 _BUILT_IN = Path(__file__).parent / "entries"
@@ -249,7 +249,7 @@ class ItemForm(_Part):
             raise ValueError("choices and answer come together")
         for name in ("prompt", "target", "example"):
             if (text := getattr(self, name)) is not None:
-                Template(text)
+                template(text)
         return self
 
 

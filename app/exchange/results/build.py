@@ -39,7 +39,8 @@ class _Builder:
         self._target_after = target_after
 
     def build(self, others: Sequence[str]) -> Found:
-        self._require_items()
+        if not self._seen.items:
+            raise FileFormatError(_nothing(self._left_out()))
         way = self._way()
         choices = [*self._chosen(others), *self._ambiguous(), *self._cautions()]
         shots = {count for task in self._seen.shots.values() for count in task}
@@ -74,10 +75,6 @@ class _Builder:
             left_out=left_out,
         )
 
-    def _require_items(self) -> None:
-        if not self._seen.items:
-            raise FileFormatError(_nothing(self._left_out()))
-
     def _left_out(self) -> dict[str, list[str]]:
         """Reason to the keys of items that cannot be asked."""
         found: dict[str, list[str]] = {}
@@ -86,11 +83,7 @@ class _Builder:
         return found
 
     def _way(self) -> AskedItem:
-        """An example item, after a check that all items were asked in the same way.
-
-        Raises:
-            FileFormatError: They were asked in different ways.
-        """
+        """An example item, after a check that all items were asked in the same way."""
         ways: dict[tuple[object, ...], tuple[str, AskedItem]] = {}
         for item in self._seen.items.values():
             asked = item.usual

@@ -15,6 +15,7 @@ from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, MIRT, MODELS, NESTED, SEVERAL_ABILITIES
 from app.engine.bank import ItemBank
 from app.engine.lint import CODES, Finding, lint, quarantine
+from app.engine.models.base import ItemParameters
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict, with_abilities
@@ -151,13 +152,9 @@ def _members(
             position=position,
             item_id=item.id,
             key=item.key,
-            a=own.get("a"),
-            intercept=own.get("intercept"),
-            c=own.get("c"),
-            d=own.get("d"),
-            k=own.get("k"),
             status=status,
             flags=flags.get(item.key, []),
+            **{name: own.get(name) for name in ItemParameters._fields},
         )
         for position, (item, status, own) in enumerate(chain(known, rest))
     ]

@@ -267,12 +267,11 @@ class Bundles:
     async def _lines(self, version_id: str, head: Sequence[bytes]) -> AsyncIterator[bytes]:
         for part in head:
             yield part
-        async for block in written_by_page(self._database, version_id, _items):
+        written = written_by_page(
+            self._database, version_id, lambda page: b"".join(_line(*each) for each in page)
+        )
+        async for block in written:
             yield block
-
-
-def _items(page: Page) -> bytes:
-    return b"".join(_line(member, item) for member, item in page)
 
 
 def read_sent_bundle(name: str, attachments: Sequence[bytes], output: BinaryIO) -> Any:

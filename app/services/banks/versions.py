@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -130,7 +130,11 @@ class VersionService:
         async with self._database.unit_of_work() as uow:
             findings = await uow.versions.findings(found.id)
         loaded = await self.load(found.id)
-        return await asyncio.to_thread(_validated, found, loaded.keys, findings, allow, keep)
+        named = {finding.item_id for finding in findings}
+        left_out = await asyncio.to_thread(
+            lambda: quarantined(findings, named.union(loaded.keys), allow, keep)
+        )
+        return Validation(found, findings, left_out)
 
     async def compose(self, bank: str, version: str | None, spec: FormSpec) -> VersionForm:
         """The best fixed form of a version; it is not stored, as the returned weights are the form.
@@ -327,17 +331,6 @@ async def calibration_of(uow: UnitOfWork, version: BankVersion) -> CalibrationRe
     owner = await uow.banks.of_version(version.id)
     with seeing(owner.project_id):
         return await uow.calibrations.get(version.calibration["id"])
-
-
-def _validated(
-    version: BankVersion,
-    keys: Iterable[str],
-    findings: Sequence[Finding],
-    allow: Collection[str],
-    keep: Collection[str],
-) -> Validation:
-    known = {*keys, *(finding.item_id for finding in findings)}
-    return Validation(version, findings, quarantined(findings, known, allow, keep))
 
 
 def _materials(version: LoadedVersion, design: Design, price: Price | None) -> Materials:

@@ -171,7 +171,11 @@ class CalibrationService:
             fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
         stop = None if limit is None else after + 1 + limit
         return [
-            FittedRow(position, fitted.keys[position], _row(fitted, position))
+            FittedRow(
+                position,
+                fitted.keys[position],
+                {name: float(values[position]) for name, values in fitted.columns.items()},
+            )
             for position in range(len(fitted.keys))[after + 1 : stop]
         ]
 
@@ -325,10 +329,6 @@ def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedI
             f"Calibration {record.id} is {record.status}; this needs a completed one."
         )
     return fitted
-
-
-def _row(fitted: FittedItems, position: int) -> dict[str, float]:
-    return {name: float(values[position]) for name, values in fitted.columns.items()}
 
 
 async def with_target(plan: CalibrationPlan, versions: VersionService) -> CalibrationPlan:
