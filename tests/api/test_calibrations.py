@@ -86,6 +86,9 @@ async def test_answers_become_a_bank_version(
     assert (fifth["hold_out"], fifth["n_learned"] + fifth["n_examinees"]) == ("strongest_fifth", 50)
     assert [row["design"] for row in half["rows"]] == ["score", "ability"]
     assert (families["rows"], families["reason"][:23]) == ([], "No families are known: ")
+    rows = (await client.get(f"{URL}/{made['id']}/abilities?limit=50")).json()["data"]
+    assert [row["examinee"] for row in rows[:2]] == ["model-1", "model-2"]
+    assert max(rows, key=lambda row: row["score"])["theta"] > 1
     page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=47")).json()
     assert [row["position"] for row in page["data"]] == [48, 49]
     assert (page["last_position"], page["has_more"]) == (49, False)
@@ -97,6 +100,17 @@ async def test_answers_become_a_bank_version(
     assert version["calibration"]["id"] == made["id"]
     assert not version["provisional"]
     assert (await client.get(published.headers["location"])).json() == version
+    services: Services = app.state.services
+    loaded = await services.versions.load(version["id"])
+    assert loaded.correction is not None
+    assert loaded.correction.n_examinees == 50
+    report = (await client.get("/v1/banks/arc/versions/latest/report")).json()
+    facts = report["calibration"]
+    assert (facts["n_examinees"], facts["n_items"], facts["model"]) == (50, 12, "2pl")
+    assert facts["fit"]["verdict"] == version["calibration"]["fit"]["verdict"]
+    assert {other["model"] for other in facts["comparison"]} == {"1pl", "2pl"}
+    assert sum(facts["item_verdicts"].values()) == len(facts["worst_items"]) == 12
+    assert report["simulated"]["n_examinees"] == 50
     again = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "other"})
     assert (again.status_code, again.json()["scale"]) == (201, version["scale"])
     kept = await client.delete(f"{URL}/{made['id']}")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from app.demo import reference_models
 from app.demo.bank import demo_bank
-from app.engine import lint as engine_lint
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.errors import (
@@ -221,11 +220,6 @@ async def test_names_changed_by_r_match_their_items_and_are_reported(
     assert (skipped.reason, skipped.keys) == ("no_matching_item", ("x.y", "zzz"))
 
 
-async def test_parameters_of_another_bank_are_refused(banks: BankService) -> None:
-    with pytest.raises(InvalidInputError, match=r"'z'.*'q1'"):
-        await banks.import_bank(SUMS, BankImport(items=[record("q1")], parameters=table("z")))
-
-
 async def test_faulty_items_are_quarantined_and_reported(
     banks: BankService, versions: VersionService
 ) -> None:
@@ -425,8 +419,3 @@ def test_an_item_without_scorer_takes_the_banks_or_the_one_of_its_kind(
     spec = None if own is None else ScorerSpec(own)
     content = ItemContent(prompt="?", choices=choices)
     assert item_scorer(spec, ScorerSpec(default), content).name == expected
-
-
-def test_every_code_is_known_to_the_linter() -> None:
-    codes = {"duplicate_content", "missing_key", "rewards_listing", "formula_target"}
-    assert codes <= set(engine_lint.CODES)

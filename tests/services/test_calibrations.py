@@ -376,29 +376,6 @@ async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
             await uow.calibrations.delete(record.id)
 
 
-@pytest.mark.slow
-async def test_a_version_keeps_corrections_from_held_out_examinees(services: Services) -> None:
-    await imported(services, csv_of(answers(40)))
-    record = await completed(services, CalibrationPlan(report_card=True), imports=False)
-    result = record.result or {}
-    assert result["report_card"]["n_examinees"] == 40
-    tried = {row["design"] for row in result["report_card"]["rows"]}
-    assert tried >= {"score", "ability", "se_0.3"}
-    rows = await services.calibrations.abilities(record.id)
-    assert [row.examinee for row in rows[:2]] == ["model-1", "model-2"]
-    assert len(rows) == 40
-    best = max(rows, key=lambda row: row.score)
-    assert best.theta > 1
-    assert best.se > 0
-    page = await services.calibrations.abilities(record.id, after=30, limit=3)
-    assert [row.position for row in page] == [31, 32, 33]
-    version = await services.calibrations.publish(record.id, Publication(bank="arc"))
-    assert version.knowledge == result["knowledge"]
-    loaded = await services.versions.load(version.id)
-    assert loaded.correction is not None
-    assert loaded.correction.n_examinees == 40
-
-
 async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:
     record = await completed(services)
     assert set((record.result or {})["knowledge"]) == {"curves"}  # scores are still predicted

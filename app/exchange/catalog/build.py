@@ -65,7 +65,6 @@ class Built:
         rows: Row of each item in the split, from 0.
         examples_from: `training_file`, `rows_without_parameters` or `none`.
         n_rows: Number of rows of the split.
-        left_out: Rows with parameters that are not valid items.
     """
 
     items: Sequence[ItemFields]

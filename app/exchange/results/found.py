@@ -20,7 +20,6 @@ class Choice:
 
     Attributes:
         what: Subject of the choice: `filter`, `metric`, `prompt`, ...
-        detail: One sentence about the choice.
         option: Command-line option that changes the choice; None if there is none.
     """
 
@@ -49,7 +48,6 @@ class Found:
     """The items of a bank made from recorded results, and how they were asked.
 
     Attributes:
-        items: Fields of each item, as in an item file.
         asked: How the answers were obtained, as far as the files say.
         scorers: Scorers that may score as the files did, the likeliest first; empty if the
             answer is the likeliest option.

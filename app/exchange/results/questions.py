@@ -9,7 +9,14 @@ import numpy as np
 from app.errors import FileFormatError
 from app.exchange.results.found import is_right
 from app.exchange.results.lm_eval_items import BY_METRIC, lengths, likelihoods
-from app.exchange.results.recorded import AskedItem, Method, Seen, UnusableRowError, digest_of
+from app.exchange.results.recorded import (
+    AskedItem,
+    Method,
+    Seen,
+    UnusableRowError,
+    digest_of,
+    drawn,
+)
 from app.items import ScorerSpec
 
 #: Descriptions of the normalisations of likelihoods, for messages.
@@ -55,11 +62,6 @@ class ItemSeen:
             return None
         read, written = (round(total / self.n_counted) for total in self.tokens)
         return {"in": read, "out": written}
-
-    def count(self, used: tuple[int, int]) -> None:
-        """Add the tokens of one row."""
-        self.tokens = (self.tokens[0] + used[0], self.tokens[1] + used[1])
-        self.n_counted += 1
 
 
 @dataclass(slots=True)
@@ -186,7 +188,8 @@ class Questions:
         if (item := self.items.get(seen.item)) is not None:
             item.numbers.add(str(seen.number)[:100])
             if seen.used is not None:
-                item.count(seen.used)
+                item.tokens = (item.tokens[0] + seen.used[0], item.tokens[1] + seen.used[1])
+                item.n_counted += 1
         if seen.score is None:
             return
         if asked.options:
@@ -311,7 +314,7 @@ def _method_of(seen: Seen) -> Method:
     method["mode"] = "loglikelihood" if asked.options else "generate"
     if asked.options and seen.metric in BY_METRIC:
         method["normalise"] = BY_METRIC[seen.metric]
-    method |= asked.drawn
+    method |= drawn(asked.max_tokens, asked.temperature)
     if seen.shots is not None:
         method["shots"] = seen.shots
     return method

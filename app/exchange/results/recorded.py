@@ -79,7 +79,6 @@ class SourceFile:
 
     Attributes:
         path: Path, as the name in reports; files of one folder belong together.
-        content: The file's bytes, or its path on the disk.
         asked_for: The user named the file; it was not found in a folder or beside another file.
     """
 
@@ -356,11 +355,6 @@ class AskedItem:
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
     temperature: float | None = None
-
-    @property
-    def drawn(self) -> Method:
-        """Token limit and temperature of the answers, if they are known."""
-        return drawn(self.max_tokens, self.temperature)
 
 
 class UnusableRowError(Exception):

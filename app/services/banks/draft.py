@@ -15,7 +15,6 @@ from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, MIRT, MODELS, NESTED, SEVERAL_ABILITIES
 from app.engine.bank import ItemBank
 from app.engine.lint import CODES, Finding, lint, quarantine
-from app.engine.models.base import ItemParameters
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict, with_abilities
@@ -154,7 +153,11 @@ def _members(
             key=item.key,
             status=status,
             flags=flags.get(item.key, []),
-            **{name: own.get(name) for name in ItemParameters._fields},
+            a=own.get("a"),
+            intercept=own.get("intercept"),
+            c=own.get("c"),
+            d=own.get("d"),
+            k=own.get("k"),
         )
         for position, (item, status, own) in enumerate(chain(known, rest))
     ]
@@ -251,7 +254,8 @@ def quarantined(
     """Keys of the items that must not be asked.
 
     Raises:
-        UnknownNameError: `allow` names no lint code, or `keep` no item.
+        UnknownNameError: `allow` names no lint code.
+        InvalidInputError: `keep` names no item of the bank.
     """
     unknown = sorted(set(keep) - set(keys))
     if unknown:

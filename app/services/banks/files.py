@@ -92,7 +92,6 @@ class BankExports:
         """One version as a file of all items with parameters; `jsonl` includes pretest items.
 
         Raises:
-            NotFoundError: No such bank or version.
             ItemBankError: The format cannot hold the parameters.
         """
         found = await self._versions.get(bank, version)
@@ -207,7 +206,6 @@ class Bundles:
         """A version with its items, settings and knowledge, as one file.
 
         Raises:
-            NotFoundError: No such bank or version.
             InvalidStateError: The bank is withheld.
         """
         found = await self._versions.get(bank, version)

@@ -49,10 +49,8 @@ class BankImport:
         keep: Keys of items that are never quarantined.
         provisional: Whether the parameters are a guess, not a calibration. Without parameters,
             they are guessed from what is known about the items.
-        difficulty: Source of guesses of difficulty, a name in `provisional.SOURCES`; by default
+        difficulty: Source of guesses of difficulty, one of `provisional.Difficulty`; by default
             whichever is available.
-        findings: Findings about the parameters besides those of lint.
-        calibration: Figures that the version shows of the calibration behind the parameters.
         knowledge: What was learned about the version beyond its item parameters, by part.
         unparsed_policy: How unparsed answers counted when the parameters were made, `wrong` or
             `missing`; None where unknown, or where `knowledge` contains it.

@@ -36,11 +36,7 @@ MAX_BATCH = 1000
 
 @dataclass(frozen=True, eq=False)
 class ItemService:
-    """Use cases of the items of banks.
-
-    Raises:
-        NotFoundError: From every method that takes a name: nothing of that name exists.
-    """
+    """Use cases of the items of banks."""
 
     database: Database
     reader: Reader = field(default_factory=Reader)
@@ -191,9 +187,7 @@ class ItemExposure:
 
     Attributes:
         tests: Number of tests that asked at least one item.
-        n_asked: Number of items asked at least once.
         exposure_mean: Mean over the items of the share of tests that asked the item.
-        exposure_max: Largest share of tests that asked one item.
         overlap: Share of a test's items that another test asks, too.
         caution: Which guides are exceeded; None where none is, or there are too few tests.
     """

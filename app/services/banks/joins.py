@@ -51,7 +51,6 @@ class JoinChecks:
         """Judge the join of a version.
 
         Raises:
-            NotFoundError: No such bank, version or set.
             InvalidInputError: The version was calibrated from this set: these answers always fit
                 its parameters.
         """

@@ -105,7 +105,6 @@ class LoadedVersion:
         recent_agents: The newest of the reference agents, where their dates are known.
         n_examinees: Number of reference models of a calibration made here; None where unknown, as
             for parameters that came as a file.
-        pretest_items: Number of pretest items that a session is given by default.
         pretest: Items without parameters; their positions follow those of the calibrated items.
         barred: Ids of pretest items that have faults and must not be asked.
         own_scorers: The different scorers that items name themselves and that call endpoints.

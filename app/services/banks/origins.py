@@ -68,7 +68,6 @@ class RecentAgents:
 
     Attributes:
         since: Start of the half-year, an ISO date on the first of a month.
-        scores: Score of each agent on the whole bank.
     """
 
     since: str

@@ -154,17 +154,12 @@ def _guesses(
         "given": "no item of the import has a field `difficulty`, and none had one before",
         "tags": "no item has one tag that tells a level, such as easy, hard or level-3",
     }
-    if source is None:
-        wanted: tuple[Difficulty, ...] = ("given", "tags")
-        for name in wanted:
-            if any(guess is not None for guess in told[name]):
-                return name, told[name]
-        return "none", [None] * len(items)
+    wanted = ("given", "tags") if source is None else (source,)
     for name, guesses in told.items():
-        if name == source:
-            if all(guess is None for guess in guesses):
-                raise InvalidInputError(f"Expected difficulties from {name}, but {lacks[name]}.")
+        if name in wanted and any(guess is not None for guess in guesses):
             return name, guesses
+    if source in lacks:
+        raise InvalidInputError(f"Expected difficulties from {source}, but {lacks[source]}.")
     return "none", [None] * len(items)
 
 
@@ -236,11 +231,7 @@ class RecalibrationAdvice:
     versions: VersionService
 
     async def look(self, bank: str, version: str | None = None) -> Offer:
-        """Examine a version.
-
-        Raises:
-            NotFoundError: No such bank or version.
-        """
+        """Examine a version."""
         found = await self.versions.get(bank, version)
         async with self.database.reading() as uow:
             of: Bank = await uow.banks.of_version(found.id)

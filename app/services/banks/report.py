@@ -51,11 +51,7 @@ class VersionReports:
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def report(self, bank: str, version: str | None = None) -> VersionReport:
-        """The report of a version.
-
-        Raises:
-            NotFoundError: No such bank or version.
-        """
+        """The report of a version."""
         found = await self.versions.get(bank, version)
         loaded = await self.versions.load(found.id)
         fitted: FittedItems | None = None

@@ -75,11 +75,7 @@ class ImportReport:
 
 
 class BankService:
-    """Use cases of banks.
-
-    Raises:
-        NotFoundError: From every method that takes the id or name of a bank: there is no such bank.
-    """
+    """Use cases of banks."""
 
     def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database

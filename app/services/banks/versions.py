@@ -70,13 +70,7 @@ class VersionForm:
 
 
 class VersionService:
-    """Use cases of bank versions; `BankService` makes them.
-
-    Parameters name banks by id or name, and versions by number, id or `latest`, the default.
-
-    Raises:
-        NotFoundError: From every method that takes a name: nothing of that name exists.
-    """
+    """Use cases of bank versions; `BankService` makes them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
