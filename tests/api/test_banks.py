@@ -124,7 +124,7 @@ async def test_a_faulty_item_is_refused_at_its_field(client: Client) -> None:
 async def test_each_line_of_a_batch_gets_its_status(client: Client) -> None:
     await made(client)
     far = {"name": "closeness", "params": {"abs_limit": 1}}
-    faulty = [
+    faulty: list[dict[str, Any]] = [
         {"key": "with", "prompt": "p", "b": 1},
         {"key": "odd", "prompt": "p", "scorer": "nope"},
         {"key": "far", "prompt": "p", "target": "far", "scorer": far},
@@ -138,13 +138,12 @@ async def test_each_line_of_a_batch_gets_its_status(client: Client) -> None:
     assert [line["status"] for line in result["data"]] == ["created", *["failed"] * 6]
     assert result["data"][1]["error"]["errors"][0]["pointer"] == "body:2:prompt"
     assert "expected a number" in result["data"][5]["error"]["detail"]
-    both = ndjson(ITEM, {**ITEM, "prompt": "Another?"})
-    again = await client.post("/v1/banks/sums/items:batch", content=both, headers=headers)
-    unchanged, other = again.json()["data"]
-    assert (unchanged["status"], unchanged["item_id"]) == (
-        "unchanged",
-        result["data"][0]["item_id"],
-    )
+    url = "/v1/banks/sums/items:batch"
+    again = await client.post(url, content=ndjson(ITEM), headers=headers)
+    (same,) = again.json()["data"]
+    assert (same["status"], same["item_id"]) == ("unchanged", result["data"][0]["item_id"])
+    another = ndjson({**ITEM, "prompt": "Another?"})
+    (other,) = (await client.post(url, content=another, headers=headers)).json()["data"]
     assert other["error"]["code"] == "already_exists"
     await problem_of(client, "/v1/banks/sums/items:batch", [ITEM], 415, "unsupported_media_type")
 

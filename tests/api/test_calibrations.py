@@ -51,7 +51,8 @@ async def test_answers_become_a_bank_version(
     monkeypatch.setattr(held_out, "FOLDS", 2)  # a report card with more takes too long
     for most in ("_MOST_SHIFTED", "_MOST_KNOWN", "_MOST_LOCATED"):
         monkeypatch.setattr(held_out, most, 10)
-    await recorded(client, csv_of(answers(50)))
+    simulated = answers(50)
+    await recorded(client, csv_of(simulated))
     made = await started(
         client,
         model="2pl",
@@ -69,6 +70,12 @@ async def test_answers_become_a_bank_version(
     result = found["result"]
     assert result["converged"]
     assert result["kept"] == {"items": 12, "examinees": 50}
+    assert result["aic"] == pytest.approx(2 * 24 - 2 * result["log_likelihood"])
+    found_items = (await client.get(f"{URL}/{made['id']}/items")).json()["data"]
+    b = [item["b"] for item in found_items]
+    assert [item["key"] for item in found_items] == [f"q{n}" for n in range(1, 13)]
+    assert float(np.corrcoef(b, simulated.b)[0, 1]) > 0.9
+    assert all(0 < item["se_b"] < 2 for item in found_items)
     assert result["dropped_items"] == {"n": 0, "reasons": {}, "listed": []}
     assert {family["model"] for family in result["comparison"]} == {"1pl", "2pl"}
     assert result["comparison"][0]["bic"] <= result["comparison"][1]["bic"]

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,16 +86,7 @@ def test_csv_gives_the_same_records_as_jsonl() -> None:
     )
     from_csv, from_jsonl = read_items(csv, name="i.csv"), read_items(rows, name="i.jsonl")
     assert [r.row for r in from_csv] == [2, 4, 5]
-    for one, other in zip(from_csv, from_jsonl, strict=True):
-        assert one.content == other.content
-        assert (one.key, one.scorer, one.tags, one.group) == (
-            other.key,
-            other.scorer,
-            other.tags,
-            other.group,
-        )
-        assert one.parameters == other.parameters
-        assert one.expected_tokens_in == other.expected_tokens_in
+    assert [replace(r, row=0) for r in from_csv] == [replace(r, row=0) for r in from_jsonl]
 
 
 @pytest.mark.parametrize(

@@ -116,11 +116,6 @@ def test_asymptotes_outside_0_to_1_are_refused(row: bytes, words: str) -> None:
     assert "'q'" in problem.detail
 
 
-def test_a_file_without_items_is_refused() -> None:
-    with pytest.raises(FileFormatError, match="at least one item"):
-        read_parameters(b"X,a1,d,g,u\n")
-
-
 def test_many_faults_are_counted_and_the_first_listed() -> None:
     rows = b"".join(b"q%d,x,0,0,1\n" % i for i in range(200))
     with pytest.raises(FileFormatError, match="200 faults") as refused:

@@ -97,11 +97,6 @@ def test_an_item_may_load_only_on_its_dimension() -> None:
     np.testing.assert_allclose(abilities(found).items.slopes, [[0, 2], [1, 0]], atol=1e-8)
 
 
-def test_py_irt_holds_one_ability() -> None:
-    with pytest.raises(ItemBankError, match="measures several"):
-        write_bank(bank(nested=True), BankFormat.PY_IRT)
-
-
 def line(**fields: object) -> bytes:
     return json.dumps({"prompt": "?", "target": "x", **fields}).encode() + b"\n"
 
