@@ -281,7 +281,7 @@ UNUSABLE: list[tuple[list[dict[str, Any]], str]] = [
     ([], "parameters"),
     ([{"key": "q1", "b": 0}, {"key": "q1", "b": 1}], "occurs already"),
     ([{"key": "q1", "b": 0, "c": 0.5, "d": 0.4}], "0 <= c < d <= 1"),
-    ([{"key": "zz", "b": 0}], "none"),
+    ([{"key": "zz", "b": 0}], "rows are named like 'zz', items like 'q1'"),
     ([{"key": "q1", "b": "0"}], "b"),
     ([{"key": "q1", "b": 1e300}], "b"),
 ]

@@ -78,9 +78,7 @@ class FoundFiles:
     missing: Mapping[str, str]
 
 
-async def fetched_files(
-    listed: Listed, guard: AddressGuard, report: Callable[[Progress], None]
-) -> FoundFiles:
+async def fetched_files(listed: Listed, guard: AddressGuard, report: Report) -> FoundFiles:
     """The files of an entry; files that are not in the hub's cache are downloaded into it.
 
     Raises:
@@ -119,9 +117,7 @@ def to_bring(entry: Entry | AgentsEntry) -> str:
     )
 
 
-async def _fetched(
-    files: Files, guard: AddressGuard, report: Callable[[Progress], None]
-) -> FoundFile:
+async def _fetched(files: Files, guard: AddressGuard, report: Report) -> FoundFile:
     sources = [source for source in files.files if source.file is None]
     if not sources:
         names = ", ".join(source.names[-1] for source in files.files)
@@ -133,7 +129,12 @@ async def _fetched(
         else RemoteFile(dataset=s.dataset, revision=s.revision, path=s.path)
         for s in sources
     ]
-    got = await download(name, places, guard, report)
+
+    def fetching(progress: Progress) -> None:
+        done, total = progress.done, progress.total
+        report({"phase": "fetching", "file": progress.name, "bytes": done, "of_bytes": total})
+
+    got = await download(name, places, guard, fetching)
     source = sources[got.place]
 
     def checked() -> FoundFile:

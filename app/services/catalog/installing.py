@@ -6,17 +6,14 @@ The files of an entry are joined in a child process.
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
-from app.adapters.downloads import Progress
-from app.adapters.guard import AddressGuard
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
 from app.engine.bank import ItemBank
 from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.build import Built, GivenFile, build_bank
-from app.exchange.catalog.entry import AgentsEntry, Entry, Listed, entry_of
+from app.exchange.catalog.entry import Entry, entry_of
 from app.exchange.item_record import ItemRecord, parse_item
 from app.items import BY_KIND, ItemContent, ScorerSpec
 from app.records.banks import BankSpec, BankVersion
@@ -28,16 +25,11 @@ from app.services.banks.joins import join_of_table
 from app.services.banks.origins import ASKED
 from app.services.banks.service import BankService
 from app.services.banks.spec import calls_out, require_usable
-from app.services.calibrations.service import CalibrationService
-from app.services.catalog.agents import prepare_agents
 from app.services.catalog.files import (
     INSTALLED,
     FoundFile,
     FoundFiles,
     Prepared,
-    Report,
-    fetched_files,
-    files_in_folder,
 )
 from app.storage.unit_of_work import UnitOfWork
 
@@ -47,50 +39,12 @@ _LIMITS = Limits(memory=1024 * 2**20, seconds=300.0, output=512 * 2**20)
 _GROUPS = ("questions", "parameters", "few_shot", "answers")
 
 
-async def prepare(
-    listed: Listed,
-    guard: AddressGuard,
-    report: Report,
-    folder: Path | None = None,
-    *,
-    banks: BankService,
-    calibrations: CalibrationService,
-    installed: str | None = None,
-) -> Prepared:
-    """Get the files of an entry and join or calibrate them; nothing is written.
-
-    Without a folder, the files are downloaded. `installed` is the hash of the agents' results
-    behind the bank of that name, if any.
+async def prepare_questions(entry: Entry, files: FoundFiles, banks: BankService) -> Prepared:
+    """Join the questions and parameters of an entry; nothing is written.
 
     Raises:
-        DownloadError: A file could not be downloaded.
-        InvalidInputError: A file is not the entry's, or the files do not fit together.
-        CalibrationError: Nothing can be estimated from the answers.
+        InvalidInputError: The files do not fit together, or a limit is exceeded.
     """
-    entry = listed.entry
-
-    def fetching(progress: Progress) -> None:
-        report(
-            {
-                "phase": "fetching",
-                "file": progress.name,
-                "bytes": progress.done,
-                "of_bytes": progress.total,
-            }
-        )
-
-    report({"phase": "fetching"})
-    if folder is None:
-        files = await fetched_files(listed, guard, fetching)
-    else:
-        files = await asyncio.to_thread(files_in_folder, entry, folder)
-    if isinstance(entry, AgentsEntry):
-        (file,) = files.found.values()
-        if file.checked_by == "nothing":
-            origin = file.origin if folder is None else f"{file.name} of a folder"
-            file = replace(file, checked_by="content", origin=origin)
-        return await prepare_agents(entry, file, calibrations, report, installed=installed)
-    report({"phase": "joining"})
     records, prompt, told = await _joined(entry, files.found)
     spec = _spec(entry, prompt)
     await require_usable(spec.default_scorer)
