@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app.engine.responses import ResponseTable
-from app.exchange.matrices import write_csv, write_parquet
 from app.exchange.py_irt import write_py_irt
+from app.exchange.response_files import write_csv, write_parquet
 from app.exchange.results.recorded import SourceFile
 from app.sandbox.pool import sandbox
 from app.services.responses.imports import AnswerImport

@@ -9,19 +9,24 @@
 | `jsonl` | one line per item, with its content and its parameters |
 
 With several abilities `mirt` has `a1,a2,...`, `csv` is `item,intercept,general,dimension_1,...`,
-and `parquet` and `jsonl` have these slopes as well (`app.exchange.slopes`). No format holds the
+and `parquet` and `jsonl` have these slopes as well (`app.exchange.parameters`). No format holds the
 knowledge that predicts scores.
 
 In CSV, names that a spreadsheet would run as formulas are quoted (`app.exchange.files`).
 """
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 
-from app.engine.bank import ItemBank
+import numpy as np
+
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.models.continuous import CONTINUOUS
 from app.errors import ItemBankError
-from app.exchange.parameters import shortest_difficulties, write_difficulties, write_mirt
+from app.exchange.files import lines, quoted
 from app.exchange.py_irt import write_py_irt_parameters
 
 
@@ -75,11 +80,7 @@ def write_bank(
                 )
             return write_py_irt_parameters(bank, shortest_difficulties(bank))
         case BankFormat.PARQUET:
-            from app.exchange.parquet_parameters import write_parquet_parameters
-
-            bank = bank.standardised()
-            b = shortest_difficulties(bank)
-            return write_parquet_parameters(bank, b, statuses)
+            return _write_parquet(bank, statuses)
         case BankFormat.JSONL:
             raise ValueError("items are written line by line")
 
@@ -88,3 +89,94 @@ def item_line(fields: Mapping[str, object]) -> bytes:
     """Write one line of an item file; fields without a value are left out."""
     given = {name: value for name, value in fields.items() if value not in (None, [], {})}
     return json.dumps(given, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def write_mirt(bank: ItemBank) -> bytes:
+    """Write mirt's form `X,a1,d,g,u`, with intercepts, or `a1,a2,...` for several abilities.
+
+    Raises:
+        ItemBankError: A bank of continuous scores, which mirt does not support.
+    """
+    if bank.model is CONTINUOUS:
+        raise ItemBankError(
+            "mirt files cannot hold continuous items: export csv, with the columns item,a,b,c,d,k."
+        )
+    bank = bank.standardised()
+    slopes = tuple(slopes_by_name(bank).values()) or (bank.a,)
+    numbered = (f"a{number}" for number in range(1, len(slopes) + 1))
+    return _csv(("X", *numbered, "d", "g", "u"), bank, (*slopes, bank.intercept, bank.c, bank.d))
+
+
+def write_difficulties(bank: ItemBank) -> bytes:
+    """Write `item,a,b,c,d`, with difficulties, and a last column k for continuous scores.
+
+    If an item has a = 0, it has no difficulty, so all items get intercepts: `item,a,intercept,c,d`.
+    Several abilities have no single difficulty either: `item,intercept,general,dimension_1,...`.
+    """
+    bank = bank.standardised()
+    if slopes := slopes_by_name(bank):
+        return _csv(("item", "intercept", *slopes), bank, (bank.intercept, *slopes.values()))
+    columns = bank.columns
+    if np.all(bank.a != 0):
+        columns = {"a": bank.a, "b": shortest_difficulties(bank), **bank.columns}
+        del columns["intercept"]
+    return _csv(("item", *columns), bank, tuple(columns.values()))
+
+
+def _write_parquet(bank: ItemBank, statuses: Sequence[str] | None) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    bank = bank.standardised()
+    b = shortest_difficulties(bank)
+    columns: dict[str, FloatArray | pa.Array] = {
+        "item": pa.array(bank.item_ids, pa.string()),
+        "a": bank.a,
+        "b": pa.array(b, mask=np.isnan(b)),
+        **bank.columns,
+        **slopes_by_name(bank),
+    }
+    if statuses is not None:
+        columns["status"] = pa.array(statuses, pa.string())
+    target = io.BytesIO()
+    parquet.write_table(pa.table(columns), target, compression="zstd")
+    return target.getvalue()
+
+
+def slopes_by_name(bank: ItemBank) -> dict[str, FloatArray]:
+    """Slopes of a standardised bank, shape (n_items,) each; empty for a bank of one ability."""
+    if bank.abilities is None:
+        return {}
+    items = bank.abilities.items
+    return dict(zip(items.names, items.across, strict=True))
+
+
+_NEIGHBOURS = 2  # floats on each side of a quotient that are tried as difficulties
+
+
+def shortest_difficulties(bank: ItemBank) -> FloatArray:
+    """Difficulties for writing: the shortest decimals that reproduce the intercepts.
+
+    An intercept is -a b, rounded. Dividing it by -a may differ from the original b by a bit: 0.3
+    would become 0.30000000000000004. For some intercepts no b reproduces every bit, and the
+    quotient is returned. If a is 0, there is no difficulty: NaN.
+    """
+    quotients = bank.b
+    tried = [_rounded(quotients, digits) for digits in (15, 16)] + [quotients]
+    for direction in (-np.inf, np.inf):
+        beside = quotients
+        for _ in range(_NEIGHBOURS):
+            beside = np.nextafter(beside, direction)
+            tried.append(beside)
+    with np.errstate(over="ignore"):
+        exact = [-bank.a * b == bank.intercept for b in tried]
+    return np.select(exact, tried, default=quotients)
+
+
+def _rounded(values: FloatArray, digits: int) -> FloatArray:
+    return np.array([float(f"{value:.{digits}g}") for value in values.tolist()])
+
+
+def _csv(header: Sequence[str], bank: ItemBank, columns: Sequence[FloatArray]) -> bytes:
+    numbers = (column.tolist() for column in columns)
+    return lines(chain([header], zip(map(quoted, bank.item_ids), *numbers, strict=True)))

@@ -29,6 +29,7 @@ from app.engine.lint import Finding, lint, quarantine
 from app.engine.models.base import BoolArray
 from app.errors import FileFormatError
 from app.exchange.item_record import ItemRecord, parse_item
+from app.exchange.parameters import bank_of_written
 from app.items import ItemContent, Json, Role
 from app.validation import problems_of
 
@@ -134,8 +135,6 @@ class Bundle:
     """The contents of a bundle.
 
     Attributes:
-        bank: Settings of the bank.
-        version: Fields of the version, with its knowledge.
         items: Fields of the items in order, as in item files, with parameters except for pretest
             items.
     """
@@ -152,20 +151,10 @@ class Bundle:
             ItemBankError: Invalid item parameters.
         """
         records = [item_of(fields, row, name) for row, fields in enumerate(self.items, start=4)]
-        known = {one.key: one.parameters for one in records if one.parameters is not None}
+        known = [(one.key, one.parameters) for one in records if one.parameters is not None]
         if not known:
             raise FileFormatError(f"{name} has no parameters.")
-        table = [(one.a, one.intercept, one.c, one.d, one.k) for one in known.values()]
-        a, intercept, c, d, k = np.array(table, dtype=np.float64).T
-        bank = ItemBank.from_intercepts(
-            a=a,
-            intercept=intercept,
-            c=c,
-            d=d,
-            k=None if np.isnan(k).any() else k,
-            item_ids=tuple(known),
-            scale=self.version["scale"],
-        )
+        bank = bank_of_written(known, scale=self.version["scale"])
         return with_abilities(bank, self.version["knowledge"])
 
     def active(self, bank: ItemBank) -> BoolArray:

@@ -33,11 +33,9 @@ class EvaluatedTest:
 
     Attributes:
         model: Model name that the endpoint was called with.
-        theta: Ability of the examinee; None if too few answers are scored.
         score: Score on the whole bank; None if too few answers are scored.
         scored_on: Description of what the score refers to.
         not_scored: Outcome to number of items without a score.
-        details: Further facts, in words.
     """
 
     id: str

@@ -49,9 +49,7 @@ class Problems:
 
     def add(self, pointer: str, detail: str) -> None:
         """Add a fault."""
-        self.count += 1
-        if len(self.kept) < MAX_PROBLEMS:
-            self.kept.append(FieldProblem(shortened(pointer), shortened(detail)))
+        self.extend(1, [(pointer, detail)])
 
     def extend(self, count: int, some: Iterable[tuple[str, str]]) -> None:
         """Add `count` faults; `some` (pointer, detail) is read only as far as faults are kept."""

@@ -1,10 +1,14 @@
-"""Small tables for offline commands: lists of items, tags, costs, and families of examinees."""
+"""Small tables of items and examinees: lists, tags, costs, families, and short forms.
+
+A fixed short form is a CSV file `item,weight`; its first row, without an item, is the constant. It
+can also be written as settings of an lm-eval run, with the numbers of its documents.
+"""
 
 import csv
 import io
+import json
 import math
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,7 +16,10 @@ from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
 from app.engine.selection.information import expected_costs
 from app.errors import FileFormatError
-from app.exchange.files import Problems, as_text, plain
+from app.exchange.files import Problems, as_text, lines, plain, quoted
+from app.exchange.json_text import json_lines
+from app.exchange.results.lm_eval import is_sample, item_of, task_of
+from app.exchange.results.recorded import LeftOut, Source
 
 
 def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset[str], ...]:
@@ -79,15 +86,10 @@ def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:
     Raises:
         FileFormatError: Another header, a cost that is no number above 0, or a missing cost.
     """
-    header = _header(source, name)
-    by_tokens = header == ("item", "tokens_in", "tokens_out")
-    if not by_tokens and header != ("item", "cost"):
-        raise FileFormatError(
-            f"{name}: expected the header item,cost or item,tokens_in,tokens_out, found "
-            f"{','.join(header)!r:.200}."
-        )
+    by_tokens = ("item", "tokens_in", "tokens_out")
+    header, rows = _rows(source, name, ("item", "cost"), by_tokens)
     found: dict[str, list[float]] = {}
-    for row, cells in _rows(source, name, header):
+    for row, cells in rows:
         numbers = [_number(cell) for cell in cells[1:]]
         if len(cells) != len(header) or not all(number >= 0.0 for number in numbers):
             raise FileFormatError(
@@ -103,30 +105,30 @@ def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:
             problems.add(f"{name}:{item}", "this item has no cost")
     problems.raise_any(name)
     costs = np.array([found[item] for item in items])
-    return expected_costs(costs[:, 0], costs[:, 1]) if by_tokens else np.asarray(costs[:, 0])
+    if header == by_tokens:
+        return expected_costs(costs[:, 0], costs[:, 1])
+    return np.asarray(costs[:, 0])
 
 
-def _header(source: bytes, name: str) -> tuple[str, ...]:
-    for cells in csv.reader(io.StringIO(as_text(source, name), newline="")):
-        if cells:
-            return tuple(cell.strip().lower() for cell in cells)
-    return ()
-
-
-def _rows(source: bytes, name: str, header: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
-    if (found := _header(source, name)) != header:
-        raise FileFormatError(
-            f"{name}: expected the header {','.join(header)}, found {','.join(found)!r:.200}."
-        )
+def _rows(
+    source: bytes, name: str, *headers: tuple[str, ...]
+) -> tuple[tuple[str, ...], Iterator[tuple[int, list[str]]]]:
+    """The header, which must be one of `headers`, and number and cells of each row."""
     reader = csv.reader(io.StringIO(as_text(source, name), newline=""))
-    for cells in islice(filter(None, reader), 1, None):
-        yield reader.line_num, [plain(cell.strip()) for cell in cells]
+    given = filter(None, reader)
+    header = tuple(cell.strip().lower() for cell in next(given, ()))
+    if header not in headers:
+        raise FileFormatError(
+            f"{name}: expected the header {' or '.join(map(','.join, headers))}, found "
+            f"{','.join(header)!r:.200}."
+        )
+    return header, ((reader.line_num, [plain(cell.strip()) for cell in row]) for row in given)
 
 
 def _pairs(
     source: bytes, name: str, header: tuple[str, str], expected: str
 ) -> Iterator[tuple[int, str, str]]:
-    for row, cells in _rows(source, name, header):
+    for row, cells in _rows(source, name, header)[1]:
         if len(cells) != 2 or not all(cells):
             raise FileFormatError(f"{name}:{row}: expected {expected}, got {cells!r:.200}.")
         yield row, cells[0], cells[1]
@@ -138,3 +140,56 @@ def _number(cell: str) -> float:
     except ValueError:
         return -1.0
     return number if math.isfinite(number) else -1.0
+
+
+def write_form(items: Sequence[str], weights: Sequence[float], constant: float) -> bytes:
+    """Write a form as CSV."""
+    return lines(
+        [("item", "weight"), ("", constant), *zip(map(quoted, items), weights, strict=True)]
+    )
+
+
+def lm_eval_run(items: Sequence[str], samples: Iterable[Source]) -> bytes:
+    """Write settings for `lm_eval run --config` as JSON, which is valid YAML.
+
+    Keys of items are task and `doc_hash`; the sample files give the numbers of the documents.
+
+    Raises:
+        FileFormatError: An item without a number in any file, or with different numbers.
+    """
+    wanted, numbers, names = set(items), dict[str, tuple[str, int, str]](), list[str]()
+    for source in samples:
+        names.append(source.name)
+        task = task_of(source.file)
+        for row, sample in json_lines(source.file):
+            if isinstance(sample, LeftOut) or not is_sample(sample):
+                continue
+            if (item := item_of(task, sample)) not in wanted:
+                continue
+            place, number = f"{source.name}:{row}", sample.get("doc_id")
+            if type(number) is not int or number < 0:
+                raise FileFormatError(f"{place}: expected a number as doc_id, got {number!r:.80}.")
+            known = numbers.setdefault(item, (task, number, place))
+            # If a task asks a question twice, the first number is used for both.
+            if known[1] != number and known[2].rpartition(":")[0] != source.name:
+                raise FileFormatError(
+                    f"{place}: expected doc_id {known[1]}, which {known[2]} gives to the same "
+                    f"document, got {number}: give the samples of one run."
+                )
+    if missing := [item for item in items if item not in numbers]:
+        raise FileFormatError(
+            f"Expected a doc_id for each of {len(items)} items in samples of lm-eval, but "
+            f"{len(missing)} items are in none of {len(names)} files "
+            f"({', '.join(names)[:200]}), the first {missing[0]!r:.200}."
+        )
+    chosen: dict[str, list[int]] = {}
+    for item in items:
+        task, number, _ = numbers[item]
+        chosen.setdefault(task, []).append(number)
+    run = {
+        "tasks": sorted(chosen),
+        "samples": {task: sorted(chosen[task]) for task in sorted(chosen)},
+        "log_samples": True,
+        "output_path": "form",
+    }
+    return (json.dumps(run, ensure_ascii=False) + "\n").encode()

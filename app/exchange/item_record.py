@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from app.errors import InvalidInputError
 from app.exchange.files import MAX_PROBLEMS, Problems
-from app.exchange.slopes import own_names
+from app.exchange.parameters import WrittenParameters, own_names
 from app.items import ItemContent, JsonValue, Message, Role, ScorerSpec, choice_letter
 
 MAX_KEY_CHARS = 512
@@ -54,28 +54,11 @@ class ItemFields(TypedDict, total=False):
     d: float
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenParameters:
-    """`P = c + (d - c) sigmoid(a theta + intercept)`, as written beside the item.
-
-    For continuous scores, P is their mean, and k their dispersion. With several abilities there are
-    slopes by name, with `general` first if there is one; a is the slope on the main ability.
-    """
-
-    a: float
-    intercept: float
-    c: float
-    d: float
-    k: float | None = None
-    slopes: Mapping[str, float] | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemRecord:
     """One item of a file or a request.
 
     Attributes:
-        key: The item's name in its bank.
         parameters: Parameters written beside the item; `None` if the row has none.
         difficulty: An author's guess of the difficulty, on any scale that rises with it.
         row: Line in the file, from 1; 0 for an item that is not from a file.

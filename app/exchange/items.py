@@ -64,10 +64,8 @@ def read_items(
 ) -> list[ItemRecord]:
     """Read an item file; if any row is faulty, no item is returned.
 
-    Args:
-        source: The bytes, or a binary stream.
-        name: Name of the file in messages; its suffix decides the format.
-        file_format: Overrides the suffix. Without either, a first character `{` means JSONL.
+    The suffix of `name` decides the format unless `file_format` does. Without either, a first
+    character `{` means JSONL.
 
     Raises:
         FileFormatError: Faults, each with file, row, field, expected and actual value. The first

@@ -138,7 +138,6 @@ class JsonText:
 
     Args:
         content: UTF-8, with or without a byte order mark.
-        name: Name of the document in messages.
 
     Raises:
         FileFormatError: On creation or while reading: not UTF-8, or not JSON.

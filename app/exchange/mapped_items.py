@@ -7,9 +7,8 @@ into an object: `choices=choices.text`. Data sets of the hub may have labels bes
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import BinaryIO
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
@@ -101,18 +100,7 @@ def _mapped(
     content: bytes, name: str, mapping: FieldMap
 ) -> Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]:
     for row, given in enumerate(_rows(content, name), start=1):
-        place = partial("{}:{}:{}".format, name, row)
-        try:
-            yield row, _fields(given, mapping, row, place)
-        except _Misfit as misfit:
-            yield row, misfit.problem
-
-
-class _Misfit(Exception):  # noqa: N818 - caught here
-    """A row that does not fit the map of fields."""
-
-    def __init__(self, place: str, detail: str) -> None:
-        self.problem = FieldProblem(place, detail)
+        yield row, _fields(given, mapping, row, name)
 
 
 def _rows(content: bytes, name: str) -> Iterator[Mapping[str, JsonValue]]:
@@ -132,28 +120,28 @@ def _rows(content: bytes, name: str) -> Iterator[Mapping[str, JsonValue]]:
 
 
 def _fields(
-    row: Mapping[str, JsonValue], mapping: FieldMap, number: int, place: Callable[[str], str]
-) -> dict[str, JsonValue]:
+    row: Mapping[str, JsonValue], mapping: FieldMap, number: int, name: str
+) -> dict[str, JsonValue] | FieldProblem:
+    """Fields of the item of a row, or why the row does not fit the map."""
     fields: dict[str, JsonValue] = {}
     for field, source in mapping.fields.items():
         value = value_at(row, *source.split("."))
         if value is None:
             known = ", ".join(map(str, row))[:200]
-            raise _Misfit(place(field), f"expected a field {source!r}, found {known}")
+            detail = f"expected a field {source!r}, found {known}"
+            return FieldProblem(f"{name}:{number}:{field}", detail)
         fields[field] = value
     cells = {name: value for name, value in fields.items() if isinstance(value, str)}
     fields |= fields_of_cells({name: cells[name] for name in _OF_CELLS if name in cells})
     if not {"key", "id"} & fields.keys():
         fields["key"] = next((row[name] for name in ("id", "key") if row.get(name)), str(number))
-    if mapping.target_after is not None:
-        fields["target"] = _after(fields.get("target"), mapping.target_after, place("target"))
+    if (mark := mapping.target_after) is not None:
+        target = fields.get("target")
+        if not isinstance(target, str) or mark not in target:
+            detail = f"expected {mark!r} in the target, got {target!r:.80}"
+            return FieldProblem(f"{name}:{number}:target", detail)
+        fields["target"] = target.rpartition(mark)[2].strip()
     return _with_labels(row, mapping, fields)
-
-
-def _after(target: object, mark: str, place: str) -> str:
-    if not isinstance(target, str) or mark not in target:
-        raise _Misfit(place, f"expected {mark!r} in the target, got {target!r:.80}")
-    return target.rpartition(mark)[2].strip()
 
 
 def _with_labels(

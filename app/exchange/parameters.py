@@ -1,4 +1,4 @@
-"""Files of item parameters: bytes in, an `ItemBank` out, and back.
+"""Read files of item parameters: bytes in, an `ItemBank` out.
 
 Parquet and py-irt's JSON are recognised by their first bytes; other files are CSV, maybe gzipped.
 In CSV the first column holds item ids, whatever its name. The header decides the form:
@@ -16,6 +16,11 @@ In CSV the first column holds item ids, whatever its name. The header decides th
 Several abilities are standard normal, as in mirt, and cannot have asymptotes. Unknown columns are
 refused, as a column that is ignored, such as `logit(g)`, may change the meaning of the others. Ids
 stay as they are, even the `X1` that R makes of `1`.
+
+Parquet has the columns `item`, `a`, `b` or `intercept` or both, `c`, `d`, and maybe `k` or slopes
+`general, dimension_1, ...`; then `a` and `b` belong to the main ability alone and are not read. Of
+`b` and `intercept` the latter is read: every item has one, even with a = 0, and it is exact. Other
+columns, such as `status`, are not read.
 """
 
 import csv
@@ -23,29 +28,31 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
-from app.engine.models.continuous import CONTINUOUS
-from app.errors import FieldProblem, FileFormatError, ItemBankError
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.errors import FieldProblem, FileFormatError, InvalidInputError, ItemBankError
 from app.exchange.files import (
     MAX_ITEMS,
     SEPARATED,
     Problems,
     as_text,
-    lines,
     plain,
-    quoted,
     read_bytes,
+    shortened,
 )
 from app.exchange.py_irt import read_py_irt_parameters
-from app.exchange.slopes import bank_of_columns, mirt_names, own_names, slopes_by_name
 
+#: Abilities in files: `general`, if there is one, then `dimension_1`, `dimension_2`, ... All are
+#: standard normal among the reference models, so that no population needs to be stored.
+GENERAL = "general"
+#: Most columns of a Parquet file.
+MAX_COLUMNS = 1_000
 _PARQUET = b"PAR1"
-_NEIGHBOURS = 2  # floats on each side of a quotient that are tried as difficulties
+_NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +100,7 @@ def read_parameters(
 ) -> ItemBank:
     """Read a parameter file; if any row is faulty, nothing is returned.
 
-    Args:
-        source: The bytes, or a binary stream; gzip is recognised.
-        name: Name of the file in messages.
-        scale: Name of the theta scale of the parameters.
+    `source` may be gzip. `name` is that of the file, `scale` that of the theta scale.
 
     Raises:
         FileFormatError: Wrong columns, a cell that is not a number, a repeated id, or no items.
@@ -105,9 +109,7 @@ def read_parameters(
     """
     content = read_bytes(source, name)
     if content.startswith(_PARQUET):
-        from app.exchange.parquet_parameters import read_parquet_parameters
-
-        return read_parquet_parameters(content, name=name, scale=scale)
+        return _read_parquet(content, name, scale)
     text = as_text(content, name)
     if text.lstrip().startswith("{"):
         return read_py_irt_parameters(text.encode(), name=name, scale=scale)
@@ -148,62 +150,21 @@ def read_parameters(
     illegal.raise_any(name, ItemBankError)
     if not first_row:
         raise FileFormatError(f"{name}: expected at least one item, got none.")
-    return _bank(form, values, tuple(first_row), name, scale)
-
-
-def write_mirt(bank: ItemBank) -> bytes:
-    """Write mirt's form `X,a1,d,g,u`, with intercepts, or `a1,a2,...` for several abilities.
-
-    Raises:
-        ItemBankError: A bank of continuous scores, which mirt does not support.
-    """
-    if bank.model is CONTINUOUS:
-        raise ItemBankError(
-            "mirt files cannot hold continuous items: export csv, with the columns item,a,b,c,d,k."
-        )
-    bank = bank.standardised()
-    slopes = tuple(slopes_by_name(bank).values()) or (bank.a,)
-    numbered = (f"a{number}" for number in range(1, len(slopes) + 1))
-    return _csv(("X", *numbered, "d", "g", "u"), bank, (*slopes, bank.intercept, bank.c, bank.d))
-
-
-def write_difficulties(bank: ItemBank) -> bytes:
-    """Write `item,a,b,c,d`, with difficulties, and a last column k for continuous scores.
-
-    If an item has a = 0, it has no difficulty, so all items get intercepts: `item,a,intercept,c,d`.
-    Several abilities have no single difficulty either: `item,intercept,general,dimension_1,...`.
-    """
-    bank = bank.standardised()
-    if slopes := slopes_by_name(bank):
-        return _csv(("item", "intercept", *slopes), bank, (bank.intercept, *slopes.values()))
-    columns = bank.columns
-    if np.all(bank.a != 0):
-        columns = {"a": bank.a, "b": shortest_difficulties(bank), **bank.columns}
-        del columns["intercept"]
-    return _csv(("item", *columns), bank, tuple(columns.values()))
-
-
-def shortest_difficulties(bank: ItemBank) -> FloatArray:
-    """Difficulties for writing: the shortest decimals that reproduce the intercepts.
-
-    An intercept is -a b, rounded. Dividing it by -a may differ from the original b by a bit: 0.3
-    would become 0.30000000000000004. For some intercepts no b reproduces every bit, and the
-    quotient is returned. If a is 0, there is no difficulty: NaN.
-    """
-    quotients = bank.b
-    tried = [_rounded(quotients, digits) for digits in (15, 16)] + [quotients]
-    for direction in (-np.inf, np.inf):
-        beside = quotients
-        for _ in range(_NEIGHBOURS):
-            beside = np.nextafter(beside, direction)
-            tried.append(beside)
-    with np.errstate(over="ignore"):
-        exact = [-bank.a * b == bank.intercept for b in tried]
-    return np.select(exact, tried, default=quotients)
-
-
-def _rounded(values: FloatArray, digits: int) -> FloatArray:
-    return np.array([float(f"{value:.{digits}g}") for value in values.tolist()])
+    roles = {
+        "a": form.slope,
+        "b" if form.location == "b" else "intercept": form.location,
+        "c": form.lower,
+        "d": form.upper,
+        "k": form.dispersion,
+    }
+    arrays = {column: np.array(numbers) for column, numbers in values.items()}
+    return _bank_of_columns(
+        {role: arrays[column] for role, column in roles.items() if column in arrays},
+        {column: arrays[column] for column in form.several},
+        tuple(first_row),
+        name=name,
+        scale=scale,
+    )
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -267,29 +228,189 @@ def _illegal(form: _Form, values: Mapping[str, list[float]]) -> str:
     )
 
 
-def _bank(
-    form: _Form,
-    values: Mapping[str, list[float]],
-    item_ids: tuple[str, ...],
+def _read_parquet(content: bytes, name: str, scale: str) -> ItemBank:
+    table = _table(content, name)
+    have = set(table.column_names)
+    if not {"item", "a"} <= have or not have & {"b", "intercept"}:
+        found = ", ".join(table.column_names)
+        raise FileFormatError(
+            f"{name}: expected the columns item, a, and intercept or b; found {found:.300}."
+        )
+    keys = _cast(table, "item", "string", name).to_pylist()
+    columns, slopes = (
+        {
+            column: _cast(table, column, "double", name).to_numpy(zero_copy_only=False)
+            for column in names
+            if column in have
+        }
+        for names in (_NUMBERS, own_names(table.column_names))
+    )
+    problems = Problems()
+    for row, key in enumerate(keys):
+        if not key or not key.strip():
+            problems.add(f"{name}:{row}:item", "expected the name of an item, got nothing")
+    problems.raise_any(name)
+    if slopes and "intercept" not in columns:
+        raise FileFormatError(f"{name}: expected the column intercept beside several slopes.")
+    if not slopes and mirt_names(table.column_names):
+        raise FileFormatError(
+            f"{name}: expected slopes in several abilities as general, dimension_1, ... in "
+            "Parquet, got a1, a2, ..."
+        )
+    item_ids = [key.strip() for key in keys]
+    return _bank_of_columns(columns, slopes, item_ids, name=name, scale=scale)
+
+
+def _table(content: bytes, name: str) -> Any:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(pa.BufferReader(content), pre_buffer=False)
+        rows, names = file.metadata.num_rows, file.schema_arrow.names
+        if rows > MAX_ITEMS or len(names) > MAX_COLUMNS:
+            raise FileFormatError(
+                f"{name}: expected at most {MAX_ITEMS:,} rows of {MAX_COLUMNS:,} columns, got "
+                f"{rows:,} of {len(names):,}."
+            )
+        read = [n for n in names if n in {"item", *_NUMBERS, *own_names(names), *mirt_names(names)}]
+        return file.read(columns=read, use_threads=False)
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError) as exc:
+        raise FileFormatError(
+            f"{name}: expected a Parquet file, got {shortened(str(exc))}."
+        ) from exc
+
+
+def _cast(table: Any, column: str, kind: str, name: str) -> Any:
+    import pyarrow as pa
+
+    if table.column_names.count(column) > 1:
+        raise FileFormatError(f"{name}: expected the column {column} once, got it again.")
+    try:
+        return table.column(column).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise FileFormatError(
+            f"{name}: expected {kind} in the column {column}, got {table.column(column).type}."
+        ) from exc
+
+
+def mirt_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """`a1` to `aK` among a file's columns, if there are several without a gap."""
+    names = _counted("a", columns)
+    return names if len(names) > 1 else ()
+
+
+def own_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """The abilities that a file's columns name, in order; empty if there are none."""
+    numbered = _counted("dimension_", columns)
+    if not numbered:
+        return ()
+    return (GENERAL, *numbered) if GENERAL in columns else numbered
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenParameters:
+    """`P = c + (d - c) sigmoid(a theta + intercept)`, as written beside the item.
+
+    For continuous scores, P is their mean, and k their dispersion. With several abilities there are
+    slopes by name, with `general` first if there is one; a is the slope on the main ability.
+    """
+
+    a: float
+    intercept: float
+    c: float
+    d: float
+    k: float | None = None
+    slopes: Mapping[str, float] | None = None
+
+
+def bank_of_written(
+    given: Sequence[tuple[str, WrittenParameters]], *, scale: str = DEFAULT_SCALE
+) -> ItemBank:
+    """The bank of parameters that are written beside items; `given` has keys and parameters.
+
+    Raises:
+        InvalidInputError: Some items have a dispersion k or slopes, and others not.
+    """
+    keys, values = zip(*given, strict=True)
+    without = [key for key, p in given if p.k is None]
+    if without and len(without) < len(given):
+        raise InvalidInputError(
+            "Expected all items of a bank to be of one response model, got some with a dispersion"
+            f" k and others without, the first {without[0]!r}."
+        )
+    names = max((tuple(p.slopes or ()) for p in values), key=len)
+    for key, p in given:
+        if tuple(p.slopes or ()) != names:
+            found = ", ".join(p.slopes or ()) or "none"
+            raise InvalidInputError(
+                f"Expected every item to have the slopes {', '.join(names)}, got {found} of item "
+                f"{key!r}."
+            )
+    intercept = [p.intercept for p in values]
+    if names:
+        slopes = {name: [(p.slopes or {})[name] for p in values] for name in names}
+        return bank_of_slopes(slopes, intercept, keys, scale=scale)
+    return ItemBank.from_intercepts(
+        a=[p.a for p in values],
+        intercept=intercept,
+        c=[p.c for p in values],
+        d=[p.d for p in values],
+        k=None if without else [p.k for p in values],
+        item_ids=keys,
+        scale=scale,
+    )
+
+
+def bank_of_slopes(
+    slopes: Mapping[str, Sequence[float] | FloatArray],
+    intercept: Sequence[float] | FloatArray,
+    item_ids: Sequence[str],
+    *,
+    scale: str = DEFAULT_SCALE,
+) -> ItemBank:
+    """Make the bank of a file; it is nested if the first slope is that of the general ability."""
+    table = np.column_stack([np.asarray(values, np.float64) for values in slopes.values()])
+    d = table.shape[1]
+    items = Loadings.from_slopes(
+        table, np.asarray(intercept, np.float64), nested=next(iter(slopes)) == GENERAL
+    )
+    population = Population(mean=np.zeros(d), covariance=np.eye(d))
+    return ItemBank.from_abilities(MultidimensionalModel(items, population), item_ids, scale=scale)
+
+
+def _bank_of_columns(
+    columns: Mapping[str, FloatArray],
+    slopes: Mapping[str, FloatArray],
+    item_ids: Sequence[str],
+    *,
     name: str,
     scale: str,
 ) -> ItemBank:
-    roles = {
-        "a": form.slope,
-        "b" if form.location == "b" else "intercept": form.location,
-        "c": form.lower,
-        "d": form.upper,
-        "k": form.dispersion,
-    }
-    columns = {
-        role: np.array(values[column])
-        for role, column in roles.items()
-        if column is not None and column in values
-    }
-    slopes = {column: np.array(values[column]) for column in form.several}
-    return bank_of_columns(columns, slopes, item_ids, name=name, scale=scale)
+    """The bank of a file with `a`, `intercept` or `b`, maybe `c`, `d`, `k`, or several slopes."""
+    shared = {column: columns.get(column) for column in ("c", "d", "k")}
+    if slopes:
+        bent = (columns.get("c", np.zeros(1)) != 0.0) | (columns.get("d", np.ones(1)) != 1.0)
+        if bent.any():
+            first = item_ids[int(np.flatnonzero(bent)[0])]
+            raise ItemBankError(
+                f"{name}: expected no asymptotes beside several slopes (lower 0, upper 1), got "
+                f"some with {int(bent.sum())} items, the first is {first!r}."
+            )
+        return bank_of_slopes(slopes, columns["intercept"], item_ids, scale=scale)
+    if "intercept" in columns:
+        return ItemBank.from_intercepts(
+            a=columns["a"], intercept=columns["intercept"], item_ids=item_ids, scale=scale, **shared
+        )
+    return ItemBank.from_difficulties(
+        a=columns["a"], b=columns["b"], item_ids=item_ids, scale=scale, **shared
+    )
 
 
-def _csv(header: Sequence[str], bank: ItemBank, columns: Sequence[FloatArray]) -> bytes:
-    numbers = (column.tolist() for column in columns)
-    return lines(chain([header], zip(map(quoted, bank.item_ids), *numbers, strict=True)))
+def _counted(prefix: str, columns: Sequence[str]) -> tuple[str, ...]:
+    names: list[str] = []
+    while (following := f"{prefix}{len(names) + 1}") in columns:
+        names.append(following)
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""Detect which tool wrote a file of recorded answers, and read the answers in canonical form.
+"""Files of recorded answers: detect which tool wrote one, read it in canonical form, write scores.
 
 | format | files |
 |---|---|
@@ -8,23 +8,39 @@
 | `openai-evals` | JSON lines of output items of OpenAI Evals |
 | `py-irt` | JSON lines of `subject_id` and `responses` |
 | `table` | CSV, CSV.GZ or Parquet, wide or long |
+
+Scores are written as wide CSV or Parquet (one row per examinee) or long CSV (one row per answer).
+In CSV, names that a spreadsheet would run as formulas are quoted (`app.exchange.files`).
 """
 
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from app.engine.bank import FloatArray
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
+from app.exchange.files import lines, quoted
 from app.exchange.json_text import json_lines
 from app.exchange.py_irt import is_examinee, read_py_irt
-from app.exchange.results.asked_item import Seen
 from app.exchange.results.helm import read_helm
-from app.exchange.results.lm_eval import date_of, is_sample, read_lm_eval
+from app.exchange.results.lm_eval import date_of, is_details, is_sample, read_lm_eval
 from app.exchange.results.openai_evals import is_output_item, read_openai_evals
-from app.exchange.results.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
+from app.exchange.results.recorded import (
+    Choices,
+    Part,
+    Seen,
+    Source,
+    SourceFile,
+    TrialTable,
+    open_text,
+)
 from app.items import JsonValue
 
 _HEAD_BYTES = 1 << 20
@@ -97,9 +113,7 @@ def sources_of(
 ) -> tuple[list[tuple[ResponseFormat, Source]], list[str]]:
     """The files that hold answers, with their formats, and the names of ignored files.
 
-    Args:
-        files: All files.
-        file_format: Format of every file that the user named; in folders, other files are ignored.
+    `file_format` is that of every file that the user named; in folders, other files are ignored.
 
     Raises:
         FileFormatError: No file holds answers, or a file that the user named has no known format.
@@ -146,8 +160,6 @@ def detect(file: SourceFile) -> ResponseFormat | None:
     if mark == _ZIP:
         return ResponseFormat.INSPECT
     if mark == _PARQUET:
-        from app.exchange.results.details import is_details
-
         return ResponseFormat.LM_EVAL if is_details(file) else ResponseFormat.TABLE
     with open_text(file) as stream:
         head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
@@ -214,3 +226,66 @@ def _scaled(table: ResponseTable, score_range: tuple[float, float]) -> ResponseT
     if score_range == (0.0, 1.0):
         return table
     return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
+
+
+EXAMINEE_COLUMN = "examinee"
+
+
+class Trial(NamedTuple):
+    """Scores of one examinee in one trial, shape (n_items,), NaN for no answer."""
+
+    examinee: str
+    number: int
+    scores: FloatArray
+
+
+def write_csv(table: ResponseTable) -> Iterator[bytes]:
+    """Lines of a wide CSV file, whose scores read back unchanged."""
+    yield lines([[EXAMINEE_COLUMN, *map(quoted, table.items)]])
+    for examinee, scores in zip(table.examinees, table.scores, strict=True):
+        yield lines([[quoted(examinee), *map(_cell, scores.tolist())]])
+
+
+def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool) -> Iterator[bytes]:
+    """Lines of a CSV file `examinee,item,score`, one per answer, grouped by trial.
+
+    With `repeated`, when some examinees answered more than once, `trial` precedes the score.
+    """
+    yield lines([[EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"]])
+    items = [*map(quoted, items)]
+    for trial in trials:
+        examinee = quoted(trial.examinee)
+        number = [trial.number] if repeated else []
+        given = np.flatnonzero(~np.isnan(trial.scores))
+        yield lines(
+            [examinee, items[j], *number, _cell(score)]
+            for j, score in zip(given.tolist(), trial.scores[given].tolist(), strict=True)
+        )
+
+
+def write_parquet(table: ResponseTable) -> bytes:
+    """Write a Parquet file; columns of scores 0 and 1 become small integers."""
+    import pyarrow as pa
+    import pyarrow.parquet as pa_parquet
+
+    columns = [pa.array(table.examinees, pa.string()), *map(_column, table.scores.T)]
+    # An item may have the name of the first column, so columns are joined by position.
+    arrow = pa.Table.from_arrays(columns, names=[EXAMINEE_COLUMN, *table.items])
+    target = io.BytesIO()
+    pa_parquet.write_table(arrow, target, compression="zstd")
+    return target.getvalue()
+
+
+def _cell(score: float) -> str | float:
+    if score != score:
+        return ""
+    return int(score) if score in {0.0, 1.0} else score
+
+
+def _column(scores: FloatArray) -> Any:
+    import pyarrow as pa
+
+    missing = np.isnan(scores)
+    if ((scores == 0) | (scores == 1) | missing).all():
+        return pa.array(np.where(missing, 0, scores).astype(np.int8), mask=missing)
+    return pa.array(scores, from_pandas=True)

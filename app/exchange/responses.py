@@ -52,39 +52,25 @@ def read_responses(
 ) -> ResponseTable:
     """Read recorded scores; if the file has any fault, nothing is returned.
 
-    Args:
-        source: The bytes, or a seekable binary stream; gzip and Parquet are recognised.
-        name: Name of the file in messages.
-        score_range: Lowest and highest legal score; None accepts any number.
+    A stream must be seekable; gzip and Parquet are recognised. `score_range` holds the lowest and
+    highest legal score; None accepts any number.
 
     Raises:
         FileFormatError: A cell that is not a number or out of range; a repeated examinee, item, or
             pair of both; a missing name; or no answers. Faults are listed with file, row (the
             header is row 1) and column, up to a limit.
     """
-    tables = read_trials(source, name=name, score_range=score_range)
-    if len(tables) > 1:
+    parts = list(read_parts(source, name=name, score_range=score_range))
+    if n_others := len({trial for trial, _ in parts} - {parts[0][0]}):
         raise FileFormatError(
-            f"{name}: expected one answer of each examinee to each item, got {len(tables)} trials."
+            f"{name}: expected one answer of each examinee to each item, got {n_others + 1} trials."
         )
-    (table,) = tables.values()
-    return table
-
-
-def read_trials(
-    source: bytes | BinaryIO,
-    *,
-    name: str = "responses",
-    score_range: tuple[float, float] | None = SCORE_RANGE,
-) -> dict[int, ResponseTable]:
-    """Read recorded scores of examinees who may have answered repeatedly, as trial to table.
-
-    Arguments and errors are those of `read_responses`; a file without trials is trial 1.
-    """
-    parts: dict[int, list[ResponseTable]] = {}
-    for trial, part in read_parts(source, name=name, score_range=score_range):
-        parts.setdefault(trial, []).append(part)
-    return {trial: _joined(parts.pop(trial)) for trial in list(parts)}
+    tables = [table for _, table in parts]
+    if len(tables) == 1:
+        return tables[0]
+    examinees = tuple(examinee for table in tables for examinee in table.examinees)
+    scores = np.concatenate([table.scores for table in tables])
+    return ResponseTable(examinees, tables[0].items, scores)
 
 
 def read_parts(
@@ -113,14 +99,6 @@ def read_parts(
         raise FileFormatError(
             f"{name}: expected at least one score below the items' names, got empty cells alone."
         )
-
-
-def _joined(parts: Sequence[ResponseTable]) -> ResponseTable:
-    if len(parts) == 1:
-        return parts[0]
-    examinees = tuple(examinee for part in parts for examinee in part.examinees)
-    scores = np.concatenate([part.scores for part in parts])
-    return ResponseTable(examinees, parts[0].items, scores)
 
 
 def _wide(

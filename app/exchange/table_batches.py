@@ -51,7 +51,6 @@ class TableFile:
 
     Args:
         file: Seekable file; gzip and Parquet are recognised.
-        name: Name of the file in messages.
 
     Raises:
         FileFormatError: Not a table, or too many columns.

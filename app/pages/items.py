@@ -15,8 +15,8 @@ from app.api.schemas.versions import VersionItemRead
 from app.printable import percent
 from app.records.banks import BankVersion, ItemAnswer, ItemUse, VersionItem
 from app.reports.charts import Line, line_chart
+from app.services.banks.items import ItemUses
 from app.services.banks.loaded import LoadedVersion
-from app.services.banks.uses import ItemUses
 from app.services.banks.versions import VersionService
 from app.storage.paging import PageRequest
 

@@ -8,16 +8,13 @@ from app import scorers
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import Transport
 from app.services.api_keys import ApiKeyService, Logins
-from app.services.banks.bundles import Bundles
 from app.services.banks.confined_tests import close_processes
-from app.services.banks.export import BankExports
-from app.services.banks.forms import FormService
-from app.services.banks.items import ItemService
+from app.services.banks.files import BankExports, Bundles
+from app.services.banks.items import ItemService, ItemUses
 from app.services.banks.joins import JoinChecks
-from app.services.banks.recalibration_advice import RecalibrationAdvice
+from app.services.banks.provisional import RecalibrationAdvice
 from app.services.banks.report import VersionReports
 from app.services.banks.service import BankService
-from app.services.banks.uses import ItemUses
 from app.services.banks.versions import VersionService
 from app.services.calibrations.drift import DriftService
 from app.services.calibrations.from_results import ResultBanks
@@ -100,7 +97,6 @@ class Services:
         self.version_reports: Final = VersionReports(
             database, self.versions, self.joins, self.recalibration_advice
         )
-        self.forms: Final = FormService(self.versions)
         self.collector: Final = Collector(database)
         self.drift: Final = DriftService(versions=self.versions, response_sets=self.response_sets)
         self.result_banks: Final = ResultBanks(

@@ -61,7 +61,7 @@ async def test_concurrent_requests_for_a_file_write_it_once(
         written.append(file_format)
         return write_bank(bank, file_format, statuses)
 
-    monkeypatch.setattr("app.services.banks.export.write_bank", write)
+    monkeypatch.setattr("app.services.banks.files.write_bank", write)
     together = await asyncio.gather(*(export(client, "csv") for _ in range(3)))
     assert {*together, await export(client, "csv")} == {together[0]}
     assert await export(client, "mirt") != together[0]
@@ -75,7 +75,7 @@ async def test_a_file_of_many_pages_holds_each_item_once(
     await fill(client)
     whole = await export(client, "jsonl")
     assert [json.loads(line)["key"] for line in whole.splitlines()] == ["q1", "q2", "q3"]
-    monkeypatch.setattr("app.services.banks.export._PAGE", 1)
+    monkeypatch.setattr("app.services.banks.files._PAGE", 1)
     assert await asyncio.gather(*(export(client, "jsonl") for _ in range(3))) == [whole] * 3
 
 

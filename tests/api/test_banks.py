@@ -92,8 +92,13 @@ async def test_an_item_is_added_read_changed_and_deleted(client: Client) -> None
     assert changed.status_code == 200, changed.text
     assert changed.json()["target"] == ["3"]
     assert changed.json()["expected_tokens"] == {"in": 5, "out": None}
+    assert (changed.json()["id"], changed.json()["tags"]) == (item["id"], ["x"])
+    match = {"If-Match": '"2"'}
+    faulty = {"choices": ["a", "b"]}
+    refused = await client.patch("/v1/banks/sums/items/q1", json=faulty, headers=match)
+    assert (refused.status_code, pointers(refused)) == (422, {"/target"})
     await problem_of(client, "/v1/banks/sums/items", ITEM, 409, "already_exists")
-    gone = await client.delete("/v1/banks/sums/items/q1", headers={"If-Match": '"2"'})
+    gone = await client.delete("/v1/banks/sums/items/q1", headers=match)
     assert gone.status_code == 204
     assert (await client.get("/v1/banks/sums/items/q1")).status_code == 404
 
@@ -118,16 +123,28 @@ async def test_a_faulty_item_is_refused_at_its_field(client: Client) -> None:
 
 async def test_each_line_of_a_batch_gets_its_status(client: Client) -> None:
     await made(client)
-    body = ndjson(ITEM, {"key": "q2"}, ITEM)
+    far = {"name": "closeness", "params": {"abs_limit": 1}}
+    faulty: list[dict[str, Any]] = [
+        {"key": "with", "prompt": "p", "b": 1},
+        {"key": "odd", "prompt": "p", "scorer": "nope"},
+        {"key": "far", "prompt": "p", "target": "far", "scorer": far},
+    ]
+    body = ndjson(ITEM, {"key": "q2"}, ITEM, *faulty) + "\nnot json"
     headers = {"Content-Type": "application/x-ndjson"}
     response = await client.post("/v1/banks/sums/items:batch", content=body, headers=headers)
     assert response.status_code == 200, response.text
     result = response.json()
-    assert (result["created"], result["failed"]) == (1, 2)
-    assert [line["status"] for line in result["data"]] == ["created", "failed", "failed"]
+    assert (result["created"], result["failed"]) == (1, 6)
+    assert [line["status"] for line in result["data"]] == ["created", *["failed"] * 6]
     assert result["data"][1]["error"]["errors"][0]["pointer"] == "body:2:prompt"
-    again = await client.post("/v1/banks/sums/items:batch", content=ndjson(ITEM), headers=headers)
-    assert again.json()["data"][0]["status"] == "unchanged"
+    assert "expected a number" in result["data"][5]["error"]["detail"]
+    url = "/v1/banks/sums/items:batch"
+    again = await client.post(url, content=ndjson(ITEM), headers=headers)
+    (same,) = again.json()["data"]
+    assert (same["status"], same["item_id"]) == ("unchanged", result["data"][0]["item_id"])
+    another = ndjson({**ITEM, "prompt": "Another?"})
+    (other,) = (await client.post(url, content=another, headers=headers)).json()["data"]
+    assert other["error"]["code"] == "already_exists"
     await problem_of(client, "/v1/banks/sums/items:batch", [ITEM], 415, "unsupported_media_type")
 
 
@@ -159,6 +176,13 @@ async def test_files_are_imported_and_the_version_read_in_every_way(client: Clie
     assert (bank["n_items"], bank["latest_version"]) == (2, version)
     listed = (await client.get("/v1/banks/sums/versions")).json()
     assert listed["data"] == [version]
+    path, match = "/v1/banks/sums/items/q1", {"If-Match": '"1"'}
+    for used in (
+        await client.patch(path, json={"tags": ["new"]}, headers=match),
+        await client.delete(path, headers=match),
+    ):
+        assert (used.status_code, used.json()["code"]) == (409, "invalid_state")
+        assert "version 1" in used.json()["detail"]
 
 
 NO_RANGES = ["1", "a:b:c", "1:0:0.1", "0:1:0", "0:1:-1", "0:1e9:1", "nan:1:1"]
@@ -257,7 +281,7 @@ UNUSABLE: list[tuple[list[dict[str, Any]], str]] = [
     ([], "parameters"),
     ([{"key": "q1", "b": 0}, {"key": "q1", "b": 1}], "occurs already"),
     ([{"key": "q1", "b": 0, "c": 0.5, "d": 0.4}], "0 <= c < d <= 1"),
-    ([{"key": "zz", "b": 0}], "none"),
+    ([{"key": "zz", "b": 0}], "rows are named like 'zz', items like 'q1'"),
     ([{"key": "q1", "b": "0"}], "b"),
     ([{"key": "q1", "b": 1e300}], "b"),
 ]

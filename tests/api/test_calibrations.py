@@ -11,7 +11,7 @@ from app.calibration.fit import held_out
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
-from app.exchange.matrices import write_csv
+from app.exchange.response_files import write_csv
 from app.services.container import Services
 from tests.api.calls import answered, posted, problem_of
 from tests.api.conftest import EVENTS, Client
@@ -51,7 +51,8 @@ async def test_answers_become_a_bank_version(
     monkeypatch.setattr(held_out, "FOLDS", 2)  # a report card with more takes too long
     for most in ("_MOST_SHIFTED", "_MOST_KNOWN", "_MOST_LOCATED"):
         monkeypatch.setattr(held_out, most, 10)
-    await recorded(client, csv_of(answers(50)))
+    simulated = answers(50)
+    await recorded(client, csv_of(simulated))
     made = await started(
         client,
         model="2pl",
@@ -69,6 +70,12 @@ async def test_answers_become_a_bank_version(
     result = found["result"]
     assert result["converged"]
     assert result["kept"] == {"items": 12, "examinees": 50}
+    assert result["aic"] == pytest.approx(2 * 24 - 2 * result["log_likelihood"])
+    found_items = (await client.get(f"{URL}/{made['id']}/items")).json()["data"]
+    b = [item["b"] for item in found_items]
+    assert [item["key"] for item in found_items] == [f"q{n}" for n in range(1, 13)]
+    assert float(np.corrcoef(b, simulated.b)[0, 1]) > 0.9
+    assert all(0 < item["se_b"] < 2 for item in found_items)
     assert result["dropped_items"] == {"n": 0, "reasons": {}, "listed": []}
     assert {family["model"] for family in result["comparison"]} == {"1pl", "2pl"}
     assert result["comparison"][0]["bic"] <= result["comparison"][1]["bic"]
@@ -86,6 +93,9 @@ async def test_answers_become_a_bank_version(
     assert (fifth["hold_out"], fifth["n_learned"] + fifth["n_examinees"]) == ("strongest_fifth", 50)
     assert [row["design"] for row in half["rows"]] == ["score", "ability"]
     assert (families["rows"], families["reason"][:23]) == ([], "No families are known: ")
+    rows = (await client.get(f"{URL}/{made['id']}/abilities?limit=50")).json()["data"]
+    assert [row["examinee"] for row in rows[:2]] == ["model-1", "model-2"]
+    assert max(rows, key=lambda row: row["score"])["theta"] > 1
     page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=47")).json()
     assert [row["position"] for row in page["data"]] == [48, 49]
     assert (page["last_position"], page["has_more"]) == (49, False)
@@ -97,6 +107,17 @@ async def test_answers_become_a_bank_version(
     assert version["calibration"]["id"] == made["id"]
     assert not version["provisional"]
     assert (await client.get(published.headers["location"])).json() == version
+    services: Services = app.state.services
+    loaded = await services.versions.load(version["id"])
+    assert loaded.correction is not None
+    assert loaded.correction.n_examinees == 50
+    report = (await client.get("/v1/banks/arc/versions/latest/report")).json()
+    facts = report["calibration"]
+    assert (facts["n_examinees"], facts["n_items"], facts["model"]) == (50, 12, "2pl")
+    assert facts["fit"]["verdict"] == version["calibration"]["fit"]["verdict"]
+    assert {other["model"] for other in facts["comparison"]} == {"1pl", "2pl"}
+    assert sum(facts["item_verdicts"].values()) == len(facts["worst_items"]) == 12
+    assert report["simulated"]["n_examinees"] == 50
     again = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "other"})
     assert (again.status_code, again.json()["scale"]) == (201, version["scale"])
     kept = await client.delete(f"{URL}/{made['id']}")

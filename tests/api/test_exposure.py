@@ -4,7 +4,7 @@ import pytest
 
 from app.engine.inference.diagnostics import exposure_rates, overlap
 from app.printable import percent
-from app.services.banks.uses import LEAST_TESTS
+from app.services.banks.items import LEAST_TESTS
 from tests.api.conftest import Client
 from tests.api.test_in_flight import awaited, begun, told
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from app.exchange.matrices import write_parquet
+from app.exchange.response_files import write_parquet
 from app.exchange.responses import read_responses
 from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client

@@ -9,7 +9,8 @@ import pytest
 
 from app.calibration.logistic.curves import Family
 from app.engine.bank import ItemBank
-from app.exchange.parameters import read_parameters, write_mirt
+from app.exchange.bank_files import write_mirt
+from app.exchange.parameters import read_parameters
 from tests.calibration.simulated import Simulated, simulate
 from tests.cli.shell import done, refused, told
 

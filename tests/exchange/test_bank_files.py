@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
 from app.errors import FileFormatError, ItemBankError
-from app.exchange.bank_files import BankFormat, item_line, write_bank
+from app.exchange.bank_files import BankFormat, item_line, shortest_difficulties, write_bank
 from app.exchange.items import read_items
-from app.exchange.parameters import read_parameters, shortest_difficulties
+from app.exchange.parameters import read_parameters
 
 COLUMNS = ("a", "intercept", "c", "d")
 #: Names that break a careless writer: separators, quotes, line breaks, formulas, other scripts.
 NAMES = ["a,b", 'say "hi"', "two\nlines", "=1+1", "@x", "-q", "+q", "'q", "naïve — Ω 項目", "1"]
+NAMES += ["'=1+1", "=a;b", "a\t=1+1", "b;-2;@x"]
 
 decimals = st.integers(-4000, 4000).map(lambda thousandths: thousandths / 1000)
 slopes = st.integers(1, 4000).map(lambda thousandths: thousandths / 1000)

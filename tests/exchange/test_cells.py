@@ -14,11 +14,9 @@ from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.exchange.bank_files import BankFormat, write_bank
 from app.exchange.files import lines, plain, quoted
-from app.exchange.forms import write_form
-from app.exchange.item_facts import read_costs, read_families, read_tags
-from app.exchange.matrices import Trial, write_csv, write_long, write_parquet
-from app.exchange.parameters import read_parameters
-from app.exchange.responses import read_responses, read_trials
+from app.exchange.item_facts import read_costs, read_families, read_tags, write_form
+from app.exchange.response_files import Trial, write_csv, write_long, write_parquet
+from app.exchange.responses import read_parts, read_responses
 
 #: Names that a spreadsheet would run.
 FORMULAS = [
@@ -124,16 +122,9 @@ def test_exported_answers_keep_their_names(names: list[str]) -> None:
         found = read_responses(content)
         assert (found.examinees, found.items) == (given.examinees, given.items)
         np.testing.assert_array_equal(found.scores, given.scores)
-    trials = read_trials(long(names))
+    trials = dict(read_parts(long(names)))
     for trial in (1, 2):
         assert set(trials[trial].examinees) == set(trials[trial].items) == set(names)
-
-
-@pytest.mark.parametrize("file_format", [BankFormat.MIRT, BankFormat.CSV])
-def test_exported_parameters_keep_their_names(file_format: BankFormat) -> None:
-    names = [name for name in (*NAMES, *ELSEWHERE) if name == name.strip()]
-    found = read_parameters(write_bank(bank(names), file_format), name="bank")
-    assert list(found.item_ids) == names
 
 
 def test_names_of_an_export_can_be_used_for_metadata() -> None:

@@ -1,19 +1,26 @@
-"""Item files: what is read, and how faults are named."""
+"""Item files, in our form or with their fields mapped: what is read, and how faults are named."""
 
+import gzip
 import io
 import json
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from typing_extensions import override
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange import items as module
 from app.exchange.files import MAX_PROBLEMS
-from app.exchange.item_record import FIELDS, WrittenParameters, parse_item
+from app.exchange.item_record import FIELDS, ItemRecord, parse_item
 from app.exchange.items import read_items, scan_items
+from app.exchange.mapped_items import field_map, read_mapped
+from app.exchange.parameters import WrittenParameters
 from app.items import ItemContent, Message, ScorerSpec
 
 
@@ -84,16 +91,7 @@ def test_csv_gives_the_same_records_as_jsonl() -> None:
     )
     from_csv, from_jsonl = read_items(csv, name="i.csv"), read_items(rows, name="i.jsonl")
     assert [r.row for r in from_csv] == [2, 4, 5]
-    for one, other in zip(from_csv, from_jsonl, strict=True):
-        assert one.content == other.content
-        assert (one.key, one.scorer, one.tags, one.group) == (
-            other.key,
-            other.scorer,
-            other.tags,
-            other.group,
-        )
-        assert one.parameters == other.parameters
-        assert one.expected_tokens_in == other.expected_tokens_in
+    assert [replace(r, row=0) for r in from_csv] == [replace(r, row=0) for r in from_jsonl]
 
 
 @pytest.mark.parametrize(
@@ -318,3 +316,90 @@ def test_any_bytes_give_items_or_a_file_error(source: bytes, name: str) -> None:
     except FileFormatError as error:
         message = error.detail.removeprefix(name)[:1].strip(":")
     assert message == ""
+
+
+# Fields mapped
+
+
+SUMS = [
+    {"question": "2 + 2?", "answer": "2 + 2 = 4\n#### 4"},
+    {"question": "2 + 3?", "answer": "#### is 5 #### 5"},
+]
+CHOICES = [
+    {
+        "id": "Mercury_1",
+        "question": "Which is red?",
+        "choices": {"text": ["sky", "blood", "sea"], "label": ["1", "2", "3"]},
+        "answerKey": "2",
+    }
+]
+
+
+def as_jsonl(rows: object) -> bytes:
+    assert isinstance(rows, list)
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+def as_parquet(rows: object) -> bytes:
+    output = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), output)
+    return output.getvalue()
+
+
+def read(content: bytes, text: str, after: str | None = None) -> list[ItemRecord]:
+    return read_mapped(content, name="file", mapping=field_map(text, after))
+
+
+@pytest.mark.parametrize("write", [as_jsonl, as_parquet])
+def test_fields_are_taken_where_the_map_says(write: object) -> None:
+    assert callable(write)
+    records = read(write(SUMS), "prompt=question, target=answer", "####")
+    assert [record.key for record in records] == ["1", "2"]
+    assert [record.content.prompt for record in records] == ["2 + 2?", "2 + 3?"]
+    assert [record.content.target for record in records] == [("4",), ("5",)]
+    (record,) = read(write(CHOICES), "prompt=question,choices=choices.text,target=answerKey,key=id")
+    # By its label: as an index from 0 it would be the third.
+    assert (record.key, record.content.target) == ("Mercury_1", ("blood",))
+
+
+def test_cells_are_read_as_those_of_item_files() -> None:
+    table = b'q,options,right,number,level\n"Which, then?",red|blue,B,7,2.5\n'
+    (record,) = read(table, "prompt=q,choices=options,target=right,key=number,difficulty=level")
+    assert record.difficulty == 2.5
+    assert (record.key, record.content.prompt) == ("7", "Which, then?")
+    assert (record.content.choices, record.content.target) == (("red", "blue"), ("blue",))
+
+
+def test_another_separator_gives_a_hint_about_commas() -> None:
+    table = b"q;right\nWhich?;red\n"
+    with pytest.raises(FileFormatError, match="Cells are separated by commas"):
+        read(table, "prompt=q")
+    with pytest.raises(FileFormatError, match="Cells are separated by commas"):
+        read_items(table, name="items.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "field", "words"),
+    [
+        ("prompt=asked", None, "prompt", "expected a field 'asked', found question, answer"),
+        ("prompt=question,target=answer", "=>", "target", "expected '=>' in the target"),
+    ],
+)
+def test_a_row_that_lacks_something_is_named(
+    text: str, after: str | None, field: str, words: str
+) -> None:
+    with pytest.raises(FileFormatError, match=words) as caught:
+        read(as_jsonl(SUMS), text, after)
+    assert caught.value.problems[0].pointer == f"file:1:{field}"
+
+
+@pytest.mark.parametrize("reads", [read_items, partial(read_mapped, mapping=field_map("key=a"))])
+def test_a_compressed_file_is_distinguished_from_another_encoding(reads: Any) -> None:
+    with pytest.raises(FileFormatError, match="is packed by gzip: unpack it first"):
+        reads(gzip.compress(b'{"a": 1}'))
+
+
+@pytest.mark.parametrize("text", ["", "prompt", "question=prompt", "=a", "key=a,key=b"])
+def test_an_invalid_map_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="prompt=question,target=answer"):
+        field_map(text)

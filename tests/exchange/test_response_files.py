@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.matrices import write_csv, write_parquet
 from app.exchange.py_irt import write_py_irt
 from app.exchange.response_files import (
     ResponseFormat,
@@ -29,10 +28,20 @@ from app.exchange.response_files import (
     files_at,
     read_answers,
     sources_of,
+    write_csv,
+    write_parquet,
 )
 from app.exchange.responses import read_responses
-from app.exchange.results.asked_item import Seen, UnusableRowError
-from app.exchange.results.recorded import Choices, LeftOut, Recorded, Source, SourceFile, TrialTable
+from app.exchange.results.recorded import (
+    Choices,
+    LeftOut,
+    Recorded,
+    Seen,
+    Source,
+    SourceFile,
+    TrialTable,
+    UnusableRowError,
+)
 from app.items import Outcome
 from tests.exchange import traps
 from tests.exchange.traps import HEADER, instance, sample, scored, stat

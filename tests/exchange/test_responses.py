@@ -9,9 +9,9 @@ import pytest
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.matrices import Trial, write_long
 from app.exchange.names import align, match_names
-from app.exchange.responses import read_responses, read_trials
+from app.exchange.response_files import Trial, write_long
+from app.exchange.responses import read_parts, read_responses
 
 WIDE = b"model,q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n"
 LONG = b"examinee,item,score\nalpha,q1,1\nbeta,q2,0.5\nalpha,q2,0\nbeta,q3,1\n"
@@ -197,4 +197,4 @@ def test_repeated_answers_are_written_with_their_trial() -> None:
     trials = [Trial("m", 1, np.array([1.0])), Trial("m", 2, np.array([0.25]))]
     content = b"".join(write_long(["q"], trials, repeated=True))
     assert content == b"examinee,item,trial,score\nm,q,1,1\nm,q,2,0.25\n"
-    assert list(read_trials(content)) == [1, 2]
+    assert [trial for trial, _ in read_parts(content)] == [1, 2]

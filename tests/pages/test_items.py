@@ -14,7 +14,7 @@ from app.api.schemas.versions import VersionItemRead
 from app.pages import items
 from app.pages.items import ItemRow, Items, Wanted, chosen, flag_counts, items_of
 from app.records.banks import ItemAnswer, ItemUse
-from app.services.banks.uses import ItemUses
+from app.services.banks.items import ItemUses
 from app.services.container import Services
 from app.services.projects import ProjectService
 from app.settings import Settings

@@ -7,11 +7,11 @@ import numpy as np
 from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable
-from app.exchange.matrices import write_csv
+from app.exchange.response_files import write_csv
 from app.exchange.results.recorded import SourceFile
 from app.records.calibrations import CalibrationRecord
 from app.records.response_sets import ResponseSet
-from app.services.calibrations.runner import CalibrationRunner
+from app.services.calibrations.runner import MAX_CLAIMS, CalibrationRunner
 from app.services.container import Services
 from app.services.leased import Leasing
 from app.services.responses.imports import AnswerImport
@@ -91,3 +91,13 @@ async def completed(
         await imported(services, csv_of(answers()))
     made = await services.calibrations.create("answers", plan or CalibrationPlan())
     return await driven(services, made.id)
+
+
+async def lost(services: Services, calibration_id: str) -> None:
+    """Lose as many workers as a calibration, or a part of one, may lose; one more ends it."""
+    for _ in range(MAX_CLAIMS):
+        record = await claimed(services, calibration_id)
+        assert record is not None
+        async with services.database.unit_of_work() as uow:
+            await uow.calibrations.release({record.id: record.lease_epoch})
+    await run(services, calibration_id)

@@ -18,6 +18,7 @@ from app.exchange.item_record import parse_item
 from app.items import ScorerSpec
 from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
+from app.services.banks.service import ImportReport
 from app.services.calibrations.publication import Publication
 from app.services.container import Services, open_services
 from app.services.responses.confined_reading import SentFile
@@ -96,13 +97,25 @@ async def emptied(services: Services) -> None:
     await services.banks.delete_bank("whole", overview.bank.revision)
 
 
+@pytest.fixture
+async def content(services: Services) -> bytes:
+    """Return the bundle of a bank that is deleted again."""
+    await made(services)
+    content = await bundle_of(services)
+    await emptied(services)
+    return content
+
+
+async def sent(services: Services, content: bytes, name: str | None = None) -> ImportReport:
+    return await services.bundles.import_file(SentFile("whole.jsonl", content), name)
+
+
 async def test_a_bundle_makes_the_same_version_again(services: Services) -> None:
     await made(services)
     before = await services.versions.get("whole")
     content = await bundle_of(services)
     await emptied(services)
-    report = await services.bundles.import_file(SentFile("whole.jsonl", content))
-    after = report.version
+    after = (await sent(services, content)).version
     assert after is not None
     assert after.id != before.id
     assert after.parameters_hash == before.parameters_hash
@@ -122,17 +135,17 @@ async def test_a_bank_of_parameters_only_has_a_bundle_too(services: Services) ->
     before = await services.versions.get("whole")
     content = await bundle_of(services)
     await emptied(services)
-    report = await services.bundles.import_file(SentFile("x", content), "other")
+    report = await sent(services, content, "other")
     assert report.bank.name == "other"
     assert report.version is not None
     assert report.version.parameters_hash == before.parameters_hash
     assert not report.version.has_content
 
 
-async def test_a_bundle_that_was_hashed_again_is_still_checked(services: Services) -> None:
-    await made(services)
-    documents = [json.loads(text) for text in (await bundle_of(services)).splitlines()][:-1]
-    await emptied(services)
+async def test_a_bundle_that_was_hashed_again_is_still_checked(
+    services: Services, content: bytes
+) -> None:
+    documents = [json.loads(text) for text in content.splitlines()][:-1]
     for place, wrong in [
         (("bank", "name"), 5),
         (("bank", "prompt"), []),
@@ -149,15 +162,14 @@ async def test_a_bundle_that_was_hashed_again_is_still_checked(services: Service
         for name in place[:-1]:
             part = part[name]
         part[place[-1]] = wrong
-        content = hashed(b"".join(map(line, changed)))
         with pytest.raises(FileFormatError, match="not written by an export: /" + "/".join(place)):
-            await services.bundles.import_file(SentFile("whole.jsonl", content))
+            await sent(services, hashed(b"".join(map(line, changed))))
 
 
-async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(services: Services) -> None:
-    await made(services)
-    documents = [json.loads(text) for text in (await bundle_of(services)).splitlines()][:-1]
-    await emptied(services)
+async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(
+    services: Services, content: bytes
+) -> None:
+    documents = [json.loads(text) for text in content.splitlines()][:-1]
     curves = {
         "items": ["sum", "choice"],
         "abilities": 1,
@@ -176,19 +188,18 @@ async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(services: Se
         (None, None),
     ]:
         documents[2]["version"]["knowledge"]["curves"] = curves | ({name: value} if name else {})
-        content = hashed(b"".join(map(line, documents)))
+        changed = hashed(b"".join(map(line, documents)))
         if name is None:
-            await services.bundles.import_file(SentFile("whole.jsonl", content))
+            await sent(services, changed)
         else:
             with pytest.raises(FileFormatError, match="its facts about the version") as fault:
-                await services.bundles.import_file(SentFile("whole.jsonl", content))
+                await sent(services, changed)
             assert "\n" not in fault.value.detail
 
 
-async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Services) -> None:
-    await made(services)
-    content = await bundle_of(services)
-    await emptied(services)
+async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(
+    services: Services, content: bytes
+) -> None:
     lines = content.splitlines(keepends=True)
     edited = content.replace(b"2 + 2 = ?", b"2 + 3 = ?")
     body = b"".join(lines[:-1])
@@ -204,26 +215,23 @@ async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Serv
         (b"X,a1,d\n", "is no bundle"),
     ]:
         with pytest.raises(InvalidInputError, match=said) as fault:
-            await services.bundles.import_file(SentFile("whole.jsonl", wrong))
+            await sent(services, wrong)
         assert "\n" not in fault.value.detail
     with pytest.raises(NotFoundError):
         await services.banks.get_bank("whole")
 
 
-async def test_a_bundle_keeps_the_visibility_of_texts(services: Services) -> None:
-    await made(services)
-    *lines, _ = (await bundle_of(services)).splitlines(keepends=True)
-    await emptied(services)
+async def test_a_bundle_keeps_the_visibility_of_texts(services: Services, content: bytes) -> None:
+    *lines, _ = content.splitlines(keepends=True)
     for setting, name in (("visibility", "hidden"), ("visible", "strange")):
         said = f'"bank": {{"{setting}": "withheld", '.encode()
-        content = hashed(b"".join(lines).replace(b'"bank": {', said, 1))
-        sent = SentFile("whole.jsonl", content)
+        changed = hashed(b"".join(lines).replace(b'"bank": {', said, 1))
         if setting == "visibility":
-            await services.bundles.import_file(sent, name)
+            await sent(services, changed, name)
             assert (await services.banks.get_bank(name)).bank.visibility == "withheld"
         else:
             with pytest.raises(FileFormatError, match="the setting 'visible', which is not known"):
-                await services.bundles.import_file(sent, name)
+                await sent(services, changed, name)
 
 
 async def test_a_withheld_bank_gives_no_bundle(services: Services) -> None:

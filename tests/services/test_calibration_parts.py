@@ -7,10 +7,18 @@ import pytest
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import LeaseLostError, NotFoundError
 from app.records.calibrations import CalibrationRecord
-from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
 from app.storage.paging import PageRequest
-from tests.services.calibrations import answers, claimed, csv_of, driven, imported, run, runner_of
+from tests.services.calibrations import (
+    answers,
+    claimed,
+    csv_of,
+    driven,
+    imported,
+    lost,
+    run,
+    runner_of,
+)
 from tests.services.sessions import events_of
 
 pytestmark = pytest.mark.usefixtures("fits_here")
@@ -83,14 +91,7 @@ async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Service
 
 async def test_a_part_that_loses_every_worker_ends_the_calibration(services: Services) -> None:
     made, parts = await started(services)
-    for _ in range(MAX_CLAIMS):
-        record = await claimed(services, parts[1])
-        assert record is not None
-        async with services.database.unit_of_work() as uow:
-            await uow.calibrations.release({record.id: record.lease_epoch})
-    lost = await claimed(services, parts[1])
-    assert lost is not None
-    await runner_of(services).drive(lost)
+    await lost(services, parts[1])
     found = await services.calibrations.get(made.id)
     assert found.status == "failed"
     assert found.failure is not None

@@ -13,7 +13,7 @@ from app.engine.models.base import ItemParameters
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.exchange.item_record import parse_item
-from app.exchange.matrices import write_csv
+from app.exchange.response_files import write_csv
 from app.records.banks import BankSpec, BankVersion, VersionItem
 from app.records.calibrations import CalibrationRecord
 from app.services.banks.imports import BankImport

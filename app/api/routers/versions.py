@@ -32,9 +32,9 @@ from app.api.schemas.versions import (
 from app.deps import AllServices, Seen, caller
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
-from app.exchange.forms import write_form
+from app.exchange.item_facts import write_form
 from app.reports.version.page import render
-from app.services.banks.uses import ItemExposure
+from app.services.banks.items import ItemExposure
 from app.validation import THETA_RANGE
 
 router = make_router("/banks", tag="banks")
@@ -326,7 +326,7 @@ async def compose_form(
     is the constant plus the weighted sum of the item scores. In CSV, the row without an item is the
     constant.
     """
-    made = await opened.forms.compose(bank, version, body.to_spec())
+    made = await opened.versions.compose(bank, version, body.to_spec())
     if preferred(request, "json", "csv") == "csv":
         keys = [made.version.keys[item] for item in made.form.items]
         content = write_form(keys, made.form.weights, made.form.constant)

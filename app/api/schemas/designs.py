@@ -24,7 +24,7 @@ from app.items import JsonObject
 from app.records.endpoints import Price
 from app.records.fields import convert
 from app.records.sessions import Plan
-from app.services.banks.forms import FormSpec, VersionForm
+from app.services.banks.versions import FormSpec, VersionForm
 from app.services.results.simulations import Simulation, SimulationSpec
 from app.services.sessions.endings import FailureLimits
 

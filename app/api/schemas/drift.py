@@ -11,7 +11,7 @@ from app.api.schemas.versions import DriftFigures
 from app.calibration.pipeline.drift import drift_figures, drift_message
 from app.records.banks import Provisional
 from app.records.fields import finite
-from app.services.banks.recalibration_advice import Offer
+from app.services.banks.provisional import Offer
 from app.services.calibrations.drift import DriftLook
 
 #: Of an item; null where too few answered it.

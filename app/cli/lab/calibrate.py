@@ -30,8 +30,8 @@ from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.knowledge import with_abilities
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import InvalidInputError
+from app.exchange.bank_files import write_difficulties, write_mirt
 from app.exchange.item_facts import read_families
-from app.exchange.parameters import write_difficulties, write_mirt
 from app.printable import percent
 from app.records.fields import finite
 from app.reports.version.page import shift_words

@@ -23,8 +23,7 @@ from app.engine.prediction.score_model import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
-from app.exchange.forms import lm_eval_run, write_form
-from app.exchange.item_facts import read_costs
+from app.exchange.item_facts import lm_eval_run, read_costs, write_form
 from app.exchange.response_files import ResponseFormat, files_at, sources_of
 from app.printable import percent
 from sextant_client import AsyncSextant

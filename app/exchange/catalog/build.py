@@ -9,12 +9,12 @@ import random  # noqa: TID251  the published order comes from Python's own gener
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from app.errors import InvalidInputError
 from app.exchange.catalog.entry import Entry, ItemForm, Join, Source
-from app.exchange.catalog.rows import Template, field_of, filter_of, read_rows
-from app.exchange.item_record import ItemFields, ItemRecord, parse_item
+from app.exchange.catalog.rows import field_of, filter_of, read_rows, template
+from app.exchange.item_record import ItemFields, parse_item
 from app.exchange.parameters import read_parameters
 from app.items import ItemContent, JsonValue, choice_letter
 
@@ -48,8 +48,6 @@ class Example:
 
     Attributes:
         row: Row of the file that the example comes from, from 0.
-        content: Content of the item, with the right answer.
-        answer: Text of the answer in the example.
     """
 
     row: int
@@ -65,10 +63,8 @@ class Built:
         items: Fields of the items with their parameters, as in an item file, in the order of the
             parameters.
         rows: Row of each item in the split, from 0.
-        examples: Worked examples.
         examples_from: `training_file`, `rows_without_parameters` or `none`.
         n_rows: Number of rows of the split.
-        left_out: Rows with parameters that are not valid items.
     """
 
     items: Sequence[ItemFields]
@@ -100,7 +96,6 @@ def build_bank(
             f"{parameters.name} has parameters of {table.n_items} items: expected "
             f"{entry.parameters.items}."
         )
-    form = _Form(entry.item)
     row_of = rows_of_parameters(entry.join, table.item_ids, len(rows))
     items: list[ItemFields] = []
     places: list[int] = []
@@ -109,7 +104,7 @@ def build_bank(
     for at, name in enumerate(table.item_ids):
         row = row_of[name]
         fields: ItemFields = {
-            **form.item(rows[row], name, row, questions.name),
+            **_item(entry.item, rows[row], name, row, questions.name),
             "a": float(table.a[at]),
             "intercept": float(table.intercept[at]),
             "c": float(table.c[at]),
@@ -128,7 +123,7 @@ def build_bank(
         raise InvalidInputError(
             f"No row of {questions.name} becomes an item; the first fault: {left_out[0].reason}."
         )
-    examples, origin = _examples(entry, form, rows, set(row_of.values()), contents, training)
+    examples, origin = _examples(entry, rows, set(row_of.values()), contents, training)
     return Built(
         items=items,
         rows=places,
@@ -141,7 +136,6 @@ def build_bank(
 
 def _examples(
     entry: Entry,
-    form: "_Form",
     rows: Sequence[Mapping[str, JsonValue]],
     with_parameters: set[int],
     contents: set[str],
@@ -160,7 +154,7 @@ def _examples(
     for origin, candidates in places:
         found: list[Example] = []
         for row, fields in candidates:
-            example = form.example(fields, row)
+            example = _example(entry.item, fields, row)
             if example is not None and _asked(example.content) not in contents:
                 found.append(example)
             if len(found) == number:
@@ -175,85 +169,74 @@ def _asked(content: ItemContent) -> str:
     return " ".join((content.prompt or "").split())
 
 
-class _Form:
-    """Fills an entry's item form with the fields of rows."""
+def _item(
+    form: ItemForm, row: Mapping[str, JsonValue], key: str, place: int, file: str
+) -> ItemFields:
+    """Fields of the item that a row makes; an error names the row."""
+    try:
+        return {"key": key, **_content(form, row)}
+    except InvalidInputError as fault:
+        raise InvalidInputError(f"{file}, row {place}: {fault.detail}") from None
 
-    def __init__(self, form: ItemForm) -> None:
-        self._form = form
-        self._prompt = Template(form.prompt)
-        self._target = None if form.target is None else Template(form.target)
-        self._answer = None if form.example is None else Template(form.example)
-        self._tags = [Template(tag) for tag in form.tags]
-        self._clean = None if form.clean is None else filter_of(form.clean)
 
-    def item(self, row: Mapping[str, JsonValue], key: str, place: int, file: str) -> ItemFields:
-        """Fields of the item that a row makes.
-
-        Raises:
-            InvalidInputError: The row's fields do not fit the form.
-        """
-        try:
-            return {"key": key, **self._content(row)}
-        except InvalidInputError as fault:
-            raise InvalidInputError(f"{file}, row {place}: {fault.detail}") from None
-
-    def example(self, row: Mapping[str, JsonValue], place: int) -> Example | None:
-        """The row as a worked example; None if the row is not a valid item."""
-        try:
-            record: ItemRecord = parse_item({"key": "example", **self._content(row)})
-            if not record.content.target:
-                return None
-            if self._answer is not None:
-                answer = self._answer.fill(row)
-            elif record.content.choices:
-                right = record.content.target[0]
-                answer = choice_letter(record.content.choices.index(right))
-            else:
-                answer = record.content.target[0]
-        except InvalidInputError:
+def _example(form: ItemForm, row: Mapping[str, JsonValue], place: int) -> Example | None:
+    """The row as a worked example; None if the row is not a valid item."""
+    try:
+        content = parse_item({"key": "example", **_content(form, row)}).content
+        if not content.target:
             return None
-        return Example(row=place, content=record.content, answer=answer)
-
-    def _content(self, row: Mapping[str, JsonValue]) -> ItemFields:
-        fields: ItemFields = {"prompt": self._prompt.fill(row)}
-        if self._target is not None:
-            fields["target"] = self._target.fill(row)
+        if form.example is not None:
+            answer = template(form.example).fill(row)
+        elif content.choices:
+            answer = choice_letter(content.choices.index(content.target[0]))
         else:
-            fields["choices"], right = self._choices(row)
-            fields["target"] = fields["choices"][right]
-        if self._tags:
-            fields["tags"] = [tag for tag in (part.fill(row) for part in self._tags) if tag.strip()]
-        return fields
+            answer = content.target[0]
+    except InvalidInputError:
+        return None
+    return Example(row=place, content=content, answer=answer)
 
-    def _choices(self, row: Mapping[str, JsonValue]) -> tuple[list[str], int]:
-        form = self._form
-        if isinstance(form.choices, str):
-            found = field_of(row, form.choices)
-            options = found if isinstance(found, list) else [None]
-            listed = [text for text in options if isinstance(text, str)]
-            if len(listed) < len(options):
-                raise InvalidInputError(f"Expected a list of texts in field {form.choices!r}.")
-        else:
-            listed = [Template(text).fill(row) for text in form.choices or ()]
-        if self._clean is not None:
-            listed = [self._clean(text) for text in listed]
-        answer = field_of(row, form.answer or "")
-        if form.labels is not None:
-            labels = field_of(row, form.labels)
-            if not isinstance(labels, list) or answer not in labels:
-                raise InvalidInputError(f"Expected one of {labels!r:.80}, got {answer!r:.80}.")
-            return listed, labels.index(answer)
-        try:
-            right = int(cast(str, answer)) - form.first
-        except (TypeError, ValueError):
-            right = -1
-        if not 0 <= right < len(listed):
-            last = len(listed) - 1 + form.first
-            raise InvalidInputError(
-                f"Expected the number of an option, {form.first} to {last}, in field "
-                f"{form.answer!r}, got {answer!r:.80}."
-            )
-        return listed, right
+
+def _content(form: ItemForm, row: Mapping[str, JsonValue]) -> ItemFields:
+    fields: ItemFields = {"prompt": template(form.prompt).fill(row)}
+    if form.target is not None:
+        fields["target"] = template(form.target).fill(row)
+    else:
+        fields["choices"], right = _choices(form, row)
+        fields["target"] = fields["choices"][right]
+    if form.tags:
+        tags = [template(tag).fill(row) for tag in form.tags]
+        fields["tags"] = [tag for tag in tags if tag.strip()]
+    return fields
+
+
+def _choices(form: ItemForm, row: Mapping[str, JsonValue]) -> tuple[list[str], int]:
+    if isinstance(form.choices, str):
+        found = field_of(row, form.choices)
+        options = found if isinstance(found, list) else [None]
+        listed = [text for text in options if isinstance(text, str)]
+        if len(listed) < len(options):
+            raise InvalidInputError(f"Expected a list of texts in field {form.choices!r}.")
+    else:
+        listed = [template(text).fill(row) for text in form.choices or ()]
+    if form.clean is not None:
+        listed = list(map(filter_of(form.clean), listed))
+    answer = field_of(row, form.answer or "")
+    if form.labels is not None:
+        labels = field_of(row, form.labels)
+        if not isinstance(labels, list) or answer not in labels:
+            raise InvalidInputError(f"Expected one of {labels!r:.80}, got {answer!r:.80}.")
+        return listed, labels.index(answer)
+    try:
+        right = int(cast(str, answer)) - form.first
+    except (TypeError, ValueError):
+        right = -1
+    if not 0 <= right < len(listed):
+        last = len(listed) - 1 + form.first
+        raise InvalidInputError(
+            f"Expected the number of an option, {form.first} to {last}, in field "
+            f"{form.answer!r}, got {answer!r:.80}."
+        )
+    return listed, right
 
 
 def order_of(join: Join, n_rows: int) -> list[int]:
@@ -289,14 +272,8 @@ def rows_of_parameters(join: Join, names: Sequence[str], n_rows: int) -> Mapping
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Result of the check of a file.
-
-    Attributes:
-        sha256: SHA-256 of the content.
-        by: Hash that was compared: `git_blob`, `sha256`, or `nothing` if no hash is known.
-    """
+class Checked(NamedTuple):
+    """SHA-256 of a file, and the hash that was compared: `git_blob`, `sha256` or `nothing`."""
 
     sha256: str
     by: str

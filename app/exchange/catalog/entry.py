@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic import model_validator as pydantic_model_validator
 
 from app.errors import InvalidInputError, UnknownNameError
-from app.exchange.catalog.rows import Template
+from app.exchange.catalog.rows import template
 from app.validation import problems_of
 
 _BUILT_IN = Path(__file__).parent / "entries"
@@ -73,7 +73,6 @@ class Source(_Part):
         github: Repository of GitHub, with `revision` and `path` as well.
         file: Path relative to the folder of the entry.
         git_blob: Git's id of the content (SHA-1).
-        sha256: SHA-256 of the content.
     """
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=2000)] | None = None
@@ -176,7 +175,6 @@ class Join(_Part):
 
     Attributes:
         name: Form of the parameters' names; `{place}` stands for a number.
-        first: The first number.
         order: Order in which rows are numbered: `rows` as in the split, or `shuffled` by Python's
             `random.Random(seed).shuffle` of the list of all rows.
     """
@@ -218,7 +216,6 @@ class ItemForm(_Part):
     """How a row becomes an item; texts are templates over the row's fields.
 
     Attributes:
-        prompt: Text of the question.
         target: The right answer of an item without options.
         choices: Templates of the options, or the name of a field that lists them.
         clean: Filter that is applied to each listed option.
@@ -252,7 +249,7 @@ class ItemForm(_Part):
             raise ValueError("choices and answer come together")
         for name in ("prompt", "target", "example"):
             if (text := getattr(self, name)) is not None:
-                Template(text)
+                template(text)
         return self
 
 
@@ -260,7 +257,6 @@ class FewShot(Files):
     """Worked examples before each question: how many, and the file they are taken from first.
 
     Attributes:
-        number: Number of examples.
         rows: Number of rows of the training file, if it is known.
     """
 

@@ -152,3 +152,9 @@ class Template:
         for apply in filters:
             text = apply(text)
         return text
+
+
+@lru_cache(maxsize=256)
+def template(text: str) -> Template:
+    """The template of a text; errors are those of `Template`."""
+    return Template(text)

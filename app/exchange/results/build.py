@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.item_record import ItemFields, parse_item
-from app.exchange.results.asked_item import AskedItem, common_space, drawn
 from app.exchange.results.found import Choice, Found, Style
 from app.exchange.results.lm_eval_items import BY_METRIC
 from app.exchange.results.questions import BY_MARKS, NORMALISATIONS, RIGHT, Questions
-from app.exchange.results.recorded import Method
+from app.exchange.results.recorded import AskedItem, Method, common_space, drawn
 from app.items import ScorerSpec
 from app.printable import percent
 
@@ -40,7 +39,8 @@ class _Builder:
         self._target_after = target_after
 
     def build(self, others: Sequence[str]) -> Found:
-        self._require_items()
+        if not self._seen.items:
+            raise FileFormatError(_nothing(self._left_out()))
         way = self._way()
         choices = [*self._chosen(others), *self._ambiguous(), *self._cautions()]
         shots = {count for task in self._seen.shots.values() for count in task}
@@ -75,10 +75,6 @@ class _Builder:
             left_out=left_out,
         )
 
-    def _require_items(self) -> None:
-        if not self._seen.items:
-            raise FileFormatError(_nothing(self._left_out()))
-
     def _left_out(self) -> dict[str, list[str]]:
         """Reason to the keys of items that cannot be asked."""
         found: dict[str, list[str]] = {}
@@ -87,11 +83,7 @@ class _Builder:
         return found
 
     def _way(self) -> AskedItem:
-        """An example item, after a check that all items were asked in the same way.
-
-        Raises:
-            FileFormatError: They were asked in different ways.
-        """
+        """An example item, after a check that all items were asked in the same way."""
         ways: dict[tuple[object, ...], tuple[str, AskedItem]] = {}
         for item in self._seen.items.values():
             asked = item.usual

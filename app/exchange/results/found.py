@@ -20,9 +20,6 @@ class Choice:
 
     Attributes:
         what: Subject of the choice: `filter`, `metric`, `prompt`, ...
-        taken: The alternative that was taken.
-        others: The other alternatives.
-        detail: One sentence about the choice.
         option: Command-line option that changes the choice; None if there is none.
     """
 
@@ -51,13 +48,10 @@ class Found:
     """The items of a bank made from recorded results, and how they were asked.
 
     Attributes:
-        items: Fields of each item, as in an item file.
-        style: Prompt style of the bank.
         asked: How the answers were obtained, as far as the files say.
         scorers: Scorers that may score as the files did, the likeliest first; empty if the
             answer is the likeliest option.
         answers: A sample of recorded answers: key of the item, text, score.
-        choices: Choices that the files left open.
         left_out: Reason to keys of the items that cannot be asked.
     """
 

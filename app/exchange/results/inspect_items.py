@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from app.exchange.results.asked_item import (
+from app.exchange.results.lm_eval_items import turns_of
+from app.exchange.results.recorded import (
     AskedItem,
+    Method,
     UnusableRowError,
     drawn,
+    list_at,
+    object_at,
     temperature_of,
     token_limit,
     tokens_of,
+    value_at,
 )
-from app.exchange.results.lm_eval_items import turns_of
-from app.exchange.results.recorded import Method, list_at, object_at, value_at
 from app.items import JsonValue, ScorerSpec
 
 #: Prefix of the name of an attachment that holds a turn's text.

@@ -15,7 +15,6 @@ import pyarrow as pa
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText
-from app.exchange.results.asked_item import Seen
 from app.exchange.results.inspect_items import (
     ATTACHED,
     asked_by,
@@ -31,6 +30,7 @@ from app.exchange.results.recorded import (
     LeftOut,
     Method,
     Recorded,
+    Seen,
     Source,
     answered,
     choose,
@@ -73,24 +73,35 @@ def read_inspect(
     """
     log: _Log | None = None
     status: JsonValue = None
-    row = 0
+    name, row = source.name, 0
     for key, value in log_members(source):
         if key == "status":
             status = value
         elif key == "eval":
-            log = _log(value, choices, source, saw, status)
+            if not isinstance(value, dict):
+                raise FileFormatError(f"{name}: expected an inspect log, its `eval` is no object.")
+            model = choices.examinee or text_of(value, "model")
+            log = _Log(
+                examinee=required_name(model, "model", name),
+                task=required_name(text_of(value, "task"), "task", name),
+                choices=choices,
+                source=source,
+                header=value,
+                saw=saw,
+                status=status if isinstance(status, str) else _FINISHED,
+            )
         elif key == "plan" and log is not None:
             log = replace(log, header=with_plan(log.header, value))
         elif key == "samples" and value is not None:
             if log is None:
-                raise FileFormatError(f"{source.name}: expected `eval` before `samples`.")
+                raise FileFormatError(f"{name}: expected `eval` before `samples`.")
             row += 1
             if isinstance(value, dict):
                 yield from log.answers(value, row)
             else:
                 yield LeftOut(row, "unreadable", "expected a sample")
     if log is None:
-        raise FileFormatError(f"{source.name}: expected an inspect log, found no `eval`.")
+        raise FileFormatError(f"{name}: expected an inspect log, found no `eval`.")
 
 
 def log_members(source: Source) -> Iterator[tuple[str, JsonValue]]:
@@ -232,23 +243,6 @@ class _Log:
         if isinstance(value, float) and math.isnan(value):
             return LeftOut(row, "not_scored", "the score is NaN")
         return score_or_reason(value, row, self.choices)
-
-
-def _log(
-    header: JsonValue, choices: Choices, source: Source, saw: Saw | None, status: object
-) -> _Log:
-    name = source.name
-    if not isinstance(header, dict):
-        raise FileFormatError(f"{name}: expected an inspect log, its `eval` is no object.")
-    return _Log(
-        examinee=required_name(choices.examinee or text_of(header, "model"), "model", name),
-        task=required_name(text_of(header, "task"), "task", name),
-        choices=choices,
-        source=source,
-        header=header,
-        saw=saw,
-        status=status if isinstance(status, str) else _FINISHED,
-    )
 
 
 def _failure(sample: Mapping[str, JsonValue]) -> Outcome | None:

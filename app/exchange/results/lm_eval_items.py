@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from typing import cast, get_args
 
 from app.exchange.json_text import small_json
-from app.exchange.results.asked_item import (
+from app.exchange.results.recorded import (
     AskedItem,
+    Source,
     UnusableRowError,
     common_space,
+    list_at,
     temperature_of,
+    text_of,
     token_limit,
+    value_at,
 )
-from app.exchange.results.recorded import Source, list_at, text_of, value_at
 from app.items import JsonValue, Message, Role, ScorerSpec
 
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl?$")

@@ -17,28 +17,26 @@ from functools import partial
 from typing import cast
 
 from app.exchange.json_text import json_lines
-from app.exchange.results.asked_item import (
-    AskedItem,
-    Seen,
-    UnusableRowError,
-    digest_of,
-    temperature_of,
-    token_limit,
-    tokens_of,
-)
 from app.exchange.results.lm_eval_items import turns_of
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
+    AskedItem,
     Choices,
     LeftOut,
     Recorded,
+    Seen,
     Source,
+    UnusableRowError,
     answered,
     choose,
+    digest_of,
     list_at,
     object_at,
     score_or_reason,
+    temperature_of,
     text_of,
+    token_limit,
+    tokens_of,
     value_at,
 )
 from app.items import JsonValue, Outcome

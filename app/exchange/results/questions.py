@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.errors import FileFormatError
-from app.exchange.results.asked_item import (
+from app.exchange.results.found import is_right
+from app.exchange.results.lm_eval_items import BY_METRIC, lengths, likelihoods
+from app.exchange.results.recorded import (
     AskedItem,
+    Method,
     Seen,
     UnusableRowError,
     digest_of,
+    drawn,
 )
-from app.exchange.results.found import is_right
-from app.exchange.results.lm_eval_items import BY_METRIC, lengths, likelihoods
-from app.exchange.results.recorded import Method
 from app.items import ScorerSpec
 
 #: Descriptions of the normalisations of likelihoods, for messages.
@@ -61,11 +62,6 @@ class ItemSeen:
             return None
         read, written = (round(total / self.n_counted) for total in self.tokens)
         return {"in": read, "out": written}
-
-    def count(self, used: tuple[int, int]) -> None:
-        """Add the tokens of one row."""
-        self.tokens = (self.tokens[0] + used[0], self.tokens[1] + used[1])
-        self.n_counted += 1
 
 
 @dataclass(slots=True)
@@ -150,9 +146,7 @@ class Questions:
         taken: Task to metrics and filters, with the number of rows of each.
         shots: Task to the numbers of examples that its files name.
         scorers: Task to the scorer that its files name.
-        templated: Some prompts were written by a model's own chat template.
         agreement: Task to the agreement of recorded scores with likelihoods.
-        tools: Tools that wrote the files.
     """
 
     def __init__(self, *, prompts_of: str | None = None) -> None:
@@ -194,7 +188,8 @@ class Questions:
         if (item := self.items.get(seen.item)) is not None:
             item.numbers.add(str(seen.number)[:100])
             if seen.used is not None:
-                item.count(seen.used)
+                item.tokens = (item.tokens[0] + seen.used[0], item.tokens[1] + seen.used[1])
+                item.n_counted += 1
         if seen.score is None:
             return
         if asked.options:
@@ -319,7 +314,7 @@ def _method_of(seen: Seen) -> Method:
     method["mode"] = "loglikelihood" if asked.options else "generate"
     if asked.options and seen.metric in BY_METRIC:
         method["normalise"] = BY_METRIC[seen.metric]
-    method |= asked.drawn
+    method |= drawn(asked.max_tokens, asked.temperature)
     if seen.shots is not None:
         method["shots"] = seen.shots
     return method

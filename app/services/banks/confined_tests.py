@@ -31,7 +31,6 @@ class Materials:
     Attributes:
         bank: Item parameters; loadings on several abilities are read from `knowledge`.
         active: Which items may be asked, shape (n_items,).
-        tags: Tags of each item.
         costs: Cost of each item, shape (n_items,); None where the design ignores cost.
         acceptance: Fitted probabilities of a design that limits exposure, shape (n_items,).
         knowledge: What the version knows besides item parameters, in its stored form.

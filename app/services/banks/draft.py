@@ -70,13 +70,8 @@ def draft_version(
 ) -> VersionDraft:
     """Decide model, item states and findings of a version.
 
-    Args:
-        owner: The bank of the version.
-        number: Number of the version.
-        items: All items of the bank, oldest first; those without parameters go to pretest.
-        matched: Items to which the rows of `table` belong.
-        table: The item parameters.
-        request: The import, with response model and overrides.
+    `items` are all of the bank, oldest first; those without parameters go to pretest. `matched` are
+    those to which the rows of `table` belong. `request` has response model and overrides.
 
     Raises:
         ItemBankError: The response model does not have some of the parameters.
@@ -156,13 +151,13 @@ def _members(
             position=position,
             item_id=item.id,
             key=item.key,
+            status=status,
+            flags=flags.get(item.key, []),
             a=own.get("a"),
             intercept=own.get("intercept"),
             c=own.get("c"),
             d=own.get("d"),
             k=own.get("k"),
-            status=status,
-            flags=flags.get(item.key, []),
         )
         for position, (item, status, own) in enumerate(chain(known, rest))
     ]
@@ -259,7 +254,8 @@ def quarantined(
     """Keys of the items that must not be asked.
 
     Raises:
-        UnknownNameError: `allow` names no lint code, or `keep` no item.
+        UnknownNameError: `allow` names no lint code.
+        InvalidInputError: `keep` names no item of the bank.
     """
     unknown = sorted(set(keep) - set(keys))
     if unknown:

@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from app.demo.bank import REFERENCE_SOURCE, DemoBank, learned
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
@@ -20,10 +18,10 @@ from app.errors import (
     SextantError,
 )
 from app.exchange.files import MAX_PROBLEMS
-from app.exchange.item_record import ItemRecord, WrittenParameters
+from app.exchange.item_record import ItemRecord
 from app.exchange.items import ItemRow
 from app.exchange.names import match_names
-from app.exchange.slopes import bank_of_slopes
+from app.exchange.parameters import bank_of_written
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import Item, ItemOutline, NewItem
 from app.records.fields import convert
@@ -40,7 +38,6 @@ class BankImport:
     """Items and parameters to be imported into a bank.
 
     Attributes:
-        items: Contents of the item file.
         parameters: Contents of the parameter file; its item ids are item keys. Not together with
             parameters written beside the items.
         response_model: `1pl` to `4pl` or `continuous`; by default the smallest that holds the
@@ -51,11 +48,8 @@ class BankImport:
         keep: Keys of items that are never quarantined.
         provisional: Whether the parameters are a guess, not a calibration. Without parameters,
             they are guessed from what is known about the items.
-        difficulty: Source of guesses of difficulty, a name in `provisional.SOURCES`; by default
+        difficulty: Source of guesses of difficulty, one of `provisional.Difficulty`; by default
             whichever is available.
-        notes: Free text kept with the version.
-        findings: Findings about the parameters besides those of lint.
-        calibration: Figures that the version shows of the calibration behind the parameters.
         knowledge: What was learned about the version beyond its item parameters, by part.
         unparsed_policy: How unparsed answers counted when the parameters were made, `wrong` or
             `missing`; None where unknown, or where `knowledge` contains it.
@@ -115,8 +109,6 @@ class BatchLine:
 
     Attributes:
         status: `created`, `unchanged` (the bank has this item) or `failed`.
-        new: The item to be stored.
-        error: Why the line failed.
     """
 
     row: int
@@ -152,7 +144,6 @@ class Incoming:
     Attributes:
         added: Items that the bank does not have yet.
         filled: Items that the bank knows by their parameters only, with their new texts.
-        tally: What became of the records.
     """
 
     added: list[NewItem]
@@ -214,11 +205,7 @@ def batch_line(
 ) -> BatchLine:
     """What becomes of one line of a batch.
 
-    Args:
-        row: The line.
-        existing: The bank's items with the same keys.
-        faults: Faults of the scorers of all lines.
-        default: Scorer of items that name none.
+    `existing` are the bank's items with the same keys, `faults` those of the scorers of all lines.
     """
     try:
         if row.record is None:
@@ -361,7 +348,7 @@ def parameters_of(request: BankImport) -> ItemBank | None:
     """The parameters of an import, from the parameter file or from the item file.
 
     Raises:
-        InvalidInputError: Both files contain parameters.
+        InvalidInputError: Both files contain parameters, or as for `bank_of_written`.
     """
     beside = [(record.key, record.parameters) for record in request.items if record.parameters]
     if not beside:
@@ -371,46 +358,7 @@ def parameters_of(request: BankImport) -> ItemBank | None:
             "Expected parameters from one place, got a parameter file and parameters beside the"
             f" items (the first at item {beside[0][0]!r})."
         )
-    keys, values = zip(*beside, strict=True)
-    without = [key for key, p in beside if p.k is None]
-    if without and len(without) < len(beside):
-        raise InvalidInputError(
-            "Expected all items of a bank to be of one response model, got some with a dispersion"
-            f" k and others without, the first {without[0]!r}."
-        )
-    if any(p.slopes for p in values):
-        return _of_several(dict(zip(keys, values, strict=True)))
-    table = np.array([(p.a, p.intercept, p.c, p.d) for p in values], dtype=np.float64)
-    return ItemBank.from_intercepts(
-        a=table[:, 0],
-        intercept=table[:, 1],
-        c=table[:, 2],
-        d=table[:, 3],
-        k=None if without else [p.k for p in values],
-        item_ids=keys,
-    )
-
-
-def _of_several(parameters: Mapping[str, WrittenParameters]) -> ItemBank:
-    """The bank of items with slopes in several abilities; `parameters` maps keys to parameters.
-
-    Raises:
-        InvalidInputError: Some items have no slopes, or slopes in other abilities.
-    """
-    names = max((tuple(p.slopes or ()) for p in parameters.values()), key=len)
-    for key, p in parameters.items():
-        if tuple(p.slopes or ()) != names:
-            found = ", ".join(p.slopes or ()) or "none"
-            raise InvalidInputError(
-                f"Expected every item to have the slopes {', '.join(names)}, got {found} of item "
-                f"{key!r}."
-            )
-    values = list(parameters.values())
-    return bank_of_slopes(
-        {name: [(p.slopes or {})[name] for p in values] for name in names},
-        [p.intercept for p in values],
-        list(parameters),
-    )
+    return bank_of_written(beside)
 
 
 def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> MatchedParameters:

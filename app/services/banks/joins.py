@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.acting import seeing
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.inference.join import JoinCheck, check_join
 from app.engine.models.base import BoolArray
@@ -15,7 +14,7 @@ from app.errors import InvalidInputError
 from app.records.banks import PROVISIONAL, BankVersion
 from app.records.response_sets import Source
 from app.services.banks.loaded import LoadedVersion
-from app.services.banks.versions import VersionService
+from app.services.banks.versions import VersionService, calibration_of
 from app.services.responses.service import ResponseSetService
 from app.storage.database import Database
 
@@ -29,7 +28,6 @@ class JoinLook:
 
     Attributes:
         response_set_id: Id of the set of answers; None for answers of live sessions.
-        n_sessions: Number of live sessions.
     """
 
     version: BankVersion
@@ -52,7 +50,6 @@ class JoinChecks:
         """Judge the join of a version.
 
         Raises:
-            NotFoundError: No such bank, version or set.
             InvalidInputError: The version was calibrated from this set: these answers always fit
                 its parameters.
         """
@@ -86,13 +83,9 @@ class JoinChecks:
         return JoinLook(version=version, check=check, n_sessions=len(answers))
 
     async def _require_other(self, version: BankVersion, set_id: str, name: str) -> None:
-        if version.calibration is None or "id" not in version.calibration:
-            return
         async with self.database.unit_of_work() as uow:
-            lender = await uow.banks.of_version(version.id)
-            with seeing(lender.project_id):
-                record = await uow.calibrations.get(version.calibration["id"])
-        if record.response_set_id == set_id:
+            record = await calibration_of(uow, version)
+        if record is not None and record.response_set_id == set_id:
             raise InvalidInputError(
                 f"Version {version.number} was calibrated from response set {name!r}: answers from "
                 "outside the calibration are needed to tell whether its parameters belong to its "

@@ -82,11 +82,9 @@ class LoadedVersion:
     """A bank version as tests use it; calibrated items have the same positions as in the engine.
 
     Attributes:
-        id: Id of the version.
         uncertainty: Uncertainty of guessed parameters; None where parameters are calibrated.
         bank: Item parameters; its item ids are the items' keys.
         active: Which items may be asked, shape (n_items,).
-        item_ids: Ids of the stored items.
         groups: Group of each item. Items of one group belong together, as several questions on
             one text do.
         tags: Tags of each item. Where no item has tags, these are the tasks that a calibration of
@@ -105,7 +103,6 @@ class LoadedVersion:
             empty where unknown.
         wanted_mode: The bank's mode of asking, where a session asks in another mode.
         n_without_content: Number of active items that have parameters but no text to ask.
-        learned: What tests of other examinees taught about tests on this version.
         targets: Scores that the score model predicts: of the whole bank, and of each tag.
         curves: What recorded answers taught about scores of examinees like the recorded ones and
             unlike them; None where nothing was learned about one of the version's items.
@@ -114,7 +111,6 @@ class LoadedVersion:
         recent_agents: The newest of the reference agents, where their dates are known.
         n_examinees: Number of reference models of a calibration made here; None where unknown, as
             for parameters that came as a file.
-        pretest_items: Number of pretest items that a session is given by default.
         pretest: Items without parameters; their positions follow those of the calibrated items.
         barred: Ids of pretest items that have faults and must not be asked.
         own_scorers: The different scorers that items name themselves and that call endpoints.
@@ -354,12 +350,9 @@ class LoadedVersion:
     ) -> AdaptiveTest:
         """The test of this design on this version; sessions of one design share it.
 
-        Args:
-            design: The test design.
-            price: Price of the endpoint; without it, cost is counted in answer tokens. Used only
-                where the design counts cost; then every item that may be asked must have
-                expected prompt and answer tokens.
-            acceptance: Fitted probabilities of a design that limits exposure.
+        Without a price, cost is counted in answer tokens. Where the design counts cost, every item
+        that may be asked must have expected prompt and answer tokens. `acceptance` holds the fitted
+        probabilities of a design that limits exposure.
 
         Raises:
             InvalidInputError: The design cannot be built on this version.

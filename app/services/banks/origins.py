@@ -23,9 +23,6 @@ class Asked:
         normalise: How likelihoods are normalised: by `bytes`, by `characters` or `none`.
         shots: Number of worked examples before each item.
         template_hash: Hash of the prompt around the items, see `PromptStyle.template_hash`.
-        scorer: Name of the scorer.
-        max_tokens: Token limit of an answer.
-        temperature: Temperature at which answers were sampled.
         wanted: The bank's mode, where a session asks in another mode.
         source: Where the answers come from, in words.
     """
@@ -71,7 +68,6 @@ class RecentAgents:
 
     Attributes:
         since: Start of the half-year, an ISO date on the first of a month.
-        scores: Score of each agent on the whole bank.
     """
 
     since: str

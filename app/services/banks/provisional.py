@@ -1,9 +1,9 @@
-"""Imports without parameters: they reuse those of an existing version, or guess them."""
+"""Parameters without a calibration: reused, or guessed until enough live answers replace them."""
 
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from app.adapters.prompting import PromptStyle
@@ -11,9 +11,20 @@ from app.calibration.logistic.beliefs import ItemBeliefs, without_answers
 from app.engine.bank import ItemBank
 from app.engine.lint import OF_ANSWERS
 from app.errors import ConflictError, InvalidInputError
-from app.records.banks import PROVISIONAL, Bank, BankSpec, ItemOutline
+from app.records.banks import (
+    PROVISIONAL,
+    Bank,
+    BankSpec,
+    BankVersion,
+    ItemOutline,
+    Provisional,
+    provisional_words,
+)
+from app.records.response_sets import Source
 from app.services.banks.imports import BankImport, parameters_of
 from app.services.banks.loaded import LoadedVersion
+from app.services.banks.versions import VersionService
+from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
 
 
@@ -99,11 +110,9 @@ def with_guesses(
 ) -> BankImport:
     """The import with guessed parameters for all items that can be asked, and their uncertainty.
 
-    Args:
-        request: Import without parameters.
-        items: All items of the bank, including those of the import, oldest first.
-        before: Knowledge of the bank's latest version; guesses given for it are kept where the
-            import gives no others.
+    `items` are all of the bank, those of the import included, oldest first. `before` is the
+    knowledge of its latest version; guesses given for that are kept where the import gives no
+    others.
 
     Raises:
         InvalidInputError: No items, or no guesses in the source that the request names.
@@ -151,17 +160,12 @@ def _guesses(
         "given": "no item of the import has a field `difficulty`, and none had one before",
         "tags": "no item has one tag that tells a level, such as easy, hard or level-3",
     }
-    if source is None:
-        wanted: tuple[Difficulty, ...] = ("given", "tags")
-        for name in wanted:
-            if any(guess is not None for guess in told[name]):
-                return name, told[name]
-        return "none", [None] * len(items)
+    wanted = ("given", "tags") if source is None else (source,)
     for name, guesses in told.items():
-        if name == source:
-            if all(guess is None for guess in guesses):
-                raise InvalidInputError(f"Expected difficulties from {name}, but {lacks[name]}.")
+        if name in wanted and any(guess is not None for guess in guesses):
             return name, guesses
+    if source in lacks:
+        raise InvalidInputError(f"Expected difficulties from {source}, but {lacks[source]}.")
     return "none", [None] * len(items)
 
 
@@ -184,3 +188,66 @@ def describe_guesses(knowledge: Mapping[str, Any]) -> str:
         f"guessed: difficulty from {known['difficulty']} ({of}; --difficulty given, tags, position "
         f"or none), guessing from the options of {n_choices} items"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Knowledge about a version's items, and whether a recalibration would add to it.
+
+    Attributes:
+        known: Uncertainty of guessed parameters; None where they are calibrated.
+        n_examinees: Number of examinees with answers in live or manual sessions on the bank.
+    """
+
+    version: BankVersion
+    bank_name: str
+    known: Provisional | None
+    n_examinees: int = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether there are enough new examinees."""
+        return self.known is not None and self.n_examinees >= self.known.next_examinees
+
+    @property
+    def words(self) -> str:
+        """The advice in a few sentences."""
+        if self.known is None:
+            return (
+                "The items' parameters are not guesses; `banks drift` says whether they still hold."
+            )
+        if self.due:
+            rest = (
+                f"{self.n_examinees} models have answered by now: `sextant banks recalibrate "
+                f"{self.bank_name}` makes the next version from all their answers."
+            )
+        else:
+            rest = (
+                f"{self.n_examinees} models have answered by now. Recalibrate after "
+                f"{self.known.next_examinees} models."
+            )
+        return f"{provisional_words(self.known)} {rest}"
+
+
+@dataclass(frozen=True, eq=False)
+class RecalibrationAdvice:
+    """Examines versions; stores nothing."""
+
+    database: Database
+    versions: VersionService
+
+    async def look(self, bank: str, version: str | None = None) -> Offer:
+        """Examine a version."""
+        found = await self.versions.get(bank, version)
+        async with self.database.reading() as uow:
+            of: Bank = await uow.banks.of_version(found.id)
+        return await self.of_version(found, of.name)
+
+    async def of_version(self, version: BankVersion, bank_name: str) -> Offer:
+        """Examine a version that is loaded already."""
+        known = Provisional.of(version.knowledge)
+        if known is None:
+            return Offer(version=version, bank_name=bank_name, known=None)
+        async with self.database.unit_of_work() as uow:
+            n = await uow.collected.n_examinees(Source(bank_id=version.bank_id))
+        return Offer(version=version, bank_name=bank_name, known=known, n_examinees=n)

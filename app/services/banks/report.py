@@ -29,8 +29,8 @@ from app.reports.version.facts import (
 )
 from app.services.banks.draft import response_model_of
 from app.services.banks.joins import JoinChecks
-from app.services.banks.recalibration_advice import RecalibrationAdvice
-from app.services.banks.versions import VersionService
+from app.services.banks.provisional import RecalibrationAdvice
+from app.services.banks.versions import VersionService, calibration_of
 from app.storage.database import Database
 
 #: Part of an imported version's knowledge: the calibration behind its parameters, as the source
@@ -51,21 +51,14 @@ class VersionReports:
     _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def report(self, bank: str, version: str | None = None) -> VersionReport:
-        """The report of a version.
-
-        Raises:
-            NotFoundError: No such bank or version.
-        """
+        """The report of a version."""
         found = await self.versions.get(bank, version)
         loaded = await self.versions.load(found.id)
-        record: CalibrationRecord | None = None
         fitted: FittedItems | None = None
         async with self.database.unit_of_work() as uow:
             findings = await uow.versions.findings(found.id)
-            if found.calibration is not None and "id" in found.calibration:
-                lender = await uow.banks.of_version(found.id)
-                with seeing(lender.project_id):
-                    record = await uow.calibrations.get(found.calibration["id"])
+            if (record := await calibration_of(uow, found)) is not None:
+                with seeing(record.project_id):
                     fitted = await uow.calibrations.fitted(record.id)
         join = (await self.joins.of_sessions(found)).check
         offer = await self.advice.of_version(found, loaded.bank_name)
@@ -113,12 +106,7 @@ def made_elsewhere(knowledge: Mapping[str, Any], keys: Sequence[str]) -> Calibra
     columns = dict.fromkeys(_COLUMNS, unknown)
     n_examinees = int(result["kept"]["examinees"])
     figures = Figures.model_validate(result)
-    untold: dict[str, dict[str, int]] = {
-        "dropped_items": {},
-        "score_only_items": {},
-        "dropped_examinees": {},
-    }
-    return _facts(figures, str(origin["model"]), n_examinees, keys, columns, **untold)
+    return _facts(figures, str(origin["model"]), n_examinees, keys, columns)
 
 
 def card_of(knowledge: Mapping[str, Any]) -> SimulatedTests | None:
@@ -136,11 +124,27 @@ def file_report(
         InvalidInputError: The file has no item that a test could ask, an invalid interval
             correction, or the calibration of another bank.
     """
+    findings = list(lint(bank))
+    known: dict[str, Any] = {}
     if calibration is not None:
         _require_same_items(bank, calibration)
-    columns = {} if calibration is None else _columns(calibration)
-    known = () if calibration is None else calibration.keys
-    findings = [*lint(bank), *(misfits(known, columns) if calibration else ())]
+        columns = {name: calibration.column(name) for name in _COLUMNS}
+        findings += misfits(calibration.keys, columns)
+        known = {
+            "calibration": _facts(
+                calibration,
+                calibration.model,
+                calibration.n_examinees_kept,
+                calibration.keys,
+                columns,
+                items=[entry.reason for entry in calibration.dropped],
+                examinees=[entry.reason for entry in calibration.dropped_examinees],
+                score_only=[entry.reason for entry in calibration.score_only],
+            ),
+            "abilities": _abilities(calibration.knowledge),
+            "simulated": _simulated(calibration),
+            "correction": _correction(calibration),
+        }
     left_out = quarantine(findings)
     active = np.array([item_id not in left_out for item_id in bank.item_ids])
     n_active = int(active.sum())
@@ -153,28 +157,7 @@ def file_report(
         n_quarantined=bank.n_items - n_active,
         n_pretest=0,
     )
-    facts = None
-    if calibration is not None:
-        facts = _facts(
-            calibration,
-            calibration.model,
-            calibration.n_examinees_kept,
-            known,
-            columns,
-            dropped_items=_counted(entry.reason for entry in calibration.dropped),
-            dropped_examinees=_counted(entry.reason for entry in calibration.dropped_examinees),
-            score_only_items=_counted(entry.reason for entry in calibration.score_only),
-        )
-    return version_report(
-        identity,
-        bank,
-        active,
-        findings,
-        calibration=facts,
-        abilities=None if calibration is None else _abilities(calibration.knowledge),
-        simulated=None if calibration is None else _simulated(calibration),
-        correction=None if calibration is None else _correction(calibration),
-    )
+    return version_report(identity, bank, active, findings, **known)
 
 
 def _require_same_items(bank: ItemBank, calibration: CalibrationFile) -> None:
@@ -213,27 +196,22 @@ def _simulated(figures: Figures) -> SimulatedTests | None:
         return None
     return SimulatedTests(
         n_examinees=card.n_examinees,
-        rows=tuple(map(_simulated_test, card.rows)),
+        rows=_tests(card.rows),
         shifts=tuple(
-            ShiftedTests(
-                hold_out=shift.hold_out,
-                n_learned=shift.n_learned,
-                n_examinees=shift.n_examinees,
-                families=shift.families,
-                rows=tuple(map(_simulated_test, shift.rows)),
-                reason=shift.reason,
-            )
-            for shift in card.shifts
+            convert(ShiftedTests, shift, rows=_tests(shift.rows)) for shift in card.shifts
         ),
     )
 
 
-def _simulated_test(row: CardRow) -> SimulatedTest:
-    return SimulatedTest(
-        design=row.design,
-        se_target=row.se_target,
-        figures=row.model_dump(exclude={"design", "se_target", "tasks"}),
-        tasks={tag: task.model_dump() for tag, task in row.tasks.items()},
+def _tests(rows: Sequence[CardRow]) -> tuple[SimulatedTest, ...]:
+    return tuple(
+        SimulatedTest(
+            design=row.design,
+            se_target=row.se_target,
+            figures=row.model_dump(exclude={"design", "se_target", "tasks"}),
+            tasks={tag: task.model_dump() for tag, task in row.tasks.items()},
+        )
+        for row in rows
     )
 
 
@@ -246,10 +224,6 @@ def _correction(calibration: CalibrationFile) -> IntervalCorrection | None:
         ) from exc
 
 
-def _columns(calibration: CalibrationFile) -> dict[str, FloatArray]:
-    return {name: calibration.column(name) for name in _COLUMNS}
-
-
 def _stored(record: CalibrationRecord, fitted: FittedItems) -> CalibrationFacts:
     result: Mapping[str, Any] = record.result or {}
     dropped = result["dropped"]
@@ -259,14 +233,10 @@ def _stored(record: CalibrationRecord, fitted: FittedItems) -> CalibrationFacts:
         result["kept"]["examinees"],
         fitted.keys,
         fitted.columns,
-        dropped_items=_counted(entry["reason"] for entry in dropped["items"]),
-        dropped_examinees=_counted(entry["reason"] for entry in dropped["examinees"]),
-        score_only_items=_counted(entry["reason"] for entry in result.get("score_only", ())),
+        items=[entry["reason"] for entry in dropped["items"]],
+        examinees=[entry["reason"] for entry in dropped["examinees"]],
+        score_only=[entry["reason"] for entry in result.get("score_only", ())],
     )
-
-
-def _counted(reasons: Iterable[str]) -> dict[str, int]:
-    return dict(Counter(reasons))
 
 
 def _facts(
@@ -275,8 +245,12 @@ def _facts(
     n_examinees: int,
     keys: Sequence[str],
     columns: Mapping[str, FloatArray],
-    **left_out: Mapping[str, int],
+    *,
+    items: Iterable[str] = (),
+    examinees: Iterable[str] = (),
+    score_only: Iterable[str] = (),
 ) -> CalibrationFacts:
+    """The facts of a calibration; the last three are the reasons why some were left out."""
     verdicts, worst = judged_items(keys, columns)
     dependence = figures.local_dependence
     return convert(
@@ -286,7 +260,9 @@ def _facts(
         n_examinees=n_examinees,
         n_items=len(keys),
         fit=figures.fit.model_dump(),
-        **left_out,
+        dropped_items=dict(Counter(items)),
+        dropped_examinees=dict(Counter(examinees)),
+        score_only_items=dict(Counter(score_only)),
         n_dependent_pairs=None if dependence is None else dependence.n_flagged,
         dependent_pairs=tuple(
             (pair.first, pair.second, pair.q3) for pair in (dependence.pairs if dependence else ())

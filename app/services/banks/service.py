@@ -58,7 +58,6 @@ class ImportReport:
 
     Attributes:
         version: The version that the import made; `None` without parameters.
-        findings: All lint findings, about items and about parameters.
     """
 
     dry_run: bool
@@ -99,11 +98,7 @@ class BankService:
             return await _overview(uow, await uow.banks.find(bank.id))
 
     async def get_bank(self, bank: str) -> BankOverview:
-        """A bank by id or name.
-
-        Raises:
-            NotFoundError: No such bank.
-        """
+        """A bank by id or name."""
         async with self._database.unit_of_work() as uow:
             return await _overview(uow, await uow.banks.find(bank))
 
@@ -117,7 +112,6 @@ class BankService:
         """Change fields of `BankSpec`.
 
         Raises:
-            NotFoundError: No such bank.
             PreconditionFailedError: It is not at `revision` any more.
             AlreadyExistsError: The new name is taken.
             InvalidInputError: As for `create_bank`.
@@ -144,7 +138,6 @@ class BankService:
         Its rows are deleted with the last of these sessions, or at once where there is none.
 
         Raises:
-            NotFoundError: No such bank.
             PreconditionFailedError: It is not at `revision` any more.
             InvalidStateError: `erases` is set, and sessions or rankings still use the bank.
         """
@@ -164,11 +157,8 @@ class BankService:
     ) -> ImportReport:
         """Import into the bank named `spec.name`; a missing bank is created.
 
-        An existing bank keeps its settings. Either everything is written or nothing.
-
-        Raises:
-            InvalidInputError: As for `import_into`.
-            ConflictError: As for `import_into`.
+        An existing bank keeps its settings. Either everything is written or nothing. Errors are
+        those of `import_into`.
         """
         try:
             return await self.import_into(spec.name, request, dry_run=dry_run)
@@ -185,7 +175,6 @@ class BankService:
         """Import items, parameters or both; parameters make a new version.
 
         Raises:
-            NotFoundError: No such bank.
             InvalidInputError: Nothing to import, an unknown scorer, parameters that match no item
                 or not the response model, or no item is left that may be asked.
             ConflictError: An item of the bank has the key of an imported one but differs from it.
@@ -207,15 +196,9 @@ class BankService:
     ) -> AsyncIterator[BankImport]:
         """Read uploaded files for `import_into`; the import has its turn until the block ends.
 
-        Args:
-            bank: Id or name.
-            request: How to import.
-            items: File of items.
-            mapping: Names of the item fields in `items`, if it is not in the item file format.
-            parameters: File of item parameters.
+        `mapping` names the fields of `items`, if it is not in the item file format.
 
         Raises:
-            NotFoundError: No such bank.
             InvalidInputError: Faults in a file, each with file, row and field.
             BusyError: Too many imports are waiting.
         """
@@ -251,7 +234,6 @@ class BankService:
         """Make a version from the parameters of `request`.
 
         Raises:
-            NotFoundError: No such bank.
             InvalidInputError: As for `import_into`, or there are no parameters.
         """
         return _made(await self.import_into(bank, request))
@@ -261,11 +243,8 @@ class BankService:
     ) -> BankVersion:
         """Make a version within the caller's transaction, and its bank if it is missing.
 
-        Args:
-            uow: Open transaction; commits the version together with the caller's changes.
-            spec: The bank, named by id or name; an existing bank keeps its settings.
-            request: The parameters; it contains no items with scorers.
-            held: The bank, if the transaction has already locked it.
+        `held` is the bank, if the transaction has already locked it; an existing bank keeps its
+        settings. No item of `request` has a scorer.
 
         Raises:
             InvalidInputError: As for `create_version`.
@@ -282,12 +261,8 @@ class BankService:
     async def bring_in(self, uow: UnitOfWork, spec: BankSpec, request: BankImport) -> ImportReport:
         """Import items within the caller's transaction; a missing bank is created.
 
-        A bank whose items all lack texts takes its way of asking from `spec`.
-
-        Args:
-            uow: Open transaction; commits the items together with the caller's changes.
-            spec: The bank; the caller has checked its default scorer.
-            request: Items without scorers of their own.
+        A bank whose items all lack texts takes its way of asking from `spec`, whose default scorer
+        the caller has checked. The items have no scorers of their own.
 
         Raises:
             InvalidInputError: As for `import_into`.

@@ -146,10 +146,6 @@ async def require_usable(spec: ScorerSpec) -> None:
 def require_markable(records: Iterable[ItemRecord], default: ScorerSpec) -> None:
     """Refuse items whose scorer can accept no answer, as when a numeric target is no number.
 
-    Args:
-        records: Items whose own scorers can be used.
-        default: Scorer of items that have none of their own.
-
     Raises:
         InvalidInputError: Lists the row and field of each such item, up to a limit.
     """

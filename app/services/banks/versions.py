@@ -1,8 +1,8 @@
-"""Versions of banks: shown, judged, and loaded for tests."""
+"""Versions of banks: shown, judged, loaded for tests, and composed to fixed short forms."""
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,10 +12,16 @@ from app.acting import seeing
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design.design import Design
+from app.engine.design.facts import BankFacts
 from app.engine.knowledge import ABILITIES, abilities_to_dict
 from app.engine.lint import Finding
-from app.errors import InvalidStateError, NotFoundError
+from app.engine.models.base import BoolArray
+from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.score_model import ShortForm, compose
+from app.engine.prediction.targets import WHOLE_BANK
+from app.errors import FieldProblem, InvalidInputError, InvalidStateError, NotFoundError
 from app.records.banks import BankVersion, Item, VersionItem
+from app.records.calibrations import CalibrationRecord
 from app.records.endpoints import Price
 from app.records.sessions import Asking
 from app.services.banks.confined_tests import Materials, fitted_acceptance
@@ -24,6 +30,7 @@ from app.services.banks.loaded import BankItem, InformationCurve, LoadedVersion
 from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
+from app.storage.unit_of_work import UnitOfWork
 
 _CACHED_VERSIONS = 8
 #: Versions up to this number of items are fetched in one query instead of hundreds.
@@ -42,14 +49,28 @@ class Validation:
     quarantined: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormSpec:
+    """Specification of a form."""
+
+    items: int
+    target: Mapping[str, float] | None = None
+    ask: Sequence[str] = ()
+    by_tokens: bool = False
+    costs: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionForm:
+    """A form of a version."""
+
+    version: LoadedVersion
+    spec: FormSpec
+    form: ShortForm
+
+
 class VersionService:
-    """Use cases of bank versions; `BankService` makes them.
-
-    Parameters name banks by id or name, and versions by number, id or `latest`, the default.
-
-    Raises:
-        NotFoundError: From every method that takes a name: nothing of that name exists.
-    """
+    """Use cases of bank versions; `BankService` makes them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -86,15 +107,7 @@ class VersionService:
         status: str | None = None,
         flagged: bool = False,
     ) -> Page[VersionItem]:
-        """One page of a version's items in order of position.
-
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`.
-            request: Which page.
-            status: Only items in this state.
-            flagged: Only items with lint findings.
-        """
+        """One page of a version's items by position, only of this status, or with lint findings."""
         async with self._database.unit_of_work() as uow:
             found = await uow.versions.find(await uow.banks.find(bank), version)
             return await uow.versions.items(found.id, request, status=status, flagged=flagged)
@@ -105,14 +118,27 @@ class VersionService:
         """Lint a version under other overrides; the version itself stays unchanged.
 
         Raises:
-            NotFoundError: No such bank or version.
             InvalidInputError: An override names nothing.
         """
         found = await self.get(bank, version)
         async with self._database.unit_of_work() as uow:
             findings = await uow.versions.findings(found.id)
         loaded = await self.load(found.id)
-        return await asyncio.to_thread(_validated, found, loaded.keys, findings, allow, keep)
+        named = {finding.item_id for finding in findings}
+        left_out = await asyncio.to_thread(
+            lambda: quarantined(findings, named.union(loaded.keys), allow, keep)
+        )
+        return Validation(found, findings, left_out)
+
+    async def compose(self, bank: str, version: str | None, spec: FormSpec) -> VersionForm:
+        """The best fixed form of a version; it is not stored, as the returned weights are the form.
+
+        Raises:
+            InvalidInputError: The version predicts no scores, the tag has no items, an item has
+                no known cost, or the form asks for more items than exist.
+        """
+        loaded = await self.load((await self.get(bank, version)).id)
+        return VersionForm(loaded, spec, await asyncio.to_thread(_composed, loaded, spec))
 
     async def information(self, bank: str, version: str, theta: FloatArray) -> InformationCurve:
         """Information of the active items over theta."""
@@ -152,14 +178,10 @@ class VersionService:
     ) -> LoadedVersion:
         """A version in memory, under its bank's present settings.
 
-        Versions never change, so the last few are kept.
-
-        Args:
-            version_id: Id of the version.
-            bank: Id or name of a bank whose newest version is loaded instead.
+        Versions never change, so the last few are kept. Instead of an id, the id or name of a bank
+        means its newest version.
 
         Raises:
-            NotFoundError: No such bank or version.
             InvalidStateError: The bank has no version yet.
         """
         if version_id is None:
@@ -296,15 +318,13 @@ class VersionService:
         }
 
 
-def _validated(
-    version: BankVersion,
-    keys: Iterable[str],
-    findings: Sequence[Finding],
-    allow: Collection[str],
-    keep: Collection[str],
-) -> Validation:
-    known = {*keys, *(finding.item_id for finding in findings)}
-    return Validation(version, findings, quarantined(findings, known, allow, keep))
+async def calibration_of(uow: UnitOfWork, version: BankVersion) -> CalibrationRecord | None:
+    """The calibration behind a version, in its owner's project; None if it was not made here."""
+    if version.calibration is None or "id" not in version.calibration:
+        return None
+    owner = await uow.banks.of_version(version.id)
+    with seeing(owner.project_id):
+        return await uow.calibrations.get(version.calibration["id"])
 
 
 def _materials(version: LoadedVersion, design: Design, price: Price | None) -> Materials:
@@ -316,3 +336,58 @@ def _materials(version: LoadedVersion, design: Design, price: Price | None) -> M
         costs=version.costs(design, price),
         knowledge=(abilities and {ABILITIES: abilities_to_dict(abilities, version.keys)}) or {},
     )
+
+
+def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
+    _check_tags(version, spec.target or (), "/target")
+    _check_tags(version, spec.ask, "/ask")
+    facts = BankFacts(
+        bank=version.bank,
+        curves=version.curves or LearnedCurves.of_parameters(version.bank),
+        tags=version.tags,
+        targets=version.targets,
+    )
+    target = facts.target_of(spec.target)
+    if target is None:
+        raise InvalidInputError(
+            f"Version {version.number} of {version.bank_name!r} predicts no scores, which a form "
+            "needs: calibrate with the model nested or mirt, from at least 20 examinees, or "
+            "compose from their records with `sextant compose --train`."
+        )
+    askable = version.active.copy()
+    if spec.ask and WHOLE_BANK not in spec.ask:
+        wanted = set(spec.ask)
+        askable &= np.array([not wanted.isdisjoint(tags) for tags in version.tags], np.bool_)
+    return compose(target, spec.items, askable=askable, costs=_costs(version, spec, askable))
+
+
+def _check_tags(version: LoadedVersion, tags: Collection[str], pointer: str) -> None:
+    for tag in tags:
+        if not version.tag_counts[tag]:
+            known = ", ".join(sorted(version.tag_counts)[:20])
+            detail = f"no item has the tag {tag!r}; known tags: {known}"
+            raise InvalidInputError(f"{detail}.", problems=[FieldProblem(pointer, detail)])
+
+
+def _costs(version: LoadedVersion, spec: FormSpec, askable: BoolArray) -> FloatArray | None:
+    """Cost of each item, shape (n_items,); the cost of items not in `askable` does not matter."""
+    if spec.by_tokens:
+        costs = version.token_costs()
+        unknown, wanted = np.isnan(costs), "expected tokens, in and out,"
+    elif spec.costs is not None:
+        given = spec.costs
+        if strange := [key for key in given if version.position_of(key) is None]:
+            detail = f"the version has no item {strange[0]!r}"
+            raise InvalidInputError(f"costs: {detail}.", problems=[FieldProblem("/costs", detail)])
+        costs = np.array([given.get(key, np.nan) for key in version.keys])
+        unknown, wanted = np.isnan(costs), "a cost"
+    else:
+        return None
+    lacking = np.flatnonzero(unknown & askable)
+    if lacking.size:
+        detail = (
+            f"expected {wanted} for every item that may be asked; {lacking.size} have none, the "
+            f"first {version.keys[int(lacking[0])]!r}"
+        )
+        raise InvalidInputError(f"{detail}.", problems=[FieldProblem("/costs", detail)])
+    return np.where(unknown, 1.0, costs)

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.calibration.linking.drift import Drift, find_drift
+from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.errors import InvalidInputError
 from app.records.banks import BankVersion
 from app.records.response_sets import ResponseSet
+from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.calibrations.links import require_family
 from app.services.responses.service import ResponseSetService
 from app.services.responses.sheets import table_of
 
@@ -91,3 +92,16 @@ class DriftService:
         clearness = np.nan_to_num(-np.log(np.maximum(drift.p_value, 1e-300)), nan=-1.0)
         order = np.lexsort((-clearness, ~drift.drifted)).tolist()
         return DriftLook(version=found, response_set=answers, drift=drift, order=tuple(order))
+
+
+def require_family(version: LoadedVersion) -> None:
+    """Refuse to check for drift in a version whose model is not binary with a single ability.
+
+    Raises:
+        InvalidInputError: The response model of the version is not 1PL to 4PL.
+    """
+    if version.response_model not in tuple(Family):
+        raise InvalidInputError(
+            f"Drift is judged in versions of the models {', '.join(Family)}; version "
+            f"{version.number} of bank {version.bank_name!r} is {version.response_model}."
+        )

@@ -81,16 +81,10 @@ class BankBegun:
     """What was read and stored, and the calibration that was started.
 
     Attributes:
-        items: What became of the questions.
         response_set: Response set with the answers; None if no answers were stored.
         calibration: Calibration that makes the version; None if it was not started (`stopped`).
         stopped: Why no calibration was started, and what it needs; imported data stays.
-        n_models: Number of models in the response set.
         incomplete: Number of unanswered questions, for some of the models that lack answers.
-        n_incomplete: Number of models that lack answers.
-        choices: Choices that the files left open, and how they were made.
-        left_out: Keys of questions that cannot be asked, by reason.
-        skipped: Skipped answers, by reason.
     """
 
     bank: Bank

@@ -46,12 +46,8 @@ async def fit_in_process(
 ) -> Fitted:
     """Calibrate in a child process; cancelling the task, or an error in `report`, kills it.
 
-    Args:
-        matrix: Answers.
-        plan: Settings of the calibration, without open choices.
-        report: Called with progress.
-        part: Number of the part for `fit_part`; `matrix` then contains only its answers.
-        parts: Results of the parts, to be joined by `fit_joined`.
+    `plan` has no open choices. A part is fitted by `fit_part` from a matrix of its answers alone;
+    results of `parts` are joined by `fit_joined`.
 
     Raises:
         CalibrationError: A matrix without information.

@@ -1,19 +1,27 @@
-"""Stored output of a calibration, how to publish it, and whether it can be published."""
+"""Output of a calibration: as it is stored, and as the import that makes a bank version."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from app.acting import owner
 from app.calibration.filters import Dropped, Filtered
+from app.calibration.fit.item_fit import misfits
 from app.calibration.pipeline.calibrator import Fitted
+from app.calibration.pipeline.drift import DRIFT, drift_findings
 from app.calibration.pipeline.plan import CalibrationPlan
+from app.engine.bank import ItemBank
+from app.engine.lint import Finding
 from app.errors import FieldProblem, InvalidInputError, NotFoundError
-from app.records.banks import BankSpec
-from app.records.calibrations import FittedExaminees, FittedItems
+from app.records.banks import BankSpec, BankVersion, Provisional
+from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
 from app.records.fields import shallow
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import UNPARSED_POLICY, ResponseSet, asked_in, policy_of
 from app.records.sessions import AskedJson
+from app.services.banks.imports import BankImport
+from app.services.banks.origins import ASKED
 from app.services.banks.spec import check_spec, is_bank_id
 from app.storage.unit_of_work import UnitOfWork
 
@@ -32,11 +40,7 @@ def output_of(
 ) -> Output:
     """The stored output of a calibration of a whole response set.
 
-    Args:
-        source: The set, as it was when its answers were read.
-        filtered: The answers that took part in the calibration.
-        fitted: Result of the calibration.
-        seconds: Duration of the calibration.
+    `source` is the set as it was when its answers were read; `seconds` is the duration.
     """
     fitted = fitted.warned(filtered.warnings)
     matrix = filtered.matrix
@@ -114,3 +118,126 @@ async def require_publishable(
 def _refusal(field_name: str, detail: str) -> InvalidInputError:
     problem = FieldProblem(f"/publish/{field_name}", detail)
     return InvalidInputError(f"publish.{field_name}: {detail}.", problems=[problem])
+
+
+#: Figures of a calibration that its bank version shows.
+_SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
+_SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
+
+
+def import_of(
+    record: CalibrationRecord,
+    fitted: FittedItems,
+    parameters: ItemBank,
+    publication: Publication,
+    source: ResponseSet,
+) -> BankImport:
+    """The import that makes a version from a completed calibration of the answers in `source`."""
+    result = record.result or {}
+    link = result.get("link")
+    said = {name: known for name, known in publication.asked.items() if known is not None}
+    return BankImport(
+        parameters=parameters,
+        scale=link and link["scale"],
+        response_model=record.settings["model"],
+        allow=publication.allow,
+        keep=publication.keep,
+        notes=publication.notes,
+        unparsed_policy=publication.unparsed_policy or policy_of(source.imports),
+        asked={**asked_in(source.imports), **said},
+        findings=[
+            *misfits(fitted.keys, fitted.columns),
+            *drift_findings(fitted.keys, fitted.columns),
+        ],
+        knowledge=result.get("knowledge", {}),
+        calibration={
+            "id": record.id,
+            "response_set_id": record.response_set_id,
+            "n_examinees": result["kept"]["examinees"],
+            "scored_answers": result["scored_answers"],
+            "link": link
+            and {name: link[name] for name in _SHOWN_LINK} | {"n_anchors": len(link["anchors"])},
+            "drift": result.get("drift"),
+            **{name: result[name] for name in _SHOWN},
+        },
+    )
+
+
+def continued(
+    request: BankImport, before: BankVersion, findings: Sequence[Finding], model: str
+) -> BankImport:
+    """The import for the next version on the scale of `before`.
+
+    It keeps overrides and knowledge of the old version, which the calibration checked for drift. An
+    item that was quarantined for drift there stays quarantined, unless it has other parameters now.
+    """
+    judged = {finding.item_id for finding in request.findings if finding.code == DRIFT}
+    judged |= set(before.lint["keep"])
+    old = [one for one in findings if one.code == DRIFT and one.item_id not in judged]
+    return replace(
+        _as_before(request, before),
+        # The old items may have parameters that the model of the new items does not have.
+        response_model=max(model, before.response_model),
+        findings=[*request.findings, *old],
+        knowledge=request.knowledge or before.knowledge,
+    )
+
+
+def revised(request: BankImport, before: BankVersion) -> BankImport:
+    """The import of a calibration that started from the prior beliefs of a provisional version."""
+    known = Provisional.of(request.knowledge)
+    is_provisional = known is not None and known.matters
+    return replace(_as_before(request, before), provisional=is_provisional)
+
+
+def _as_before(request: BankImport, before: BankVersion) -> BankImport:
+    """The import with the overrides of an earlier version, and its way of asking where unknown."""
+    return replace(
+        request,
+        allow={*request.allow, *before.lint["allow"]},
+        keep={*request.keep, *before.lint["keep"]},
+        unparsed_policy=request.unparsed_policy or before.knowledge.get(UNPARSED_POLICY),
+        asked=request.asked or before.knowledge.get(ASKED, {}),
+    )
+
+
+def carried_over(fitted: ItemBank, target: ItemBank, dropped: frozenset[str]) -> ItemBank:
+    """The fitted items, followed by unchanged items that only the target has.
+
+    The fit is linked to `target`. Items in `dropped`, which have answers but were left out, stay
+    out.
+    """
+    known = dropped.union(fitted.item_ids)
+    rest = [j for j, item_id in enumerate(target.item_ids) if item_id not in known]
+    if not rest:
+        return fitted
+    others = target.take(np.array(rest))
+    return ItemBank.from_intercepts(
+        **{
+            name: np.concatenate([getattr(fitted, name), getattr(others, name)])
+            for name in ("a", "intercept", "c", "d")
+        },
+        item_ids=fitted.item_ids + others.item_ids,
+        scale=target.scale,
+    )
+
+
+class NothingNewError(Exception):
+    """A version has the same contents as the one before it, so nothing is written."""
+
+    def __init__(self, version: BankVersion) -> None:
+        self.version = version
+
+
+def require_news(made: BankVersion, earlier: BankVersion | None) -> None:
+    """Require that a version differs from the one before it in more than its number.
+
+    Raises:
+        NothingNewError: The versions have the same contents.
+    """
+    if earlier is None:
+        return
+    told = ("id", "number", "created_by", "created_at")
+    named = {name: getattr(earlier, name) for name in told}
+    if replace(made, **named) == earlier:
+        raise NothingNewError(earlier)

@@ -5,29 +5,32 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
 from app.calibration.filters import Filtered
-from app.calibration.fit.item_fit import misfits
-from app.calibration.pipeline.drift import drift_findings
+from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.parts import parts_for
-from app.calibration.pipeline.plan import CalibrationPlan
+from app.calibration.pipeline.plan import SEVERAL_ABILITIES, CalibrationPlan
 from app.engine.bank import ItemBank
-from app.errors import InvalidInputError, InvalidStateError
-from app.records.banks import Bank, BankSpec, BankVersion
+from app.errors import FieldProblem, InvalidInputError, InvalidStateError
+from app.records.banks import PROVISIONAL, Bank, BankSpec, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
-from app.records.response_sets import ResponseSet, asked_in, policy_of
-from app.services.banks.imports import BankImport
+from app.records.response_sets import ResponseSet
 from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
-from app.services.calibrations.links import (
+from app.services.calibrations.drift import require_family
+from app.services.calibrations.publication import (
     NothingNewError,
+    Output,
+    Publication,
     carried_over,
     continued,
+    import_of,
     require_news,
+    require_publishable,
     revised,
-    with_target,
 )
-from app.services.calibrations.publication import Output, Publication, require_publishable
 from app.services.leased import Queue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.sheets import table_of
@@ -35,11 +38,6 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
-
-#: Figures of a calibration that its bank version shows.
-_SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
-_SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
-
 
 #: Lease of a calibration that is stored together with its result.
 _LEASE = timedelta(minutes=1)
@@ -76,7 +74,11 @@ class FittedRow:
 
 @dataclass(eq=False, kw_only=True)
 class CalibrationService:
-    """Use cases of calibrations; `CalibrationRunner` runs them."""
+    """Use cases of calibrations; `CalibrationRunner` runs them.
+
+    Raises:
+        NotFoundError: From every method that takes a name or an id: there is no such thing.
+    """
 
     database: Database
     response_sets: ResponseSetService
@@ -91,10 +93,7 @@ class CalibrationService:
     ) -> CalibrationRecord:
         """Check the answers of a response set, and queue their calibration.
 
-        Args:
-            response_set: Id or name.
-            plan: Settings of the calibration.
-            publication: How to publish the calibration on completion; None: do not publish it.
+        With a publication, the calibration is published on completion.
 
         Raises:
             NotFoundError: No such set, no such version to link to, or no bank with such an id.
@@ -141,11 +140,7 @@ class CalibrationService:
         return Prepared(of, filtered, onto)
 
     async def get(self, calibration_id: str) -> CalibrationRecord:
-        """One calibration.
-
-        Raises:
-            NotFoundError: No such calibration.
-        """
+        """One calibration."""
         async with self.database.reading() as uow:
             return await uow.calibrations.get(calibration_id)
 
@@ -168,7 +163,6 @@ class CalibrationService:
         """Calibrated items after position `after`, in order of position.
 
         Raises:
-            NotFoundError: No such calibration.
             InvalidStateError: It is not completed.
         """
         async with self.database.unit_of_work() as uow:
@@ -176,7 +170,11 @@ class CalibrationService:
             fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
         stop = None if limit is None else after + 1 + limit
         return [
-            FittedRow(position, fitted.keys[position], _row(fitted, position))
+            FittedRow(
+                position,
+                fitted.keys[position],
+                {name: float(values[position]) for name, values in fitted.columns.items()},
+            )
             for position in range(len(fitted.keys))[after + 1 : stop]
         ]
 
@@ -186,7 +184,6 @@ class CalibrationService:
         """Examinees after position `after`, in order, with their whole-bank abilities.
 
         Raises:
-            NotFoundError: No such calibration.
             InvalidStateError: It is not completed, or made no report card.
         """
         async with self.database.unit_of_work() as uow:
@@ -210,12 +207,7 @@ class CalibrationService:
         ]
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:
-        """Cancel a calibration; its worker discards its work.
-
-        Raises:
-            NotFoundError: No such calibration.
-            InvalidStateError: It has ended.
-        """
+        """Cancel a calibration; its worker discards its work."""
         async with self.database.unit_of_work() as uow:
             return await uow.calibrations.cancel(calibration_id)
 
@@ -227,7 +219,6 @@ class CalibrationService:
         the bank without parameters go to pretest.
 
         Raises:
-            NotFoundError: No such calibration.
             InvalidStateError: It is not completed, or did not converge.
             InvalidInputError: As for an import: none of the items is in the bank, an override
                 names nothing, or no item is left that may be asked.
@@ -254,12 +245,7 @@ class CalibrationService:
     ) -> BankVersion:
         """Store a finished calibration and its version in the caller's transaction.
 
-        Args:
-            uow: Open transaction that has locked the bank and imported the answers.
-            plan: Settings of the calibration.
-            fruit: Result of the calibration.
-            publication: How to publish it.
-            held: The bank.
+        The transaction has locked the bank and imported the answers.
 
         Raises:
             InvalidStateError: It did not converge.
@@ -294,7 +280,7 @@ class CalibrationService:
                 "with allow_unconverged."
             )
         parameters = await self._parameters(record, fitted, publication)
-        request = _import_of(record, fitted, parameters, publication, source)
+        request = import_of(record, fitted, parameters, publication, source)
         if request.scale is None and record.bank_version_id is not None:
             # Both versions have the same parameters, so abilities on them are comparable.
             earlier = await uow.versions.get(record.bank_version_id)
@@ -303,7 +289,7 @@ class CalibrationService:
         if link.get("check_drift"):
             before = await uow.versions.get(link["bank_version_id"])
             findings = await uow.versions.findings(before.id)
-            request = continued(request, before, findings, record.settings)
+            request = continued(request, before, findings, record.settings["model"])
         if (started_from := record.settings.get("prior_version_id")) is not None:
             request = revised(request, await uow.versions.get(started_from))
         spec = BankSpec(name=publication.bank)
@@ -344,42 +330,55 @@ def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedI
     return fitted
 
 
-def _row(fitted: FittedItems, position: int) -> dict[str, float]:
-    return {name: float(values[position]) for name, values in fitted.columns.items()}
+async def with_target(plan: CalibrationPlan, versions: VersionService) -> CalibrationPlan:
+    """The plan with the active items of the linked version, which define the target scale.
+
+    A plan that starts from a provisional version gets its prior beliefs about items instead.
+
+    Raises:
+        NotFoundError: No such version.
+        InvalidInputError: A linked version has several abilities, a version checked for drift is
+            not 1PL to 4PL, or a version to start from is not provisional.
+    """
+    if plan.prior_version_id is not None:
+        return await _with_beliefs(plan, plan.prior_version_id, versions)
+    if plan.link is None or plan.link.bank_version_id is None:
+        return plan
+    version = await versions.load(plan.link.bank_version_id)
+    if version.response_model in SEVERAL_ABILITIES:
+        # Its curves hold at average values of the other abilities. Curves of a single ability are
+        # averages over the other abilities, and less steep.
+        detail = (
+            f"version {version.number} of bank {version.bank_name!r} measures several abilities "
+            f"({version.response_model}), and a calibration of one cannot be put on its scale"
+        )
+        raise InvalidInputError(
+            f"{detail[0].upper()}{detail[1:]}.",
+            problems=[FieldProblem("/link/bank_version_id", detail)],
+        )
+    active = np.flatnonzero(version.active)
+    plan = replace(plan, target=version.bank.take(active))
+    if not plan.checks_drift:
+        return plan
+    require_family(version)
+    errors = await versions.difficulty_errors(version)
+    aside = frozenset(version.keys[i] for i in np.flatnonzero(~version.active))
+    return replace(plan, target_se=errors[active], aside=aside)
 
 
-def _import_of(
-    record: CalibrationRecord,
-    fitted: FittedItems,
-    parameters: ItemBank,
-    publication: Publication,
-    source: ResponseSet,
-) -> BankImport:
-    result = record.result or {}
-    link = result.get("link")
-    said = {name: known for name, known in publication.asked.items() if known is not None}
-    return BankImport(
-        parameters=parameters,
-        scale=link and link["scale"],
-        response_model=record.settings["model"],
-        allow=publication.allow,
-        keep=publication.keep,
-        notes=publication.notes,
-        unparsed_policy=publication.unparsed_policy or policy_of(source.imports),
-        asked={**asked_in(source.imports), **said},
-        findings=[
-            *misfits(fitted.keys, fitted.columns),
-            *drift_findings(fitted.keys, fitted.columns),
-        ],
-        knowledge=result.get("knowledge", {}),
-        calibration={
-            "id": record.id,
-            "response_set_id": record.response_set_id,
-            "n_examinees": result["kept"]["examinees"],
-            "scored_answers": result["scored_answers"],
-            "link": link
-            and {name: link[name] for name in _SHOWN_LINK} | {"n_anchors": len(link["anchors"])},
-            "drift": result.get("drift"),
-            **{name: result[name] for name in _SHOWN},
-        },
-    )
+async def _with_beliefs(
+    plan: CalibrationPlan, version_id: str, versions: VersionService
+) -> CalibrationPlan:
+    version = await versions.by_id(version_id)
+    known = version.knowledge.get(PROVISIONAL)
+    if known is None:
+        detail = (
+            f"version {version.number} holds no beliefs about its items: expected one that "
+            "`banks import --provisional` made, or one that continues such a version"
+        )
+        raise InvalidInputError(
+            f"{detail[0].upper()}{detail[1:]}.",
+            problems=[FieldProblem("/prior_version_id", detail)],
+        )
+    beliefs = ItemBeliefs.from_dict(known["beliefs"])
+    return replace(plan, model=beliefs.family.value, beliefs=beliefs)

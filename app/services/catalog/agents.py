@@ -43,12 +43,7 @@ async def prepare_agents(
 ) -> Prepared:
     """Read and calibrate the results of agents; nothing is written.
 
-    Args:
-        entry: Entry of the catalogue, with the expected numbers.
-        file: Results of the agents.
-        calibrations: Service that stores the calibration.
-        report: Called with each phase.
-        installed: Hash of the results behind the bank of that name, if one is installed.
+    `installed` is the hash of the results behind the bank of that name, if one is installed.
 
     Raises:
         InvalidInputError: The file is not the entry's, or lacks an answer.

@@ -28,7 +28,6 @@ class Prepared:
     """A bank that is ready to be written.
 
     Attributes:
-        spec: Specification of the bank.
         knowledge: Knowledge of the version, with the part `INSTALLED`.
         facts: Further facts for the result of the installation.
         publish: Makes bank and version within the caller's transaction.
@@ -49,10 +48,6 @@ class FoundFile:
     """A file of an entry.
 
     Attributes:
-        name: Name of the file.
-        content: Bytes of the file.
-        origin: Source of the file.
-        sha256: SHA-256 of the content.
         checked_by: `git_blob`, `sha256`, `hub` where only the hub stated its hash, `content`
             where the whole content was verified, or `nothing`.
         cached: Path in the cache, if the file was downloaded.
@@ -72,12 +67,7 @@ class FoundFile:
 
     def to_dict(self) -> dict[str, str]:
         """The facts about the file that are stored with the version."""
-        return {
-            "name": self.name,
-            "origin": self.origin,
-            "sha256": self.sha256,
-            "checked_by": self.checked_by,
-        }
+        return {name: getattr(self, name) for name in ("name", "origin", "sha256", "checked_by")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +78,7 @@ class FoundFiles:
     missing: Mapping[str, str]
 
 
-async def files_in_folder(listed: Listed, folder: Path) -> FoundFiles:
-    """The files of an entry from a user's folder, under the names they have at their sources.
-
-    Raises:
-        InvalidInputError: No such folder, a required file is missing, or a hash differs.
-    """
-    return await asyncio.to_thread(_in_folder, listed.entry, folder)
-
-
-async def fetched_files(
-    listed: Listed, guard: AddressGuard, report: Callable[[Progress], None]
-) -> FoundFiles:
+async def fetched_files(listed: Listed, guard: AddressGuard, report: Report) -> FoundFiles:
     """The files of an entry; files that are not in the hub's cache are downloaded into it.
 
     Raises:
@@ -138,9 +117,7 @@ def to_bring(entry: Entry | AgentsEntry) -> str:
     )
 
 
-async def _fetched(
-    files: Files, guard: AddressGuard, report: Callable[[Progress], None]
-) -> FoundFile:
+async def _fetched(files: Files, guard: AddressGuard, report: Report) -> FoundFile:
     sources = [source for source in files.files if source.file is None]
     if not sources:
         names = ", ".join(source.names[-1] for source in files.files)
@@ -152,7 +129,12 @@ async def _fetched(
         else RemoteFile(dataset=s.dataset, revision=s.revision, path=s.path)
         for s in sources
     ]
-    got = await download(name, places, guard, report)
+
+    def fetching(progress: Progress) -> None:
+        done, total = progress.done, progress.total
+        report({"phase": "fetching", "file": progress.name, "bytes": done, "of_bytes": total})
+
+    got = await download(name, places, guard, fetching)
     source = sources[got.place]
 
     def checked() -> FoundFile:
@@ -184,7 +166,12 @@ def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
     return source.model_copy(update={kind: kept}), name, True
 
 
-def _in_folder(entry: Entry | AgentsEntry, folder: Path) -> FoundFiles:
+def files_in_folder(entry: Entry | AgentsEntry, folder: Path) -> FoundFiles:
+    """The files of an entry from a user's folder, under the names they have at their sources.
+
+    Raises:
+        InvalidInputError: No such folder, a required file is missing, or a hash differs.
+    """
     if not folder.is_dir():
         raise InvalidInputError(f"There is no folder {str(folder)!r}. {to_bring(entry)}")
     found: dict[str, FoundFile] = {}

@@ -6,17 +6,14 @@ The files of an entry are joined in a child process.
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
-from app.adapters.downloads import Progress
-from app.adapters.guard import AddressGuard
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
 from app.engine.bank import ItemBank
 from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.build import Built, GivenFile, build_bank
-from app.exchange.catalog.entry import AgentsEntry, Entry, Listed, entry_of
+from app.exchange.catalog.entry import Entry, entry_of
 from app.exchange.item_record import ItemRecord, parse_item
 from app.items import BY_KIND, ItemContent, ScorerSpec
 from app.records.banks import BankSpec, BankVersion
@@ -28,16 +25,11 @@ from app.services.banks.joins import join_of_table
 from app.services.banks.origins import ASKED
 from app.services.banks.service import BankService
 from app.services.banks.spec import calls_out, require_usable
-from app.services.calibrations.service import CalibrationService
-from app.services.catalog.agents import prepare_agents
 from app.services.catalog.files import (
     INSTALLED,
     FoundFile,
     FoundFiles,
     Prepared,
-    Report,
-    fetched_files,
-    files_in_folder,
 )
 from app.storage.unit_of_work import UnitOfWork
 
@@ -47,90 +39,23 @@ _LIMITS = Limits(memory=1024 * 2**20, seconds=300.0, output=512 * 2**20)
 _GROUPS = ("questions", "parameters", "few_shot", "answers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """Items with their parameters, and how they are asked.
-
-    Attributes:
-        records: Items in the order of the parameters.
-        prompt: Prompt style of the bank, as JSON.
-        examples_from: Source of the examples: `training_file`, `rows_without_parameters` or `none`.
-        example_rows: Rows of the examples in that source, counted from 0.
-        n_rows: Number of rows of the split.
-        left_out: Rows with parameters that cannot become items: name, row and reason of each.
-        join_check: Check of the join by the entry's answers; None where it has no answers.
-    """
-
-    records: Sequence[ItemRecord]
-    prompt: Mapping[str, Any]
-    examples_from: str
-    example_rows: Sequence[int]
-    n_rows: int
-    left_out: Sequence[Mapping[str, Any]]
-    join_check: Mapping[str, Any] | None
-
-
-async def prepare(
-    listed: Listed,
-    guard: AddressGuard,
-    report: Report,
-    folder: Path | None = None,
-    *,
-    banks: BankService,
-    calibrations: CalibrationService,
-    installed: str | None = None,
-) -> Prepared:
-    """Get the files of an entry and join or calibrate them; nothing is written.
-
-    Args:
-        listed: The entry.
-        guard: Decides which addresses may be called.
-        report: Called with progress.
-        folder: Folder of the files; None: download them.
-        banks: Service that creates the bank.
-        calibrations: Service that stores a calibration.
-        installed: Hash of the agents' results behind the bank of that name, if any.
+async def prepare_questions(entry: Entry, files: FoundFiles, banks: BankService) -> Prepared:
+    """Join the questions and parameters of an entry; nothing is written.
 
     Raises:
-        DownloadError: A file could not be downloaded.
-        InvalidInputError: A file is not the entry's, or the files do not fit together.
-        CalibrationError: Nothing can be estimated from the answers.
+        InvalidInputError: The files do not fit together, or a limit is exceeded.
     """
-    entry = listed.entry
-
-    def fetching(progress: Progress) -> None:
-        report(
-            {
-                "phase": "fetching",
-                "file": progress.name,
-                "bytes": progress.done,
-                "of_bytes": progress.total,
-            }
-        )
-
-    report({"phase": "fetching"})
-    if folder is None:
-        files = await fetched_files(listed, guard, fetching)
-    else:
-        files = await files_in_folder(listed, folder)
-    if isinstance(entry, AgentsEntry):
-        (file,) = files.found.values()
-        if file.checked_by == "nothing":
-            origin = file.origin if folder is None else f"{file.name} of a folder"
-            file = replace(file, checked_by="content", origin=origin)
-        return await prepare_agents(entry, file, calibrations, report, installed=installed)
-    report({"phase": "joining"})
-    made = await joined(entry, files.found)
-    spec = _spec(entry, made)
+    records, prompt, told = await _joined(entry, files.found)
+    spec = _spec(entry, prompt)
     await require_usable(spec.default_scorer)
     if calls_out(spec.default_scorer):
         raise InvalidInputError(
             f"Entry {entry.name!r} names the scorer {spec.default_scorer.name!r}, which calls an "
             "endpoint: a bank of the catalogue is scored here."
         )
-    facts = _facts(entry, files, made)
+    facts = _facts(entry, files, told)
     request = BankImport(
-        items=made.records,
+        items=records,
         response_model=entry.parameters.response_model,
         scale=entry.parameters.scale,
         unparsed_policy=entry.asked.unparsed,
@@ -199,7 +124,7 @@ def _asked(entry: Entry) -> AskedJson:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _spec(entry: Entry, made: Joined) -> BankSpec:
+def _spec(entry: Entry, prompt: Mapping[str, Any]) -> BankSpec:
     scorer = ScorerSpec(BY_KIND)
     if entry.item.scorer is not None:
         scorer = ScorerSpec(entry.item.scorer.name, dict(entry.item.scorer.params))
@@ -210,36 +135,22 @@ def _spec(entry: Entry, made: Joined) -> BankSpec:
         source=entry.homepage,
         visibility=entry.visibility,
         default_scorer=scorer,
-        prompt=made.prompt,
+        prompt=prompt,
         metadata={"catalogue": entry.name},
     )
 
 
-def _facts(entry: Entry, files: FoundFiles, made: Joined) -> dict[str, Any]:
+def _facts(entry: Entry, files: FoundFiles, told: Mapping[str, Any]) -> dict[str, Any]:
     wanted = 0 if entry.few_shot is None else entry.few_shot.number
-    examples: dict[str, Any] = {
-        "number": len(made.example_rows),
-        "wanted": wanted,
-        "from": made.examples_from,
-        "rows": list(made.example_rows),
-    }
-    if "few_shot" in files.missing:
-        examples["why"] = files.missing["few_shot"]
+    why = {"why": files.missing["few_shot"]} if "few_shot" in files.missing else {}
     return {
+        **told,
         "entry": entry.name,
         "form": entry.form_hash,
         "files": {group: file.to_dict() for group, file in files.found.items()},
-        "rows": made.n_rows,
         "split": entry.questions.split,
-        "join": {
-            "order": entry.join.order,
-            "seed": entry.join.seed,
-            "evidence": entry.join.evidence,
-        },
-        "few_shot": examples,
-        "join_check": made.join_check,
-        "left_out": list(made.left_out[:_LISTED]),
-        "n_left_out": len(made.left_out),
+        "join": entry.join.model_dump(include={"order", "seed", "evidence"}),
+        "few_shot": {**told["few_shot"], "wanted": wanted, **why},
         "licence": entry.licence,
         "parameters_licence": entry.parameters_licence,
     }
@@ -259,12 +170,10 @@ def _result(version: BankVersion, facts: Mapping[str, Any], *, was_there: bool) 
     }
 
 
-async def joined(entry: Entry, found: Mapping[str, FoundFile]) -> Joined:
-    """Join an entry's questions to its parameters.
-
-    Raises:
-        InvalidInputError: As for `build_bank`, or a limit is exceeded.
-    """
+async def _joined(
+    entry: Entry, found: Mapping[str, FoundFile]
+) -> tuple[list[ItemRecord], Mapping[str, Any], Mapping[str, Any]]:
+    """Items in the order of the parameters, prompt style of the bank, and facts about the join."""
     given = {group: found[group] for group in _GROUPS if group in found}
     argument = {
         "entry": entry.model_dump(mode="json"),
@@ -279,7 +188,7 @@ async def joined(entry: Entry, found: Mapping[str, FoundFile]) -> Joined:
         advice="the files are not what the entry says",
     ) as (value, output):
         records = await asyncio.to_thread(lambda: [parse_item(json.loads(line)) for line in output])
-    return Joined(records=records, **value)
+    return records, value["prompt"], value["facts"]
 
 
 def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
@@ -293,14 +202,18 @@ def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO
     join_check = None if "answers" not in files else _join_check(built, files["answers"])
     for item in built.items:
         output.write(json.dumps(item).encode() + b"\n")
-    return {
-        "prompt": prompt_style(entry, built),
-        "examples_from": built.examples_from,
-        "example_rows": [example.row for example in built.examples],
-        "n_rows": built.n_rows,
-        "left_out": [asdict(row) for row in built.left_out],
+    facts = {
+        "rows": built.n_rows,
+        "few_shot": {
+            "number": len(built.examples),
+            "from": built.examples_from,
+            "rows": [example.row for example in built.examples],
+        },
         "join_check": join_check,
+        "left_out": [asdict(row) for row in built.left_out[:_LISTED]],
+        "n_left_out": len(built.left_out),
     }
+    return {"prompt": prompt_style(entry, built), "facts": facts}
 
 
 def _join_check(built: Built, answers: GivenFile) -> dict[str, Any]:

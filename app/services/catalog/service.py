@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
-from app.exchange.catalog.entry import Listed, pick, read_catalogue
+from app.exchange.catalog.entry import AgentsEntry, Listed, pick, read_catalogue
 from app.records.banks import BankVersion, InstallationRecord
 from app.services.banks.service import BankService
 from app.services.calibrations.service import CalibrationService
-from app.services.catalog.files import INSTALLED, Prepared, Report
-from app.services.catalog.installing import prepare, write
+from app.services.catalog.agents import prepare_agents
+from app.services.catalog.files import INSTALLED, Prepared, Report, fetched_files, files_in_folder
+from app.services.catalog.installing import prepare_questions, write
 from app.services.leased import Queue
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -97,10 +98,7 @@ class CatalogService:
     ) -> tuple[BankVersion, Mapping[str, Any]]:
         """Install an entry in this process, without a worker.
 
-        Args:
-            name: Name of the entry.
-            report: Called with progress.
-            folder: Folder of the entry's files; None: download them.
+        Without a folder of the entry's files, they are downloaded.
 
         Raises:
             UnknownNameError: No entry of that name.
@@ -123,15 +121,22 @@ class CatalogService:
             bank_id = await _bank_of(uow, name) or ""
             latest = (await uow.versions.latest([bank_id])).get(bank_id)
         files = {} if latest is None else latest.knowledge.get(INSTALLED, {}).get("files", {})
-        return await prepare(
-            await self.listed(name),
-            self.guard,
-            report,
-            folder,
-            banks=self.banks,
-            calibrations=self.calibrations,
-            installed=files.get("responses", {}).get("sha256"),
-        )
+        listed = await self.listed(name)
+        entry = listed.entry
+        report({"phase": "fetching"})
+        if folder is None:
+            found = await fetched_files(listed, self.guard, report)
+        else:
+            found = await asyncio.to_thread(files_in_folder, entry, folder)
+        if not isinstance(entry, AgentsEntry):
+            report({"phase": "joining"})
+            return await prepare_questions(entry, found, self.banks)
+        (file,) = found.found.values()
+        if file.checked_by == "nothing":
+            origin = file.origin if folder is None else f"{file.name} of a folder"
+            file = replace(file, checked_by="content", origin=origin)
+        before = files.get("responses", {}).get("sha256")
+        return await prepare_agents(entry, file, self.calibrations, report, installed=before)
 
 
 async def _bank_of(uow: UnitOfWork, name: str) -> str | None:

@@ -23,14 +23,14 @@ import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError
+from app.exchange.bank_files import slopes_by_name
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import ItemRow, read_items, scan_items
 from app.exchange.mapped_items import FieldMap, read_mapped
-from app.exchange.parameters import read_parameters
+from app.exchange.parameters import bank_of_slopes, read_parameters
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.found import Found
 from app.exchange.results.recorded import Choices, SourceFile
-from app.exchange.slopes import bank_of_slopes, slopes_by_name
 from app.sandbox.pool import SMALL_MEMORY, Limits, Work, sandbox
 from app.services.responses.imports import (
     MAX_BYTES,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.engine.responses import ResponseTable
-from app.exchange.matrices import Trial, write_csv, write_long, write_parquet
 from app.exchange.py_irt import write_py_irt
+from app.exchange.response_files import Trial, write_csv, write_long, write_parquet
 from app.exchange.results.recorded import FIRST_TRIAL
 from app.services.responses.service import ResponseSetService, Trials
 from app.services.responses.sheets import Sheet, table_of

@@ -12,7 +12,6 @@ import numpy as np
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import shortened
 from app.exchange.response_files import ResponseFormat, detect, read_answers, sources_of
-from app.exchange.results.asked_item import Seen
 from app.exchange.results.build import items_of
 from app.exchange.results.found import Found
 from app.exchange.results.questions import Methods, Questions
@@ -21,6 +20,7 @@ from app.exchange.results.recorded import (
     Choices,
     LeftOut,
     Recorded,
+    Seen,
     SourceFile,
     TrialTable,
     choice_error,

@@ -1,15 +1,15 @@
-"""Bundles: a bank as one file, to move it from one database to another."""
+"""Bank versions as files: exports, and bundles, which move a bank to another database."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
+from cachetools import LRUCache
 from pydantic import ValidationError
 
-from app.acting import seeing
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
@@ -17,12 +17,22 @@ from app.engine.knowledge import curves_of, with_abilities
 from app.engine.lint import OF_ANSWERS, Finding
 from app.engine.state import Response
 from app.errors import FileFormatError, InvalidInputError, InvalidStateError
-from app.exchange.bank_files import item_line
+from app.exchange.bank_files import (
+    BankFormat,
+    item_line,
+    shortest_difficulties,
+    slopes_by_name,
+    write_bank,
+)
 from app.exchange.bundles import SUFFIX, item_of, line, read_bundle, sealed
+from app.exchange.item_record import MAX_PARAMETER
+from app.fair_semaphore import FairSemaphore
 from app.items import ScorerSpec
 from app.records.banks import (
+    ACTIVE,
     OPEN,
     PROVISIONAL,
+    QUARANTINED,
     Bank,
     BankSpec,
     BankVersion,
@@ -33,15 +43,138 @@ from app.records.banks import (
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import parameters_hash
-from app.services.banks.export import BankFile, Page, written_by_page
 from app.services.banks.imports import BankImport, item_fields, parameters_of
+from app.services.banks.loaded import LoadedVersion
 from app.services.banks.origins import RecentAgents
 from app.services.banks.report import ORIGIN, card_of, made_elsewhere
 from app.services.banks.service import BankService, ImportReport
-from app.services.banks.versions import VersionService
+from app.services.banks.versions import VersionService, calibration_of
+from app.services.in_progress import InProgress
 from app.services.responses.confined_reading import DEFAULT_MEMORY, SentFile
+from app.services.visibility import View
 from app.storage.database import Database
 from app.storage.repositories.banks import scorer_json
+
+#: Items in one read: it makes one block of the file in memory, in a short transaction.
+_PAGE = 100
+_BLOCK_BYTES = 1 << 18
+#: Callers that ask for files take turns, one block each.
+_MAKING = FairSemaphore(1, waiting=10_000, spare=1)
+#: Number of finished files kept for the next request; each takes some megabytes at most.
+_KEPT = 2
+
+Page = Sequence[tuple[VersionItem, Item]]
+
+
+@dataclass(frozen=True, slots=True)
+class BankFile:
+    """A bank version as a file to send."""
+
+    version: BankVersion
+    name: str
+    media_type: str
+    blocks: AsyncIterator[bytes]
+    withheld: bool = False
+
+
+class BankExports:
+    """Gives out bank versions."""
+
+    def __init__(self, database: Database, versions: VersionService) -> None:
+        self._database = database
+        self._versions = versions
+        self._kept: LRUCache[tuple[str, BankFormat], tuple[ItemBank, bytes]] = LRUCache(_KEPT)
+        self._writing: InProgress[tuple[str, BankFormat], bytes] = InProgress()
+
+    async def export(
+        self, bank: str, version: str | None, file_format: BankFormat, *, reveal: bool
+    ) -> BankFile:
+        """One version as a file of all items with parameters; `jsonl` includes pretest items.
+
+        Raises:
+            ItemBankError: The format cannot hold the parameters.
+        """
+        found = await self._versions.get(bank, version)
+        loaded = await self._versions.load(found.id)
+        name = f"{loaded.bank_name}-v{found.number}.{file_format.suffix}"
+        withheld = False
+        if file_format is BankFormat.JSONL:
+            withheld = not View(is_whole=reveal).shows(withheld=loaded.visibility != OPEN)
+            write = await asyncio.to_thread(_line_writer, loaded.bank, withheld=withheld)
+            blocks = written_by_page(self._database, found.id, write)
+        else:
+            blocks = _cut(await self._written(loaded, file_format))
+        return BankFile(found, name, file_format.media_type, blocks, withheld)
+
+    async def _written(self, version: LoadedVersion, file_format: BankFormat) -> bytes:
+        """The whole file; requests for the same file at the same time write it only once."""
+        asked = version.id, file_format
+        bank, content = self._kept.get(asked, (None, b""))
+        if bank is not version.bank:
+            content = await self._writing.once(
+                asked, lambda: asyncio.to_thread(_write, version, file_format)
+            )
+            self._kept[asked] = version.bank, content
+        return content
+
+
+async def written_by_page(
+    database: Database, version_id: str, write: Callable[[Page], bytes]
+) -> AsyncIterator[bytes]:
+    """All items of a version as a file; each block is one page of items.
+
+    Pages are made one at a time over all requests, plus one more for another API key.
+
+    `write` turns a page into a block of the file, in a thread.
+    """
+    after = -1
+    while True:
+        async with _MAKING.turn():
+            async with database.unit_of_work() as uow:
+                page = await uow.versions.contents(version_id, after=after, limit=_PAGE)
+            if not page:
+                return
+            block = await asyncio.to_thread(write, page)
+        yield block
+        after = page[-1][0].position
+
+
+def _write(version: LoadedVersion, file_format: BankFormat) -> bytes:
+    statuses = [ACTIVE if active else QUARANTINED for active in version.active.tolist()]
+    return write_bank(version.bank, file_format, statuses)
+
+
+async def _cut(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), _BLOCK_BYTES):
+        yield content[start : start + _BLOCK_BYTES]
+
+
+def _line_writer(bank: ItemBank, *, withheld: bool) -> Callable[[Page], bytes]:
+    """Make a function that writes items as lines; slopes of several abilities are standardised."""
+    bank = bank.standardised()
+    difficulties, slopes = shortest_difficulties(bank), slopes_by_name(bank)
+
+    def line(member: VersionItem, item: Item) -> bytes:
+        fields = item_fields(item)
+        if withheld:
+            fields |= dict.fromkeys(("prompt", "messages", "choices", "target", "scorer"))
+        if member.a is not None:
+            at = member.position
+            b = float(difficulties[at])
+            fields |= {
+                "a": float(bank.a[at]),
+                # Where a is about 0, no difficulty exists, or none with a meaning.
+                "b": b if abs(b) <= MAX_PARAMETER else None,
+                "intercept": float(bank.intercept[at]),
+                "slopes": {name: float(values[at]) for name, values in slopes.items()},
+                "c": member.c,
+                "d": member.d,
+                "k": member.k,
+            }
+        return item_line(fields)
+
+    return lambda page: b"".join(line(*each) for each in page)
+
 
 _SETTINGS = ("name", "description", "licence", "source", "unparsed_policy", "pretest_items")
 #: Settings that need conversion, and `visibility`: withheld texts leave by no export.
@@ -54,9 +187,6 @@ class Bundles:
     """Writes versions into bundles, and makes banks from bundles.
 
     Args:
-        database: Where banks are stored.
-        banks: Service that creates banks.
-        versions: Service that keeps versions in memory.
         memory: Limit in bytes for reading an uploaded bundle.
     """
 
@@ -76,7 +206,6 @@ class Bundles:
         """A version with its items, settings and knowledge, as one file.
 
         Raises:
-            NotFoundError: No such bank or version.
             InvalidStateError: The bank is withheld.
         """
         found = await self._versions.get(bank, version)
@@ -84,9 +213,7 @@ class Bundles:
             owner = await uow.banks.of_version(found.id)
             findings = await uow.versions.findings(found.id)
             origin = dict(found.knowledge.get(ORIGIN, {}))
-            if found.calibration is not None and "id" in found.calibration:
-                with seeing(owner.project_id):
-                    record = await uow.calibrations.get(found.calibration["id"])
+            if (record := await calibration_of(uow, found)) is not None:
                 origin = {
                     "model": record.settings["model"],
                     "result": {
@@ -114,9 +241,7 @@ class Bundles:
     async def import_file(self, file: SentFile, name: str | None = None) -> ImportReport:
         """Make a bank from an uploaded bundle, or a version of the bank if it exists.
 
-        Args:
-            file: The bundle.
-            name: Name of the bank; by default the name in the bundle.
+        By default the bank has the name in the bundle.
 
         Raises:
             InvalidInputError: The file is no bundle, was changed, or exceeds a limit.
@@ -140,12 +265,11 @@ class Bundles:
     async def _lines(self, version_id: str, head: Sequence[bytes]) -> AsyncIterator[bytes]:
         for part in head:
             yield part
-        async for block in written_by_page(self._database, version_id, _items):
+        written = written_by_page(
+            self._database, version_id, lambda page: b"".join(_line(*each) for each in page)
+        )
+        async for block in written:
             yield block
-
-
-def _items(page: Page) -> bytes:
-    return b"".join(_line(member, item) for member, item in page)
 
 
 def read_sent_bundle(name: str, attachments: Sequence[bytes], output: BinaryIO) -> Any:
