@@ -22,7 +22,7 @@ from app.errors import (
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import not_none
 from app.records.projects import DaySpend, Limits
-from app.services.in_progress import InProgress
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest

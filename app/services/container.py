@@ -37,12 +37,12 @@ from app.services.results.comparisons import ComparisonService
 from app.services.results.gates import GateService
 from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
-from app.services.scorer_guard import ScorerGuard
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.derived import DerivedSessions
 from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
+from app.services.visibility import ScorerGuard
 from app.services.webhooks import WebhookService
 from app.settings import Settings
 from app.storage.database import Database

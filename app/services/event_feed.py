@@ -21,7 +21,7 @@ from cachetools import TTLCache
 from app.acting import EVERYBODY, acting_for
 from app.errors import DatabaseUnavailableError, NotFoundError, TooManyStreamsError
 from app.records.leased import StoredEvent
-from app.services.in_progress import InProgress
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.repositories.events import Kind
 

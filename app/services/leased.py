@@ -21,7 +21,7 @@ from app.errors import (
 )
 from app.observability import LEASES_LOST
 from app.records.leased import Failure, LeasedRecord
-from app.services.outages import retry_outages
+from app.services.waiting import retry_outages
 from app.storage.database import Database
 from app.storage.leased import MAX_LAPSES, LeasedRepository
 from app.storage.unit_of_work import UnitOfWork

@@ -9,7 +9,7 @@ from cachetools import TTLCache
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError
 from app.records.projects import DaySpend, Limits, Project, Retention
-from app.services.in_progress import InProgress
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest

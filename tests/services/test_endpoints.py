@@ -17,9 +17,8 @@ from app.errors import (
 )
 from app.items import Message
 from app.records.endpoints import EndpointSettings, Limits, Price
-from app.services.endpoints.origin import origin_of
 from app.services.endpoints.service import EndpointService
-from app.services.endpoints.specs import EndpointChange, EndpointSpec
+from app.services.endpoints.specs import EndpointChange, EndpointSpec, origin_of
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest

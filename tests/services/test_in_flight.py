@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.services.sessions.in_flight import InFlight
+from app.services.sessions.runner import InFlight
 from tests.services import virtual_time
 
 

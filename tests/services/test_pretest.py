@@ -20,7 +20,7 @@ from app.records.gates import GateSpec
 from app.records.sessions import Administration, Closing, Provenance, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
-from app.services.results.comparability import scores_left_out
+from app.services.results.measured import scores_left_out
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
 from app.services.sessions.report import SessionFormat, export_session

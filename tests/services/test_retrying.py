@@ -23,7 +23,7 @@ from app.errors import (
     RateLimitedError,
 )
 from app.services.endpoints.calls import persist
-from app.services.outages import Waiting
+from app.services.waiting import Waiting
 from tests.contracts.examinees import ask
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

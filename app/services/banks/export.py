@@ -16,8 +16,8 @@ from app.records.banks import ACTIVE, OPEN, QUARANTINED, BankVersion, Item, Vers
 from app.services.banks.imports import item_fields
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.in_progress import InProgress
 from app.services.visibility import View
+from app.services.waiting import InProgress
 from app.storage.database import Database
 
 #: Items in one read: it makes one block of the file in memory, in a short transaction.

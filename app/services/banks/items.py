@@ -17,7 +17,7 @@ from app.services.banks.imports import (
     refuse_parameters,
 )
 from app.services.banks.spec import faults_of, require_markable
-from app.services.endpoints.origin import scorer_endpoints
+from app.services.endpoints.specs import scorer_endpoints
 from app.services.responses.confined_reading import Reader
 from app.services.visibility import View
 from app.storage.database import Database

@@ -33,7 +33,7 @@ from app.errors import (
 from app.records.endpoints import Endpoint, EndpointSettings
 from app.records.endpoints import Limits as EndpointLimits
 from app.records.projects import Limits, MostTaken, Refusal, Taken
-from app.services.outages import retry_outages
+from app.services.waiting import retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.spend import Reservation

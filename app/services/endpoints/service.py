@@ -37,8 +37,7 @@ from app.records.endpoints import (
 from app.records.projects import DaySpend
 from app.records.sessions import Origin
 from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
-from app.services.endpoints.origin import as_begun, origin_of
-from app.services.endpoints.specs import EndpointChange, EndpointSpec
+from app.services.endpoints.specs import EndpointChange, EndpointSpec, as_begun, origin_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest

@@ -20,12 +20,11 @@ from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer
 from app.services.banks.loaded import BankItem
-from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.origin import described, scorer_endpoints
+from app.services.endpoints.calls import Cached, RateLimited
 from app.services.endpoints.service import EndpointService
+from app.services.endpoints.specs import described, scorer_endpoints
 from app.services.marking.calling_out import ScorerCalls
-from app.services.outages import OnWait
+from app.services.waiting import OnWait
 from app.storage.database import Database
 
 logger = structlog.get_logger(__name__)

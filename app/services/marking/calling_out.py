@@ -18,10 +18,9 @@ from app.records.endpoints import Price
 from app.records.figures import CallsFigures, Marking
 from app.records.sessions import Origin
 from app.scorers.calling import Budget, Embedded, Written
-from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import Call, RateLimited, persist
+from app.services.endpoints.calls import Cached, Call, RateLimited, persist
 from app.services.endpoints.service import EndpointService
-from app.services.outages import OnWait, retry_outages
+from app.services.waiting import OnWait, retry_outages
 
 T = TypeVar("T")
 

@@ -21,11 +21,11 @@ from app.records.sessions import (
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner
-from app.services.outages import OnWait, Waiting, retry_outages
 from app.services.rankings.run import Member, RankingPlan, RankingRun
-from app.services.sessions.endings import abandoned, failed
+from app.services.sessions.plan import abandoned, failed
 from app.services.sessions.run import SessionRun, open_run
 from app.services.sessions.runner import LiveSession, SessionRunner
+from app.services.waiting import OnWait, Waiting, retry_outages
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.unit_of_work import UnitOfWork
 

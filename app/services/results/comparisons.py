@@ -14,8 +14,7 @@ from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
-from app.services.results.comparability import apart
-from app.services.results.measured import Measured, between_abilities, between_scores
+from app.services.results.measured import Measured, apart, between_abilities, between_scores
 from app.services.sessions.figures import effort_of
 from app.storage.database import Database
 

@@ -20,8 +20,7 @@ from app.records.sessions import Plan, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.results.baselines import lineage_of
-from app.services.results.comparability import apart
-from app.services.results.measured import Measured, between_abilities, between_scores
+from app.services.results.measured import Measured, apart, between_abilities, between_scores
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.result import Result, cautions_of, result_in, result_of, score_in

@@ -25,13 +25,12 @@ from app.observability import ENDPOINT_LATENCY
 from app.records.figures import CallsFigures, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
-from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import RateLimited, persist
+from app.services.endpoints.calls import Cached, RateLimited, persist
 from app.services.endpoints.service import ReadyEndpoint
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.calling_out import Spending
-from app.services.outages import OnWait
 from app.services.sessions.figures import saved, total
+from app.services.waiting import OnWait
 from app.tracing import note_evaluation, span
 
 #: Error code of an item that cannot be asked by likelihood, whatever the endpoint does.

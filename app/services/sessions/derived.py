@@ -25,8 +25,8 @@ from app.records.sessions import (
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.spec import require_usable
 from app.services.banks.versions import VersionService
-from app.services.endpoints.origin import as_begun
 from app.services.endpoints.service import EndpointService
+from app.services.endpoints.specs import as_begun
 from app.services.leased import Queue
 from app.services.sessions.drafts import SessionDraft, check_plan, check_reachable, provenance_of
 from app.services.sessions.plan import PretestPlan, SessionPlan

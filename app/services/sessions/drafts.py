@@ -31,8 +31,7 @@ from app.records.sessions import (
     Provenance,
 )
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.origin import capabilities_of, origin_of
-from app.services.endpoints.specs import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec, capabilities_of, origin_of
 from app.services.sessions.plan import MAX_BY_HAND, SessionPlan
 from app.services.sessions.run import SessionRun
 

@@ -13,9 +13,8 @@ from app.items import ItemContent
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.endpoints.specs import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec, described, scorer_endpoints
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.calling_out import ScorerCalls
 from app.services.sessions.asking import Asker, chosen_style, hints_of

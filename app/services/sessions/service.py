@@ -33,8 +33,8 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
+from app.services.endpoints.specs import described, scorer_endpoints
 from app.services.leased import Queue
 from app.services.sessions.asking import chosen_style
 from app.services.sessions.drafts import (

@@ -19,7 +19,7 @@ from app.engine.design.parts import (
 from app.engine.design.selection import SelectionDesign
 from app.items import JsonObject
 from app.records.sessions import Plan
-from app.services.sessions.endings import FailureLimits
+from app.services.sessions.plan import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
