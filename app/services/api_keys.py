@@ -40,7 +40,11 @@ _USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 class ApiKeyService:
-    """Issues and authenticates keys. A secret is shown once; only its hash is stored."""
+    """Issues and authenticates keys. A secret is shown once; only its hash is stored.
+
+    Raises:
+        NotFoundError: There is no key of a given id; true of all methods.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -111,7 +115,6 @@ class ApiKeyService:
             project_id: Project that the key must belong to; None accepts any.
 
         Raises:
-            NotFoundError: There is no such key.
             InvalidInputError: The key cannot have these limits.
         """
         async with self._database.unit_of_work() as uow:
@@ -127,11 +130,7 @@ class ApiKeyService:
     async def spend(
         self, key_id: str, *, project_id: str | None = None
     ) -> tuple[ApiKey, DaySpend, int]:
-        """A key, the part of today's budgets that its calls used, and the bytes that it stores.
-
-        Raises:
-            NotFoundError: There is no such key.
-        """
+        """A key, the part of today's budgets that its calls used, and the bytes that it stores."""
         async with self._database.reading() as uow:
             key = await uow.api_keys.find(key_id, project_id=project_id)
             today = await uow.spend.today(key.id)
@@ -140,20 +139,12 @@ class ApiKeyService:
             return key, today, await uow.spend.stored_bytes(key.project_id, key.id)
 
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
-        """One page of the keys, including revoked and expired ones; optionally of one project.
-
-        Raises:
-            NotFoundError: `request.after` is not the id of a key.
-        """
+        """One page of the keys, including revoked and expired ones; optionally of one project."""
         async with self._database.unit_of_work() as uow:
             return await uow.api_keys.page(request, project_id=project_id)
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey:
-        """Revoke a key from now on. Revoking it again changes nothing.
-
-        Raises:
-            NotFoundError: There is no such key.
-        """
+        """Revoke a key from now on. Revoking it again changes nothing."""
         async with self._database.unit_of_work() as uow:
             key = await uow.api_keys.revoke(key_id, project_id=project_id)
             if key is None:  # nothing changed, so the audit trail gets no entry

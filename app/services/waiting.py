@@ -1,6 +1,7 @@
 """Waits: for causes outside the work, such as no database, and for work that others began."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -85,31 +86,25 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-@dataclass(slots=True)
-class _Shared(Generic[V]):
-    task: "asyncio.Task[V]"
-    waiting: int = 0
-
-
 class InProgress(Generic[K, V]):
     """Work in progress, by key. It is cancelled when no caller waits for it any more."""
 
     def __init__(self) -> None:
-        self._shared: dict[K, _Shared[V]] = {}
+        self._tasks: dict[K, asyncio.Task[V]] = {}
+        self._waiting: Counter[asyncio.Task[V]] = Counter()
 
     async def once(self, key: K, work: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """The result of `work`, started now or by an earlier caller with the same key."""
-        shared = self._shared.get(key)
-        if shared is None:
-            shared = _Shared(asyncio.create_task(work()))
-            self._shared[key] = shared
-        shared.waiting += 1
+        task = self._tasks.get(key) or asyncio.create_task(work())
+        self._tasks[key] = task
+        self._waiting[task] += 1
         try:
-            return await asyncio.shield(shared.task)
+            return await asyncio.shield(task)
         finally:
-            shared.waiting -= 1
-            if not shared.waiting:
-                if self._shared.get(key) is shared:
-                    del self._shared[key]
-                if shared.task.cancel():
-                    await asyncio.wait([shared.task])  # until it has released its resources
+            self._waiting[task] -= 1
+            if not self._waiting[task]:
+                del self._waiting[task]
+                if self._tasks.get(key) is task:
+                    del self._tasks[key]
+                if task.cancel():
+                    await asyncio.wait([task])  # until it has released its resources

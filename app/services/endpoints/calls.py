@@ -21,7 +21,6 @@ from app.adapters.base import (
     CompletionRequest,
     EndpointConfig,
     Examinee,
-    ProbeReport,
 )
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests, TellsLikelihoods
 from app.adapters.transport import Transport
@@ -152,10 +151,6 @@ class RateLimited:
         if (into, out) != told:
             origin["usage"] = "not told"
         return made, {"tokens_in": into, "tokens_out": out, "origin": origin}
-
-    async def probe(self) -> ProbeReport:
-        """Probe the examinee."""
-        return await self.next.examinee.probe()
 
     async def _renew(self) -> None:
         now = time.monotonic()

@@ -243,16 +243,11 @@ class ScorerTrials:
             BusyError: Too many trials are in progress.
         """
         async with self._turns.turn():
-            return await self._mark(spec, content, answer)
-
-    async def _mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
-        await scorers.check(spec)
-        async with self._database.reading() as uow:
-            found = await scorer_endpoints(uow, [spec])
-        calls = ScorerCalls(
-            endpoints=self._endpoints,
-            transport=self._transport,
-            resolved=described(found),
-        )
-        item = BankItem(position=0, id="", key="", content=content, scorer=spec)
-        return await AnswerScorer(calls).mark(item, answer)
+            await scorers.check(spec)
+            async with self._database.reading() as uow:
+                found = await scorer_endpoints(uow, [spec])
+            calls = ScorerCalls(
+                endpoints=self._endpoints, transport=self._transport, resolved=described(found)
+            )
+            item = BankItem(position=0, id="", key="", content=content, scorer=spec)
+            return await AnswerScorer(calls).mark(item, answer)

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -41,12 +41,7 @@ class Spending:
 
     def figures(self) -> CallsFigures:
         """The stored form."""
-        return {
-            "calls": self.calls,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "usd": self.usd,
-        }
+        return cast(CallsFigures, asdict(self))
 
     def add(self, other: "Spending") -> None:
         """Add the usage of `other`."""

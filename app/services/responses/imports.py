@@ -258,18 +258,16 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultsImport:
+class ResultsImport(AnswerImport):
     """Recorded results from which a bank is made.
 
     Attributes:
-        answers: The files, and the choices that they leave open.
         target_after: Mark in the recorded target; the right answer follows its last occurrence.
         prompts_of: Examinee whose prompts are used; None: for each item, the most frequent prompt.
         numbered: Name items by their number in the data set, not by the hash of their text, by
             which guesses of a question could be confirmed.
     """
 
-    answers: AnswerImport
     target_after: str | None = None
     prompts_of: str | None = None
     numbered: bool = False
@@ -282,9 +280,9 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
         FileFormatError: A file cannot be read, or contains no question that can be asked again.
         InvalidInputError: `prompts_of` names no examinee of the files.
     """
-    _require_questions(request.answers)
+    _require_questions(request)
     questions = Questions(prompts_of=request.prompts_of)
-    draft = read_draft(request.answers, questions.saw)
+    draft = read_draft(request, questions.saw)
     if request.prompts_of is not None and request.prompts_of not in draft.examinees:
         named = ", ".join(draft.examinees[:5])
         raise InvalidInputError(

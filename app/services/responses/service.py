@@ -134,7 +134,6 @@ class ResponseSetService:
         """Remove a set with all its answers.
 
         Raises:
-            NotFoundError: No such set.
             InvalidStateError: A calibration was made from it.
             PreconditionFailedError: It is not at `revision` any more.
         """
@@ -158,7 +157,6 @@ class ResponseSetService:
         reported. Only an answer without a score is replaced by a scored one.
 
         Raises:
-            NotFoundError: No such set.
             InvalidInputError: A file that cannot be read or needs a choice, or no answer in any.
         """
         await self.get(response_set)
@@ -197,7 +195,6 @@ class ResponseSetService:
         """All scores of a set, the mean over repeated answers; NaN where there is no score.
 
         Raises:
-            NotFoundError: No such set.
             InvalidInputError: More cells than fit into memory.
         """
         found = await self.trials(response_set)

@@ -55,7 +55,11 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class GateService:
-    """Creates, decides and lists gates."""
+    """Creates, decides and lists gates.
+
+    Raises:
+        NotFoundError: There is no such gate or session; true of all methods.
+    """
 
     database: Database
     sessions: SessionService
@@ -69,7 +73,6 @@ class GateService:
         criterion or another preset. One against a baseline is asked as the baseline was.
 
         Raises:
-            NotFoundError: There is no such session.
             InvalidInputError: The session cannot be created, its bank version does not predict the
                 score of the tag, or it has other questions or another scale than the baseline.
         """
@@ -123,11 +126,7 @@ class GateService:
             )
 
     async def get(self, gate_id: str) -> Gate:
-        """A gate, decided if its session has ended.
-
-        Raises:
-            NotFoundError: There is no such gate.
-        """
+        """A gate, decided if its session has ended."""
         async with self.database.reading() as uow:
             record = await uow.gates.get(gate_id)
         return await self._decided(record)
@@ -135,11 +134,7 @@ class GateService:
     async def list_page(
         self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None
     ) -> Page[Gate]:
-        """One page of gates that pass all given filters, each decided if its session has ended.
-
-        Raises:
-            NotFoundError: `request.after` is not the id of a gate.
-        """
+        """One page of gates that pass all given filters, each decided if its session has ended."""
         async with self.database.reading() as uow:
             found = await uow.gates.list_page(request, session_id=session_id, bank_id=bank_id)
         gates = [await self._decided(record) for record in found.items]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -201,13 +201,7 @@ def no_result(marked: int) -> str | None:
 
 def outcomes_in(counts: Counter[str]) -> Outcomes:
     """How many items ended in which way."""
-    return {
-        "scored": counts[Outcome.SCORED],
-        "unparsed": counts[Outcome.UNPARSED],
-        "refused": counts[Outcome.REFUSED],
-        "error": counts[Outcome.ERROR],
-        "truncated": counts[Outcome.TRUNCATED],
-    }
+    return cast(Outcomes, {outcome.value: counts[outcome] for outcome in Outcome})
 
 
 def right_in(scores: Sequence[float]) -> RightFigures:

@@ -50,24 +50,15 @@ TOGETHER = 0.1
 MOST_AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True)
-class _Call(Generic[T]):
-    """One call."""
-
-    step: int
-    began: float
-    task: asyncio.Task[T]
-
-
 class InFlight(Generic[T]):
     """Calls in flight, each for one step."""
 
     def __init__(self) -> None:
-        self._calls: list[_Call[T]] = []
+        self._calls: dict[asyncio.Task[T], tuple[int, float]] = {}  # -> its step, its beginning
 
     def begin(self, step: int, call: Coroutine[Any, Any, T]) -> None:
         """Start a call."""
-        self._calls.append(_Call(step, _now(), asyncio.create_task(call)))
+        self._calls[asyncio.create_task(call)] = step, _now()
 
     async def ended(self, timeout_s: float | None = None) -> dict[int, T]:
         """Wait until the next calls end.
@@ -79,32 +70,29 @@ class InFlight(Generic[T]):
             Exception: The exception that a call raised.
         """
         until = None if timeout_s is None else _now() + timeout_s
-        await asyncio.wait(
-            [call.task for call in self._calls],
-            timeout=timeout_s,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        await asyncio.wait(self._calls, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         await self._wait_for_others(until)
-        ended = [call for call in self._calls if call.task.done()]
-        self._calls = [call for call in self._calls if not call.task.done()]
-        return {call.step: call.task.result() for call in sorted(ended, key=lambda c: c.step)}
+        ended = {self._calls.pop(task)[0]: task for task in list(self._calls) if task.done()}
+        return {step: ended[step].result() for step in sorted(ended)}
 
     async def give_up(self) -> list[int]:
         """Cancel all calls, and return their steps."""
-        given_up, self._calls = self._calls, []
-        for call in given_up:
-            call.task.cancel()
-        await asyncio.gather(*(call.task for call in given_up), return_exceptions=True)
-        return sorted(call.step for call in given_up)
+        given_up, self._calls = self._calls, {}
+        for task in given_up:
+            task.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        return sorted(step for step, _ in given_up.values())
 
     async def _wait_for_others(self, until: float | None) -> None:
         """Wait a moment for calls that began together with one that has just ended."""
         now = _now()
-        took = max((now - call.began for call in self._calls if call.task.done()), default=0.0)
+        took = max(
+            (now - began for task, (_, began) in self._calls.items() if task.done()), default=0.0
+        )
         others = [
-            call.task
-            for call in self._calls
-            if not call.task.done() and now - call.began >= (1 - TOGETHER) * took
+            task
+            for task, (_, began) in self._calls.items()
+            if not task.done() and now - began >= (1 - TOGETHER) * took
         ]
         patience = TOGETHER * took if until is None else min(TOGETHER * took, until - now)
         if others and patience > 0.0:
@@ -124,11 +112,6 @@ class LiveSession:
     endpoint: ReadyEndpoint
     asker: Asker
     started: float
-
-    @property
-    def version(self) -> LoadedVersion:
-        """The bank version that is asked."""
-        return self.run.version
 
     def elapsed_s(self) -> float:
         """Seconds worked on this session, earlier leases included."""
@@ -183,7 +166,16 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     @override
     async def _run(self, record: SessionRecord) -> None:
         if record.relation == RESCORE:
-            await self._rescoring(record).run()
+            rescoring = Rescoring(
+                record=record,
+                database=self.leasing.database,
+                versions=self.versions,
+                endpoints=self.endpoints,
+                transport=self.networks.of(record),
+                write=self._write_step,
+                on_wait=self.waiting_note(record),
+            )
+            await rescoring.run()
             return
         live = await retry_outages(lambda: self.prepare(record), self.waiting_note(record))
         run = live.run
@@ -214,17 +206,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                 closed = await self._next_closed(live, calls)
         finally:
             await calls.give_up()
-
-    def _rescoring(self, record: SessionRecord) -> Rescoring:
-        return Rescoring(
-            record=record,
-            database=self.leasing.database,
-            versions=self.versions,
-            endpoints=self.endpoints,
-            transport=self.networks.of(record),
-            write=self._write_step,
-            on_wait=self.waiting_note(record),
-        )
 
     async def prepare(
         self,
@@ -301,9 +282,9 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         In a ranking, members may have different makers, who each pay for their own member.
         """
         position = int(live.run.position(step))
-        item = (await retry_outages(lambda: self.versions.items_at(live.version, [position])))[
-            position
-        ]
+        version = live.run.version
+        items = await retry_outages(lambda: self.versions.items_at(version, [position]))
+        item = items[position]
         ITEMS_ASKED.inc()
         with acting_as(self.kind, live.record), span("step", {"sextant.step": step}):
             closing = await live.asker.ask(
@@ -444,10 +425,10 @@ async def _hints(live: LiveSession, item: BankItem, position: int) -> Simulation
     """Simulation hints for a scripted examinee; None for a real one."""
     if live.endpoint.config.kind != "scripted":
         return None
-    bank = live.version.bank
+    bank = live.run.version.bank
 
     def probability_right(theta: float) -> float:
-        if live.version.is_pretest(position):  # its difficulty is unknown: assume an average one
+        if live.run.version.is_pretest(position):  # its difficulty is unknown: assume an average one
             return 1 / (1 + math.exp(-theta))
         return float(bank.expected_score(theta, [position])[0])
 
