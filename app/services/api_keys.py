@@ -62,13 +62,8 @@ class ApiKeyService:
     ) -> tuple[ApiKey, str]:
         """Create a key.
 
-        Args:
-            name: Purpose of the key.
-            scopes: Permissions of the key.
-            expires_at: Time when the key expires.
-            limits: Limits of the key, within those of its project.
-            project_id: Project whose data the key reaches. None: any project with the scope
-                `admin`, otherwise the default project.
+        Without `project_id`, a key with the scope `admin` reaches any project, and another one the
+        default project.
 
         Returns:
             The key and its secret, which cannot be shown again.
@@ -109,10 +104,8 @@ class ApiKeyService:
     ) -> ApiKey:
         """Change the limits of a key; those of a revoked key hold for the work it left running.
 
-        Args:
-            key_id: Id of the key.
-            changes: New limits by name, None to remove a limit; other limits stay.
-            project_id: Project that the key must belong to; None accepts any.
+        `changes` are new limits by name, None to remove a limit; other limits stay. The key must
+        belong to `project_id`, if this is given.
 
         Raises:
             InvalidInputError: The key cannot have these limits.

@@ -82,8 +82,6 @@ class Leasing:
     """Settings by which one process holds its leases.
 
     Attributes:
-        database: Database that stores the work.
-        worker_id: Name of the process in leases.
         lease: Time for which a claim holds without a heartbeat.
         heartbeat_s: Seconds between heartbeats; a fraction of the lease.
     """

@@ -171,9 +171,7 @@ class View:
         calls endpoints would send them away, and the scores of any other reveal, one question at
         a time, how they are written.
 
-        Args:
-            record: The session whose answers are to be scored.
-            named: Whether the caller names the scorer; otherwise the bank's scorers are used.
+        `named` says whether the caller names the scorer; otherwise the bank's scorers are used.
 
         Raises:
             MissingScopeError: The answers are withheld, and the caller may not write banks.

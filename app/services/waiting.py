@@ -27,9 +27,7 @@ class Waiting:
 
     Attributes:
         until: Start of the next attempt, UTC.
-        reason: Message of the endpoint, or of the error.
         attempt: Number of the failed attempt, from 1.
-        error_code: Code of the error of that attempt.
         is_repeat: Whether the same wait was reported before, with an earlier `until`.
     """
 

@@ -119,11 +119,6 @@ class Budgets:
 
         Without a report of what it took, all that was reserved counts: aborted calls may be billed.
 
-        Args:
-            endpoint: The endpoint that is called.
-            most: The most that the call may take.
-            timeout_s: Time limit of the call, seconds.
-
         Raises:
             BudgetSpentError: A budget does not allow the call now.
         """

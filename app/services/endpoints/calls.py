@@ -111,10 +111,8 @@ class RateLimited:
     ) -> tuple[T, dict[str, Any]]:
         """Make another call to the same endpoint, when its limits allow it.
 
-        Args:
-            request: A request of the same size as the call.
-            ask: Makes the call.
-            tokens_of: Prompt and answer tokens of a result, as the endpoint reports them.
+        `request` has the size of the call that `ask` makes; `tokens_of` gives prompt and answer
+        tokens of a result, as the endpoint reports them.
 
         Returns:
             The result of the call, the counted `tokens_in` and `tokens_out`, and the `origin`: the
@@ -204,14 +202,6 @@ async def persist(
     With `on_wait`, a spent daily budget is waited for without limit.
 
     Source of the jitter: Brooker (2015), "Exponential Backoff And Jitter", AWS Architecture Blog.
-
-    Args:
-        attempt: One call; raises `ExamineeError`.
-        policy: How long to repeat failed calls.
-        rng: Random generator for the jitter only; it affects no measurement.
-        on_wait: Called with each wait.
-        sleep: Waits for a number of seconds.
-        now: Clock, returns UTC.
 
     Returns:
         Result of the call, and the number of calls made.

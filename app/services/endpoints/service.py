@@ -50,7 +50,6 @@ class ReadyEndpoint:
 
     Attributes:
         endpoint: The stored endpoint, with the model and parameters of when the work began.
-        config: Configuration of the adapter, with decrypted secrets.
         slots: Context manager to enter around each call; it limits the number of concurrent calls
             of all sessions of this process.
     """
@@ -72,9 +71,6 @@ class ReadyEndpoint:
 
 class EndpointService:
     """Use cases of endpoints.
-
-    Attributes:
-        budgets: Daily budgets of calls.
 
     Raises:
         NotFoundError: From every method that takes an id: no such endpoint.
@@ -110,9 +106,7 @@ class EndpointService:
     ) -> Endpoint | NewEndpoint:
         """A stored endpoint, or a checked new one, which is stored later with its session.
 
-        Args:
-            chosen: Id of the endpoint, or the specification of a new one.
-            at: JSON pointer to the specification in the request.
+        `at` is the JSON pointer to the specification in the request.
 
         Raises:
             SecretsError: Its key cannot be decrypted; this is reported before any call.

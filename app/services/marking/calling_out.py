@@ -112,10 +112,7 @@ class ScorerCalls:
     """Calls of the scorers of one session, and their usage.
 
     Args:
-        endpoints: Opens the scorers' endpoints.
-        transport: HTTP client of the calls.
         resolved: Endpoint as scorers name it -> its origin when the session was created.
-        seed: Random seed of the jitter of waits.
         stored: Scoring records of the session's earlier answers, whose usage counts against the
             budgets.
         keeping: Makes the cache that keeps an endpoint's answers and replaces calls by them.
@@ -154,12 +151,8 @@ class ScorerCalls:
     ) -> "AnswerCalls":
         """The calls for one answer.
 
-        Args:
-            name: Name of the scorer.
-            spec_hash: Hash of the scorer, by which its spending is counted.
-            budget: Budget of the scorer in a session.
-            on_wait: Called for each wait for the scorer's endpoint.
-            repeat: Number of this answer among those to the same item; each is judged separately.
+        A scorer's spending is counted by `spec_hash`. Each `repeat` of an item is judged
+        separately.
         """
         purse = self._purses.get(spec_hash)
         if purse is None:

@@ -69,11 +69,7 @@ class SentFile:
 
 
 class Reader:
-    """Reads uploaded files.
-
-    Args:
-        memory: Memory limit in bytes for reading one import.
-    """
+    """Reads uploaded files."""
 
     def __init__(self, memory: int = DEFAULT_MEMORY) -> None:
         self._large = Limits(memory=memory, seconds=_SECONDS, output=MAX_BYTES + 2**26)

@@ -90,9 +90,6 @@ class Draft:
     """Answers of an import, before they are compared with the set.
 
     Attributes:
-        choices: Choices made in reading the files.
-        columns: Column in the sheets of each item.
-        sheets: Sheets by examinee and trial.
         rows_read: Number of answers in the files: rows of records, filled cells of tables.
         accepted: Number of answers on the sheets.
         passed_over: Files of folders that contain no answers.
@@ -335,12 +332,10 @@ class Change:
     """Changes that an import makes to a set.
 
     Attributes:
-        new_items: Keys of the items that the set does not have yet, in order.
         new_sheets: Sheets of examinees and trials that the set does not have yet.
         changed_sheets: Sheets with more answers than before.
         accepted: Number of answers of the import that are in the set afterwards.
         outcomes: Increase in the number of answers, by outcome.
-        skipped: Skipped rows, by reason.
         without_scores: Examinees without a scored answer in the import.
     """
 
@@ -358,10 +353,8 @@ def change_of(
 ) -> Change:
     """Merge a draft with the contents of a set; the draft cannot be used afterwards.
 
-    Args:
-        draft: Answers read from the files.
-        items: Keys of the set's items in order of position.
-        held: The set's sheets of the draft's examinees.
+    `items` are the keys of the set's items in order of position, `held` its sheets of the
+    draft's examinees.
     """
     position_of = {key: position for position, key in enumerate(items)}
     new_items = tuple(key for key in draft.columns if key not in position_of)

@@ -380,11 +380,8 @@ async def export_answers(
 
     `long` contains each repeated answer with its trial; other formats contain their mean.
 
-    Args:
-        sets: Service of response sets.
-        response_set: Id or name.
-        file_format: `csv` and `parquet`: one row per examinee. `long`: one row per answer.
-            `py-irt`, also called `jsonl`: one line per examinee.
+    `csv` and `parquet` have one row per examinee, `long` one per answer; `py-irt`, also called
+    `jsonl`, one line per examinee.
 
     Raises:
         NotFoundError: No such set.

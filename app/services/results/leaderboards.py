@@ -88,11 +88,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderboard:
-    """Results on the scale of the bank's latest version, and separately those on other scales.
-
-    Attributes:
-        metric: Metric of the ranks: `score` or `theta`.
-    """
+    """Results on the scale of the bank's latest version, and separately those on other scales."""
 
     bank: Bank
     metric: str

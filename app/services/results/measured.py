@@ -32,8 +32,6 @@ class Measured:
     """The result of an ended session, or of one that was kept as a baseline.
 
     Attributes:
-        label: Name of the examinee.
-        version: Bank version of the session.
         residuals: Item id -> residual (score minus expected score), for each scored item.
     """
 

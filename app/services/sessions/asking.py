@@ -42,12 +42,9 @@ def chosen_style(
 ) -> PromptStyle:
     """The prompt style in which an endpoint is asked.
 
-    Args:
-        style: Prompt style of the bank.
-        prompt: Changes to it: `mode`, `system`, `shots`.
-        kind: Kind of the endpoint.
-        tells: Returns whether the endpoint may give likelihoods, and is called only if the style
-            needs them; if it does not give them, the letter of the right option is asked for.
+    `prompt` has changes to the bank's `style`. `tells` returns whether the endpoint may give
+    likelihoods, and is called only if the style needs them; if it does not give them, the
+    letter of the right option is asked for.
 
     Raises:
         InvalidInputError: There are fewer examples than `shots`, or `prompt` asks for likelihoods
@@ -84,10 +81,6 @@ class Asker:
     """Asks one endpoint items for one session.
 
     Attributes:
-        examinee: Calls the endpoint within its limits.
-        endpoint: The endpoint to ask.
-        marker: Scores the answers.
-        style: Prompt style of the items.
         unparsed_is_wrong: Whether unparseable answers count as wrong.
         repeats: Times that an item is asked; the mean of the scores is the item's score.
     """
@@ -109,11 +102,8 @@ class Asker:
     ) -> Closing:
         """Ask an item, with retries, and score the answer; a failure gives no score.
 
-        Args:
-            item: The item to ask.
-            rng: Random generator for the jitter of waits; it does not affect the measurement.
-            hints: Hints for simulated examinees.
-            on_wait: Called when a call waits.
+        `rng` is for the jitter of waits, and does not affect the measurement; `on_wait` is called
+        when a call waits.
         """
         if self.style.mode == LOGLIKELIHOOD:
             try:

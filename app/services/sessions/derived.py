@@ -69,10 +69,7 @@ class DerivedSessions:
 
         It starts with the old answers; only items that ended in an error may be asked again.
 
-        Args:
-            session_id: The ended session, which stays as it is.
-            changes: Sections of the design to replace (`stopping`, `budget`, ...).
-            metadata: Metadata of the new session.
+        `changes` are sections of the design to replace (`stopping`, `budget`, ...).
 
         Raises:
             InvalidStateError: The session rescores another session.

@@ -135,12 +135,8 @@ def profile_of(
 ) -> ProfileFigures | None:
     """Profile of abilities and scores; None if the version measures only one ability.
 
-    Args:
-        version: Bank version of the test.
-        test: The adaptive test.
-        state: State of the test.
-        target: Weights of the tags in the test's score. If the score is not that of the whole bank,
-            the tasks include the whole bank.
+    `target` has the weights of the tags in the test's score. If this is not the score of the
+    whole bank, the tasks include the whole bank.
     """
     belief, abilities = state.belief, version.bank.abilities
     if not isinstance(belief, ProfileBelief) or abilities is None:
@@ -243,7 +239,6 @@ class SpareTime:
     Args:
         share: Share of the passing time that is added to the budget.
         most_s: Most seconds that the budget can hold.
-        clock: Monotonic clock in seconds.
     """
 
     def __init__(

@@ -54,14 +54,8 @@ class ManualAnswer:
 
     Attributes:
         text: Text of the answer beside a score or an outcome; it is stored and can be rescored.
-        tokens_in: Number of tokens in the prompt.
-        tokens_out: Number of tokens in the answer.
-        usd: Cost of the answer in US dollars.
-        seconds: Time that the answer took.
-        finish_reason: Why the answer ended.
         explanation: Explanation of the score or the outcome.
         link: Link to more about the answer, http or https.
-        metadata: Further string pairs.
     """
 
     step_token: str

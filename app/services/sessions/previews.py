@@ -43,7 +43,6 @@ class Preview:
     Attributes:
         requests: The calls; one for each option if likelihoods are compared, none for simulated
             examinees.
-        style: Prompt style of the item.
         closing: The answer and its score; None if nothing was sent.
     """
 

@@ -55,12 +55,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescoring:
-    """A rescoring session that this worker has claimed.
-
-    Attributes:
-        write: Stores a step under the session's lease.
-        on_wait: Called when the session waits.
-    """
+    """A rescoring session that this worker has claimed."""
 
     record: SessionRecord
     database: Database

@@ -32,7 +32,6 @@ class Result:
         se: Standard error of theta by the model.
         interval: 95 % interval of theta, corrected if the bank version has a correction.
         score: Predicted score on the whole bank, or `None`; see `score_in`.
-        n_scored: Number of scored answers.
         extrapolation: Position of the examinee among the reference models; see
             `app.services.sessions.figures`.
         reason: Why there is no ability, or neither ability nor score.

@@ -428,7 +428,7 @@ async def _hints(live: LiveSession, item: BankItem, position: int) -> Simulation
     bank = live.run.version.bank
 
     def probability_right(theta: float) -> float:
-        if live.run.version.is_pretest(position):  # its difficulty is unknown: assume an average one
+        if live.run.version.is_pretest(position):  # of unknown difficulty: assume an average one
             return 1 / (1 + math.exp(-theta))
         return float(bank.expected_score(theta, [position])[0])
 

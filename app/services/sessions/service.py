@@ -94,9 +94,7 @@ class SessionService:
     async def create(self, spec: SessionSpec, *, is_admin: bool = False) -> SessionRecord:
         """Create a session; a live one is queued in the same transaction.
 
-        Args:
-            spec: Settings of the session.
-            is_admin: Whether the caller may answer for examinees that other keys named.
+        With `is_admin`, the caller may answer for examinees that other keys named.
 
         Raises:
             AlreadyExistsError: Another endpoint has the name of the new endpoint, or another
@@ -180,14 +178,8 @@ class SessionService:
     ) -> SessionDraft:
         """Draft a live or a manual session; nothing is stored.
 
-        Args:
-            endpoint: Endpoint to ask, or named examinee of a manual session; None without a name.
-            version: Bank version with the items, their prompts and their scorers.
-            plan: How the session is run.
-            seed: Random seed.
-            markers: Endpoints of the scorers, from `markers_of`.
-            prompt: Changes of the prompt style from that of the bank.
-            reachable_se: Least SE that a test can reach, from `check_reachable`.
+        `endpoint` may be the named examinee of a manual session, or None without a name. `markers`
+        come from `markers_of`, `reachable_se` from `check_reachable`.
 
         Raises:
             InvalidInputError: The plan makes no sense for this bank or endpoint.
