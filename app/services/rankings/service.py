@@ -11,12 +11,7 @@ from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
 from app.engine.design.design import Preset
 from app.engine.design.parts import BudgetDesign
 from app.engine.ranking.ranking import Ranking
-from app.engine.ranking.rules import (
-    Metric,
-    RankingBudget,
-    RankingRules,
-    usual_criterion,
-)
+from app.engine.ranking.rules import Metric, RankingBudget, RankingRules, usual_criterion
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.rankings import RankingFigures, RankingRecord

@@ -94,7 +94,11 @@ def between_scores(one: Measured, other: Measured, confidence: float) -> Differe
     # The two sessions do not share the error that unscored answers add to an interval.
     scores = [side.result.score for side in (one, other)]
     has_room = any(score is not None and score.get("nonresponse") for score in scores)
-    shared = 0.0 if has_room else alike(one, other)
+    shared = 0.0
+    if not has_room:
+        common = [item for item in one.residuals if item in other.residuals]
+        left, right = (np.array([side.residuals[x] for x in common]) for side in (one, other))
+        shared = shared_error(left, right, len(one.residuals), len(other.residuals))
     return of_scores(first, second, confidence=confidence, correlation=shared)
 
 
@@ -106,13 +110,6 @@ def between_abilities(
     if first is None or second is None or one.version.bank.scale != other.version.bank.scale:
         return None
     return of_abilities(first, second, confidence=confidence, factor=factor)
-
-
-def alike(one: Measured, other: Measured) -> float:
-    """Correlation between the errors of two scores; see `shared_error`."""
-    common = [item for item in one.residuals if item in other.residuals]
-    first, second = (np.array([side.residuals[x] for x in common]) for side in (one, other))
-    return shared_error(first, second, len(one.residuals), len(other.residuals))
 
 
 def _residuals(version: LoadedVersion, asked: Sequence[Administration]) -> dict[str, float]:

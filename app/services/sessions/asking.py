@@ -18,7 +18,6 @@ from app.adapters.likelihood import (
     option_texts,
 )
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
-from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY
@@ -127,10 +126,12 @@ class Asker:
 
     def request(self, item: BankItem, hints: SimulationHints | None = None) -> CompletionRequest:
         """The request that asks an item of an endpoint that writes answers."""
+        params = self.endpoint.config.sampling
+        stop = tuple(dict.fromkeys((*params.stop, *self.style.stop)))
         return CompletionRequest(
             messages=build_messages(item.content, self.style),
             layout=self.style.layout,
-            params=self._params,
+            params=replace(params, stop=stop),
             hints=hints,
         )
 
@@ -151,11 +152,6 @@ class Asker:
         return [
             examinee.exact(_of_option(option)) for option in option_texts(item.content, self.style)
         ]
-
-    @property
-    def _params(self) -> GenerationParams:
-        params = self.endpoint.config.sampling
-        return replace(params, stop=tuple(dict.fromkeys((*params.stop, *self.style.stop))))
 
     async def _closed(
         self,
@@ -259,10 +255,8 @@ class Asker:
         )
 
     def _cost(self, found: Sequence[Completion | Likelihood]) -> Cost:
-        into, out = (
-            total(each.tokens_in for each in found),
-            total(each.tokens_out for each in found),
-        )
+        into = total(each.tokens_in for each in found)
+        out = total(each.tokens_out for each in found)
         usd = self.examinee.next.ready.price.usd(into, out) if found else 0.0
         return {"tokens_in": into, "tokens_out": out, "usd": usd}
 

@@ -84,7 +84,11 @@ class DerivedSessions:
             )
         version = await self.versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
-        endpoint = await self._endpoint_of(parent)
+        endpoint = None
+        if parent.endpoint_id is not None:
+            endpoint = await self.endpoints.get(parent.endpoint_id, archived=True)
+            if endpoint.settings.is_called:
+                endpoint = as_begun(endpoint, parent.provenance["endpoint"])
         plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
@@ -280,14 +284,6 @@ class DerivedSessions:
             made["endpoint"] = parent.provenance.get("endpoint")
             made["asked"] = parent.provenance.get("asked", {})
         return made
-
-    async def _endpoint_of(self, parent: SessionRecord) -> Endpoint | None:
-        if parent.endpoint_id is None:
-            return None
-        endpoint = await self.endpoints.get(parent.endpoint_id, archived=True)
-        if not endpoint.settings.is_called:
-            return endpoint
-        return as_begun(endpoint, parent.provenance["endpoint"])
 
 
 def renumbered(administrations: Sequence[Administration]) -> list[Administration]:
