@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
+from app.exchange.files import FileFormat
 from app.exchange.matrices import Trial, write_csv, write_long, write_parquet
 from app.exchange.py_irt import write_py_irt
 from app.exchange.results.recorded import FIRST_TRIAL
 from app.items import Outcome
+from app.records.fields import convert
 from app.records.response_sets import ImportEntry, ResponseSet, StoredSheet
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import (
@@ -264,18 +265,17 @@ async def import_draft(
             added=[(positions[sheet.examinee], sheet) for sheet in change.new_sheets],
             changed=change.changed_sheets,
         )
-    return AnswerImportReport(
+    return convert(
+        AnswerImportReport,
+        change,
         dry_run=dry_run,
         response_set=changed,
         files=tuple(draft.files),
         passed_over=tuple(draft.passed_over),
         rows_read=draft.rows_read,
-        accepted=change.accepted,
-        skipped=change.skipped,
         new_examinees=n_new,
         new_items=len(change.new_items),
         outcomes=dict(change.outcomes),
-        without_scores=change.without_scores,
     )
 
 
@@ -335,33 +335,14 @@ def _answer(stored: StoredSheet, position: int) -> RecordedAnswer:
 _BLOCK_BYTES = 1 << 18
 
 
-class MatrixFormat(StrEnum):
+class MatrixFormat(FileFormat):
     """File formats of the scores of a response set."""
 
-    CSV = "csv"
-    LONG = "long"
-    PARQUET = "parquet"
-    PY_IRT = "py-irt"
-    JSONL = "jsonl"
-
-    @property
-    def media_type(self) -> str:
-        """Media type of the format in HTTP."""
-        return _KINDS[self][0]
-
-    @property
-    def suffix(self) -> str:
-        """Suffix of names of such files."""
-        return _KINDS[self][1]
-
-
-_KINDS = {
-    MatrixFormat.CSV: ("text/csv; charset=utf-8", "csv"),
-    MatrixFormat.LONG: ("text/csv; charset=utf-8", "long.csv"),
-    MatrixFormat.PARQUET: ("application/vnd.apache.parquet", "parquet"),
-    MatrixFormat.PY_IRT: ("application/x-ndjson", "jsonl"),
-    MatrixFormat.JSONL: ("application/x-ndjson", "jsonl"),
-}
+    CSV = "csv", "text/csv; charset=utf-8", "csv"
+    LONG = "long", "text/csv; charset=utf-8", "long.csv"
+    PARQUET = "parquet", "application/vnd.apache.parquet", "parquet"
+    PY_IRT = "py-irt", "application/x-ndjson", "jsonl"
+    JSONL = "jsonl", "application/x-ndjson", "jsonl"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from app.errors import InvalidStateError
 from app.exchange.every_eval_ever import (
@@ -13,6 +12,7 @@ from app.exchange.every_eval_ever import (
     aggregate,
     instance_lines,
 )
+from app.exchange.files import FileFormat
 from app.items import ItemContent, Outcome
 from app.records.banks import BankVersion
 from app.records.fields import convert, ends
@@ -151,21 +151,11 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
     return convert(Asked, closing, answer=answer, target=target or None, **said)
 
 
-class SessionFormat(StrEnum):
+class SessionFormat(FileFormat):
     """Export formats of a session: the object of Every Eval Ever, and its lines of items."""
 
-    EEE = "eee"
-    EEE_ITEMS = "eee-items"
-
-    @property
-    def media_type(self) -> str:
-        """Media type in HTTP."""
-        return "application/json" if self is SessionFormat.EEE else "application/x-ndjson"
-
-    @property
-    def suffix(self) -> str:
-        """File extension, without the leading dot."""
-        return "eee.json" if self is SessionFormat.EEE else "eee.jsonl"
+    EEE = "eee", "application/json", "eee.json"
+    EEE_ITEMS = "eee-items", "application/x-ndjson", "eee.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
