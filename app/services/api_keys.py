@@ -200,11 +200,7 @@ def require_active(key: ApiKey) -> None:
 async def _require_useful(
     uow: UnitOfWork, limits: Limits, scopes: Iterable[Scope], project_id: str | None
 ) -> None:
-    """Refuse limits that would have no effect.
-
-    Raises:
-        InvalidInputError: The key has the scope `admin`, or its project's limits are lower.
-    """
+    """Refuse limits that would have no effect."""
     wanted = not_none(limits)
     if not wanted:
         return

@@ -112,11 +112,7 @@ class LeasedRunner(ABC, Generic[R]):
 
     @abstractmethod
     async def _run(self, record: R) -> None:
-        """Run claimed work to its end, from its stored state.
-
-        Raises:
-            LeaseLostError: Another worker has taken the work over.
-        """
+        """Run claimed work to its end, from its stored state."""
 
     @abstractmethod
     async def _abandon(self, uow: UnitOfWork, record: R, error: SextantError) -> None:
@@ -225,11 +221,7 @@ class LeasedRunner(ABC, Generic[R]):
 
     @staticmethod
     async def _write(write: Callable[[], Awaitable[None]]) -> None:
-        """Write under the lease in one transaction; retry while Postgres is away.
-
-        Raises:
-            LeaseLostError: Another worker has taken the work over.
-        """
+        """Write under the lease in one transaction; retry while Postgres is away."""
         tries = 0
 
         async def attempt() -> None:

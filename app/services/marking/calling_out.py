@@ -65,11 +65,7 @@ class _Purse:
     unmetered: bool = False
 
     def require(self) -> None:
-        """Refuse another call once the budget is spent.
-
-        Raises:
-            ScorerBudgetError: The budget is spent, or cannot be kept.
-        """
+        """Refuse another call once the budget is spent."""
         budget, spent = self.budget, self.spent
         if budget is None:
             return

@@ -309,11 +309,7 @@ def _require_questions(answers: AnswerImport) -> None:
 
 
 def _require_marked(questions: Questions, draft: Draft) -> None:
-    """Require that the files with questions contain a scored answer.
-
-    Raises:
-        FileFormatError: They contain none, as logs of failed runs do.
-    """
+    """Require that the files with questions contain a scored answer."""
     n_rows = sum(file.rows_read for file in draft.files if file.file_format in _TOLD)
     if questions.items or questions.unusable or not n_rows:
         return

@@ -235,6 +235,7 @@ def _test(record: SessionRecord) -> EvaluatedTest:
     if record.finished_at is None:
         raise ValueError("a session that has not ended")
     summary, provenance = record.summary, record.provenance
+    estimate, score = summary["estimate"], score_in(summary)
     return EvaluatedTest(
         id=record.id,
         model=record.endpoint_model or record.metadata.get("model") or record.mode,
@@ -243,8 +244,10 @@ def _test(record: SessionRecord) -> EvaluatedTest:
         bank_version_id=record.bank_version_id,
         library_version=str(provenance["code_version"]),
         ended_at=record.finished_at,
-        theta=_theta(summary["estimate"], cautions_of(record, is_score=False)),
-        score=_score(score_in(summary), cautions_of(record, is_score=True)),
+        theta=_measured(
+            estimate["theta"], estimate["se"], estimate, cautions_of(record, is_score=False)
+        ),
+        score=score and _measured(score["value"], None, score, cautions_of(record, is_score=True)),
         scored_on=whole_bank(
             provenance["n_items"] + provenance.get("n_never_asked", 0),
             provenance.get("n_uncalibrated", 0),
@@ -255,29 +258,13 @@ def _test(record: SessionRecord) -> EvaluatedTest:
     )
 
 
-def _theta(estimate: EstimateFigures, caution: str | None) -> Measured | None:
-    if estimate["theta"] is None:
+def _measured(
+    value: float | None,
+    se: float | None,
+    figures: EstimateFigures | ScoreFigures,
+    caution: str | None,
+) -> Measured | None:
+    if value is None:
         return None
-    lo, hi = ends(estimate["interval"])
-    return Measured(
-        value=estimate["theta"],
-        se=estimate["se"],
-        lo=lo,
-        hi=hi,
-        method=estimate["method"],
-        caution=caution,
-    )
-
-
-def _score(score: ScoreFigures | None, caution: str | None) -> Measured | None:
-    if score is None:
-        return None
-    lo, hi = ends(score["interval"])
-    return Measured(
-        value=score["value"],
-        se=None,
-        lo=lo,
-        hi=hi,
-        method=score["method"],
-        caution=caution,
-    )
+    lo, hi = ends(figures["interval"])
+    return Measured(value=value, se=se, lo=lo, hi=hi, method=figures["method"], caution=caution)
