@@ -42,7 +42,6 @@ class NextItem:
 
     step: int
     step_token: str
-    asked_at: datetime
     item: BankItem
     version: LoadedVersion
     record: SessionRecord
@@ -288,7 +287,6 @@ class ManualSessions:
             NextItem(
                 step=one.step,
                 step_token=one.step_token or "",
-                asked_at=one.asked_at,
                 item=items[one.position],
                 version=version,
                 record=record,

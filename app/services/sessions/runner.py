@@ -25,7 +25,7 @@ from app.records.sessions import Advance, Closing, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.calls import Cached, RateLimited
-from app.services.endpoints.service import EndpointService, ReadyEndpoint
+from app.services.endpoints.service import EndpointService
 from app.services.leased import LeasedRunner, acting_as
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.sessions.asking import Asker, hints_of
@@ -109,7 +109,6 @@ class LiveSession:
 
     record: SessionRecord
     run: SessionRun
-    endpoint: ReadyEndpoint
     asker: Asker
     started: float
 
@@ -236,7 +235,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return LiveSession(
             record=record,
             run=run,
-            endpoint=endpoint,
             asker=Asker(
                 examinee=calling if keeping is None else keeping(calling),
                 endpoint=endpoint,
@@ -423,7 +421,7 @@ class StepWriter:
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
     """Simulation hints for a scripted examinee; None for a real one."""
-    if live.endpoint.config.kind != "scripted":
+    if live.asker.endpoint.config.kind != "scripted":
         return None
     bank = live.run.version.bank
 
