@@ -25,7 +25,6 @@ from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
-from app.services.marking.answer_scorer import ScorerTrials
 from app.services.projects import ProjectService
 from app.services.rankings.manual import ManualRankings
 from app.services.rankings.service import RankingService
@@ -37,6 +36,7 @@ from app.services.results.comparisons import ComparisonService
 from app.services.results.gates import GateService
 from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
+from app.services.scoring import ScorerTrials
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.derived import DerivedSessions
 from app.services.sessions.previews import Previews

@@ -13,8 +13,8 @@ from app.records.figures import CallsFigures, Marking
 from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
 from app.services.container import Services
-from app.services.marking.answer_scorer import AnswerScorer, hash_of
-from app.services.marking.calling_out import ScorerCalls
+from app.services.endpoints.scorer_calls import ScorerCalls
+from app.services.scoring import AnswerScorer, hash_of
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import spec
 

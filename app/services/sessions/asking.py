@@ -25,9 +25,9 @@ from app.records.figures import CallsFigures, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import Cached, RateLimited, persist
+from app.services.endpoints.scorer_calls import Spending
 from app.services.endpoints.service import ReadyEndpoint
-from app.services.marking.answer_scorer import AnswerScorer
-from app.services.marking.calling_out import Spending
+from app.services.scoring import AnswerScorer
 from app.services.sessions.figures import saved, total
 from app.services.waiting import OnWait
 from app.tracing import note_evaluation, span

@@ -57,7 +57,7 @@ from app.records.figures import (
 )
 from app.records.sessions import Closing
 from app.services.banks.loaded import LoadedVersion
-from app.services.marking.calling_out import Spending
+from app.services.endpoints.scorer_calls import Spending
 
 #: Least number of scored answers for a result.
 MIN_MARKED = KNOTS[0]

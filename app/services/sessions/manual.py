@@ -18,7 +18,7 @@ from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.marking.answer_scorer import AnswerScorer
+from app.services.scoring import AnswerScorer
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 

@@ -13,10 +13,10 @@ from app.items import ItemContent
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import RateLimited
+from app.services.endpoints.scorer_calls import ScorerCalls
 from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointSpec, described, scorer_endpoints
-from app.services.marking.answer_scorer import AnswerScorer
-from app.services.marking.calling_out import ScorerCalls
+from app.services.scoring import AnswerScorer
 from app.services.sessions.asking import Asker, chosen_style, hints_of
 from app.services.sessions.drafts import require_answers
 from app.services.visibility import View, is_withheld

@@ -15,7 +15,7 @@ from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.marking.answer_scorer import AnswerScorer, is_cut
+from app.services.scoring import AnswerScorer, is_cut
 from app.services.sessions.asking import combined, repeats_in
 from app.services.sessions.run import SessionRun, open_run
 from app.services.waiting import OnWait, retry_outages

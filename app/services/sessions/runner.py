@@ -27,7 +27,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.calls import Cached, RateLimited
 from app.services.endpoints.service import EndpointService
 from app.services.leased import LeasedRunner, acting_as
-from app.services.marking.answer_scorer import AnswerScorer
+from app.services.scoring import AnswerScorer
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.figures import SpareTime
 from app.services.sessions.plan import SessionPlan, abandoned, failed

@@ -21,9 +21,9 @@ from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import Cached, RateLimited
+from app.services.endpoints.scorer_calls import ScorerCalls
 from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import described, scorer_endpoints
-from app.services.marking.calling_out import ScorerCalls
 from app.services.waiting import OnWait
 from app.storage.database import Database
 
