@@ -90,6 +90,7 @@ async def test_a_session_keeps_to_its_prompt_and_policy(
     awaited = await services.manual_sessions.next_item(record.id)
 
     assert awaited.version.unparsed_policy == "missing"
+    assert record.provenance["parameters_hash"] == awaited.version.parameters_hash
     later = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     assert later.provenance["asking"]["unparsed_policy"] == "wrong"
 
