@@ -11,10 +11,7 @@ from app.adapters.base import CompletionRequest
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
-from app.errors import (
-    NotFoundError,
-    PreconditionFailedError,
-)
+from app.errors import NotFoundError, PreconditionFailedError
 from app.items import Message
 from app.records.endpoints import EndpointSettings, Limits, Price
 from app.services.endpoints.service import EndpointService
