@@ -9,9 +9,10 @@ import io
 import re
 import zlib
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from typing_extensions import override
 
@@ -37,6 +38,24 @@ _OTHER_SEPARATORS = ";\t|"
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 20
 _LONGEST_DETAIL = 400
+
+
+class FileFormat(StrEnum):
+    """Formats of the files that a resource is exported as: `NAME = value, media type, suffix`.
+
+    Attributes:
+        media_type: Media type of the format in HTTP.
+        suffix: Suffix of names of such files, without the leading dot.
+    """
+
+    media_type: str
+    suffix: str
+
+    def __new__(cls, value: str, media_type: str, suffix: str) -> Self:
+        """Make a member from what stands behind its name."""
+        made = str.__new__(cls, value)
+        made._value_, made.media_type, made.suffix = value, media_type, suffix
+        return made
 
 
 class Problems:

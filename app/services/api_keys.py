@@ -22,7 +22,7 @@ from app.errors import (
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import not_none
 from app.records.projects import DaySpend, Limits
-from app.services.in_progress import InProgress
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -40,7 +40,11 @@ _USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 class ApiKeyService:
-    """Issues and authenticates keys. A secret is shown once; only its hash is stored."""
+    """Issues and authenticates keys. A secret is shown once; only its hash is stored.
+
+    Raises:
+        NotFoundError: There is no key of a given id; true of all methods.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -58,13 +62,8 @@ class ApiKeyService:
     ) -> tuple[ApiKey, str]:
         """Create a key.
 
-        Args:
-            name: Purpose of the key.
-            scopes: Permissions of the key.
-            expires_at: Time when the key expires.
-            limits: Limits of the key, within those of its project.
-            project_id: Project whose data the key reaches. None: any project with the scope
-                `admin`, otherwise the default project.
+        Without `project_id`, a key with the scope `admin` reaches any project, and another one the
+        default project.
 
         Returns:
             The key and its secret, which cannot be shown again.
@@ -105,13 +104,10 @@ class ApiKeyService:
     ) -> ApiKey:
         """Change the limits of a key; those of a revoked key hold for the work it left running.
 
-        Args:
-            key_id: Id of the key.
-            changes: New limits by name, None to remove a limit; other limits stay.
-            project_id: Project that the key must belong to; None accepts any.
+        `changes` are new limits by name, None to remove a limit; other limits stay. The key must
+        belong to `project_id`, if this is given.
 
         Raises:
-            NotFoundError: There is no such key.
             InvalidInputError: The key cannot have these limits.
         """
         async with self._database.unit_of_work() as uow:
@@ -127,11 +123,7 @@ class ApiKeyService:
     async def spend(
         self, key_id: str, *, project_id: str | None = None
     ) -> tuple[ApiKey, DaySpend, int]:
-        """A key, the part of today's budgets that its calls used, and the bytes that it stores.
-
-        Raises:
-            NotFoundError: There is no such key.
-        """
+        """A key, the part of today's budgets that its calls used, and the bytes that it stores."""
         async with self._database.reading() as uow:
             key = await uow.api_keys.find(key_id, project_id=project_id)
             today = await uow.spend.today(key.id)
@@ -140,20 +132,12 @@ class ApiKeyService:
             return key, today, await uow.projects.stored_bytes(key.project_id, key.id)
 
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
-        """One page of the keys, including revoked and expired ones; optionally of one project.
-
-        Raises:
-            NotFoundError: `request.after` is not the id of a key.
-        """
+        """One page of the keys, including revoked and expired ones; optionally of one project."""
         async with self._database.unit_of_work() as uow:
             return await uow.api_keys.page(request, project_id=project_id)
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey:
-        """Revoke a key from now on. Revoking it again changes nothing.
-
-        Raises:
-            NotFoundError: There is no such key.
-        """
+        """Revoke a key from now on. Revoking it again changes nothing."""
         async with self._database.unit_of_work() as uow:
             key = await uow.api_keys.revoke(key_id, project_id=project_id)
             if key is None:  # nothing changed, so the audit trail gets no entry
@@ -216,11 +200,7 @@ def require_active(key: ApiKey) -> None:
 async def _require_useful(
     uow: UnitOfWork, limits: Limits, scopes: Iterable[Scope], project_id: str | None
 ) -> None:
-    """Refuse limits that would have no effect.
-
-    Raises:
-        InvalidInputError: The key has the scope `admin`, or its project's limits are lower.
-    """
+    """Refuse limits that would have no effect."""
     wanted = not_none(limits)
     if not wanted:
         return

@@ -22,7 +22,6 @@ from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
-from app.services.marking.answer_scorer import ScorerTrials
 from app.services.projects import ProjectService
 from app.services.rankings.manual import ManualRankings
 from app.services.rankings.service import RankingService
@@ -34,12 +33,13 @@ from app.services.results.comparisons import ComparisonService
 from app.services.results.gates import GateService
 from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
-from app.services.scorer_guard import ScorerGuard
+from app.services.scoring import ScorerTrials
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.derived import DerivedSessions
 from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
+from app.services.visibility import ScorerGuard
 from app.services.webhooks import WebhookService
 from app.settings import Settings
 from app.storage.database import Database

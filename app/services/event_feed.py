@@ -21,7 +21,7 @@ from cachetools import TTLCache
 from app.acting import EVERYBODY, acting_for
 from app.errors import DatabaseUnavailableError, NotFoundError, TooManyStreamsError
 from app.records.leased import StoredEvent
-from app.services.in_progress import InProgress
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.repositories.events import Kind
 
@@ -116,7 +116,6 @@ class EventFeed:
     """The events of one process, for its streams.
 
     Args:
-        database: Database that stores the events.
         streams_per_key: Most open streams of one key, whatever the limit of its project.
     """
 
@@ -199,11 +198,8 @@ class EventFeed:
     ) -> Iterator[Topic]:
         """Watch a resource for as long as the block runs.
 
-        Args:
-            kind: Kind of the resource.
-            resource_id: Id of the resource.
-            newest: Number of its last event, from the method `newest`.
-            reader: Owner of the stream; see `require_room`.
+        `newest` is the number of its last event, from the method of this name; `reader` owns the
+        stream (see `require_room`).
         """
         key = (kind, resource_id)
         topic = self._topics.setdefault(key, Topic(newest))

@@ -21,7 +21,7 @@ from app.errors import (
 )
 from app.observability import LEASES_LOST, run_span
 from app.records.leased import Failure, LeasedRecord
-from app.services.outages import retry_outages
+from app.services.waiting import retry_outages
 from app.storage.database import Database
 from app.storage.leased import MAX_LAPSES, LeasedRepository
 from app.storage.unit_of_work import UnitOfWork
@@ -81,8 +81,6 @@ class Leasing:
     """Settings by which one process holds its leases.
 
     Attributes:
-        database: Database that stores the work.
-        worker_id: Name of the process in leases.
         lease: Time for which a claim holds without a heartbeat.
         heartbeat_s: Seconds between heartbeats; a fraction of the lease.
     """
@@ -113,11 +111,7 @@ class LeasedRunner(ABC, Generic[R]):
 
     @abstractmethod
     async def _run(self, record: R) -> None:
-        """Run claimed work to its end, from its stored state.
-
-        Raises:
-            LeaseLostError: Another worker has taken the work over.
-        """
+        """Run claimed work to its end, from its stored state."""
 
     @abstractmethod
     async def _abandon(self, uow: UnitOfWork, record: R, error: SextantError) -> None:
@@ -132,32 +126,21 @@ class LeasedRunner(ABC, Generic[R]):
         lease, worker_id = self.leasing.lease, self.leasing.worker_id
         async with self.leasing.database.unit_of_work() as uow:
             record = await self._leases(uow).claim(resource_id, worker_id=worker_id, lease=lease)
-        if record is not None:
-            await self.take_on(record)
-
-    async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
-        """Project and API key that own the work; None where the work was deleted."""
-        async with self.leasing.database.reading() as uow:
-            return await self._leases(uow).owner_of(resource_id)
-
-    async def take_on(self, record: R) -> None:
-        """Run claimed work to its end, acting for the key that made it."""
+        if record is None:
+            return
         with acting_as(self.kind, record):
             if record.lapses:
                 LEASES_LOST.labels(self.kind).inc()
-            if record.lapses > MAX_LAPSES:
-                logger.error("lapsed_too_often", lapses=record.lapses)
-                work = self._refuse(record)
-            else:
-                work = self.drive(record)
-            task = asyncio.create_task(work, name=record.id)  # inherits this context
+            task = asyncio.create_task(self.drive(record), name=record.id)  # inherits this context
         self._running[record.id] = task
         self._epochs[record.id] = record.lease_epoch
         task.add_done_callback(lambda done: self._forget(record.id, done))
         await asyncio.shield(task)
 
-    async def _refuse(self, record: R) -> None:
-        await self.fail(record, LeaseLapsedError(_NO_END))
+    async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
+        """Project and API key that own the work; None where the work was deleted."""
+        async with self.leasing.database.reading() as uow:
+            return await self._leases(uow).owner_of(resource_id)
 
     def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
         # After a lease was lost and won again, the id may belong to a newer task.
@@ -203,6 +186,10 @@ class LeasedRunner(ABC, Generic[R]):
 
     async def drive(self, record: R) -> None:
         """Run claimed work until it ends, or until the lease is lost."""
+        if record.lapses > MAX_LAPSES:
+            logger.error("lapsed_too_often", lapses=record.lapses)
+            await self.fail(record, LeaseLapsedError(_NO_END))
+            return
         failed = f"{self.kind}_failed"
         try:
             with run_span(self.kind, record.id, record.lease_epoch):
@@ -233,11 +220,7 @@ class LeasedRunner(ABC, Generic[R]):
 
     @staticmethod
     async def _write(write: Callable[[], Awaitable[None]]) -> None:
-        """Write under the lease in one transaction; retry while Postgres is away.
-
-        Raises:
-            LeaseLostError: Another worker has taken the work over.
-        """
+        """Write under the lease in one transaction; retry while Postgres is away."""
         tries = 0
 
         async def attempt() -> None:

@@ -9,7 +9,7 @@ from cachetools import TTLCache
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError
 from app.records.projects import DaySpend, Limits, Project, Retention
-from app.services.in_progress import InProgress
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -22,7 +22,7 @@ class ProjectService:
     """Creates, finds, changes and deletes projects.
 
     Raises:
-        NotFoundError: The named project does not exist, in all methods that take a name.
+        NotFoundError: A named project does not exist; true of all methods.
     """
 
     def __init__(self, database: Database) -> None:
@@ -78,11 +78,7 @@ class ProjectService:
         return known
 
     async def page(self, request: PageRequest) -> Page[Project]:
-        """One page of the projects.
-
-        Raises:
-            NotFoundError: `request.after` is not the id of a project.
-        """
+        """One page of the projects."""
         async with self._database.reading() as uow:
             return await uow.projects.page(request)
 
@@ -90,7 +86,6 @@ class ProjectService:
         """Change fields of a project.
 
         Raises:
-            NotFoundError: There is no such project.
             PreconditionFailedError: The project has changed since `revision`.
             AlreadyExistsError: The new name is taken.
         """
@@ -103,7 +98,6 @@ class ProjectService:
         """Delete an empty project with its keys, or with `erases` also all that it holds.
 
         Raises:
-            NotFoundError: There is no such project.
             PreconditionFailedError: The project has changed since `revision`.
             InvalidStateError: It holds something, or is the default project; or, with `erases`,
                 work of it is in progress, or other projects measure on its banks.

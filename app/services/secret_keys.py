@@ -17,9 +17,7 @@ class Rotation:
     """Result of a key rotation.
 
     Attributes:
-        endpoints: Number of endpoints whose secrets the newest key encrypts now.
         answers: Number of cached answers to repeated calls that the newest key encrypts now.
-        webhooks: Number of webhooks whose secrets the newest key encrypts now.
         unreadable: Endpoints with secrets that no present key decrypts, and the names of these
             secrets; they stay unchanged.
         unreadable_answers: Number of undecryptable cached answers; they expire after a day.

@@ -37,11 +37,6 @@ class WebhookService:
     async def create(self, url: str, secret: str, events: Sequence[str]) -> Webhook:
         """Store a webhook, to which `webhook.created` is sent at once.
 
-        Args:
-            url: URL of the receiver.
-            secret: `whsec_`, followed by the signing key in base64.
-            events: Types of events to send.
-
         Raises:
             InvalidInputError: The URL or the secret cannot be used.
             BlockedAddressError: The URL names an address that this server does not call.

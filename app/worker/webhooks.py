@@ -21,8 +21,8 @@ from app.items import JsonValue
 from app.observability import WEBHOOK_ATTEMPTS
 from app.records.webhooks import Delivery, Webhook
 from app.services.container import Services
-from app.services.outages import retry_outages
 from app.services.sessions.runner import Networks
+from app.services.waiting import retry_outages
 from app.services.webhooks import signing_key
 
 logger = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from app.records.figures import ScoreFigures
 from app.services.container import Services
-from app.services.results.comparability import left_unmarked
+from app.services.results.measured import left_unmarked
 from tests.api import calls
 from tests.api.calls import posted
 from tests.api.conftest import Client

@@ -32,8 +32,8 @@ def found_in(rows: Sequence[Mapping[str, Any]], **settings: Any) -> Found:
 
 
 def found_of(files: Sequence[SourceFile], **settings: Any) -> Found:
-    answers = AnswerImport(files=files, choices=Choices(take_first=True))
-    return read_results(ResultsImport(answers=answers, **settings))[1]
+    choices = Choices(take_first=True)
+    return read_results(ResultsImport(files=files, choices=choices, **settings))[1]
 
 
 def row(requests: Sequence[tuple[Any, Any]], doc_id: int = 0, **fields: Any) -> dict[str, Any]:
@@ -411,7 +411,7 @@ def test_a_large_log_is_split_into_equivalent_parts(monkeypatch: pytest.MonkeyPa
     assert not any(b"events" in text or b"of an event" in text for text in texts)
 
     def read(files: list[SourceFile]) -> tuple[Any, ...]:
-        request = ResultsImport(answers=AnswerImport(files=files, choices=Choices(take_first=True)))
+        request = ResultsImport(files=files, choices=Choices(take_first=True))
         draft, found = read_results(request)
         return found.items, found.asked, [sheet.counts() for sheet in draft.sheets.values()]
 

@@ -1,18 +1,23 @@
 """Helpers of the session tests: services with the demo bank, sessions run to their end."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from app.adapters.base import EndpointConfig
 from app.records.endpoints import EndpointSettings
 from app.records.leased import StoredEvent
 from app.records.rankings import RankingRecord
-from app.records.sessions import SessionRecord
+from app.records.sessions import Administration, Closing, SessionRecord
+from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services, open_services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.manual import ManualAnswer, NextItem
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.events import Kind
@@ -81,3 +86,45 @@ async def events_of(
     async with services.database.reading() as uow:
         found = await uow.events.since(kind, {resource_id: 0}, limit=limit)
         return found.get(resource_id, [])
+
+
+def administration(step: int, position: int, **more: Any) -> Administration:
+    """Return an item as it is stored when it is asked, except for the fields in `more`."""
+    given: dict[str, Any] = {
+        "asked_at": datetime(2026, 1, 1, tzinfo=UTC),
+        **dict.fromkeys(("step_token", "information", "arrival", "answered_at", "closing")),
+    }
+    return Administration(step=step, position=position, **{**given, **more})
+
+
+def played(
+    version: LoadedVersion,
+    plan: SessionPlan,
+    closings: Sequence[Closing],
+    pick: Callable[[list[int], int], int],
+    *,
+    seed: int,
+    final: bool = False,
+) -> tuple[SessionRun, list[Administration]]:
+    """Answer the pending step that `pick` chooses; each time, the run is rebuilt bit for bit."""
+    test = version.adaptive_test(plan.design)
+    run = SessionRun(test=test, plan=plan, version=version, seed=seed)
+    stored: dict[int, Administration] = {}
+    for turn, given in enumerate(closings):
+        for asked in run.choose(elapsed_s=0.0)[0]:
+            stored[asked.step] = administration(
+                asked.step, asked.position, probability=asked.probability
+            )
+        step = pick(sorted(run.pending), turn)
+        closing = run.close(step, given)
+        stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
+        again = SessionRun(
+            test=test, plan=plan, version=version, seed=seed, administrations=list(stored.values())
+        )
+        now = 10.0 * turn  # figures are renewed every few seconds
+        assert again.summary(elapsed_s=now, final=final) == run.summary(elapsed_s=now, final=final)
+        assert again.pending == run.pending
+        assert again.state.responses == run.state.responses
+        assert again.state.draws == run.state.draws
+        assert again.state.usage == run.state.usage
+    return run, list(stored.values())

@@ -11,15 +11,11 @@ from app.adapters.base import CompletionRequest
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
-from app.errors import (
-    NotFoundError,
-    PreconditionFailedError,
-)
+from app.errors import NotFoundError, PreconditionFailedError
 from app.items import Message
 from app.records.endpoints import EndpointSettings, Limits, Price
-from app.services.endpoints.origin import origin_of
 from app.services.endpoints.service import EndpointService
-from app.services.endpoints.specs import EndpointChange, EndpointSpec
+from app.services.endpoints.specs import EndpointChange, EndpointSpec, origin_of
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest

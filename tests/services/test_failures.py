@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.services.sessions.endings import FailureLimits
+from app.services.sessions.plan import FailureLimits
 
 
 @pytest.mark.parametrize(

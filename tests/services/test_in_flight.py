@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.services.sessions.in_flight import InFlight
+from app.services.sessions.runner import InFlight
 from tests.services import virtual_time
 
 
@@ -17,83 +17,71 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_answers_of_one_moment_are_taken_in_together_in_the_order_of_their_steps() -> None:
-    async def main() -> None:
-        calls: InFlight[str] = InFlight()
-        for step, seconds in enumerate((1.04, 1.02, 1.0), 1):
-            calls.begin(step, after(seconds, f"answer {step}"))
+@virtual_time.test
+async def test_answers_of_one_moment_are_taken_in_together_in_the_order_of_their_steps() -> None:
+    calls: InFlight[str] = InFlight()
+    for step, seconds in enumerate((1.04, 1.02, 1.0), 1):
+        calls.begin(step, after(seconds, f"answer {step}"))
 
-        ended = await calls.ended()
+    ended = await calls.ended()
 
-        assert list(ended.items()) == [(1, "answer 1"), (2, "answer 2"), (3, "answer 3")]
-        assert now() == pytest.approx(1.04)
-
-    virtual_time.run(main())
+    assert list(ended.items()) == [(1, "answer 1"), (2, "answer 2"), (3, "answer 3")]
+    assert now() == pytest.approx(1.04)
 
 
-def test_a_slow_call_delays_others_by_at_most_a_tenth() -> None:
-    async def main() -> None:
-        calls: InFlight[str] = InFlight()
-        calls.begin(1, after(1.0, "soon"))
-        calls.begin(2, after(5.0, "late"))
+@virtual_time.test
+async def test_a_slow_call_delays_others_by_at_most_a_tenth() -> None:
+    calls: InFlight[str] = InFlight()
+    calls.begin(1, after(1.0, "soon"))
+    calls.begin(2, after(5.0, "late"))
 
-        assert await calls.ended() == {1: "soon"}
-        assert now() == pytest.approx(1.1)
-        assert await calls.ended() == {2: "late"}
-        assert now() == pytest.approx(5.0)
-
-    virtual_time.run(main())
+    assert await calls.ended() == {1: "soon"}
+    assert now() == pytest.approx(1.1)
+    assert await calls.ended() == {2: "late"}
+    assert now() == pytest.approx(5.0)
 
 
-def test_a_later_call_is_not_waited_for() -> None:
-    async def main() -> None:
-        calls: InFlight[str] = InFlight()
-        calls.begin(1, after(1.0, "first"))
-        await asyncio.sleep(0.5)
-        calls.begin(2, after(0.55, "second"))
+@virtual_time.test
+async def test_a_later_call_is_not_waited_for() -> None:
+    calls: InFlight[str] = InFlight()
+    calls.begin(1, after(1.0, "first"))
+    await asyncio.sleep(0.5)
+    calls.begin(2, after(0.55, "second"))
 
-        assert await calls.ended() == {1: "first"}
-        assert now() == pytest.approx(1.0)
-
-    virtual_time.run(main())
+    assert await calls.ended() == {1: "first"}
+    assert now() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("limit_s", "ended"), [(0.5, {}), (1.02, {1: "soon"})])
-def test_no_wait_exceeds_the_remaining_time(limit_s: float, ended: dict[int, str]) -> None:
-    async def main() -> None:
-        calls: InFlight[str] = InFlight()
-        calls.begin(1, after(1.0, "soon"))
-        calls.begin(2, after(1.05, "later"))
+@virtual_time.test
+async def test_no_wait_exceeds_the_remaining_time(limit_s: float, ended: dict[int, str]) -> None:
+    calls: InFlight[str] = InFlight()
+    calls.begin(1, after(1.0, "soon"))
+    calls.begin(2, after(1.05, "later"))
 
-        assert await calls.ended(limit_s) == ended
-        assert now() == pytest.approx(limit_s)
-        assert await calls.give_up() == [step for step in (1, 2) if step not in ended]
-
-    virtual_time.run(main())
+    assert await calls.ended(limit_s) == ended
+    assert now() == pytest.approx(limit_s)
+    assert await calls.give_up() == [step for step in (1, 2) if step not in ended]
 
 
-def test_what_a_call_raises_is_raised() -> None:
+@virtual_time.test
+async def test_what_a_call_raises_is_raised() -> None:
     async def fails() -> str:
         raise LookupError("no such thing")
 
-    async def main() -> None:
-        calls: InFlight[str] = InFlight()
-        calls.begin(1, fails())
+    calls: InFlight[str] = InFlight()
+    calls.begin(1, fails())
+    with pytest.raises(LookupError, match="no such thing"):
         await calls.ended()
 
-    with pytest.raises(LookupError, match="no such thing"):
-        virtual_time.run(main())
 
+@virtual_time.test
+async def test_calls_given_up_are_cancelled() -> None:
+    calls: InFlight[str] = InFlight()
+    calls.begin(2, after(1.0, "never"))
+    calls.begin(1, after(2.0, "never"))
+    await asyncio.sleep(0)
 
-def test_calls_given_up_are_cancelled() -> None:
-    async def main() -> None:
-        calls: InFlight[str] = InFlight()
-        calls.begin(2, after(1.0, "never"))
-        calls.begin(1, after(2.0, "never"))
-        await asyncio.sleep(0)
-
-        assert await calls.give_up() == [1, 2]
-        assert await calls.give_up() == []
-        assert now() == 0.0
-
-    virtual_time.run(main())
+    assert await calls.give_up() == [1, 2]
+    assert await calls.give_up() == []
+    assert now() == 0.0

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.services.in_progress import InProgress
+from app.services.waiting import InProgress
 
 
 async def test_several_callers_share_one_result() -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from app.services.marking.answer_scorer import MAX_CHARS, cut, is_cut
+from app.services.scoring import MAX_CHARS, cut, is_cut
 
 
 def test_both_ends_and_the_hash_of_the_whole_stay() -> None:

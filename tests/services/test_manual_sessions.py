@@ -89,27 +89,23 @@ async def test_a_session_continues_from_its_first_item_without_other_reads(
     assert opened_runs == []
 
 
-async def test_an_answer_to_another_item_is_refused(
+async def test_a_waiting_session_takes_one_kind_of_answer_to_its_item_and_nothing_else(
     services: Services, manual: SessionRecord
 ) -> None:
-    with pytest.raises(InvalidInputError, match="'other'"):
-        await tell(services, manual.id, item_id="other", score=1.0)
-
-
-@pytest.mark.parametrize("given", [{}, {"score": 1.0, "response": "B"}])
-async def test_exactly_one_kind_of_answer_is_taken(
-    services: Services, manual: SessionRecord, given: dict[str, object]
-) -> None:
-    with pytest.raises(InvalidInputError, match="exactly one"):
-        await tell(services, manual.id, **given)
-
-
-async def test_a_cancelled_session_takes_no_answer(
-    services: Services, manual: SessionRecord
-) -> None:
+    refused: list[tuple[dict[str, object], str]] = [
+        ({"item_id": "other", "score": 1.0}, "'other'"),
+        ({}, "exactly one"),
+        ({"score": 1.0, "response": "B"}, "exactly one"),
+    ]
+    for given, words in refused:
+        with pytest.raises(InvalidInputError, match=words):
+            await tell(services, manual.id, **given)
+    with pytest.raises(InvalidStateError, match="ended"):
+        await services.derived_sessions.replay(manual.id, {}, bank_version_id=None, metadata={})
+    with pytest.raises(InvalidStateError, match="ended"):
+        await services.derived_sessions.extend(manual.id, {}, {})
     awaited = await services.manual_sessions.next_item(manual.id)
     await services.sessions.cancel(manual.id)
-
     with pytest.raises(InvalidStateError, match="cancelled"):
         await services.manual_sessions.answer(
             manual.id, ManualAnswer(step_token=awaited.step_token, score=1.0)
@@ -137,15 +133,6 @@ async def test_a_replay_keeps_answers_and_with_equal_settings_every_bit(
     assert replayed.metadata == {"why": "wle"}
     alike = await services.derived_sessions.replay(parent.id, {}, bank_version_id=None, metadata={})
     assert figures_of(alike) == figures_of(parent)
-
-
-async def test_only_ended_sessions_are_replayed_or_extended(
-    services: Services, manual: SessionRecord
-) -> None:
-    with pytest.raises(InvalidStateError, match="ended"):
-        await services.derived_sessions.replay(manual.id, {}, bank_version_id=None, metadata={})
-    with pytest.raises(InvalidStateError, match="ended"):
-        await services.derived_sessions.extend(manual.id, {}, {})
 
 
 async def test_an_extended_manual_session_waits_for_its_next_answer_and_keeps_its_seconds(

@@ -1,7 +1,6 @@
 """Predicted scores of sessions on versions that have score curves."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,22 @@ from cachetools import LRUCache
 
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.records.sessions import Administration, Closing, Plan
+from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.derived import moved
 from app.services.sessions.figures import SpareTime
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
+from tests.services.sessions import played
 
-FOR_SCORE: Plan = {
-    "selection": {"criterion": "v_optimal"},
-    "stopping": {"se": None, "max_items": 40},
-    "concurrency": 3,
-}
-WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+FOR_SCORE = SessionPlan.from_dict(
+    {
+        "selection": {"criterion": "v_optimal"},
+        "stopping": {"se": None, "max_items": 40},
+        "concurrency": 3,
+    }
+)
 
 
 @pytest.fixture
@@ -37,60 +38,33 @@ async def version(services: Services) -> LoadedVersion:
     return replace(plain, curves=LearnedCurves(curves=curves, n_reference=60), tests=LRUCache(8))
 
 
-def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Administration]:
+def asked_and_answered(version: LoadedVersion) -> list[Administration]:
     """Run a test of 40 items, three in flight, answered out of order, two without a score."""
-    test = version.adaptive_test(plan.design)
-    run = SessionRun(test=test, plan=plan, version=version, seed=4)
-    stored: dict[int, Administration] = {}
-    for turn in range(40):
-        for asked in run.choose(elapsed_s=0.0)[0]:
-            stored[asked.step] = Administration(
-                step=asked.step,
-                position=asked.position,
-                asked_at=WHEN,
-                step_token=None,
-                information=asked.information,
-                probability=asked.probability,
-                arrival=None,
-                answered_at=None,
-                closing=None,
-            )
-        step = max(run.pending) if turn % 3 else min(run.pending)
-        score = None if turn in (9, 33) else float(turn % 4 != 0)
-        outcome = "error" if score is None else "scored"
-        closing = run.close(step, Closing(outcome=outcome, score=score, attempts=1))
-        stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
-        again = SessionRun(
-            test=test, plan=plan, version=version, seed=4, administrations=list(stored.values())
-        )
-        assert again.state.responses == run.state.responses
-        assert again.state.draws == run.state.draws
-        now = 10.0 * turn  # figures are renewed every few seconds
-        assert again.summary(elapsed_s=now) == run.summary(elapsed_s=now)
+    scores = [None if turn in (9, 33) else float(turn % 4 != 0) for turn in range(40)]
+    closings = [
+        Closing(outcome="error" if score is None else "scored", score=score, attempts=1)
+        for score in scores
+    ]
+    run, stored = played(
+        version, FOR_SCORE, closings, lambda steps, turn: steps[-1 if turn % 3 else 0], seed=4
+    )
     assert run.state.usage.tokens == 0  # no answer reported any
-    return list(stored.values())
+    return stored
 
 
-async def test_a_run_is_rebuilt_with_its_probabilities(
+async def test_probabilities_are_kept_where_known_and_otherwise_the_model_is_used(
     version: LoadedVersion,
 ) -> None:
-    plan = SessionPlan.from_dict(FOR_SCORE)
-    stored = asked_and_answered(version, plan)
+    stored = asked_and_answered(version)
     chances = [item.probability for item in stored]
     assert all(chance is not None and 0 < chance <= 1 for chance in chances)
     assert 1.0 in chances
     assert min(chance for chance in chances if chance is not None) < 0.05
 
-
-async def test_answers_without_probabilities_use_the_model(
-    version: LoadedVersion,
-) -> None:
-    plan = SessionPlan.from_dict(FOR_SCORE)
-    stored = asked_and_answered(version, plan)
     older = [replace(item, probability=None) for item in stored]
-    test = version.adaptive_test(plan.design)
+    test = version.adaptive_test(FOR_SCORE.design)
     run, known = (
-        SessionRun(test=test, plan=plan, version=version, seed=4, administrations=some)
+        SessionRun(test=test, plan=FOR_SCORE, version=version, seed=4, administrations=some)
         for some in (older, stored)
     )
     accuracy, drawn = (one.summary(elapsed_s=9.0)["score"] for one in (run, known))
@@ -98,6 +72,12 @@ async def test_answers_without_probabilities_use_the_model(
     assert drawn is not None
     assert accuracy["method"] == drawn["method"] == "combined"
     assert accuracy["value"] != drawn["value"]
+
+    assert moved(stored, version, version) == stored
+    fewer = version.active.copy()
+    fewer[-1] = False
+    elsewhere = moved(stored, version, replace(version, active=fewer))
+    assert {item.probability for item in elsewhere} == {None}
 
 
 def told(run: SessionRun, *, elapsed_s: float) -> Any:
@@ -135,12 +115,3 @@ async def test_each_step_has_a_score_computed_in_spare_time(
     scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
     assert told(run, elapsed_s=1.9) == scores[-1]
     assert told(run, elapsed_s=2.0) != scores[-1]
-
-
-async def test_probabilities_among_other_items_are_dropped(version: LoadedVersion) -> None:
-    stored = asked_and_answered(version, SessionPlan.from_dict(FOR_SCORE))
-    assert moved(stored, version, version) == stored
-    fewer = version.active.copy()
-    fewer[-1] = False
-    elsewhere = moved(stored, version, replace(version, active=fewer))
-    assert {item.probability for item in elsewhere} == {None}

@@ -17,10 +17,10 @@ from app.items import Outcome
 from app.pages.rendering import fragment
 from app.records.banks import BankSpec
 from app.records.gates import GateSpec
-from app.records.sessions import Administration, Closing, Provenance, SessionRecord
+from app.records.sessions import Closing, Provenance, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
-from app.services.results.comparability import scores_left_out
+from app.services.results.measured import scores_left_out
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
 from app.services.sessions.report import SessionFormat, export_session
@@ -29,7 +29,7 @@ from app.services.visibility import View
 from app.storage.paging import PageRequest
 from tests.services import sessions
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import figures_of, spec
+from tests.services.sessions import figures_of, played, spec
 
 PLAN = {"stopping": {"se": None, "min_items": 12, "max_items": 12}}
 
@@ -166,34 +166,14 @@ async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Serv
             "pretest": {"items_per_session": 8, "positions": positions},
         }
     )
-    test = version.adaptive_test(plan.design)
-    run = SessionRun(test=test, plan=plan, version=version, seed=5)
-    stored: dict[int, Administration] = {}
-    for turn in range(40):
-        for asked in run.choose(elapsed_s=0.0)[0]:
-            stored[asked.step] = Administration(
-                step=asked.step,
-                position=asked.position,
-                asked_at=None,  # type: ignore[arg-type]  # the run does not read it
-                step_token=None,
-                information=None,
-                probability=asked.probability,
-                arrival=None,
-                answered_at=None,
-                closing=None,
-            )
-        step = sorted(run.pending)[turn % 4]
-        score = None if turn % 5 == 3 else float(turn % 3 == 0)
-        outcome = "error" if score is None else "scored"
-        closing = run.close(step, Closing(outcome=outcome, score=score, attempts=1, usd=0.1))
-        stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
-
-        again = SessionRun(
-            test=test, plan=plan, version=version, seed=5, administrations=list(stored.values())
-        )
-        assert again.summary(elapsed_s=1.0, final=True) == run.summary(elapsed_s=1.0, final=True)
-        assert again.pending == run.pending
-        assert again.state.usage == run.state.usage
+    scores = [None if turn % 5 == 3 else float(turn % 3 == 0) for turn in range(40)]
+    closings = [
+        Closing(outcome="error" if score is None else "scored", score=score, attempts=1, usd=0.1)
+        for score in scores
+    ]
+    run, _ = played(
+        version, plan, closings, lambda steps, turn: steps[turn % 4], seed=5, final=True
+    )
     figures = run.summary(elapsed_s=1.0)["pretest"]
     assert figures is not None
     assert figures["items"] == 8

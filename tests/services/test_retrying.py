@@ -23,7 +23,7 @@ from app.errors import (
     RateLimitedError,
 )
 from app.services.endpoints.calls import persist
-from app.services.outages import Waiting
+from app.services.waiting import Waiting
 from tests.contracts.examinees import ask
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -68,17 +68,14 @@ class Scene:
         )
 
 
-async def test_an_answer_at_once_is_one_call_and_no_wait() -> None:
-    scene = Scene([])
-    assert await scene.run() == (RIGHT, 1)
-    assert scene.waits == []
-    assert scene.slept == []
-
-
-async def test_temporary_failures_are_retried_until_there_is_an_answer() -> None:
-    scene = Scene([EndpointFaultError("500"), MalformedAnswerError("cut")])
-    assert await scene.run() == (RIGHT, 3)
-    assert len(scene.slept) == 2
+@pytest.mark.parametrize("script", [[], [EndpointFaultError("500"), MalformedAnswerError("cut")]])
+async def test_temporary_failures_are_retried_until_there_is_an_answer(
+    script: list[ExamineeError],
+) -> None:
+    scene = Scene(list(script))
+    assert await scene.run() == (RIGHT, 1 + len(script))
+    assert len(scene.slept) == len(script)
+    assert len(scene.waits) == 2 * len(script)
 
 
 async def test_each_wait_is_announced_with_its_end_and_reason_and_then_called_off() -> None:

@@ -13,8 +13,8 @@ from app.records.figures import CallsFigures, Marking
 from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
 from app.services.container import Services
-from app.services.marking.answer_scorer import AnswerScorer, hash_of
-from app.services.marking.calling_out import ScorerCalls
+from app.services.endpoints.scorer_calls import ScorerCalls
+from app.services.scoring import AnswerScorer, hash_of
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import spec
 
@@ -49,15 +49,14 @@ async def test_an_endpoint_of_the_wrong_kind_is_refused(services: Services, scor
         await judged_bank(services, scorer, endpoint="tgi")
 
 
-async def test_an_item_with_a_judge_that_is_not_there_is_refused(services: Services) -> None:
+async def test_an_item_or_a_session_whose_judge_is_not_there_is_refused(
+    services: Services,
+) -> None:
     await services.banks.create_bank(BankSpec(name="b"))
     content = ItemContent(prompt="?", target=("!",))
     item = ItemRecord(key="q", content=content, scorer=ScorerSpec("judge", {"judges": ["gone"]}))
     with pytest.raises(InvalidInputError, match="'gone', which is not there"):
         await services.items.add("b", item)
-
-
-async def test_a_session_whose_judge_was_deleted_is_refused(services: Services) -> None:
     judge = await marker(services, NOWHERE)
     await judged_bank(services, "judge", judges=["judge"])
     await services.endpoints.delete(judge.id, expected_revision=judge.revision)
@@ -65,15 +64,12 @@ async def test_a_session_whose_judge_was_deleted_is_refused(services: Services) 
         await services.sessions.create(spec(bank="judged"))
 
 
-async def test_an_endpoint_of_a_scorer_cannot_be_tested(services: Services) -> None:
+async def test_a_callback_needs_a_key_and_cannot_be_tested(services: Services) -> None:
+    with pytest.raises(InvalidInputError, match="the key that signs"):
+        await marker(services, NOWHERE, kind="callback", model="")
     hook = await marker(services, NOWHERE, kind="callback", model="", api_key="key")
     with pytest.raises(InvalidInputError, match="cannot be asked items"):
         await services.sessions.create(spec(endpoint=None, endpoint_id=hook.id))
-
-
-async def test_a_callback_without_a_key_is_refused(services: Services) -> None:
-    with pytest.raises(InvalidInputError, match="the key that signs"):
-        await marker(services, NOWHERE, kind="callback", model="")
 
 
 async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Services) -> None:

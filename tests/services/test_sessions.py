@@ -12,27 +12,14 @@ from app.items import ItemContent
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.figures import PersonFitFigures
-from app.records.sessions import Administration, Closing, SessionFilter
+from app.records.sessions import Closing, SessionFilter
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.paging import PageRequest
-from tests.services.sessions import scripted, spec
-
-
-async def test_a_new_session_is_queued_and_says_where_it_comes_from(services: Services) -> None:
-    record = await services.sessions.create(spec(metadata={"team": "a"}))
-
-    assert record.status == "queued"
-    assert record.provenance["bank"] == "demo"
-    assert len(record.provenance["parameters_hash"]) == 64
-    origin = record.provenance["endpoint"]
-    assert origin is not None
-    assert origin["kind"] == "scripted"
-    assert record.seed == record.provenance["seed"] == 11
-    assert record.metadata == {"team": "a"}
+from tests.services.sessions import administration, scripted, spec
 
 
 async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -> None:
@@ -43,12 +30,11 @@ async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -
     assert not (await services.endpoints.list(PageRequest())).items
 
 
-async def test_failure_limits_are_checked(services: Services) -> None:
+async def test_unknown_banks_and_endpoints_and_wrong_limits_are_refused(
+    services: Services,
+) -> None:
     with pytest.raises(InvalidInputError, match="max_consecutive"):
         await services.sessions.create(spec(plan={"failures": {"max_consecutive": 0}}))
-
-
-async def test_an_unknown_bank_or_endpoint_is_not_found(services: Services) -> None:
     with pytest.raises(NotFoundError, match="nothing"):
         await services.sessions.create(spec(bank="nothing"))
     with pytest.raises(NotFoundError, match="end_x"):
@@ -104,6 +90,7 @@ async def test_a_session_keeps_to_its_prompt_and_policy(
     awaited = await services.manual_sessions.next_item(record.id)
 
     assert awaited.version.unparsed_policy == "missing"
+    assert record.provenance["parameters_hash"] == awaited.version.parameters_hash
     later = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     assert later.provenance["asking"]["unparsed_policy"] == "wrong"
 
@@ -118,14 +105,10 @@ async def test_reversed_answers_show_in_the_person_fit(
 
     def summary(*, turned: bool) -> PersonFitFigures:
         asked = [
-            Administration(
-                step=step,
-                position=position,
-                asked_at=None,  # type: ignore[arg-type]  # the run does not read it
-                step_token=None,
-                information=None,
+            administration(
+                step,
+                position,
                 arrival=step,
-                answered_at=None,
                 closing=Closing(
                     outcome="scored",
                     score=float((version.bank.b[position] > 0) == turned),

@@ -2,12 +2,13 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec
 
 from typing_extensions import override
 
-T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _Jumping(selectors.DefaultSelector):
@@ -33,7 +34,12 @@ class _Loop(asyncio.SelectorEventLoop):
         return self._clock.now
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on virtual time that begins at 0."""
-    with asyncio.Runner(loop_factory=_Loop) as runner:
-        return runner.run(main)
+def test(main: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test on virtual time that begins at 0."""
+
+    @wraps(main)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(main(*args, **kwargs))
+
+    return run

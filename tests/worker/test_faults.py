@@ -17,8 +17,8 @@ from app.calling import GenerationParams
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.records.endpoints import Limits, Price
 from app.services.container import Services, open_services
-from app.services.sessions.endings import FailureLimits
 from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.plan import FailureLimits
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.endpoints import EndpointRepository
@@ -55,7 +55,7 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
 
     monkeypatch.setattr(SessionRepository, "advance_each", remembered)
     monkeypatch.setattr(Reading, "__aexit__", cut)
-    monkeypatch.setattr("app.services.outages._RETRY_S", (0.01, 0.01))
+    monkeypatch.setattr("app.services.waiting._RETRY_S", (0.01, 0.01))
     plan = {"stopping": {"min_items": 1, "max_items": 4}, "concurrency": 1}
     async with running_worker(services):
         created = await services.sessions.create(spec(plan=plan))

@@ -11,7 +11,7 @@ from app.scorers import Scored, build
 from app.services.banks.spec import item_scorer
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
-from app.services.marking.answer_scorer import hash_of
+from app.services.scoring import hash_of
 from app.storage.paging import PageRequest
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer

@@ -12,7 +12,7 @@ from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
 from app.items import Outcome, ScorerSpec
 from app.records.sessions import SessionRecord
 from app.services.container import Services
-from app.services.marking.answer_scorer import AnswerScorer
+from app.services.scoring import AnswerScorer
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.service import AskedAnswer
 from app.worker.loop import running_worker

@@ -33,7 +33,7 @@ from app.errors import (
 )
 from app.records.fields import convert
 from app.services.responses.collection import Collection
-from app.services.responses.export import MatrixFormat, export_answers
+from app.services.responses.service import MatrixFormat, export_answers
 
 router = make_router("/response-sets", tag="response sets")
 

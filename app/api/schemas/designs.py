@@ -26,7 +26,7 @@ from app.records.fields import convert
 from app.records.sessions import Plan
 from app.services.banks.versions import FormSpec, VersionForm
 from app.services.results.simulations import Simulation, SimulationSpec
-from app.services.sessions.endings import FailureLimits
+from app.services.sessions.plan import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]

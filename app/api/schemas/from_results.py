@@ -23,7 +23,7 @@ from app.records.fields import convert, shallow
 from app.services.banks.imports import Skipped
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
-from app.services.responses.imports import AnswerImport, ResultsImport, SkippedRows
+from app.services.responses.imports import ResultsImport, SkippedRows
 from app.services.visibility import View
 
 ResultFiles = Annotated[
@@ -94,13 +94,11 @@ class FromResultsCreate(WhichAnswers):
             BankFromResults,
             self,
             results=ResultsImport(
-                answers=AnswerImport(
-                    files=[file.to_domain(position) for position, file in enumerate(self.files)],
-                    choices=self.choices(
-                        tasks=tuple(self.tasks),
-                        unparsed_policy=self.unparsed_policy,
-                        take_first=True,
-                    ),
+                files=[file.to_domain(position) for position, file in enumerate(self.files)],
+                choices=self.choices(
+                    tasks=tuple(self.tasks),
+                    unparsed_policy=self.unparsed_policy,
+                    take_first=True,
                 ),
                 target_after=self.target_after,
                 prompts_of=self.prompts_of,

@@ -8,7 +8,7 @@ from app.api.schemas.common import Input, Output, Text
 from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome
 from app.records.fields import shallow
 from app.scorers import Scored
-from app.services.marking.answer_scorer import Marked as MarkedAnswer
+from app.services.scoring import Marked as MarkedAnswer
 
 
 class ScorerRange(Output):

@@ -227,8 +227,7 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     from app.worker.loop import running_worker
 
     wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}, _OPTIONS).to_domain()
-    answers = replace(wanted.results.answers, files=files)
-    wanted = replace(wanted, results=replace(wanted.results, answers=answers))
+    wanted = replace(wanted, results=replace(wanted.results, files=files))
     configure_logging(Settings(log_level="warning"))
     async with runtime() as services:
         begun = await services.result_banks.begin(wanted)

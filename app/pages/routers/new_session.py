@@ -158,7 +158,7 @@ async def _find(wanted: str, form: Mapping[str, str], call: PageCall) -> _Found:
             return _Found(preview=PreviewRead.of(shown))
         case "probe":
             unsaved = read_as(EndpointCreate, endpoint_in(form)).to_spec()
-            return _Found(probe=await opened.endpoints.probe_unsaved(unsaved))
+            return _Found(probe=await opened.endpoints.probe(unsaved))
         case _:
             raise InvalidInputError(f"There is no button {wanted!r:.40} here.")
 

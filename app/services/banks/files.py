@@ -49,9 +49,9 @@ from app.services.banks.origins import RecentAgents
 from app.services.banks.report import ORIGIN, card_of, made_elsewhere
 from app.services.banks.service import BankService, ImportReport
 from app.services.banks.versions import VersionService, calibration_of
-from app.services.in_progress import InProgress
 from app.services.responses.confined_reading import DEFAULT_MEMORY, SentFile
 from app.services.visibility import View
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.repositories.banks import scorer_json
 

@@ -24,7 +24,7 @@ from app.services.banks.imports import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.spec import faults_of, require_markable
-from app.services.endpoints.origin import scorer_endpoints
+from app.services.endpoints.specs import scorer_endpoints
 from app.services.responses.confined_reading import Reader
 from app.services.visibility import View
 from app.storage.database import Database

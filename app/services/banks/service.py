@@ -41,7 +41,7 @@ from app.services.banks.spec import (
     require_markable,
     require_usable,
 )
-from app.services.endpoints.origin import scorer_endpoints
+from app.services.endpoints.specs import scorer_endpoints
 from app.services.responses.confined_reading import Reader, SentFile
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest

@@ -27,7 +27,7 @@ from app.records.sessions import Asking
 from app.services.banks.confined_tests import Materials, fitted_acceptance
 from app.services.banks.draft import quarantined
 from app.services.banks.loaded import BankItem, InformationCurve, LoadedVersion
-from app.services.in_progress import InProgress
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork

@@ -23,7 +23,7 @@ from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Output, Publication, output_of
 from app.services.calibrations.service import CalibrationService
 from app.services.leased import LeasedRunner, Queue, failure_of
-from app.services.outages import retry_outages
+from app.services.waiting import retry_outages
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.unit_of_work import UnitOfWork
 

@@ -14,7 +14,7 @@ from app.services.catalog.files import Prepared
 from app.services.catalog.installing import write
 from app.services.catalog.service import CatalogService
 from app.services.leased import LeasedRunner, failure_of
-from app.services.outages import retry_outages
+from app.services.waiting import retry_outages
 from app.storage.repositories.banks import InstallationRepository
 from app.storage.unit_of_work import UnitOfWork
 

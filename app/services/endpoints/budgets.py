@@ -33,7 +33,7 @@ from app.errors import (
 from app.records.endpoints import Endpoint, EndpointSettings
 from app.records.endpoints import Limits as EndpointLimits
 from app.records.projects import Limits, MostTaken, Refusal, Taken
-from app.services.outages import retry_outages
+from app.services.waiting import retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.spend import Reservation
@@ -118,11 +118,6 @@ class Budgets:
         """Reserve the most that a call may take until the block ends, then count what it took.
 
         Without a report of what it took, all that was reserved counts: aborted calls may be billed.
-
-        Args:
-            endpoint: The endpoint that is called.
-            most: The most that the call may take.
-            timeout_s: Time limit of the call, seconds.
 
         Raises:
             BudgetSpentError: A budget does not allow the call now.

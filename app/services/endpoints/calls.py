@@ -1,35 +1,46 @@
-"""Call endpoints for services: within rate limits of all workers, and again after failures."""
+"""Call endpoints for services: within rate limits of all workers, again after failures, cached."""
 
 import asyncio
+import contextlib
+import hashlib
+import json
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
 
+from app.acting import owner
 from app.adapters import registry
 from app.adapters.base import (
     Completion,
     CompletionRequest,
     EndpointConfig,
     Examinee,
-    ProbeReport,
 )
-from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikelihoods
+from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests, TellsLikelihoods
 from app.adapters.transport import Transport
 from app.calling import GenerationParams, RetryPolicy
-from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikelihoodsError
-from app.items import Message
+from app.errors import (
+    BudgetSpentError,
+    ColdStartError,
+    ConflictError,
+    ExamineeError,
+    NoLikelihoodsError,
+)
+from app.items import FinishReason, Message
 from app.observability import CALLS, TOKENS, USD, note, span
 from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.outages import OnWait, Waiting, retry_outages
+from app.services.waiting import OnWait, Waiting, retry_outages
+from app.storage.database import Database
 
 T = TypeVar("T")
+Made = TypeVar("Made", Completion, Likelihood)
 
 #: Seconds between two checks whether an endpoint was changed.
 LOOK_EVERY_S = 1.0
@@ -99,10 +110,8 @@ class RateLimited:
     ) -> tuple[T, dict[str, Any]]:
         """Make another call to the same endpoint, when its limits allow it.
 
-        Args:
-            request: A request of the same size as the call.
-            ask: Makes the call.
-            tokens_of: Prompt and answer tokens of a result, as the endpoint reports them.
+        `request` has the size of the call that `ask` makes; `tokens_of` gives prompt and answer
+        tokens of a result, as the endpoint reports them.
 
         Returns:
             The result of the call, the counted `tokens_in` and `tokens_out`, and the `origin`: the
@@ -139,10 +148,6 @@ class RateLimited:
         if (into, out) != told:
             origin["usage"] = "not told"
         return made, {"tokens_in": into, "tokens_out": out, "origin": origin}
-
-    async def probe(self) -> ProbeReport:
-        """Probe the examinee."""
-        return await self.next.examinee.probe()
 
     async def _renew(self) -> None:
         now = time.monotonic()
@@ -196,14 +201,6 @@ async def persist(
     With `on_wait`, a spent daily budget is waited for without limit.
 
     Source of the jitter: Brooker (2015), "Exponential Backoff And Jitter", AWS Architecture Blog.
-
-    Args:
-        attempt: One call; raises `ExamineeError`.
-        policy: How long to repeat failed calls.
-        rng: Random generator for the jitter only; it affects no measurement.
-        on_wait: Called with each wait.
-        sleep: Waits for a number of seconds.
-        now: Clock, returns UTC.
 
     Returns:
         Result of the call, and the number of calls made.
@@ -265,3 +262,105 @@ async def persist(
         await sleep(delay_s)
         if on_wait is not None:
             await on_wait(None)
+
+
+#: Largest number of characters of a cached answer.
+MAX_CHARS = 200_000
+#: Cached: complete answers, and those cut off at the token limit. Others are asked for again.
+_KEPT = frozenset({FinishReason.STOP, FinishReason.LENGTH})
+_NOT_KEPT = frozenset({"cached", "origin"})
+_VERSION = 2  # of the cache key: older entries may belong to another address than they state
+
+
+@dataclass(frozen=True, eq=False)
+class Cached:
+    """Calls an endpoint only for requests whose answers are not cached.
+
+    Within a project, the cache key of a call is independent of the caller. It contains the address,
+    the credentials, the exact body, and the number of the repeat. For a withheld bank it also
+    contains the bank: otherwise a user who guesses a question could find out whether it was asked
+    before.
+
+    Attributes:
+        realm: Id of the withheld bank to which all calls belong; empty for open banks.
+    """
+
+    inner: RateLimited
+    database: Database
+    realm: str
+    session_id: str
+
+    @property
+    def next(self) -> Call:
+        """The endpoint and adapter that a call would use now."""
+        return self.inner.next
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Return the cached answer, or ask the endpoint."""
+        return await self.kept(request, request.repeat) or await self.asked(request, request.repeat)
+
+    async def kept(self, request: CompletionRequest, number: int) -> Completion | None:
+        """The cached answer; `number` counts the repeats of the same request."""
+        key = self._key(request, number)
+        if key is None or (kept := await retry_outages(lambda: self._find(key))) is None:
+            return None
+        return Completion(
+            **{**kept, "finish": FinishReason(kept["finish"])}, cached=True, origin=self._origin
+        )
+
+    async def asked(self, request: CompletionRequest, number: int) -> Completion:
+        """Ask the endpoint, and cache the answer."""
+        made = await self.inner.complete(request)
+        if made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
+            await self._keep(request, number, made)
+        return made
+
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """Return the cached likelihood, or ask the endpoint."""
+        key = self._key(request, 0)
+        if key is not None and (kept := await retry_outages(lambda: self._find(key))) is not None:
+            return Likelihood(**kept, cached=True, origin=self._origin)
+        made = await self.inner.likelihood(request)
+        await self._keep(request, 0, made)
+        return made
+
+    @property
+    def _origin(self) -> dict[str, Any]:
+        return {"endpoint_revision": self.next.ready.endpoint.revision}
+
+    def _key(self, request: CompletionRequest | LikelihoodRequest, repeat: int) -> str | None:
+        """Cache key of a call; None if the adapter does not show its requests: it always asks."""
+        ready, examinee = self.next
+        if not isinstance(examinee, ShowsRequests):
+            return None
+        exact, config = examinee.exact(request), ready.config
+        who = [
+            *(config.kind, exact.url, config.api_key),
+            *(sorted(config.headers.items()), dict(config.options)),
+        ]
+        canonical = json.dumps(
+            [_VERSION, owner(), self.realm, who, exact.body, repeat],
+            sort_keys=True,
+            ensure_ascii=False,
+        )
+        return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+
+    async def _find(self, key: str) -> dict[str, Any] | None:
+        async with self.database.unit_of_work() as uow:
+            return await uow.answers.find(key)
+
+    async def _keep(
+        self, request: CompletionRequest | LikelihoodRequest, number: int, made: Made
+    ) -> None:
+        """Cache an answer, unless the endpoint was changed before the answer came."""
+        key = self._key(request, number)
+        if key is None or made.origin["endpoint_revision"] != self._origin["endpoint_revision"]:
+            return
+        value = {name: held for name, held in asdict(made).items() if name not in _NOT_KEPT}
+
+        async def keep() -> None:
+            async with self.database.unit_of_work() as uow:
+                await uow.answers.keep(key, value, session_id=self.session_id)
+
+        with contextlib.suppress(ConflictError):  # the session was deleted meanwhile
+            await retry_outages(keep)

@@ -37,8 +37,7 @@ from app.records.endpoints import (
 from app.records.projects import DaySpend
 from app.records.sessions import Origin
 from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
-from app.services.endpoints.origin import as_begun, origin_of
-from app.services.endpoints.specs import EndpointChange, EndpointSpec
+from app.services.endpoints.specs import EndpointChange, EndpointSpec, as_begun, origin_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -51,7 +50,6 @@ class ReadyEndpoint:
 
     Attributes:
         endpoint: The stored endpoint, with the model and parameters of when the work began.
-        config: Configuration of the adapter, with decrypted secrets.
         slots: Context manager to enter around each call; it limits the number of concurrent calls
             of all sessions of this process.
     """
@@ -74,11 +72,11 @@ class ReadyEndpoint:
 class EndpointService:
     """Use cases of endpoints.
 
-    Attributes:
-        budgets: Daily budgets of calls.
-
     Raises:
-        NotFoundError: From every method that takes a name: nothing of that name exists.
+        NotFoundError: From every method that takes an id: no such endpoint.
+        InvalidInputError: From every method that takes a specification: its kind, URL or options
+            cannot be used.
+        BlockedAddressError: Likewise: its URL names an address that this server does not call.
     """
 
     def __init__(
@@ -96,8 +94,6 @@ class EndpointService:
         """Store an endpoint; an unnamed one came with a session and is not listed.
 
         Raises:
-            InvalidInputError: Its kind, URL or options cannot be used.
-            BlockedAddressError: Its URL names an address that this server does not call.
             AlreadyExistsError: Another endpoint has this name.
         """
         self.check(spec)
@@ -110,15 +106,11 @@ class EndpointService:
     ) -> Endpoint | NewEndpoint:
         """A stored endpoint, or a checked new one, which is stored later with its session.
 
-        Args:
-            chosen: Id of the endpoint, or the specification of a new one.
-            at: JSON pointer to the specification in the request.
+        `at` is the JSON pointer to the specification in the request.
 
         Raises:
-            NotFoundError: No such endpoint.
             SecretsError: Its key cannot be decrypted; this is reported before any call.
-            InvalidInputError: Its kind, URL or options cannot be used.
-            BlockedAddressError: Its URL names an address that this server does not call.
+            InvalidInputError: A person answers for the endpoint.
         """
         if isinstance(chosen, EndpointSpec):
             with faults_within(at):
@@ -136,12 +128,7 @@ class EndpointService:
         return endpoint
 
     async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
-        """One endpoint.
-
-        Args:
-            endpoint_id: Its id.
-            archived: Include deleted endpoints, to which sessions still refer.
-        """
+        """One endpoint; if `archived`, also a deleted one, to which sessions still refer."""
         async with self._database.reading() as uow:
             return await uow.endpoints.get(endpoint_id, archived=archived)
 
@@ -167,11 +154,10 @@ class EndpointService:
         Unchanged secrets are neither read nor written, so this works even if the key is lost.
 
         Raises:
-            NotFoundError: No such endpoint.
             PreconditionFailedError: It was changed since `expected_revision`.
             InvalidInputError: The changed endpoint cannot be used, or stored secrets would go to
                 a host other than the one they were given for.
-            BlockedAddressError: Its URL names an address that this server does not call.
+            BlockedAddressError: As for new endpoints.
             AlreadyExistsError: Another endpoint has this name.
         """
         async with self._database.unit_of_work() as uow:
@@ -195,7 +181,6 @@ class EndpointService:
         Its row and secrets are deleted with the last of these, or at once where there is none.
 
         Raises:
-            NotFoundError: No such endpoint.
             PreconditionFailedError: It was changed since `expected_revision`.
             InvalidStateError: The endpoint shall be erased, but sessions use it.
         """
@@ -209,29 +194,15 @@ class EndpointService:
                     )
             await uow.removals.unused(endpoint_id, endpoints=[endpoint_id], banks=False)
 
-    async def probe(self, endpoint_id: str) -> ProbeReport:
-        """Find out by calls what the endpoint can do.
+    async def probe(self, endpoint: str | EndpointSpec) -> ProbeReport:
+        """Find out by calls what a stored endpoint, or one that is not stored, can do.
 
         Raises:
-            NotFoundError: No such endpoint.
             SecretsError: Its secrets cannot be decrypted with the present keys.
             ExamineeError: It gave no usable answer at all.
             BudgetSpentError: The rest of a daily budget does not suffice.
         """
-        return await self._probed(await self.ready(endpoint_id))
-
-    async def probe_unsaved(self, spec: EndpointSpec) -> ProbeReport:
-        """Find out by calls what an endpoint can do that is not stored.
-
-        Raises:
-            InvalidInputError: Its kind, URL or options cannot be used.
-            BlockedAddressError: Its URL names an address that this server does not call.
-            ExamineeError: It gave no usable answer at all.
-            BudgetSpentError: The rest of a daily budget does not suffice.
-        """
-        return await self._probed(self.unsaved(spec))
-
-    async def _probed(self, ready: ReadyEndpoint) -> ProbeReport:
+        ready = await self.open(endpoint)
         most = most_taken(PROBE_AS_A_WHOLE, ready.config.sampling, ready.endpoint.settings)
         seconds = PROBE_CALLS * ready.config.timeout_s
         async with self.budgets.held(ready.endpoint, most, timeout_s=seconds):
@@ -252,7 +223,6 @@ class EndpointService:
         It keeps the model and parameters in `origin` (see `origin_of`), noted as the work began.
 
         Raises:
-            NotFoundError: No such endpoint.
             EndpointMovedError: Its address or kind has changed since the work began.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
@@ -286,18 +256,21 @@ class EndpointService:
         self._slots[endpoint.id, allowed] = slots
         return ReadyEndpoint(endpoint=endpoint, config=config, slots=slots)
 
-    def unsaved(self, spec: EndpointSpec) -> ReadyEndpoint:
-        """Open an endpoint for a few calls without storing it; it shares no rate limits.
+    async def open(self, chosen: str | EndpointSpec) -> ReadyEndpoint:
+        """Open a stored endpoint, or for a few calls one that is not stored.
+
+        The latter shares no rate limits.
 
         Raises:
-            InvalidInputError: Its kind, URL or options cannot be used.
-            BlockedAddressError: Its URL names an address that this server does not call.
+            SecretsError: Its secrets cannot be decrypted with the present keys.
         """
-        self.check(spec)
+        if isinstance(chosen, str):
+            return await self.ready(chosen)
+        self.check(chosen)
         now = datetime.now(UTC)
         endpoint = Endpoint(
             id=new_id("end"),
-            settings=replace(spec.settings, limits=Limits()),
+            settings=replace(chosen.settings, limits=Limits()),
             sealed=SealedSecrets(),
             revision=1,
             project_id=owner(),
@@ -306,7 +279,7 @@ class EndpointService:
             updated_at=now,
             archived_at=None,
         )
-        return ReadyEndpoint(endpoint=endpoint, config=spec.config, slots=nullcontext())
+        return ReadyEndpoint(endpoint=endpoint, config=chosen.config, slots=nullcontext())
 
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
         """Wait until the endpoint's limits, shared by all workers, allow `request`."""

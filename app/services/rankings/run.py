@@ -12,12 +12,7 @@ from app.engine import Stop, StopReason
 from app.engine.prediction.ability import Stated
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.ranks import Ranks
-from app.engine.ranking.rules import (
-    Metric,
-    RankingBudget,
-    RankingDecision,
-    RankingRules,
-)
+from app.engine.ranking.rules import Metric, RankingBudget, RankingDecision, RankingRules
 from app.records.fields import finite, interval
 from app.records.figures import CallsFigures
 from app.records.leased import ENDED
@@ -101,14 +96,8 @@ class Member:
 class RankingRun:
     """The state of one ranking, for the runner or the client's calls that drive it."""
 
-    def __init__(
-        self,
-        *,
-        plan: RankingPlan,
-        members: Sequence[Member],
-        seed: int,
-    ) -> None:
-        self._members = tuple(members)
+    def __init__(self, *, plan: RankingPlan, members: Sequence[Member], seed: int) -> None:
+        self.members = tuple(members)
         self._seed = seed
         self._concurrency = plan.asking.design.concurrency
         self._ended = frozenset(i for i, member in enumerate(members) if member.has_ended)
@@ -122,14 +111,9 @@ class RankingRun:
         self._ranked: tuple[object, Ranks] | None = None
 
     @property
-    def members(self) -> Sequence[Member]:
-        """Members of the ranking, by position."""
-        return self._members
-
-    @property
     def state(self) -> RankingState:
         """State of the engine's ranking."""
-        members = tuple(member.run.state for member in self._members)
+        members = tuple(member.run.state for member in self.members)
         state = self._ranking.looked(RankingState(members, self._seen))
         self._seen = state.seen
         return state
@@ -137,12 +121,12 @@ class RankingRun:
     @property
     def live(self) -> list[int]:
         """Positions of the members that this run asks."""
-        return [i for i in range(len(self._members)) if i not in self._ended]
+        return [i for i in range(len(self.members)) if i not in self._ended]
 
     @property
     def n_pending(self) -> int:
         """Number of answers that are awaited."""
-        return sum(len(self._members[i].run.pending) for i in self.live)
+        return sum(len(self.members[i].run.pending) for i in self.live)
 
     def choose(
         self, at_most: float = math.inf
@@ -159,14 +143,14 @@ class RankingRun:
             free = [
                 at
                 for at, i in enumerate(placed)
-                if i not in closed and len(self._members[i].run.pending) < self._concurrency
+                if i not in closed and len(self.members[i].run.pending) < self._concurrency
             ]
             step = ranking.ask(self._state_of(placed), self._seed, free=free, ranks=ranks)
             if not isinstance(step, RankingAsk):
                 return asked, step
             member = placed[step.member]
             asked.setdefault(member, []).append(
-                self._members[member].run.ask_item(step.item, step.probability)
+                self.members[member].run.ask_item(step.item, step.probability)
             )
         return asked, None
 
@@ -185,11 +169,11 @@ class RankingRun:
         """
         members: dict[str, Advance] = {}
         for i in self.live:
-            run = self._members[i].run
+            run = self.members[i].run
             # A member that can be asked nothing more ends for that reason.
             ending = None if stop is None else run.ending(run.blocked() or stop)
             if i in closed or i in asked or ending is not None:
-                members[self._members[i].record.id] = run.step_forward(
+                members[self.members[i].record.id] = run.step_forward(
                     closed=closed.get(i, {}),
                     asked=asked.get(i, []),
                     elapsed_s=elapsed_s[i],
@@ -198,20 +182,24 @@ class RankingRun:
                 )
         end = None if stop is None else self._end(stop)
         summary = self.summary()
-        events = [_event_of(summary, end)]
-        return RankingStep(summary=summary, events=events, end=end, members=members)
+        data = {key: summary[key] for key in ("order", "ties", "decided", "progress", "usage")}
+        event = SessionEvent("ranking.updated", data)
+        if end is not None:
+            why = {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail}
+            event = SessionEvent(f"ranking.{end.status}", {**why, **data})
+        return RankingStep(summary=summary, events=[event], end=end, members=members)
 
     def _end(self, stop: Stop) -> RankingEnd:
         """The end of the ranking for this reason."""
-        answering = sum(bool(member.run.state.responses) for member in self._members)
+        answering = sum(bool(member.run.state.responses) for member in self.members)
         if answering >= 2 or stop.reason is StopReason.BUDGET_EXHAUSTED:
             return RankingEnd(
                 status="completed", stop_reason=stop.reason.value, stop_detail=stop.detail
             )
         detail = (
-            f"Only {answering} of {len(self._members)} examinees gave an answer that could be "
+            f"Only {answering} of {len(self.members)} examinees gave an answer that could be "
             "scored. "
-        ) + " ".join(filter(None, map(self._why, range(len(self._members)))))
+        ) + " ".join(filter(None, map(self._why, range(len(self.members)))))
         return RankingEnd(
             status="failed",
             stop_reason=StopReason.TOO_MANY_FAILURES.value,
@@ -226,12 +214,12 @@ class RankingRun:
         placed = self._placed(closed)
         ranked = self._ranks(placed, closed)
         # Each member has an endpoint: named examinees are stored as endpoints, too.
-        ids = [cast(str, member.record.endpoint_id) for member in self._members]
+        ids = [cast(str, member.record.endpoint_id) for member in self.members]
         group_of = {
             placed[at]: number for number, group in enumerate(ranked.groups, 1) for at in group
         }
         # A member that could not be placed may have any rank, which widens the other rank ranges.
-        behind = [i for i in range(len(self._members)) if i not in placed]
+        behind = [i for i in range(len(self.members)) if i not in placed]
         ranks = {
             placed[at]: (lo, hi + len(behind)) for at, (lo, hi) in enumerate(ranked.rank_ranges)
         }
@@ -239,10 +227,10 @@ class RankingRun:
         untold = {i for i, test in enumerate(state.members) if no_result(test.n_scored) is not None}
         order: list[RankedFigures] = []
         for position in (*(placed[at] for at in ranked.order), *behind):
-            member, test = self._members[position], state.members[position]
-            lo, hi = ranks.get(position, (1, len(self._members)))
+            member, test = self.members[position], state.members[position]
+            lo, hi = ranks.get(position, (1, len(self.members)))
             if position in untold:
-                lo, hi = 1, len(self._members)
+                lo, hi = 1, len(self.members)
             told = member.run.test.estimate(test)
             order.append(
                 {
@@ -296,7 +284,7 @@ class RankingRun:
 
     def _closed(self) -> frozenset[int]:
         """Positions of the members that are asked nothing more."""
-        blocked = (i for i in self.live if self._members[i].run.blocked() is not None)
+        blocked = (i for i in self.live if self.members[i].run.blocked() is not None)
         return self._ended.union(blocked)
 
     def _placed(self, closed: frozenset[int]) -> tuple[int, ...]:
@@ -308,10 +296,10 @@ class RankingRun:
         least = max(self._ranking.rules.min_items, MIN_MARKED)
         placed = tuple(
             i
-            for i, member in enumerate(self._members)
+            for i, member in enumerate(self.members)
             if i not in closed or member.run.state.n_scored + len(member.run.pending) >= least
         )
-        return placed if len(placed) >= 2 else tuple(range(len(self._members)))
+        return placed if len(placed) >= 2 else tuple(range(len(self.members)))
 
     def _ranks(self, placed: tuple[int, ...], closed: frozenset[int]) -> Ranks:
         """Present ranks of the placed members; kept until an item is asked or answered."""
@@ -321,7 +309,7 @@ class RankingRun:
         if self._ranked is None or self._ranked[0] != at:
             ranking = self._among(placed, closed)
             if isinstance(ranking, Stop):  # no member is asked any more
-                tests = tuple(self._members[i].run.test for i in placed)
+                tests = tuple(self.members[i].run.test for i in placed)
                 shut = frozenset(range(len(placed)))
                 ranking = replace(self._ranking, tests=tests, closed=shut)
             self._ranked = at, ranking.ranks(state)
@@ -336,7 +324,7 @@ class RankingRun:
 
     def _among(self, placed: Sequence[int], closed: frozenset[int]) -> Ranking | Stop:
         """The ranking of `placed` alone, on the budget that the other members have left."""
-        rest = [self._members[i].run.state for i in range(len(self._members)) if i not in placed]
+        rest = [self.members[i].run.state for i in range(len(self.members)) if i not in placed]
         whole, rules = self._ranking.budget, self._ranking.rules
         n_asked = sum(state.n_asked for state in rest)
         tokens = sum(state.usage.tokens for state in rest)
@@ -358,7 +346,7 @@ class RankingRun:
         costs = self._costs()
         return replace(
             self._ranking,
-            tests=tuple(self._members[i].run.test for i in placed),
+            tests=tuple(self.members[i].run.test for i in placed),
             budget=budget,
             costs=tuple(costs[i] for i in placed) if costs else (),
             closed=shut,
@@ -366,12 +354,12 @@ class RankingRun:
 
     def _why(self, position: int) -> str | None:
         """Why a member is asked nothing more."""
-        member = self._members[position]
+        member = self.members[position]
         blocked = None if member.has_ended else member.run.blocked()
         return member.record.stop_detail if blocked is None else blocked.detail
 
     def _usage(self) -> CallsFigures:
-        meters = [member.run.meter for member in self._members]
+        meters = [member.run.meter for member in self.members]
         spent = [meter.usd for meter in meters]
         return {
             "calls": self.state.usage.calls,
@@ -383,7 +371,7 @@ class RankingRun:
     def _costs(self) -> tuple[float, ...]:
         """Mean cost per item of each member; empty, so all count alike, until all are known."""
         means = []
-        for member in self._members:
+        for member in self.members:
             state = member.run.state
             closed = len(state.responses) + len(state.unscored)
             if member.run.meter.usd is None or not closed:
@@ -391,14 +379,3 @@ class RankingRun:
             means.append(member.run.meter.usd / closed)
         dearest = max(means)
         return tuple(max(mean, _CHEAPEST * dearest) for mean in means) if dearest > 0 else ()
-
-
-def _event_of(summary: RankingFigures, end: RankingEnd | None) -> SessionEvent:
-    """Event for those who watch, after a step or at the end."""
-    shown = {key: summary[key] for key in ("order", "ties", "decided", "progress", "usage")}
-    if end is None:
-        return SessionEvent("ranking.updated", shown)
-    return SessionEvent(
-        f"ranking.{end.status}",
-        {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail, **shown},
-    )

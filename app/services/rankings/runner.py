@@ -11,21 +11,14 @@ from app.engine import Stop
 from app.errors import EndpointMovedError, SextantError
 from app.records.fields import convert
 from app.records.rankings import RankingEnd, RankingFigures, RankingRecord, RankingStep
-from app.records.sessions import (
-    UNDERWAY,
-    Closing,
-    SelectedItem,
-    SessionEvent,
-    SessionRecord,
-)
-from app.services.banks.loaded import LoadedVersion
+from app.records.sessions import UNDERWAY, Closing, SelectedItem, SessionEvent, SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner
-from app.services.outages import OnWait, Waiting, retry_outages
 from app.services.rankings.run import Member, RankingPlan, RankingRun
-from app.services.sessions.endings import abandoned, failed
-from app.services.sessions.run import SessionRun, open_run
+from app.services.sessions.plan import abandoned, failed
+from app.services.sessions.run import open_run
 from app.services.sessions.runner import LiveSession, SessionRunner
+from app.services.waiting import OnWait, Waiting, retry_outages
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -123,15 +116,17 @@ class RankingRunner(LeasedRunner[RankingRecord]):
                     records[position] = await self._left_behind(record, member, error)
                 else:
                     sessions[position] = prepared
-        members = [
-            Member(
-                member,
-                sessions[position].run
-                if position in sessions
-                else await self._run_of_member(member, version),
-            )
-            for position, member in enumerate(records)
-        ]
+        members = []
+        for position, member in enumerate(records):
+            if position in sessions:
+                members.append(Member(member, sessions[position].run))
+                continue
+            # The ended session of a member that was there before another one joined.
+            async with self.leasing.database.unit_of_work() as uow:
+                answers = await uow.sessions.administrations(member.id)
+            closed = [answer for answer in answers if answer.closing is not None]
+            run = await open_run(self.versions, member, closed, version=version)
+            members.append(Member(member, run))
         return RankingRun(plan=plan, members=members, seed=record.seed), sessions
 
     async def _left_behind(
@@ -143,13 +138,6 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         async with self.leasing.database.unit_of_work() as uow:
             await uow.rankings.advance(record.id, record.lease_epoch, step)
             return await uow.sessions.get(member.id)
-
-    async def _run_of_member(self, member: SessionRecord, version: LoadedVersion) -> SessionRun:
-        """The ended session of a member that was there before another one joined."""
-        async with self.leasing.database.unit_of_work() as uow:
-            answers = await uow.sessions.administrations(member.id)
-        closed = [answer for answer in answers if answer.closing is not None]
-        return await open_run(self.versions, member, closed, version=version)
 
     async def _store(
         self,

@@ -11,12 +11,7 @@ from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
 from app.engine.design.design import Preset
 from app.engine.design.parts import BudgetDesign
 from app.engine.ranking.ranking import Ranking
-from app.engine.ranking.rules import (
-    Metric,
-    RankingBudget,
-    RankingRules,
-    usual_criterion,
-)
+from app.engine.ranking.rules import Metric, RankingBudget, RankingRules, usual_criterion
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.rankings import RankingFigures, RankingRecord
@@ -61,7 +56,11 @@ class RankingSpec:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RankingService:
-    """Creates, continues, reads, cancels and deletes rankings. `RankingRunner` runs them."""
+    """Creates, continues, reads, cancels and deletes rankings. `RankingRunner` runs them.
+
+    Raises:
+        NotFoundError: There is no such ranking, endpoint or bank version; true of all methods.
+    """
 
     database: Database
     versions: VersionService
@@ -80,7 +79,6 @@ class RankingService:
             MissingScopeError: Another key named an examinee.
             InvalidInputError: Fewer than two endpoints, the same one twice, a budget below the
                 cost of the warm-up, or a design that makes no sense for this bank.
-            NotFoundError: There is no such endpoint or bank version.
         """
         version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
         if spec.rules.metric is Metric.THETA:
@@ -165,7 +163,6 @@ class RankingService:
         """Continue a completed ranking with one more endpoint: only that one is asked.
 
         Raises:
-            NotFoundError: There is no such ranking or endpoint.
             InvalidStateError: The ranking is not completed.
             InvalidInputError: The endpoint is a member already, the budget is below the cost of
                 the warm-up, or an endpoint is to join named examinees or the reverse.
@@ -227,11 +224,7 @@ class RankingService:
             return await uow.rankings.get(ranking_id)
 
     async def get(self, ranking_id: str) -> RankingRecord:
-        """One ranking; its summary gives the reason where all sessions in progress wait.
-
-        Raises:
-            NotFoundError: There is no such ranking.
-        """
+        """One ranking; its summary gives the reason where all sessions in progress wait."""
         async with self.database.reading() as uow:
             record = await uow.rankings.get(ranking_id)
             if record.status != "running" or record.summary.get("waiting_reason"):
@@ -258,7 +251,6 @@ class RankingService:
         """End a ranking with the answers so far; calls in flight are dropped.
 
         Raises:
-            NotFoundError: There is no such ranking.
             InvalidStateError: The ranking has ended.
         """
         detail = "Cancelled on request; the answers so far are kept."
@@ -278,7 +270,6 @@ class RankingService:
         """Delete an ended ranking with its members' sessions.
 
         Raises:
-            NotFoundError: There is no such ranking.
             InvalidStateError: The ranking has not ended.
         """
         async with self.database.unit_of_work() as uow:
@@ -298,7 +289,6 @@ class RankingService:
 
 
 def _seed_of(seed: int, position: int) -> int:
-    """Seed of a member's session."""
     return int(np.random.default_rng([seed, position]).integers(2**_SEED_BITS))
 
 

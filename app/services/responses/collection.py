@@ -7,11 +7,10 @@ from datetime import datetime
 
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
-from app.records.fields import convert
 from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_common
 from app.records.sessions import AskedJson
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
-from app.services.responses.service import import_draft
+from app.services.responses.service import AnswerImportReport, import_draft
 from app.storage.database import Database
 
 #: Number of sessions collected in one transaction.
@@ -76,25 +75,30 @@ class Collector:
         async with self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set)
             left_out = await uow.collected.left_out(found.id, source)
-        report = CollectionReport(
-            response_set=found,
-            sessions=0,
+        reports: list[AnswerImportReport] = []
+        sessions = pretest_answers = 0
+        outcomes = Counter[str]()
+        while done := await self._collect_some(found.id, f"sessions on bank {bank.name}", source):
+            report, n_sessions, n_pretest = done
+            reports.append(report)
+            sessions += n_sessions
+            pretest_answers += n_pretest
+            outcomes.update(report.outcomes)
+        return CollectionReport(
+            response_set=reports[-1].response_set if reports else found,
+            sessions=sessions,
             left_out=left_out,
-            accepted=0,
-            pretest_answers=0,
-            outcomes={},
-            new_examinees=0,
-            new_items=0,
+            accepted=sum(report.accepted for report in reports),
+            pretest_answers=pretest_answers,
+            outcomes=dict(outcomes),
+            new_examinees=sum(report.new_examinees for report in reports),
+            new_items=sum(report.new_items for report in reports),
         )
-        while True:
-            done = await self._collect_some(found.id, f"sessions on bank {bank.name}", source)
-            if done is None:
-                return report
-            report = _joined(report, done)
 
     async def _collect_some(
         self, set_id: str, origin: str, source: Source
-    ) -> CollectionReport | None:
+    ) -> tuple[AnswerImportReport, int, int] | None:
+        """Collect some sessions: the report, the number of sessions and of pretest answers."""
         async with self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(set_id, for_update=True)
             sessions = await uow.collected.waiting(found.id, source, _BATCH)
@@ -109,13 +113,7 @@ class Collector:
             draft = await asyncio.to_thread(_draft_of, answers, names, origin, asked)
             done = await import_draft(uow, found, draft)
             await uow.collected.mark(found.id, list(names))
-        return convert(
-            CollectionReport,
-            done,
-            sessions=len(sessions),
-            left_out={},
-            pretest_answers=sum(answer.is_pretest for answer in answers),
-        )
+        return done, len(sessions), sum(answer.is_pretest for answer in answers)
 
 
 def _draft_of(
@@ -135,18 +133,3 @@ def _draft_of(
         draft.add(record, answer.session_id)
     draft.files.append(FileRead(origin, "sextant", draft.rows_read))
     return draft
-
-
-def _joined(before: CollectionReport, done: CollectionReport) -> CollectionReport:
-    outcomes = Counter(before.outcomes)
-    outcomes.update(done.outcomes)
-    return CollectionReport(
-        response_set=done.response_set,
-        sessions=before.sessions + done.sessions,
-        left_out=before.left_out,
-        accepted=before.accepted + done.accepted,
-        pretest_answers=before.pretest_answers + done.pretest_answers,
-        outcomes=dict(outcomes),
-        new_examinees=before.new_examinees + done.new_examinees,
-        new_items=before.new_items + done.new_items,
-    )

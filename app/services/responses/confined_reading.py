@@ -8,16 +8,11 @@ import asyncio
 import json
 from array import array
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -42,6 +37,8 @@ from app.services.responses.imports import (
     read_results,
 )
 from app.services.responses.sheets import FRACTION_BYTES, Sheet
+
+R = TypeVar("R", bound=AnswerImport)
 
 #: Memory limit in bytes for reading an upload, beyond the memory that any process takes.
 DEFAULT_MEMORY = 640 * 2**20
@@ -72,11 +69,7 @@ class SentFile:
 
 
 class Reader:
-    """Reads uploaded files.
-
-    Args:
-        memory: Memory limit in bytes for reading one import.
-    """
+    """Reads uploaded files."""
 
     def __init__(self, memory: int = DEFAULT_MEMORY) -> None:
         self._large = Limits(memory=memory, seconds=_SECONDS, output=MAX_BYTES + 2**26)
@@ -89,13 +82,10 @@ class Reader:
             BusyError: Too many imports are waiting.
             InvalidInputError: As for `read_draft`, or the import exceeds a limit.
         """
-        sent = [file.content for file in request.files if isinstance(file.content, bytes)]
-        if len(sent) < len(request.files):
+        if not _is_sent(request):
             yield await asyncio.to_thread(read_draft, request)
             return
-        async with self._made(
-            read_sent_answers, _to_json(request), sent, _named([f.name for f in request.files])
-        ) as (value, output):
+        async with self._read(read_sent_answers, request) as (value, output):
             yield await asyncio.to_thread(_draft, request.choices, value, output)
 
     @asynccontextmanager
@@ -106,22 +96,12 @@ class Reader:
             BusyError: Too many imports are waiting.
             InvalidInputError: As for `read_results`, or the import exceeds a limit.
         """
-        files = request.answers.files
-        sent = [file.content for file in files if isinstance(file.content, bytes)]
-        if len(sent) < len(files):
+        if not _is_sent(request):
             yield await asyncio.to_thread(read_results, request)
             return
-        argument = {
-            **_to_json(request.answers),
-            "target_after": request.target_after,
-            "prompts_of": request.prompts_of,
-            "numbered": request.numbered,
-        }
-        async with self._made(
-            read_sent_results, argument, sent, _named([f.name for f in files])
-        ) as (value, output):
+        async with self._read(read_sent_results, request) as (value, output):
             found = await asyncio.to_thread(Found.from_dict, value["found"])
-            yield await asyncio.to_thread(_draft, request.answers.choices, value, output), found
+            yield await asyncio.to_thread(_draft, request.choices, value, output), found
 
     async def items(self, file: SentFile, mapping: FieldMap | None = None) -> list[ItemRecord]:
         """The items of a file, read by `read_items`, or with a `mapping` by `read_mapped`."""
@@ -143,6 +123,14 @@ class Reader:
         ):
             return await asyncio.to_thread(_bank, value, output)
 
+    def _read(
+        self, work: Work, request: AnswerImport
+    ) -> AbstractAsyncContextManager[tuple[Any, BinaryIO]]:
+        sent = [file.content for file in request.files if isinstance(file.content, bytes)]
+        first, *more = (file.name for file in request.files)
+        subject = f"The import of {first} and {len(more)} more" if more else first
+        return self._made(work, _to_json(request), sent, subject)
+
     @asynccontextmanager
     async def _made(
         self, work: Work, argument: object, sent: Sequence[bytes], subject: str
@@ -162,8 +150,8 @@ class Reader:
             yield made
 
 
-def _named(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"The import of {names[0]} and {len(names) - 1} more"
+def _is_sent(request: AnswerImport) -> bool:
+    return all(isinstance(file.content, bytes) for file in request.files)
 
 
 # The functions from here to the next such line run in the child process.
@@ -171,18 +159,12 @@ def _named(names: Sequence[str]) -> str:
 
 def read_sent_answers(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
     """Read an import of answers: write its sheets one after the other, and return the rest."""
-    return _written(read_draft(_request(argument, attachments)), output)
+    return _written(read_draft(_request(AnswerImport, argument, attachments)), output)
 
 
 def read_sent_results(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
     """Read an import of answers with their questions, in the same form."""
-    request = ResultsImport(
-        answers=_request(argument, attachments),
-        target_after=argument["target_after"],
-        prompts_of=argument["prompts_of"],
-        numbered=argument["numbered"],
-    )
-    draft, found = read_results(request)
+    draft, found = read_results(_request(ResultsImport, argument, attachments))
     return {**_written(draft, output), "found": found.to_dict()}
 
 
@@ -206,10 +188,10 @@ def _written(draft: Draft, output: BinaryIO) -> dict[str, Any]:
     }
 
 
-def _request(argument: Any, attachments: Sequence[bytes]) -> AnswerImport:
+def _request(kind: type[R], argument: Any, attachments: Sequence[bytes]) -> R:
     choices = argument["choices"]
-    lists = {name: tuple(choices[name]) for name in ("filters", "metrics", "scorers", "tasks")}
-    return AnswerImport(
+    lists = ("filters", "metrics", "scorers", "tasks", "score_range")
+    return kind(
         files=[
             SourceFile(PurePosixPath(path), folder, content, asked_for)
             for (path, folder, asked_for), content in zip(
@@ -217,7 +199,8 @@ def _request(argument: Any, attachments: Sequence[bytes]) -> AnswerImport:
             )
         ],
         file_format=argument["format"] and ResponseFormat(argument["format"]),
-        choices=Choices(**{**choices, **lists, "score_range": tuple(choices["score_range"])}),
+        choices=Choices(**choices | {name: tuple(choices[name]) for name in lists}),
+        **argument["questions"],
     )
 
 
@@ -273,6 +256,11 @@ def _to_json(request: AnswerImport) -> dict[str, Any]:
         "files": [(str(f.path), f.folder, f.asked_for) for f in request.files],
         "format": request.file_format,
         "choices": asdict(request.choices),
+        "questions": {
+            name: getattr(request, name)
+            for name in ("target_after", "prompts_of", "numbered")
+            if hasattr(request, name)
+        },
     }
 
 

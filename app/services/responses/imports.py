@@ -90,9 +90,6 @@ class Draft:
     """Answers of an import, before they are compared with the set.
 
     Attributes:
-        choices: Choices made in reading the files.
-        columns: Column in the sheets of each item.
-        sheets: Sheets by examinee and trial.
         rows_read: Number of answers in the files: rows of records, filled cells of tables.
         accepted: Number of answers on the sheets.
         passed_over: Files of folders that contain no answers.
@@ -258,18 +255,16 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultsImport:
+class ResultsImport(AnswerImport):
     """Recorded results from which a bank is made.
 
     Attributes:
-        answers: The files, and the choices that they leave open.
         target_after: Mark in the recorded target; the right answer follows its last occurrence.
         prompts_of: Examinee whose prompts are used; None: for each item, the most frequent prompt.
         numbered: Name items by their number in the data set, not by the hash of their text, by
             which guesses of a question could be confirmed.
     """
 
-    answers: AnswerImport
     target_after: str | None = None
     prompts_of: str | None = None
     numbered: bool = False
@@ -282,9 +277,9 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
         FileFormatError: A file cannot be read, or contains no question that can be asked again.
         InvalidInputError: `prompts_of` names no examinee of the files.
     """
-    _require_questions(request.answers)
+    _require_questions(request)
     questions = Questions(prompts_of=request.prompts_of)
-    draft = read_draft(request.answers, questions.saw)
+    draft = read_draft(request, questions.saw)
     if request.prompts_of is not None and request.prompts_of not in draft.examinees:
         named = ", ".join(draft.examinees[:5])
         raise InvalidInputError(
@@ -314,11 +309,7 @@ def _require_questions(answers: AnswerImport) -> None:
 
 
 def _require_marked(questions: Questions, draft: Draft) -> None:
-    """Require that the files with questions contain a scored answer.
-
-    Raises:
-        FileFormatError: They contain none, as logs of failed runs do.
-    """
+    """Require that the files with questions contain a scored answer."""
     n_rows = sum(file.rows_read for file in draft.files if file.file_format in _TOLD)
     if questions.items or questions.unusable or not n_rows:
         return
@@ -337,12 +328,10 @@ class Change:
     """Changes that an import makes to a set.
 
     Attributes:
-        new_items: Keys of the items that the set does not have yet, in order.
         new_sheets: Sheets of examinees and trials that the set does not have yet.
         changed_sheets: Sheets with more answers than before.
         accepted: Number of answers of the import that are in the set afterwards.
         outcomes: Increase in the number of answers, by outcome.
-        skipped: Skipped rows, by reason.
         without_scores: Examinees without a scored answer in the import.
     """
 
@@ -360,10 +349,8 @@ def change_of(
 ) -> Change:
     """Merge a draft with the contents of a set; the draft cannot be used afterwards.
 
-    Args:
-        draft: Answers read from the files.
-        items: Keys of the set's items in order of position.
-        held: The set's sheets of the draft's examinees.
+    `items` are the keys of the set's items in order of position, `held` its sheets of the
+    draft's examinees.
     """
     position_of = {key: position for position, key in enumerate(items)}
     new_items = tuple(key for key in draft.columns if key not in position_of)

@@ -1,16 +1,21 @@
-"""Response sets: import recorded answers from other tools, and return them as one matrix."""
+"""Response sets: import recorded answers from other tools, return them as a matrix or a file."""
 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
+from app.exchange.files import FileFormat
+from app.exchange.py_irt import write_py_irt
+from app.exchange.response_files import Trial, write_csv, write_long, write_parquet
+from app.exchange.results.recorded import FIRST_TRIAL
 from app.items import Outcome
+from app.records.fields import convert
 from app.records.response_sets import ImportEntry, ResponseSet, StoredSheet
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import (
@@ -130,7 +135,6 @@ class ResponseSetService:
         """Remove a set with all its answers.
 
         Raises:
-            NotFoundError: No such set.
             InvalidStateError: A calibration was made from it.
             PreconditionFailedError: It is not at `revision` any more.
         """
@@ -154,7 +158,6 @@ class ResponseSetService:
         reported. Only an answer without a score is replaced by a scored one.
 
         Raises:
-            NotFoundError: No such set.
             InvalidInputError: A file that cannot be read or needs a choice, or no answer in any.
         """
         await self.get(response_set)
@@ -193,7 +196,6 @@ class ResponseSetService:
         """All scores of a set, the mean over repeated answers; NaN where there is no score.
 
         Raises:
-            NotFoundError: No such set.
             InvalidInputError: More cells than fit into memory.
         """
         found = await self.trials(response_set)
@@ -263,18 +265,17 @@ async def import_draft(
             added=[(positions[sheet.examinee], sheet) for sheet in change.new_sheets],
             changed=change.changed_sheets,
         )
-    return AnswerImportReport(
+    return convert(
+        AnswerImportReport,
+        change,
         dry_run=dry_run,
         response_set=changed,
         files=tuple(draft.files),
         passed_over=tuple(draft.passed_over),
         rows_read=draft.rows_read,
-        accepted=change.accepted,
-        skipped=change.skipped,
         new_examinees=n_new,
         new_items=len(change.new_items),
         outcomes=dict(change.outcomes),
-        without_scores=change.without_scores,
     )
 
 
@@ -328,3 +329,75 @@ def _answer(stored: StoredSheet, position: int) -> RecordedAnswer:
     score = Sheet.of_stored(stored).score(position)
     outcome = _OUTCOMES.get(stored.codes[position], Outcome.SCORED)
     return RecordedAnswer(stored.examinee, stored.trial, score, outcome)
+
+
+#: Size of a block of lines, bytes: each block is sent as one message.
+_BLOCK_BYTES = 1 << 18
+
+
+class MatrixFormat(FileFormat):
+    """File formats of the scores of a response set."""
+
+    CSV = "csv", "text/csv; charset=utf-8", "csv"
+    LONG = "long", "text/csv; charset=utf-8", "long.csv"
+    PARQUET = "parquet", "application/vnd.apache.parquet", "parquet"
+    PY_IRT = "py-irt", "application/x-ndjson", "jsonl"
+    JSONL = "jsonl", "application/x-ndjson", "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixFile:
+    """A response set as a file to send: a file name, and its bytes part by part."""
+
+    name: str
+    media_type: str
+    blocks: Iterator[bytes]
+
+
+async def export_answers(
+    sets: ResponseSetService, response_set: str, file_format: MatrixFormat
+) -> MatrixFile:
+    """The scores of a set as a file; answers without a score are omitted.
+
+    `long` contains each repeated answer with its trial; other formats contain their mean.
+
+    `csv` and `parquet` have one row per examinee, `long` one per answer; `py-irt`, also called
+    `jsonl`, one line per examinee.
+
+    Raises:
+        NotFoundError: No such set.
+        InvalidInputError: More cells than fit into memory, or a score between 0 and 1 for py-irt.
+    """
+    found = await sets.trials(response_set)
+    if file_format is MatrixFormat.LONG:
+        blocks = _blocks(_long(found))
+    else:
+        table = await asyncio.to_thread(table_of, found.items, found.sheets)
+        blocks = await asyncio.to_thread(_written, table, file_format)
+    name = f"{found.response_set.name}.{file_format.suffix}"
+    return MatrixFile(name, file_format.media_type, blocks)
+
+
+def _written(table: ResponseTable, file_format: MatrixFormat) -> Iterator[bytes]:
+    if file_format is MatrixFormat.PARQUET:
+        return iter([write_parquet(table)])
+    return _blocks(write_csv(table) if file_format is MatrixFormat.CSV else write_py_irt(table))
+
+
+def _long(found: Trials) -> Iterator[bytes]:
+    repeated = any(sheet.trial != FIRST_TRIAL for sheet in found.sheets)
+    trials = (
+        Trial(stored.examinee, stored.trial, Sheet.of_stored(stored).scores(len(found.items)))
+        for stored in found.sheets
+    )
+    return write_long(found.items, trials, repeated=repeated)
+
+
+def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    block = bytearray()
+    for line in lines:
+        block += line
+        if len(block) >= _BLOCK_BYTES:
+            yield bytes(block)
+            block.clear()
+    yield bytes(block)

@@ -17,7 +17,12 @@ from app.storage.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, eq=False)
 class BaselineService:
-    """Creates, moves, reads and deletes baselines."""
+    """Creates, moves, reads and deletes baselines.
+
+    Raises:
+        NotFoundError: There is no such baseline or session; true of all methods.
+        InvalidStateError: A session has not ended, or has failed; likewise.
+    """
 
     database: Database
     versions: VersionService
@@ -27,8 +32,6 @@ class BaselineService:
 
         Raises:
             InvalidInputError: The name has the form of a session's id.
-            NotFoundError: There is no such session.
-            InvalidStateError: The session has not ended, or has failed.
             MissingScopeError: Another key made the baseline.
             StorageFullError: The project, or this key of it, has reached its storage limit.
         """
@@ -43,11 +46,7 @@ class BaselineService:
         return moved
 
     async def get(self, name: str) -> NamedBaseline:
-        """One baseline.
-
-        Raises:
-            NotFoundError: There is no such baseline.
-        """
+        """One baseline."""
         async with self.database.reading() as uow:
             return await uow.baselines.get(name)
 
@@ -55,7 +54,6 @@ class BaselineService:
         """Delete a baseline. Gates made against it keep their copy of its result.
 
         Raises:
-            NotFoundError: There is no such baseline.
             MissingScopeError: Another key made the baseline.
         """
         async with self.database.unit_of_work() as uow:
@@ -64,23 +62,13 @@ class BaselineService:
             await uow.baselines.delete(name)
 
     async def of(self, name: str) -> Baseline:
-        """The baseline with a name, or the result of the session with an id.
-
-        Raises:
-            NotFoundError: There is neither.
-            InvalidStateError: The session has not ended, or has failed.
-        """
+        """The baseline with a name, or the result of the session with an id."""
         if may_name(name, "ses_"):
             return await self.of_session(name)
         return (await self.get(name)).baseline
 
     async def of_session(self, session_id: str) -> Baseline:
-        """The result of an ended session in the form that is kept apart from the session.
-
-        Raises:
-            NotFoundError: There is no such session.
-            InvalidStateError: The session has not ended, or has failed.
-        """
+        """The result of an ended session in the form that is kept apart from the session."""
         async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
             asked = await uow.sessions.administrations(session_id)

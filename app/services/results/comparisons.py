@@ -14,8 +14,7 @@ from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
-from app.services.results.comparability import apart
-from app.services.results.measured import Measured, between_abilities, between_scores
+from app.services.results.measured import Measured, apart, between_abilities, between_scores
 from app.services.sessions.figures import effort_of
 from app.storage.database import Database
 
@@ -98,7 +97,8 @@ class ComparisonService:
         if first == second:
             raise InvalidInputError("A session cannot be compared with itself.")
         one, other = await self._measured(first), await self._measured(second)
-        versions = [side.measured.version for side in (one, other)]
+        sides = one.measured, other.measured
+        versions = [side.version for side in sides]
         asked = " and ".join(f"version {one.number} of {one.bank_name!r}" for one in versions)
         apart_by_scale = (
             f"The abilities are on different scales, of {asked}: link the banks' versions, or "
@@ -109,37 +109,33 @@ class ComparisonService:
         if not on_one_scale and questions[0] != questions[1]:
             raise ScaleMismatchError(f"The scores are of different questions. {apart_by_scale}")
         common = [item for item in one.scores if item in other.scores]
-        version = one.measured.version
-        groups = dict(zip(version.item_ids, version.groups, strict=True))
+        groups = dict(zip(versions[0].item_ids, versions[0].groups, strict=True))
         mine = [one.scores[item] for item in common]
         theirs = [other.scores[item] for item in common]
-        left = max(
-            int(side.measured.version.active.sum()) - side.measured.result.n_scored
-            for side in (one, other)
-        )
         reasons = [
             f"Session {side.session_id}: {side.result.reason}"
-            for side in (one.measured, other.measured)
+            for side in sides
             if side.result.reason is not None and side.result.score is None
         ]
-        return Comparison(
-            first=_side(one, [] if reasons else mine),
-            second=_side(other, [] if reasons else theirs),
-            confidence=confidence,
-            scale=version.bank.scale if on_one_scale else None,
-            n_common=len(common),
+        score = on_common = theta = None
+        if reasons:
+            mine = theirs = []
+        else:
+            left = max(side.version.n_active - side.result.n_scored for side in sides)
             # Asking every item that is left makes both scores known exactly, which decides.
-            score=None
-            if reasons
-            else _within(between_scores(one.measured, other.measured, confidence), left, left),
-            common=None
-            if reasons
-            else _within(
-                _difference(mine, theirs, [groups[item] for item in common], confidence), left
-            ),
-            theta=None
-            if reasons
-            else _within(between_abilities(one.measured, other.measured, confidence), left),
+            score = _within(between_scores(*sides, confidence), left, left)
+            of_items = [groups[item] for item in common]
+            on_common = _within(_difference(mine, theirs, of_items, confidence), left)
+            theta = _within(between_abilities(*sides, confidence), left)
+        return Comparison(
+            first=_side(one, mine),
+            second=_side(other, theirs),
+            confidence=confidence,
+            scale=versions[0].bank.scale if on_one_scale else None,
+            n_common=len(common),
+            score=score,
+            common=on_common,
+            theta=theta,
             reason=" ".join(reasons) or None,
             caution=apart([one.record, other.record]),
             theta_caution=_untried(one, other) if on_one_scale else apart_by_scale,

@@ -20,8 +20,7 @@ from app.records.sessions import Plan, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.results.baselines import lineage_of
-from app.services.results.comparability import apart
-from app.services.results.measured import Measured, between_abilities, between_scores
+from app.services.results.measured import Measured, apart, between_abilities, between_scores
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.result import Result, cautions_of, result_in, result_of, score_in
@@ -56,7 +55,11 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class GateService:
-    """Creates, decides and lists gates."""
+    """Creates, decides and lists gates.
+
+    Raises:
+        NotFoundError: There is no such gate or session; true of all methods.
+    """
 
     database: Database
     sessions: SessionService
@@ -70,7 +73,6 @@ class GateService:
         criterion or another preset. One against a baseline is asked as the baseline was.
 
         Raises:
-            NotFoundError: There is no such session.
             InvalidInputError: The session cannot be created, its bank version does not predict the
                 score of the tag, or it has other questions or another scale than the baseline.
         """
@@ -124,11 +126,7 @@ class GateService:
             )
 
     async def get(self, gate_id: str) -> Gate:
-        """A gate, decided if its session has ended.
-
-        Raises:
-            NotFoundError: There is no such gate.
-        """
+        """A gate, decided if its session has ended."""
         async with self.database.reading() as uow:
             record = await uow.gates.get(gate_id)
         return await self._decided(record)
@@ -136,11 +134,7 @@ class GateService:
     async def list_page(
         self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None
     ) -> Page[Gate]:
-        """One page of gates that pass all given filters, each decided if its session has ended.
-
-        Raises:
-            NotFoundError: `request.after` is not the id of a gate.
-        """
+        """One page of gates that pass all given filters, each decided if its session has ended."""
         async with self.database.reading() as uow:
             found = await uow.gates.list_page(request, session_id=session_id, bank_id=bank_id)
         gates = [await self._decided(record) for record in found.items]

@@ -10,7 +10,7 @@ from app.engine.ranking.ranks import ranks_of
 from app.records.banks import Bank
 from app.records.fields import ends
 from app.records.sessions import SessionRecord
-from app.services.results.comparability import apart, left_unmarked, scores_left_out
+from app.services.results.measured import apart, left_unmarked, scores_left_out
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
@@ -88,11 +88,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderboard:
-    """Results on the scale of the bank's latest version, and separately those on other scales.
-
-    Attributes:
-        metric: Metric of the ranks: `score` or `theta`.
-    """
+    """Results on the scale of the bank's latest version, and separately those on other scales."""
 
     bank: Bank
     metric: str

@@ -1,8 +1,9 @@
-"""Results of two sessions, and the differences between them."""
+"""Results of sessions, the differences between them, and cautions about comparing them."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from app.engine.inference.comparison import (
 )
 from app.engine.inference.diagnostics import residuals
 from app.engine.prediction.ability import Ability
+from app.printable import percent
 from app.records.fields import ends
 from app.records.gates import Baseline
-from app.records.sessions import Administration, SessionRecord
+from app.records.sessions import Administration, Conditions, SessionRecord
+from app.reports.figures import uncounted, unscored
 from app.services.banks.loaded import LoadedVersion
 from app.services.sessions.result import Result, result_in, result_of
 
@@ -29,8 +32,6 @@ class Measured:
     """The result of an ended session, or of one that was kept as a baseline.
 
     Attributes:
-        label: Name of the examinee.
-        version: Bank version of the session.
         residuals: Item id -> residual (score minus expected score), for each scored item.
     """
 
@@ -93,7 +94,11 @@ def between_scores(one: Measured, other: Measured, confidence: float) -> Differe
     # The two sessions do not share the error that unscored answers add to an interval.
     scores = [side.result.score for side in (one, other)]
     has_room = any(score is not None and score.get("nonresponse") for score in scores)
-    shared = 0.0 if has_room else alike(one, other)
+    shared = 0.0
+    if not has_room:
+        common = [item for item in one.residuals if item in other.residuals]
+        left, right = (np.array([side.residuals[x] for x in common]) for side in (one, other))
+        shared = shared_error(left, right, len(one.residuals), len(other.residuals))
     return of_scores(first, second, confidence=confidence, correlation=shared)
 
 
@@ -105,13 +110,6 @@ def between_abilities(
     if first is None or second is None or one.version.bank.scale != other.version.bank.scale:
         return None
     return of_abilities(first, second, confidence=confidence, factor=factor)
-
-
-def alike(one: Measured, other: Measured) -> float:
-    """Correlation between the errors of two scores; see `shared_error`."""
-    common = [item for item in one.residuals if item in other.residuals]
-    first, second = (np.array([side.residuals[x] for x in common]) for side in (one, other))
-    return shared_error(first, second, len(one.residuals), len(other.residuals))
 
 
 def _residuals(version: LoadedVersion, asked: Sequence[Administration]) -> dict[str, float]:
@@ -129,3 +127,88 @@ def _residuals(version: LoadedVersion, asked: Sequence[Administration]) -> dict[
     left = residuals(version.bank, answers, closed[-1][-1]).tolist()
     found = zip((version.item_ids[answer.item] for answer in answers), left, strict=True)
     return {item: round(residual, 4) for item, residual in found if math.isfinite(residual)}
+
+
+#: Settings in which two ways of asking may differ -> their names in messages.
+_TOLD = {
+    "mode": "mode",
+    "normalise": "lengths that likelihoods are divided by",
+    "shots": "examples before each question",
+    "template_hash": "words around the questions",
+    "scorer": "scorer",
+    "unparsed_policy": "what unparseable answers count as",
+}
+#: Settings whose values are not shown, because a hash tells people nothing.
+_NOT_SHOWN = frozenset({"template_hash"})
+
+
+class Asked(Protocol):
+    """A session, or the copy of one that a baseline keeps."""
+
+    @property
+    def provenance(self) -> Conditions:
+        """Provenance of the session."""
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the session's questions are withheld."""
+
+
+def apart(sessions: Sequence[Asked]) -> str | None:
+    """Caution that sessions were asked in different ways; None where they were asked alike.
+
+    The scorers of a withheld bank are neither named nor said to differ.
+    """
+    if len(sessions) < 2:
+        return None
+    withheld = any(session.withheld for session in sessions)
+    ways = [
+        {
+            **session.provenance.get("asked", {}),
+            "unparsed_policy": session.provenance.get("asking", {}).get("unparsed_policy"),
+        }
+        for session in sessions
+    ]
+    said: list[str] = []
+    for name, words in _TOLD.items():
+        values = {way[name] for way in ways if way.get(name) is not None}
+        if len(values) < 2 or (withheld and name == "scorer"):
+            continue
+        if name == "template_hash" and said:  # the differences named so far change the hash
+            continue
+        shown = "" if name in _NOT_SHOWN else f" ({', '.join(sorted(map(str, values)))})"
+        said.append(words + shown)
+    if not said:
+        return None
+    return (
+        f"These sessions were not asked alike: they differ in {'; '.join(said)}. Differences in "
+        "their results may come from that, and not from the models."
+    )
+
+
+def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
+    """Caution that scores exclude questions of the bank; None where they cover all."""
+    known = [session.provenance for session in sessions]
+    left_out = max((one.get("n_uncalibrated", 0) for one in known), default=0)
+    counted = sorted({one["n_items"] + one.get("n_never_asked", 0) for one in known})
+    if not left_out or len(counted) == 1:
+        return uncounted(left_out)
+    return (
+        f"Scores cover the calibrated questions, which were {counted[0]:,} to {counted[-1]:,}: "
+        "scores of different questions cannot be compared."
+    )
+
+
+def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
+    """Caution that abilities leave out many unscored answers; None where none does."""
+    shares = {session.id: unscored(session.summary).share_left_out for session in sessions}
+    n = sum(share > 0.0 for share in shares.values())
+    if not n:
+        return None
+    worst = max(sessions, key=lambda session: shares[session.id])
+    name = worst.endpoint_name or worst.endpoint_model or worst.id
+    return (
+        f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most "
+        f"in that of {name} ({percent(shares[worst.id])}): ability and rank rest on the other "
+        "answers alone."
+    )

@@ -18,20 +18,18 @@ from app.adapters.likelihood import (
     option_texts,
 )
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
-from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
 from app.records.figures import CallsFigures, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
-from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import RateLimited, persist
+from app.services.endpoints.calls import Cached, RateLimited, persist
+from app.services.endpoints.scorer_calls import Spending
 from app.services.endpoints.service import ReadyEndpoint
-from app.services.marking.answer_scorer import AnswerScorer
-from app.services.marking.calling_out import Spending
-from app.services.outages import OnWait
+from app.services.scoring import AnswerScorer
 from app.services.sessions.figures import saved, total
+from app.services.waiting import OnWait
 
 #: Error code of an item that cannot be asked by likelihood, whatever the endpoint does.
 UNUSABLE_OPTIONS = "options_unusable"
@@ -42,12 +40,9 @@ def chosen_style(
 ) -> PromptStyle:
     """The prompt style in which an endpoint is asked.
 
-    Args:
-        style: Prompt style of the bank.
-        prompt: Changes to it: `mode`, `system`, `shots`.
-        kind: Kind of the endpoint.
-        tells: Returns whether the endpoint may give likelihoods, and is called only if the style
-            needs them; if it does not give them, the letter of the right option is asked for.
+    `prompt` has changes to the bank's `style`. `tells` returns whether the endpoint may give
+    likelihoods, and is called only if the style needs them; if it does not give them, the
+    letter of the right option is asked for.
 
     Raises:
         InvalidInputError: There are fewer examples than `shots`, or `prompt` asks for likelihoods
@@ -84,10 +79,6 @@ class Asker:
     """Asks one endpoint items for one session.
 
     Attributes:
-        examinee: Calls the endpoint within its limits.
-        endpoint: The endpoint to ask.
-        marker: Scores the answers.
-        style: Prompt style of the items.
         unparsed_is_wrong: Whether unparseable answers count as wrong.
         repeats: Times that an item is asked; the mean of the scores is the item's score.
     """
@@ -109,11 +100,8 @@ class Asker:
     ) -> Closing:
         """Ask an item, with retries, and score the answer; a failure gives no score.
 
-        Args:
-            item: The item to ask.
-            rng: Random generator for the jitter of waits; it does not affect the measurement.
-            hints: Hints for simulated examinees.
-            on_wait: Called when a call waits.
+        `rng` is for the jitter of waits, and does not affect the measurement; `on_wait` is called
+        when a call waits.
         """
         if self.style.mode == LOGLIKELIHOOD:
             try:
@@ -137,10 +125,12 @@ class Asker:
 
     def request(self, item: BankItem, hints: SimulationHints | None = None) -> CompletionRequest:
         """The request that asks an item of an endpoint that writes answers."""
+        params = self.endpoint.config.sampling
+        stop = tuple(dict.fromkeys((*params.stop, *self.style.stop)))
         return CompletionRequest(
             messages=build_messages(item.content, self.style),
             layout=self.style.layout,
-            params=self._params,
+            params=replace(params, stop=stop),
             hints=hints,
         )
 
@@ -161,11 +151,6 @@ class Asker:
         return [
             examinee.exact(_of_option(option)) for option in option_texts(item.content, self.style)
         ]
-
-    @property
-    def _params(self) -> GenerationParams:
-        params = self.endpoint.config.sampling
-        return replace(params, stop=tuple(dict.fromkeys((*params.stop, *self.style.stop))))
 
     async def _closed(
         self,
@@ -269,10 +254,8 @@ class Asker:
         )
 
     def _cost(self, found: Sequence[Completion | Likelihood]) -> Cost:
-        into, out = (
-            total(each.tokens_in for each in found),
-            total(each.tokens_out for each in found),
-        )
+        into = total(each.tokens_in for each in found)
+        out = total(each.tokens_out for each in found)
         usd = self.examinee.next.ready.price.usd(into, out) if found else 0.0
         return {"tokens_in": into, "tokens_out": out, "usd": usd}
 

@@ -25,8 +25,8 @@ from app.records.sessions import (
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.spec import require_usable
 from app.services.banks.versions import VersionService
-from app.services.endpoints.origin import as_begun
 from app.services.endpoints.service import EndpointService
+from app.services.endpoints.specs import as_begun
 from app.services.leased import Queue
 from app.services.sessions.drafts import SessionDraft, check_plan, check_reachable, provenance_of
 from app.services.sessions.plan import PretestPlan, SessionPlan
@@ -49,7 +49,12 @@ def _child(parent: SessionRecord, *, metadata: Mapping[str, str], **said: Any) -
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DerivedSessions:
-    """Use cases of sessions that start with the answers of an ended session."""
+    """Use cases of sessions that start with the answers of an ended session.
+
+    Raises:
+        NotFoundError: There is no such session; true of all methods.
+        InvalidStateError: The session has not ended; likewise.
+    """
 
     database: Database
     versions: VersionService
@@ -64,13 +69,10 @@ class DerivedSessions:
 
         It starts with the old answers; only items that ended in an error may be asked again.
 
-        Args:
-            session_id: The ended session, which stays as it is.
-            changes: Sections of the design to replace (`stopping`, `budget`, ...).
-            metadata: Metadata of the new session.
+        `changes` are sections of the design to replace (`stopping`, `budget`, ...).
 
         Raises:
-            InvalidStateError: The session has not ended, or it rescores another session.
+            InvalidStateError: The session rescores another session.
             InvalidInputError: The design does not allow more items.
             EndpointMovedError: The endpoint now has another address or kind.
         """
@@ -82,7 +84,11 @@ class DerivedSessions:
             )
         version = await self.versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
-        endpoint = await self._endpoint_of(parent)
+        endpoint = None
+        if parent.endpoint_id is not None:
+            endpoint = await self.endpoints.get(parent.endpoint_id, archived=True)
+            if endpoint.settings.is_called:
+                endpoint = as_begun(endpoint, parent.provenance["endpoint"])
         plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
@@ -107,13 +113,7 @@ class DerivedSessions:
             design=plan.to_dict(),
             stops_when=stops_when(plan.design, reachable, version.n_active),
             metadata=metadata,
-            provenance=self._provenance(
-                parent,
-                version,
-                parent.provenance.get("scorer_endpoints", {}),
-                endpoint,
-                reachable_se=reachable,
-            ),
+            provenance=self._provenance(parent, version, endpoint=endpoint, reachable_se=reachable),
         )
         test = await self.versions.adaptive_test(version, plan.design, price)
         draft = SessionDraft(new=new, version=version, plan=plan, test=test)
@@ -133,7 +133,6 @@ class DerivedSessions:
         provenance.
 
         Raises:
-            InvalidStateError: The session has not ended.
             InvalidInputError: None of its items is in the other bank version.
         """
         parent, administrations = await self._ended(session_id)
@@ -149,9 +148,7 @@ class DerivedSessions:
         plan = SessionPlan.of_new({**parent.design, **changes})
         # No item is asked; old pretest items count if the other version has their parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
-        provenance = self._provenance(
-            parent, version, parent.provenance.get("scorer_endpoints", {})
-        )
+        provenance = self._provenance(parent, version)
         if "rescored_with" in parent.provenance:
             provenance["rescored_with"] = parent.provenance["rescored_with"]
         n_closed = sum(item.closing is not None for item in administrations)
@@ -195,7 +192,7 @@ class DerivedSessions:
         keep to their budgets.
 
         Raises:
-            InvalidStateError: The session has not ended, or has no answers.
+            InvalidStateError: The session has no answers.
             InvalidInputError: The scorer cannot be built, or its endpoint cannot serve it.
         """
         if scorer is not None:
@@ -237,7 +234,6 @@ class DerivedSessions:
         """The changes that a rescoring made, by answer.
 
         Raises:
-            NotFoundError: There is no such session.
             InvalidStateError: The session does not rescore another one.
         """
         async with self.database.unit_of_work() as uow:
@@ -265,14 +261,17 @@ class DerivedSessions:
         self,
         parent: SessionRecord,
         version: LoadedVersion,
-        markers: Mapping[str, Origin],
+        markers: Mapping[str, Origin] | None = None,
         endpoint: Endpoint | None = None,
         reachable_se: float | None = None,
     ) -> Provenance:
         """Provenance of a derived session, with its parent's random seed.
 
-        Without an `endpoint`, nobody is asked, and the parent's endpoint is named.
+        Without `markers`, scorers call the parent's endpoints. Without an `endpoint`, nobody is
+        asked, and the parent's endpoint is named.
         """
+        if markers is None:
+            markers = parent.provenance.get("scorer_endpoints", {})
         made = provenance_of(
             version,
             endpoint,
@@ -285,14 +284,6 @@ class DerivedSessions:
             made["endpoint"] = parent.provenance.get("endpoint")
             made["asked"] = parent.provenance.get("asked", {})
         return made
-
-    async def _endpoint_of(self, parent: SessionRecord) -> Endpoint | None:
-        if parent.endpoint_id is None:
-            return None
-        endpoint = await self.endpoints.get(parent.endpoint_id, archived=True)
-        if not endpoint.settings.is_called:
-            return endpoint
-        return as_begun(endpoint, parent.provenance["endpoint"])
 
 
 def renumbered(administrations: Sequence[Administration]) -> list[Administration]:

@@ -32,8 +32,7 @@ from app.records.sessions import (
     Provenance,
 )
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.origin import capabilities_of, origin_of
-from app.services.endpoints.specs import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec, capabilities_of, origin_of
 from app.services.sessions.plan import MAX_BY_HAND, SessionPlan
 from app.services.sessions.run import SessionRun
 
@@ -92,13 +91,8 @@ def provenance_of(
 ) -> Provenance:
     """Provenance of a session: its bank version, endpoint, settings and software version.
 
-    Args:
-        version: Bank version with the session's prompts and scorers.
-        endpoint: Endpoint or named examinee; None if the client answers without a name.
-        seed: Random seed.
-        markers: Endpoints of the scorers.
-        private_endpoints: Whether the session may call loopback and private addresses.
-        reachable_se: Least SE that a test can reach, from `check_reachable`.
+    `markers` are the endpoints of the scorers, `reachable_se` comes from `check_reachable`. The
+    endpoint is None if the client answers without a name.
     """
     known = version.uncertainty
     made: Provenance = {

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -57,7 +57,7 @@ from app.records.figures import (
 )
 from app.records.sessions import Closing
 from app.services.banks.loaded import LoadedVersion
-from app.services.marking.calling_out import Spending
+from app.services.endpoints.scorer_calls import Spending
 
 #: Least number of scored answers for a result.
 MIN_MARKED = KNOTS[0]
@@ -133,12 +133,8 @@ def profile_of(
 ) -> ProfileFigures | None:
     """Profile of abilities and scores; None if the version measures only one ability.
 
-    Args:
-        version: Bank version of the test.
-        test: The adaptive test.
-        state: State of the test.
-        target: Weights of the tags in the test's score. If the score is not that of the whole bank,
-            the tasks include the whole bank.
+    `target` has the weights of the tags in the test's score. If this is not the score of the
+    whole bank, the tasks include the whole bank.
     """
     belief, abilities = state.belief, version.bank.abilities
     if not isinstance(belief, ProfileBelief) or abilities is None:
@@ -199,13 +195,7 @@ def no_result(marked: int) -> str | None:
 
 def outcomes_in(counts: Counter[str]) -> Outcomes:
     """How many items ended in which way."""
-    return {
-        "scored": counts[Outcome.SCORED],
-        "unparsed": counts[Outcome.UNPARSED],
-        "refused": counts[Outcome.REFUSED],
-        "error": counts[Outcome.ERROR],
-        "truncated": counts[Outcome.TRUNCATED],
-    }
+    return cast(Outcomes, {outcome.value: counts[outcome] for outcome in Outcome})
 
 
 def right_in(scores: Sequence[float]) -> RightFigures:
@@ -247,7 +237,6 @@ class SpareTime:
     Args:
         share: Share of the passing time that is added to the budget.
         most_s: Most seconds that the budget can hold.
-        clock: Monotonic clock in seconds.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.marking.answer_scorer import AnswerScorer
+from app.services.scoring import AnswerScorer
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 
@@ -42,7 +42,6 @@ class NextItem:
 
     step: int
     step_token: str
-    asked_at: datetime
     item: BankItem
     version: LoadedVersion
     record: SessionRecord
@@ -54,14 +53,8 @@ class ManualAnswer:
 
     Attributes:
         text: Text of the answer beside a score or an outcome; it is stored and can be rescored.
-        tokens_in: Number of tokens in the prompt.
-        tokens_out: Number of tokens in the answer.
-        usd: Cost of the answer in US dollars.
-        seconds: Time that the answer took.
-        finish_reason: Why the answer ended.
         explanation: Explanation of the score or the outcome.
         link: Link to more about the answer, http or https.
-        metadata: Further string pairs.
     """
 
     step_token: str
@@ -80,11 +73,7 @@ class ManualAnswer:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def require_about(self, step: int, key: str) -> None:
-        """Refuse an answer that names another item than its step asked.
-
-        Raises:
-            InvalidInputError: The answer names another item.
-        """
+        """Refuse an answer that names another item than its step asked."""
         if self.item_id is not None and self.item_id != key:
             raise InvalidInputError(
                 f"Step {step} asked item {key!r}, the answer is for {self.item_id!r}."
@@ -161,6 +150,10 @@ class ManualSessions:
     Runs are kept in memory from the first item on, with the revision of their session. A kept run
     is valid only if this revision is the stored one, as another process may have taken an answer;
     otherwise the run is opened from the stored answers.
+
+    Raises:
+        InvalidStateError: The session is not a manual one that waits for an answer; true of all
+            methods.
     """
 
     database: Database
@@ -183,11 +176,7 @@ class ManualSessions:
             self._runs[record.id] = Held(record.revision, run, n_items)
 
     async def next_item(self, session_id: str) -> NextItem:
-        """The item for which a manual session waits; of several, the one that was asked first.
-
-        Raises:
-            InvalidStateError: The session is not a manual one that waits for an answer.
-        """
+        """The item for which a manual session waits; of several, the one that was asked first."""
         async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
         (item,) = await self._items([(record, _required(record, awaited)[0])])
@@ -197,9 +186,6 @@ class ManualSessions:
         """At most `n` items for which a manual session waits, in order of asking.
 
         Items that were not answered in time are closed first, and others take their place.
-
-        Raises:
-            InvalidStateError: The session is not a manual one that waits for an answer.
         """
         async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
@@ -212,7 +198,6 @@ class ManualSessions:
 
         Raises:
             InvalidInputError: Not exactly one of response, score and outcome; or another item.
-            InvalidStateError: The session does not wait for an answer.
             StaleStepError: The step was answered before, or the token is not that of the step.
         """
         _require_one_kind(answer)
@@ -224,7 +209,6 @@ class ManualSessions:
         """Give an item back: it gets a new token, for the client that fetches it next.
 
         Raises:
-            InvalidStateError: The session does not wait for an answer.
             StaleStepError: The step was answered before, or the token is not that of the step.
         """
         async with self.database.unit_of_work() as uow:
@@ -303,7 +287,6 @@ class ManualSessions:
             NextItem(
                 step=one.step,
                 step_token=one.step_token or "",
-                asked_at=one.asked_at,
                 item=items[one.position],
                 version=version,
                 record=record,

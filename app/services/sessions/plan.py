@@ -1,24 +1,239 @@
-"""The plan of a session, and its pretest items.
+"""The plan of a session, the failures that end it, and its ending; and its pretest items.
 
 Sessions ask some pretest items to learn about these items, not about the examinee. Pretest items
 have no parameters yet, so their positions come after those of the engine's bank. Their answers are
 scored, stored and paid for like any others, but do not enter the figures of the test.
 """
 
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 import numpy as np
+from scipy.special import bdtrc
 
-from app.engine import Design
+from app.engine import Design, Stop, StopReason
 from app.engine.design.parts import StoppingDesign
-from app.errors import FieldProblem, InvalidInputError
-from app.records.figures import PretestFigures
-from app.records.sessions import Closing, Plan
+from app.errors import FieldProblem, InvalidInputError, ScorerBudgetError, SextantError
+from app.items import Outcome
+from app.records.figures import PretestFigures, ResultFigures
+from app.records.leased import Failure
+from app.records.sessions import Advance, Closing, Ending, Plan, SessionEvent, SessionRecord
 from app.services.banks.spec import MAX_PER_SESSION
-from app.services.sessions.endings import FailureLimits
 from app.services.sessions.figures import outcomes_in
+
+#: Reasons that may end a session without a scored answer; others then make it a failed one.
+_SPENT = (StopReason.TIME_LIMIT, StopReason.BUDGET_EXHAUSTED)
+#: The share of failures is checked from this many closed items on; with fewer, chance is too large.
+FIRST_ITEMS_FOR_SHARE = 10
+#: With this many items the share itself is compared with the limit. With fewer, the lower end of
+#: its 95 % interval (Clopper and Pearson) must not be below the limit.
+MIN_ITEMS_FOR_SHARE = 50
+_TAIL = 0.025
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureLimits:
+    """Limits on failures, which end a session.
+
+    Attributes:
+        max_consecutive: Number of calls in a row without an answer (outcome `error`) that end the
+            session, because the endpoint is down. Answers that the scorer fails to score are not
+            the endpoint's failures: twice as many in a row end the session by its scorer.
+        max_share: Largest allowed share of closed items without a score, whatever the reason.
+    """
+
+    max_consecutive: int = 5
+    max_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.max_consecutive < 1 or not 0 < self.max_share <= 1:
+            raise InvalidInputError(
+                "failures: max_consecutive is at least 1 and max_share in (0, 1], got "
+                f"{self.max_consecutive} and {self.max_share:g}."
+            )
+
+    def exceeded(self, failed: int, closed: int) -> bool:
+        """Whether too many of the closed items ended without a score.
+
+        Chance hardly ever ends a session whose true share is within the limit: of ten items, nine
+        must fail at a limit of a half, and seven at a limit of a third.
+        """
+        if closed < FIRST_ITEMS_FOR_SHARE or failed <= self.max_share * closed:
+            return False
+        if closed >= MIN_ITEMS_FOR_SHARE:
+            return True
+        # The probability of at least this many failures if the true share is the limit.
+        return bool(bdtrc(failed - 1, closed, self.max_share) <= _TAIL)
+
+
+#: Unscored answers in a row that weigh as much as one call without an answer: occasional failures
+#: of a judge are less of a sign that it is down than those of an endpoint.
+UNMARKED_PER_CALL = 2
+
+
+#: Codes of failures that every further call would repeat, so that the session ends at once.
+FATAL_CODES = frozenset(
+    f"{who}_{what}"
+    for who in ("endpoint", "judge", "embedding", "callback")
+    for what in ("unauthorized", "address_blocked", "moved", "no_likelihoods")
+)
+
+#: Advice on failures, by their cause; the session's id takes the place of ID.
+_ENDPOINT = (
+    "Repair the endpoint, then continue the session (sextant sessions extend ID --max-items N)."
+)
+_START = "Start again with the right address and key (sextant run, SEXTANT_ENDPOINT_KEY)."
+_SCORER = "Repair the scorer, then rescore the session (sextant sessions rescore ID)."
+_ANSWERS = (
+    "Read some answers (sextant sessions answers ID --unparsed): the prompt, max_tokens or the "
+    "scorer does not fit the model."
+)
+
+
+#: Suffix of the error code of an answer without a score because the scorer's budget was spent.
+SCORER_BUDGET = f"_{ScorerBudgetError.code}"
+
+
+class Failures:
+    """Counts the failures of one session as its items are closed."""
+
+    def __init__(self, limits: FailureLimits, *, is_saved: bool = True) -> None:
+        self._limits, self._is_saved = limits, is_saved  # only a saved endpoint can be changed
+        self._unanswered = self._unmarked = 0
+        self.last: Closing | None = None
+
+    def take(self, closing: Closing) -> None:
+        """Count the closing of an item of the test."""
+        if closing.score is None:
+            self.last = closing
+        if closing.outcome != Outcome.ERROR:
+            self._unanswered = self._unmarked = 0
+        elif closing.marking is None:
+            self._unanswered += 1
+        else:  # the endpoint has answered, but the scorer's call failed
+            self._unanswered, self._unmarked = 0, self._unmarked + 1
+
+    def stop(self, *, closed: int, scored: int) -> Stop | None:
+        """Why failures end the session, given the numbers of closed and scored items; else None."""
+        last, failed = self.last, closed - scored
+        detail = None
+        if last is not None and (last.error_code or "").endswith(SCORER_BUDGET):
+            # The scorer may not spend any more, so further answers would get no score.
+            return Stop(
+                StopReason.BUDGET_EXHAUSTED,
+                f"{_reason(last)} Answers without a score are kept: rescore the session "
+                "(sextant sessions rescore ID).",
+            )
+        if last is not None and last.error_code == StopReason.TIME_LIMIT:
+            return None  # the server itself gave up these calls: the endpoint has not failed
+        failing = self._unanswered or self._unmarked
+        if last is not None and last.error_code in FATAL_CODES and failing:
+            mend = _ENDPOINT if self._is_saved else _START
+            todo = mend if last.error_code.startswith("endpoint") else _SCORER
+            detail = f"Every further call would fail like the last one: {_reason(last)} {todo}"
+        elif last is not None and self._unanswered >= self._limits.max_consecutive:
+            detail = (
+                f"{self._unanswered} calls in a row failed; the last: {_reason(last)} {_ENDPOINT}"
+            )
+        elif last is not None and self._unmarked >= (
+            UNMARKED_PER_CALL * self._limits.max_consecutive
+        ):
+            detail = (
+                f"{self._unmarked} answers in a row could not be scored; the last "
+                f"({last.error_code}): {_reason(last)} {_SCORER}"
+            )
+        elif self._limits.exceeded(failed, closed):
+            detail = (
+                f"{failed} of {closed} answers could not be scored (limit "
+                f"{100 * self._limits.max_share:g} %). {_ANSWERS}"
+            )
+        return None if detail is None else Stop(StopReason.TOO_MANY_FAILURES, detail)
+
+
+def _reason(closing: Closing) -> str:
+    """Why an answer has no score, as a full sentence."""
+    return f"{(closing.reason or 'unknown').rstrip('.')}."
+
+
+def ending_of(
+    stop: Stop,
+    *,
+    closed: int,
+    scored: int,
+    last_failure: Closing | None,
+    precision_reached: bool | None,
+    precise_since: int | None,
+    min_items: int,
+    session_id: str,
+) -> Ending:
+    """The ending for a reason to stop; after too many failures, or without a score, a failure."""
+    is_failed = stop.reason is StopReason.TOO_MANY_FAILURES
+    if not is_failed and closed > 0 and scored == 0 and stop.reason not in _SPENT:
+        is_failed = True
+        missed = last_failure or Closing(outcome=Outcome.ERROR)
+        is_call = missed.outcome == Outcome.ERROR and missed.marking is None
+        todo = _ENDPOINT if is_call else _ANSWERS
+        stop = Stop(
+            StopReason.TOO_MANY_FAILURES,
+            f"None of {closed} answers could be scored; the last: {_reason(missed)} {todo}",
+        )
+    detail = re.sub(r"(\(sextant sessions \w+) ID\b", rf"\1 {session_id}", stop.detail)
+    failure: Failure | None = None
+    if is_failed:
+        failure = {
+            "code": (last_failure and last_failure.error_code) or "too_many_failures",
+            "detail": (last_failure and last_failure.reason) or detail,
+        }
+    elif precise_since is not None and precise_since < min_items:
+        detail += (
+            f" The SE target was reached with answer {precise_since}; min_items {min_items} kept "
+            "the test going."
+        )
+    return Ending(
+        status="failed" if is_failed else "completed",
+        stop_reason=stop.reason.value,
+        stop_detail=detail,
+        precision_reached=precision_reached,
+        failure=failure,
+    )
+
+
+def failed(error: SextantError) -> Ending:
+    """The ending of a session by an error that does not belong to an answer."""
+    return Ending(
+        status="failed",
+        stop_reason=StopReason.CUSTOM.value,
+        stop_detail=error.detail,
+        precision_reached=None,
+        failure={"code": error.code, "detail": error.detail},
+    )
+
+
+def abandoned(record: SessionRecord, ending: Ending) -> Advance:
+    """The step to store when a session ends by an error of ours; its figures stay as they are."""
+    return Advance(
+        events=[ended_event(ending, record.summary)],
+        summary=record.summary,
+        active_s=record.active_s,
+        ending=ending,
+    )
+
+
+def ended_event(ending: Ending, figures: ResultFigures) -> SessionEvent:
+    """The last event of a session."""
+    return SessionEvent(
+        f"session.{ending.status}",
+        {
+            "stop_reason": ending.stop_reason,
+            "stop_detail": ending.stop_detail,
+            "precision_reached": ending.precision_reached,
+            "estimate": figures["estimate"],
+            "score": figures["score"],
+        },
+    )
+
 
 # Key of this stream of random numbers; a session's others are [seed, step] and [seed, position].
 _SLOTS = (0, 0)

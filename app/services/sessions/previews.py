@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.adapters.base import ExactRequest, SimulationHints
+from app.adapters.base import ExactRequest
 from app.adapters.prompting import PromptStyle
 from app.adapters.transport import Transport
 from app.errors import InvalidInputError, MissingScopeError, faults_within
@@ -13,11 +13,10 @@ from app.items import ItemContent
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.origin import described, scorer_endpoints
-from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.endpoints.specs import EndpointSpec
-from app.services.marking.answer_scorer import AnswerScorer
-from app.services.marking.calling_out import ScorerCalls
+from app.services.endpoints.scorer_calls import ScorerCalls
+from app.services.endpoints.service import EndpointService
+from app.services.endpoints.specs import EndpointSpec, described, scorer_endpoints
+from app.services.scoring import AnswerScorer
 from app.services.sessions.asking import Asker, chosen_style, hints_of
 from app.services.sessions.drafts import require_answers
 from app.services.visibility import View, is_withheld
@@ -44,7 +43,6 @@ class Preview:
     Attributes:
         requests: The calls; one for each option if likelihoods are compared, none for simulated
             examinees.
-        style: Prompt style of the item.
         closing: The answer and its score; None if nothing was sent.
     """
 
@@ -82,7 +80,8 @@ class Previews:
             raise InvalidInputError(
                 f"Item {stored.key!r} has parameters but no content: there is nothing to ask."
             )
-        ready = await self._ready(spec.endpoint)
+        with faults_within("/endpoint"):
+            ready = await self.endpoints.open(spec.endpoint)
         kind = ready.config.kind
         require_answers(kind)
         style = chosen_style(
@@ -109,17 +108,8 @@ class Previews:
         requests = [] if kind == _SCRIPTED else asker.exact(item)
         closing = None
         if spec.send:
-            hints = await _hints(item) if kind == _SCRIPTED else None
+            hints = None
+            if kind == _SCRIPTED:  # for an item of average difficulty
+                hints = await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])
             closing = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
         return Preview(item=item, requests=requests, style=style, closing=closing)
-
-    async def _ready(self, endpoint: str | EndpointSpec) -> ReadyEndpoint:
-        if isinstance(endpoint, EndpointSpec):
-            with faults_within("/endpoint"):
-                return self.endpoints.unsaved(endpoint)
-        return await self.endpoints.ready(endpoint)
-
-
-async def _hints(item: BankItem) -> SimulationHints:
-    """Simulation hints for an item of average difficulty."""
-    return await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from app.errors import InvalidStateError
 from app.exchange.every_eval_ever import (
@@ -13,6 +12,7 @@ from app.exchange.every_eval_ever import (
     aggregate,
     instance_lines,
 )
+from app.exchange.files import FileFormat
 from app.items import ItemContent, Outcome
 from app.records.banks import BankVersion
 from app.records.fields import convert, ends
@@ -151,21 +151,11 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
     return convert(Asked, closing, answer=answer, target=target or None, **said)
 
 
-class SessionFormat(StrEnum):
+class SessionFormat(FileFormat):
     """Export formats of a session: the object of Every Eval Ever, and its lines of items."""
 
-    EEE = "eee"
-    EEE_ITEMS = "eee-items"
-
-    @property
-    def media_type(self) -> str:
-        """Media type in HTTP."""
-        return "application/json" if self is SessionFormat.EEE else "application/x-ndjson"
-
-    @property
-    def suffix(self) -> str:
-        """File extension, without the leading dot."""
-        return "eee.json" if self is SessionFormat.EEE else "eee.jsonl"
+    EEE = "eee", "application/json", "eee.json"
+    EEE_ITEMS = "eee-items", "application/x-ndjson", "eee.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +235,7 @@ def _test(record: SessionRecord) -> EvaluatedTest:
     if record.finished_at is None:
         raise ValueError("a session that has not ended")
     summary, provenance = record.summary, record.provenance
+    estimate, score = summary["estimate"], score_in(summary)
     return EvaluatedTest(
         id=record.id,
         model=record.endpoint_model or record.metadata.get("model") or record.mode,
@@ -253,8 +244,10 @@ def _test(record: SessionRecord) -> EvaluatedTest:
         bank_version_id=record.bank_version_id,
         library_version=str(provenance["code_version"]),
         ended_at=record.finished_at,
-        theta=_theta(summary["estimate"], cautions_of(record, is_score=False)),
-        score=_score(score_in(summary), cautions_of(record, is_score=True)),
+        theta=_measured(
+            estimate["theta"], estimate["se"], estimate, cautions_of(record, is_score=False)
+        ),
+        score=score and _measured(score["value"], None, score, cautions_of(record, is_score=True)),
         scored_on=whole_bank(
             provenance["n_items"] + provenance.get("n_never_asked", 0),
             provenance.get("n_uncalibrated", 0),
@@ -265,29 +258,13 @@ def _test(record: SessionRecord) -> EvaluatedTest:
     )
 
 
-def _theta(estimate: EstimateFigures, caution: str | None) -> Measured | None:
-    if estimate["theta"] is None:
+def _measured(
+    value: float | None,
+    se: float | None,
+    figures: EstimateFigures | ScoreFigures,
+    caution: str | None,
+) -> Measured | None:
+    if value is None:
         return None
-    lo, hi = ends(estimate["interval"])
-    return Measured(
-        value=estimate["theta"],
-        se=estimate["se"],
-        lo=lo,
-        hi=hi,
-        method=estimate["method"],
-        caution=caution,
-    )
-
-
-def _score(score: ScoreFigures | None, caution: str | None) -> Measured | None:
-    if score is None:
-        return None
-    lo, hi = ends(score["interval"])
-    return Measured(
-        value=score["value"],
-        se=None,
-        lo=lo,
-        hi=hi,
-        method=score["method"],
-        caution=caution,
-    )
+    lo, hi = ends(figures["interval"])
+    return Measured(value=value, se=se, lo=lo, hi=hi, method=figures["method"], caution=caution)

@@ -15,10 +15,10 @@ from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.marking.answer_scorer import AnswerScorer, is_cut
-from app.services.outages import OnWait, retry_outages
+from app.services.scoring import AnswerScorer, is_cut
 from app.services.sessions.asking import combined, repeats_in
 from app.services.sessions.run import SessionRun, open_run
+from app.services.waiting import OnWait, retry_outages
 from app.storage.database import Database
 
 #: Relation of a rescoring session to the session whose answers it scores.
@@ -55,12 +55,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescoring:
-    """A rescoring session that this worker has claimed.
-
-    Attributes:
-        write: Stores a step under the session's lease.
-        on_wait: Called when the session waits.
-    """
+    """A rescoring session that this worker has claimed."""
 
     record: SessionRecord
     database: Database

@@ -32,7 +32,6 @@ class Result:
         se: Standard error of theta by the model.
         interval: 95 % interval of theta, corrected if the bank version has a correction.
         score: Predicted score on the whole bank, or `None`; see `score_in`.
-        n_scored: Number of scored answers.
         extrapolation: Position of the examinee among the reference models; see
             `app.services.sessions.figures`.
         reason: Why there is no ability, or neither ability nor score.
@@ -146,12 +145,13 @@ _ENDED_EARLY = {"failed": "failed", "cancelled": "was cancelled"}
 def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
     """Cautions to show beside a session's predicted score, or its theta; None without any."""
     known, summary = session.provenance, session.summary
+    ended = _ENDED_EARLY.get(session.status)
     place, score = summary["estimate"].get("extrapolation"), summary["score"]
     by_sample = is_score and score is not None and score["method"] in BY_SAMPLE
     # Such a place and guessed parameters concern ability alone if the score rests on a sample.
     is_vague = place is not None and place["standing"] == "unknown" and place["agrees"]
     told = (
-        _of_state(session.status),
+        f"The test {ended}: this rests on the answers that came until then." if ended else None,
         None
         if by_sample
         else provisional_caution(known.get("uncertainty"), provisional=known["provisional"]),
@@ -163,11 +163,6 @@ def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
         uncounted(known.get("n_uncalibrated", 0)) if is_score else None,
     )
     return " ".join(one for one in told if one is not None) or None
-
-
-def _of_state(status: str) -> str | None:
-    ended = _ENDED_EARLY.get(status)
-    return ended and f"The test {ended}: this rests on the answers that came until then."
 
 
 def _of_asking(session: SessionRecord) -> str | None:

@@ -39,8 +39,7 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.origin import price_in
-from app.services.sessions.endings import Failures, ended_event, ending_of
+from app.services.endpoints.specs import price_in
 from app.services.sessions.figures import (
     Meter,
     SpareTime,
@@ -52,7 +51,7 @@ from app.services.sessions.figures import (
     right_in,
     shown,
 )
-from app.services.sessions.plan import PretestItems, SessionPlan
+from app.services.sessions.plan import Failures, PretestItems, SessionPlan, ended_event, ending_of
 
 #: Largest age in seconds of the prediction in a step, even if the worker has no time to spare: on a
 #: large bank, a prediction costs more than the rest of the step.

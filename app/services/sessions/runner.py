@@ -3,8 +3,9 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import structlog
@@ -23,27 +24,82 @@ from app.records.banks import OPEN
 from app.records.sessions import Advance, Closing, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.service import EndpointService, ReadyEndpoint
+from app.services.endpoints.calls import Cached, RateLimited
+from app.services.endpoints.service import EndpointService
 from app.services.leased import LeasedRunner, acting_as
-from app.services.marking.answer_scorer import AnswerScorer
-from app.services.outages import OnWait, Waiting, retry_outages
+from app.services.scoring import AnswerScorer
 from app.services.sessions.asking import Asker, hints_of
-from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.figures import SpareTime
-from app.services.sessions.in_flight import InFlight
-from app.services.sessions.plan import SessionPlan
+from app.services.sessions.plan import SessionPlan, abandoned, failed
 from app.services.sessions.rescoring import RESCORE, Rescoring
 from app.services.sessions.run import SessionRun, open_run
+from app.services.waiting import OnWait, Waiting, retry_outages
 from app.storage.database import Database
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
+#: Calls that start together end at slightly different times. After the first one ends, the others
+#: get this share of its duration, so that the answers of all decide what is asked next.
+TOGETHER = 0.1
 #: Most steps that one statement writes, which bounds how long one step can delay others.
 MOST_AT_ONCE = 64
+
+
+class InFlight(Generic[T]):
+    """Calls in flight, each for one step."""
+
+    def __init__(self) -> None:
+        self._calls: dict[asyncio.Task[T], tuple[int, float]] = {}  # -> its step, its beginning
+
+    def begin(self, step: int, call: Coroutine[Any, Any, T]) -> None:
+        """Start a call."""
+        self._calls[asyncio.create_task(call)] = step, _now()
+
+    async def ended(self, timeout_s: float | None = None) -> dict[int, T]:
+        """Wait until the next calls end.
+
+        Returns:
+            Results of these calls by step, in the order of their steps; empty after the timeout.
+
+        Raises:
+            Exception: The exception that a call raised.
+        """
+        until = None if timeout_s is None else _now() + timeout_s
+        await asyncio.wait(self._calls, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        await self._wait_for_others(until)
+        ended = {self._calls.pop(task)[0]: task for task in list(self._calls) if task.done()}
+        return {step: ended[step].result() for step in sorted(ended)}
+
+    async def give_up(self) -> list[int]:
+        """Cancel all calls, and return their steps."""
+        given_up, self._calls = self._calls, {}
+        for task in given_up:
+            task.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        return sorted(step for step, _ in given_up.values())
+
+    async def _wait_for_others(self, until: float | None) -> None:
+        """Wait a moment for calls that began together with one that has just ended."""
+        now = _now()
+        took = max(
+            (now - began for task, (_, began) in self._calls.items() if task.done()), default=0.0
+        )
+        others = [
+            task
+            for task, (_, began) in self._calls.items()
+            if not task.done() and now - began >= (1 - TOGETHER) * took
+        ]
+        patience = TOGETHER * took if until is None else min(TOGETHER * took, until - now)
+        if others and patience > 0.0:
+            await asyncio.wait(others, timeout=patience)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +108,8 @@ class LiveSession:
 
     record: SessionRecord
     run: SessionRun
-    endpoint: ReadyEndpoint
     asker: Asker
     started: float
-
-    @property
-    def version(self) -> LoadedVersion:
-        """The bank version that is asked."""
-        return self.run.version
 
     def elapsed_s(self) -> float:
         """Seconds worked on this session, earlier leases included."""
@@ -114,7 +164,16 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     @override
     async def _run(self, record: SessionRecord) -> None:
         if record.relation == RESCORE:
-            await self._rescoring(record).run()
+            rescoring = Rescoring(
+                record=record,
+                database=self.leasing.database,
+                versions=self.versions,
+                endpoints=self.endpoints,
+                transport=self.networks.of(record),
+                write=self._write_step,
+                on_wait=self.waiting_note(record),
+            )
+            await rescoring.run()
             return
         live = await retry_outages(lambda: self.prepare(record), self.waiting_note(record))
         run = live.run
@@ -146,17 +205,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         finally:
             await calls.give_up()
 
-    def _rescoring(self, record: SessionRecord) -> Rescoring:
-        return Rescoring(
-            record=record,
-            database=self.leasing.database,
-            versions=self.versions,
-            endpoints=self.endpoints,
-            transport=self.networks.of(record),
-            write=self._write_step,
-            on_wait=self.waiting_note(record),
-        )
-
     async def prepare(
         self,
         record: SessionRecord,
@@ -186,7 +234,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return LiveSession(
             record=record,
             run=run,
-            endpoint=endpoint,
             asker=Asker(
                 examinee=calling if keeping is None else keeping(calling),
                 endpoint=endpoint,
@@ -232,9 +279,9 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         In a ranking, members may have different makers, who each pay for their own member.
         """
         position = int(live.run.position(step))
-        item = (await retry_outages(lambda: self.versions.items_at(live.version, [position])))[
-            position
-        ]
+        version = live.run.version
+        items = await retry_outages(lambda: self.versions.items_at(version, [position]))
+        item = items[position]
         ITEMS_ASKED.inc()
         with acting_as(self.kind, live.record), span("step", {"sextant.step": step}):
             closing = await live.asker.ask(
@@ -373,12 +420,12 @@ class StepWriter:
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
     """Simulation hints for a scripted examinee; None for a real one."""
-    if live.endpoint.config.kind != "scripted":
+    if live.asker.endpoint.config.kind != "scripted":
         return None
-    bank = live.version.bank
+    bank = live.run.version.bank
 
     def probability_right(theta: float) -> float:
-        if live.version.is_pretest(position):  # its difficulty is unknown: assume an average one
+        if live.run.version.is_pretest(position):  # of unknown difficulty: assume an average one
             return 1 / (1 + math.exp(-theta))
         return float(bank.expected_score(theta, [position])[0])
 

@@ -33,8 +33,8 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
+from app.services.endpoints.specs import described, scorer_endpoints
 from app.services.leased import Queue
 from app.services.sessions.asking import chosen_style
 from app.services.sessions.drafts import (
@@ -54,6 +54,7 @@ from app.services.sessions.plan import PretestPlan, SessionPlan
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest, within_size
+from app.storage.unit_of_work import UnitOfWork
 
 _SEED_BITS = 31
 
@@ -93,9 +94,7 @@ class SessionService:
     async def create(self, spec: SessionSpec, *, is_admin: bool = False) -> SessionRecord:
         """Create a session; a live one is queued in the same transaction.
 
-        Args:
-            spec: Settings of the session.
-            is_admin: Whether the caller may answer for examinees that other keys named.
+        With `is_admin`, the caller may answer for examinees that other keys named.
 
         Raises:
             AlreadyExistsError: Another endpoint has the name of the new endpoint, or another
@@ -179,14 +178,8 @@ class SessionService:
     ) -> SessionDraft:
         """Draft a live or a manual session; nothing is stored.
 
-        Args:
-            endpoint: Endpoint to ask, or named examinee of a manual session; None without a name.
-            version: Bank version with the items, their prompts and their scorers.
-            plan: How the session is run.
-            seed: Random seed.
-            markers: Endpoints of the scorers, from `markers_of`.
-            prompt: Changes of the prompt style from that of the bank.
-            reachable_se: Least SE that a test can reach, from `check_reachable`.
+        `endpoint` may be the named examinee of a manual session, or None without a name. `markers`
+        come from `markers_of`, `reachable_se` from `check_reachable`.
 
         Raises:
             InvalidInputError: The plan makes no sense for this bank or endpoint.
@@ -371,28 +364,18 @@ class SessionService:
         Raises:
             InvalidStateError: The session has ended.
         """
-        return await self._transition(
-            session_id,
-            allowed=(*UNDERWAY, "paused", "awaiting_response"),
-            status="cancelled",
-            event="session.cancelled",
-            stop_reason="cancelled",
-            stop_detail="Cancelled on request; the answers so far are kept.",
-        )
+        detail = "Cancelled on request; the answers so far are kept."
+        allowed = (*UNDERWAY, "paused", "awaiting_response")
+        async with self.database.unit_of_work() as uow:
+            return await _cancelled(uow, session_id, allowed, detail)
 
     async def end_idle(self) -> list[str]:
         """Cancel the manual sessions whose client was silent longer than `idle_timeout`."""
+        detail = "No answer came within idle_timeout; the answers so far are kept."
         async with self.database.unit_of_work() as uow:
             idle = await uow.sessions.idle()
             for session_id in idle:
-                await uow.sessions.transition(
-                    session_id,
-                    allowed=("awaiting_response",),
-                    status="cancelled",
-                    event=SessionEvent("session.cancelled", {}),
-                    stop_reason="cancelled",
-                    stop_detail="No answer came within idle_timeout; the answers so far are kept.",
-                )
+                await _cancelled(uow, session_id, ("awaiting_response",), detail)
         return idle
 
     async def pause(self, session_id: str) -> SessionRecord:
@@ -404,9 +387,11 @@ class SessionService:
         record = await self.get(session_id)
         if record.status == "paused":
             return record
-        return await self._transition(
-            session_id, allowed=UNDERWAY, status="paused", event="session.paused"
-        )
+        event = SessionEvent("session.paused", {})
+        async with self.database.unit_of_work() as uow:
+            return await uow.sessions.transition(
+                session_id, allowed=UNDERWAY, status="paused", event=event
+            )
 
     async def resume(self, session_id: str) -> SessionRecord:
         """Continue a paused session, or one that failed because its lease ran out too often.
@@ -431,25 +416,18 @@ class SessionService:
             await self.queue.enqueue(uow, session_id)
         return record
 
-    async def _transition(
-        self,
-        session_id: str,
-        *,
-        allowed: Sequence[str],
-        status: str,
-        event: str,
-        stop_reason: str | None = None,
-        stop_detail: str | None = None,
-    ) -> SessionRecord:
-        async with self.database.unit_of_work() as uow:
-            return await uow.sessions.transition(
-                session_id,
-                allowed=allowed,
-                status=status,
-                event=SessionEvent(event, {}),
-                stop_reason=stop_reason,
-                stop_detail=stop_detail,
-            )
+
+async def _cancelled(
+    uow: UnitOfWork, session_id: str, allowed: Sequence[str], detail: str
+) -> SessionRecord:
+    return await uow.sessions.transition(
+        session_id,
+        allowed=allowed,
+        status="cancelled",
+        event=SessionEvent("session.cancelled", {}),
+        stop_reason="cancelled",
+        stop_detail=detail,
+    )
 
 
 def _chars(item: Administration) -> int:

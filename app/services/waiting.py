@@ -1,10 +1,11 @@
-"""Waits for causes outside the work: no database, busy helpers, an unreadable secret."""
+"""Waits: for causes outside the work, such as no database, and for work that others began."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -26,9 +27,7 @@ class Waiting:
 
     Attributes:
         until: Start of the next attempt, UTC.
-        reason: Message of the endpoint, or of the error.
         attempt: Number of the failed attempt, from 1.
-        error_code: Code of the error of that attempt.
         is_repeat: Whether the same wait was reported before, with an earlier `until`.
     """
 
@@ -79,3 +78,31 @@ async def retry_outages(attempt: Callable[[], Awaitable[T]], on_wait: OnWait | N
             )
         await on_wait(waiting)
         await asyncio.sleep(_KEY_LOOK_S)
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class InProgress(Generic[K, V]):
+    """Work in progress, by key. It is cancelled when no caller waits for it any more."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[K, asyncio.Task[V]] = {}
+        self._waiting: Counter[asyncio.Task[V]] = Counter()
+
+    async def once(self, key: K, work: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """The result of `work`, started now or by an earlier caller with the same key."""
+        task = self._tasks.get(key) or asyncio.create_task(work())
+        self._tasks[key] = task
+        self._waiting[task] += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._waiting[task] -= 1
+            if not self._waiting[task]:
+                del self._waiting[task]
+                if self._tasks.get(key) is task:
+                    del self._tasks[key]
+                if task.cancel():
+                    await asyncio.wait([task])  # until it has released its resources

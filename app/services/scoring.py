@@ -20,12 +20,11 @@ from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer
 from app.services.banks.loaded import BankItem
-from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.origin import described, scorer_endpoints
+from app.services.endpoints.calls import Cached, RateLimited
+from app.services.endpoints.scorer_calls import ScorerCalls
 from app.services.endpoints.service import EndpointService
-from app.services.marking.calling_out import ScorerCalls
-from app.services.outages import OnWait
+from app.services.endpoints.specs import described, scorer_endpoints
+from app.services.waiting import OnWait
 from app.storage.database import Database
 
 logger = structlog.get_logger(__name__)
@@ -244,16 +243,11 @@ class ScorerTrials:
             BusyError: Too many trials are in progress.
         """
         async with self._turns.turn():
-            return await self._mark(spec, content, answer)
-
-    async def _mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
-        await scorers.check(spec)
-        async with self._database.reading() as uow:
-            found = await scorer_endpoints(uow, [spec])
-        calls = ScorerCalls(
-            endpoints=self._endpoints,
-            transport=self._transport,
-            resolved=described(found),
-        )
-        item = BankItem(position=0, id="", key="", content=content, scorer=spec)
-        return await AnswerScorer(calls).mark(item, answer)
+            await scorers.check(spec)
+            async with self._database.reading() as uow:
+                found = await scorer_endpoints(uow, [spec])
+            calls = ScorerCalls(
+                endpoints=self._endpoints, transport=self._transport, resolved=described(found)
+            )
+            item = BankItem(position=0, id="", key="", content=content, scorer=spec)
+            return await AnswerScorer(calls).mark(item, answer)

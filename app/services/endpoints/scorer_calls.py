@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from app.records.endpoints import Price
 from app.records.figures import CallsFigures, Marking
 from app.records.sessions import Origin
 from app.scorers.calling import Budget, Embedded, Written
-from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import Call, RateLimited, persist
+from app.services.endpoints.calls import Cached, Call, RateLimited, persist
 from app.services.endpoints.service import EndpointService
-from app.services.outages import OnWait, retry_outages
+from app.services.waiting import OnWait, retry_outages
 
 T = TypeVar("T")
 
@@ -42,12 +41,7 @@ class Spending:
 
     def figures(self) -> CallsFigures:
         """The stored form."""
-        return {
-            "calls": self.calls,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "usd": self.usd,
-        }
+        return cast(CallsFigures, asdict(self))
 
     def add(self, other: "Spending") -> None:
         """Add the usage of `other`."""
@@ -71,11 +65,7 @@ class _Purse:
     unmetered: bool = False
 
     def require(self) -> None:
-        """Refuse another call once the budget is spent.
-
-        Raises:
-            ScorerBudgetError: The budget is spent, or cannot be kept.
-        """
+        """Refuse another call once the budget is spent."""
         budget, spent = self.budget, self.spent
         if budget is None:
             return
@@ -118,10 +108,7 @@ class ScorerCalls:
     """Calls of the scorers of one session, and their usage.
 
     Args:
-        endpoints: Opens the scorers' endpoints.
-        transport: HTTP client of the calls.
         resolved: Endpoint as scorers name it -> its origin when the session was created.
-        seed: Random seed of the jitter of waits.
         stored: Scoring records of the session's earlier answers, whose usage counts against the
             budgets.
         keeping: Makes the cache that keeps an endpoint's answers and replaces calls by them.
@@ -160,12 +147,8 @@ class ScorerCalls:
     ) -> "AnswerCalls":
         """The calls for one answer.
 
-        Args:
-            name: Name of the scorer.
-            spec_hash: Hash of the scorer, by which its spending is counted.
-            budget: Budget of the scorer in a session.
-            on_wait: Called for each wait for the scorer's endpoint.
-            repeat: Number of this answer among those to the same item; each is judged separately.
+        A scorer's spending is counted by `spec_hash`. Each `repeat` of an item is judged
+        separately.
         """
         purse = self._purses.get(spec_hash)
         if purse is None:

@@ -1,1 +1,0 @@
-"""Scores of answers, including those of scorers that call endpoints."""
