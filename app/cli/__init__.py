@@ -14,7 +14,7 @@ from app.acting import AuditEntry, doing
 
 #: `PANELS`: panel of the help -> subcommand -> one line of help. Module `app.cli.commands.NAME`, or
 #: in the lab `app.cli.lab.NAME`, with `_` for `-`, holds `command` (a function) or `app` (a group
-#: of subcommands).
+#: of subcommands); one of `_BESIDE` has its own name there.
 LAB = "Lab: research on files, without a server"
 PANELS = {
     "Measure": {
@@ -63,7 +63,14 @@ PANELS = {
 
 
 #: Subcommand -> the subcommand whose module it shares.
-_BESIDE = {"logout": "login", "restore": "backup"}
+_BESIDE = {
+    "logout": "login",
+    "restore": "backup",
+    "migrate": "backup",
+    "worker": "serve",
+    "baselines": "gates",
+    "projects": "keys",
+}
 #: Groups of commands: the audit trail also records the word after the group.
 _GROUPS = frozenset(
     {"keys", "projects", "banks", "response-sets", "sessions", "calibrations", "baselines"}
@@ -111,14 +118,14 @@ def build(wanted: str | None, panels: Mapping[str, Mapping[str, str]] = PANELS) 
             cli.command(name, help=help_line, rich_help_panel=panel)(_not_imported)
             continue
         folder = "lab" if panel == LAB else "commands"
-        module = importlib.import_module(
-            f"app.cli.{folder}.{_BESIDE.get(name, name).replace('-', '_')}"
-        )
-        if hasattr(module, "app"):
-            cli.add_typer(module.app, name=name, help=help_line)
+        beside = _BESIDE.get(name, name).replace("-", "_")
+        module = importlib.import_module(f"app.cli.{folder}.{beside}")
+        own = getattr(module, "app", None) or module.command
+        found = getattr(module, name) if name in _BESIDE else own
+        if isinstance(found, typer.Typer):
+            cli.add_typer(found, name=name, help=help_line)
         else:
-            run = getattr(module, name if name in _BESIDE else "command")
-            cli.command(name, cls=getattr(module, "Command", None))(run)
+            cli.command(name, cls=getattr(module, "Command", None))(found)
     return cli
 
 

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.console import JsonObject
-from app.cli.terminal.progress import Progress, Updated, headline
+from app.cli.terminal.watch import Progress, Updated, headline
 from app.errors import InvalidInputError
 from app.records.api_keys import Scope
 from app.settings import Settings

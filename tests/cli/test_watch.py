@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from app.cli.commands.demo import SideBySide
 from app.cli.commands.rank import _Entry, _leading, _table
 from app.cli.terminal.replies import Session
-from app.cli.terminal.side_by_side import SideBySide
 from app.cli.terminal.watch import _missed, announce, report
 from app.engine.prediction.sample_size import sample_interval
 from app.records.fields import interval

@@ -12,10 +12,9 @@ import typer
 from app.cli.servers.connection import asked, listed, path_of
 from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal import replies
-from app.cli.terminal.console import JsonObject, err, out, write_file
+from app.cli.terminal.console import JsonObject, err, out, show_facts, show_list, write_file
 from app.cli.terminal.options import EraseOption
 from app.cli.terminal.replies import FlaggedItem, at
-from app.cli.terminal.tables import show_facts, show_list
 from app.items import Json
 from sextant_client import AsyncSextant, models
 from sextant_client.models import Model

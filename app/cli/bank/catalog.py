@@ -10,9 +10,8 @@ from app.cli.bank.bank_views import show_quarantine
 from app.cli.servers.connection import path_of, reached, request
 from app.cli.servers.logins import Target
 from app.cli.servers.options import chosen, on_server
-from app.cli.terminal.console import JsonObject, err, out
+from app.cli.terminal.console import JsonObject, err, out, show_list
 from app.cli.terminal.replies import FlaggedItem, at, read_all
-from app.cli.terminal.tables import show_list
 from app.errors import DownloadError, InvalidInputError
 from sextant_client.models import Failure, Model
 

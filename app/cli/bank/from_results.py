@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.bank import UNREAD
-from app.cli.servers.connection import reached
+from app.cli.servers.connection import reached, run_until_signal
 from app.cli.servers.logins import Target
-from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.servers.problems import alike
+from app.cli.servers.options import alike, also_json, chosen, on_server
 from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out, require_writable
 from app.cli.terminal.options import given
 from app.cli.terminal.replies import Version, at
-from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 from sextant_client.models import Model

@@ -6,14 +6,11 @@ from urllib.parse import urlencode
 import typer
 from pydantic import JsonValue
 
-from app.cli.servers.connection import connected, path_of, request, there
-from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.servers.problems import alike
-from app.cli.terminal.console import JsonObject, out
+from app.cli.servers.connection import connected, path_of, request, run_until_signal, there
+from app.cli.servers.options import SAME, alike, also_json, on_server
+from app.cli.terminal.console import JsonObject, number, out, show_list
 from app.cli.terminal.options import AllowOption, KeepOption, NotesOption, given
 from app.cli.terminal.replies import Calibration, Version, at
-from app.cli.terminal.signals import run_until_signal
-from app.cli.terminal.tables import number, show_list
 from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
 from app.records.provisional import Provisional, provisional_words

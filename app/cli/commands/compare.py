@@ -6,9 +6,8 @@ import typer
 
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import out
+from app.cli.terminal.console import interval, number, out
 from app.cli.terminal.replies import at, read_all
-from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from app.reports.figures import dollars, took
 from app.reports.formats import count, short_digests

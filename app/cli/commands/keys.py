@@ -1,4 +1,4 @@
-"""`sextant keys`: manage API keys, and rotate the key that encrypts secrets at rest."""
+"""`sextant keys` and `projects`: API keys, and projects with their own banks and sessions."""
 
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -6,19 +6,19 @@ from typing import Annotated
 
 import typer
 
-from app.cli.servers.connection import listed, path_of, request
-from app.cli.servers.options import SAME, chosen, on_server, tell_list
-from app.cli.terminal.console import err, fail_clearly, out
+from app.cli.servers.connection import asked, listed, path_of, request
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
+from app.cli.terminal.console import JsonObject, err, fail_clearly, out, when
 from app.cli.terminal.options import given
-from app.cli.terminal.replies import Limited, show_limits
-from app.cli.terminal.tables import when
 from app.records.api_keys import Scope
 from app.records.projects import Limits
+from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 _OPTIONS = {
     "/name": "NAME",
+    "/description": "--description",
     "/scopes": "--scope",
     "/project": "--project",
     "/expires_at": "--expires",
@@ -26,6 +26,16 @@ _OPTIONS = {
 }
 
 app = typer.Typer(no_args_is_help=True)
+projects = typer.Typer(no_args_is_help=True)
+
+
+class _Limited(Model):
+    limits: dict[str, int | float | None]
+
+
+def _show_limits(document: JsonObject) -> None:
+    for name, value in _Limited.model_validate(document).limits.items():
+        out.say(f"{name}  {'-' if value is None else value}")
 
 
 class _NewKey(Model):
@@ -34,7 +44,7 @@ class _NewKey(Model):
     secret: str
 
 
-class _Key(Limited):
+class _Key(_Limited):
     id: str
     name: str
     prefix: str
@@ -119,7 +129,7 @@ def limit(
     work that it left running.
     """
     changed = request("PATCH", path_of("api-keys", key_id), {"limits": chosen().limits}, _OPTIONS)
-    show_limits(changed)
+    _show_limits(changed)
 
 
 @on_server(app)
@@ -189,3 +199,54 @@ def _state(key: _Key) -> str:
     if key.revoked_at:
         return "revoked"
     return "expired" if key.expires_at and key.expires_at <= datetime.now(UTC) else "active"
+
+
+@on_server(projects, "create")
+def create_project(
+    name: Annotated[str, typer.Argument(help="Name of the project.")],
+    description: Annotated[str, typer.Option(help="Purpose of the project.")] = "",
+) -> None:
+    """Create a project. Only its id is printed to stdout."""
+    body = {"name": name, "description": description}
+    made = request("POST", "/v1/projects", body, _OPTIONS)
+    err.say(f"Created project {made['name']!r}.")
+    out.say(str(made["id"]))
+
+
+@on_server(projects, "limit", limits=True)
+def limit_project(
+    project: Annotated[str, typer.Argument(help="Id or name of the project.")],
+) -> None:
+    """Set limits of a project, and print all its limits.
+
+    0 removes a limit. Limits that are not given do not change.
+    """
+    path = path_of("projects", project)
+
+    async def set_limits(client: AsyncSextant) -> JsonObject:
+        if not (changes := chosen().limits):
+            return await client.request("GET", path)
+        return await client.change(path, lambda found: {"limits": {**found["limits"], **changes}})
+
+    _show_limits(asked(set_limits))
+
+
+@on_server(projects, "list", json=SAME)
+def list_projects() -> None:
+    """List all projects."""
+    found = listed("/v1/projects?order=asc")
+    if also_json({"data": found}):
+        for project in found:
+            out.say(f"{project['id']}  {project['name']}")
+
+
+@on_server(projects, "delete")
+def delete_project(
+    project: Annotated[str, typer.Argument(help="Id or name of the project.")],
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Also delete everything in the project.")
+    ] = False,
+) -> None:
+    """Delete an empty project with its keys, or with --erase a project with everything in it."""
+    asked(lambda client: client.remove(path_of("projects", project), erase=erase))
+    err.say(f"Deleted project {project!r}.")

@@ -7,9 +7,8 @@ import typer
 
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import err, out
+from app.cli.terminal.console import err, interval, money, number, out, show_list, when
 from app.cli.terminal.replies import Ranked, Scored, at, read_all, who
-from app.cli.terminal.tables import interval, money, number, show_list, when
 from app.reports.figures import took
 from sextant_client.models import EndpointOf, Model
 

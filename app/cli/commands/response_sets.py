@@ -12,12 +12,10 @@ import typer
 from app.cli.bank import UNREAD
 from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
-from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
-from app.cli.servers.problems import alike
+from app.cli.servers.options import SAME, alike, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, out, write_file
+from app.cli.terminal.console import JsonObject, err, out, show_facts, write_file
 from app.cli.terminal.options import given
-from app.cli.terminal.tables import show_facts
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
 from app.exchange.results.recorded import SourceFile

@@ -21,10 +21,9 @@ from app.cli.servers.connection import (
 )
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import console
-from app.cli.terminal.console import JsonObject, err, out, write_file
+from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
 from app.cli.terminal.options import FurtherMarginOption, given, object_of, share_of
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
-from app.cli.terminal.tables import interval, money, number, when
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
 from app.printable import percent

@@ -12,8 +12,7 @@ from rich.table import Table
 from app.cli.lab import inputs
 from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
 from app.cli.terminal import console
-from app.cli.terminal.console import JsonObject, fail_clearly, write_json
-from app.cli.terminal.tables import interval, number
+from app.cli.terminal.console import JsonObject, fail_clearly, interval, number, write_json
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind

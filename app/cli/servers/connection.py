@@ -1,6 +1,7 @@
 """What commands that use the API share: the connection, signals and exit codes."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
@@ -8,14 +9,13 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import typer
+import uvloop
 from pydantic import ValidationError
 
 import sextant_client
 from app.cli.servers.logins import Target
-from app.cli.servers.options import chosen
-from app.cli.servers.problems import in_words, is_missing
+from app.cli.servers.options import chosen, in_words, is_missing
 from app.cli.terminal.console import JsonObject, err
-from app.cli.terminal.signals import run_until_signal
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant, MissingFieldError
 
@@ -190,3 +190,31 @@ def run_to_the_end(measure: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except KeyboardInterrupt:
         err.print("Interrupted; what was asked so far is kept.")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def run_until_signal(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine; SIGINT and SIGTERM cancel it, so that it closes everything.
+
+    Raises:
+        KeyboardInterrupt: A signal cancelled the coroutine.
+    """
+
+    async def cancellable() -> T:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(main)
+
+        def stop() -> None:
+            # Cancels only once: `uv run` passes on a Ctrl-C that all processes have received
+            # already, and a second cancellation would cut the clean-up short.
+            if not task.cancelling():
+                task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(cancellable())

@@ -13,8 +13,7 @@ import uvicorn
 from typing_extensions import override
 
 from app.acting import present
-from app.cli.servers.options import chosen
-from app.cli.servers.problems import in_words
+from app.cli.servers.options import chosen, in_words
 from app.cli.terminal.runtime import open_database, warn_of_secrets
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
