@@ -14,7 +14,7 @@ from app.acting import AuditEntry, doing
 
 #: `PANELS`: panel of the help -> subcommand -> one line of help. Module `app.cli.commands.NAME`, or
 #: in the lab `app.cli.lab.NAME`, with `_` for `-`, holds `command` (a function) or `app` (a group
-#: of subcommands); one of `_BESIDE` has its own name there.
+#: of subcommands).
 LAB = "Lab: research on files, without a server"
 PANELS = {
     "Measure": {
@@ -62,14 +62,15 @@ PANELS = {
 }
 
 
-#: Subcommand -> the subcommand whose module it shares.
+#: Subcommand in the module of another -> this module, and the name in it.
 _BESIDE = {
-    "logout": "login",
-    "restore": "backup",
-    "migrate": "backup",
-    "worker": "serve",
-    "baselines": "gates",
-    "projects": "keys",
+    "logout": "login.logout",
+    "open": "login.open_page",
+    "restore": "backup.restore",
+    "migrate": "backup.migrate",
+    "worker": "serve.worker",
+    "baselines": "gates.baselines",
+    "projects": "keys.projects",
 }
 #: Groups of commands: the audit trail also records the word after the group.
 _GROUPS = frozenset(
@@ -118,10 +119,9 @@ def build(wanted: str | None, panels: Mapping[str, Mapping[str, str]] = PANELS) 
             cli.command(name, help=help_line, rich_help_panel=panel)(_not_imported)
             continue
         folder = "lab" if panel == LAB else "commands"
-        beside = _BESIDE.get(name, name).replace("-", "_")
+        beside, _, own = _BESIDE.get(name, name).replace("-", "_").partition(".")
         module = importlib.import_module(f"app.cli.{folder}.{beside}")
-        own = getattr(module, "app", None) or module.command
-        found = getattr(module, name) if name in _BESIDE else own
+        found = getattr(module, own) if own else getattr(module, "app", None) or module.command
         if isinstance(found, typer.Typer):
             cli.add_typer(found, name=name, help=help_line)
         else:

@@ -228,14 +228,8 @@ def delete(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before deleting something for good; where nobody can answer, `--yes` is required.
-
-    Raises:
-        Exit: The user answered no.
-    """
-    if yes or not err.is_terminal:
-        return
-    if not typer.confirm(question, err=True):
+    """Ask on a terminal before deleting something for good; the answer no ends the command."""
+    if not yes and err.is_terminal and not typer.confirm(question, err=True):
         raise typer.Exit(1)
 
 

@@ -136,7 +136,7 @@ def install(
             "The bank has no texts of the tasks: run them in your own harness, and report the "
             "answers in manual sessions on bank {}"
         )
-    err.print(how.format(name), soft_wrap=True)
+    err.say(how.format(name))
 
 
 class _Examples(Model):

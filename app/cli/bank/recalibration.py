@@ -189,11 +189,8 @@ def recalibrate(
     else:
         known = Provisional.of(version.knowledge)
         said = "" if known is None else f". {provisional_words(known)}"
-    out.print(f"{basis}{said}", soft_wrap=True)
-    out.print(
-        f"version {version.number} on scale {version.scale}: {version.states_and_id}",
-        soft_wrap=True,
-    )
+    out.say(f"{basis}{said}")
+    out.say(f"version {version.number} on scale {version.scale}: {version.states_and_id}")
 
 
 async def _calibrated(

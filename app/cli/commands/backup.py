@@ -25,10 +25,7 @@ def command(
     """
     with database_url(Settings()) as url:
         manifest, size = backups.back_up(url, file)
-    out.print(
-        f"Backed up to {file}: {size:,} bytes, tables of revision {manifest.revision}.",
-        soft_wrap=True,
-    )
+    out.say(f"Backed up to {file}: {size:,} bytes, tables of revision {manifest.revision}.")
 
 
 @fail_clearly
@@ -53,10 +50,7 @@ def restore(
         manifest = backups.restore(
             url, file, SecretBox(settings), replaces=replace, needs_key=not lost_key
         )
-    out.print(
-        f"Restored what was stored at {manifest.made_at}. Start the servers and workers again.",
-        soft_wrap=True,
-    )
+    out.say(f"Restored what was stored at {manifest.made_at}. Start the servers and workers again.")
 
 
 @fail_clearly

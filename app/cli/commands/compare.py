@@ -76,7 +76,7 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
         if better:
             more = ", ..." if len(better) > _NAMED else ""
             named = short_digests(", ".join(better[:_NAMED]))
-            out.print(f"the {which} is better on {len(better)}: {named}{more}", soft_wrap=True)
+            out.say(f"the {which} is better on {len(better)}: {named}{more}")
 
 
 class _Side(Model):
@@ -121,11 +121,10 @@ def _show(found: _Comparison) -> None:
             "undecided" + (f"; {more} more questions each would tell them apart" if more else ""),
         )
         ends = f"{sure} interval {interval(known, pattern, scale)}"
-        out.print(
+        out.say(
             f"{number(scale * difference.delta, pattern)}{unit} {name} "
             f"({ends if known else 'too few for an interval'}, p = "
-            f"{difference.p_value:.3g}): {verdict}",
-            soft_wrap=True,
+            f"{difference.p_value:.3g}): {verdict}"
         )
     if found.common is None and not found.reason:
         out.say(f"{common}: too few to compare the answers")

@@ -1,5 +1,6 @@
 """`sextant keys` and `projects`: API keys, and projects with their own banks and sessions."""
 
+import asyncio
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated
@@ -90,10 +91,7 @@ def create(
         limits=chosen().limits or None,
     )
     key = _NewKey.model_validate(request("POST", "/v1/api-keys", body, _OPTIONS))
-    err.print(
-        f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:",
-        soft_wrap=True,
-    )
+    err.say(f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:")
     out.say(key.secret)
 
 
@@ -149,43 +147,43 @@ def rotate_secret() -> None:
     can decrypt are listed and left as they are.
     """
     # Imported late: commands that only talk to a server need not wait for these modules.
-    from app.cli.terminal.runtime import on_database
-    from app.services.secret_keys import SecretKeys
+    from app.cli.terminal.runtime import open_database
+    from app.services.secret_keys import Rotation, SecretKeys
     from app.settings import Settings
     from app.storage.secrets import SecretBox
 
     settings = Settings()
     box = SecretBox(settings)
-    done = on_database(settings, lambda database: SecretKeys(database, box).rotate(), connections=2)
-    out.print(
+
+    async def rotate() -> Rotation:
+        async with open_database(settings) as database:
+            return await SecretKeys(database, box).rotate()
+
+    done = asyncio.run(rotate())
+    out.say(
         f"Encrypted with the newest key: the secrets of {done.endpoints} endpoints and "
-        f"{done.webhooks} webhooks, and {done.answers} answers kept for repeated calls.",
-        soft_wrap=True,
+        f"{done.webhooks} webhooks, and {done.answers} answers kept for repeated calls."
     )
     for endpoint, names in done.unreadable:
         what = "deleted, its sessions cannot go on" if endpoint.is_deleted else "PATCH it"
-        err.print(
+        err.say(
             f"Cannot be decrypted with any present key, left as it is: {' and '.join(names)} of "
-            f"{endpoint.id} ({endpoint.name or 'unnamed'}; {what}).",
-            soft_wrap=True,
+            f"{endpoint.id} ({endpoint.name or 'unnamed'}; {what})."
         )
     for webhook_id in done.unreadable_webhooks:
-        err.print(
-            f"Cannot be decrypted with any present key: the secret of {webhook_id} (make another).",
-            soft_wrap=True,
+        err.say(
+            f"Cannot be decrypted with any present key: the secret of {webhook_id} (make another)."
         )
     if done.unreadable_answers:
-        err.print(
+        err.say(
             f"{done.unreadable_answers} answers kept for repeated calls cannot be decrypted "
-            "either; they are deleted after a day.",
-            soft_wrap=True,
+            "either; they are deleted after a day."
         )
     in_use = any(not endpoint.is_deleted for endpoint, _ in done.unreadable)
     if in_use or done.unreadable_webhooks:
-        err.print(
+        err.say(
             "If you have the old key, put it after the new one (SEXTANT_SECRET_KEY=NEW,OLD, or as "
-            "another line of the key file) and run this again.",
-            soft_wrap=True,
+            "another line of the key file) and run this again."
         )
         raise typer.Exit(1)
 

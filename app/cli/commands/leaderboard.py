@@ -89,7 +89,7 @@ def _show(board: _Board) -> None:
         left.setdefault(entry.reason, []).append(who(entry.endpoint))
     for reason, names in left.items():
         whom = names[0] if len(names) == 1 else f"{len(names)} models"
-        err.print(f"Not ranked: {whom}. {reason}", soft_wrap=True)
+        err.say(f"Not ranked: {whom}. {reason}")
 
 
 def _named(entry: _Entry) -> str:

@@ -124,7 +124,7 @@ def command(
             out.print(f"Tied: {', '.join(names[endpoint_id] for endpoint_id in tie)}.")
         for entry in ranking.order:
             if entry.left_behind is not None:
-                err.print(f"Left behind: {entry.called}. {entry.left_behind}", soft_wrap=True)
+                err.say(f"Left behind: {entry.called}. {entry.left_behind}")
             elif entry.reason is not None:
                 err.say(f"Not ranked: {entry.called}. {entry.reason}")
         for entry in ranking.order:

@@ -61,10 +61,9 @@ def command(
             err.print(f"Sextant listens on {server.base_url} (Ctrl-C stops it).")
             err.print("Open it in a browser, or call its API below /v1.")
             if settings.private_endpoints == "loopback" and settings.is_loopback:
-                err.print(
+                err.say(
                     "Requests from this machine may call private addresses, such as a local "
-                    "model's. Behind a proxy, set SEXTANT_PRIVATE_ENDPOINTS=never.",
-                    soft_wrap=True,
+                    "model's. Behind a proxy, set SEXTANT_PRIVATE_ENDPOINTS=never."
                 )
             if settings.auth == "required":
                 same = " (the DATABASE_URL of this server)" if settings.database_url else ""

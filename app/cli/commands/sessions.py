@@ -98,11 +98,10 @@ def show(session: SessionId) -> None:
     found = request("GET", _path(session))
     if also_json(found):
         told = Session.model_validate(found)
-        out.print(
+        out.say(
             f"{told.id}  {told.status}  {told.bank.name} v{told.bank.version}  "
             f"{who(told.endpoint or told.examinee)}",
             style="bold",
-            soft_wrap=True,
         )
         report(found)
 
@@ -166,7 +165,7 @@ def answers(
         wanted = {"--wrong": wrong, "--unparsed": unparsed, "--surprising": surprising}
         flags = [flag for flag, is_given in {**wanted, "--search": search}.items() if is_given]
         shown = f"No answer of this session matches {' '.join(flags)}: {shown}"
-    err.print(shown, soft_wrap=True)
+    err.say(shown)
 
 
 def _holds(one: _Answer, search: str | None) -> bool:
@@ -196,7 +195,7 @@ def follow(
         async with connected() as client:
             found = await client.request("GET", _path(session))
             if found["mode"] == "manual" and found["finished_at"] is None:
-                err.print("A manual session: it continues when somebody answers.", soft_wrap=True)
+                err.say("A manual session: it continues when somebody answers.")
             return await watch(client, session, quiet=quiet)
 
     found = run_to_the_end(look)
@@ -222,7 +221,7 @@ def cancel(session: SessionId) -> None:
         if found.theta is not None
         else "no result yet"
     )
-    out.print(f"Cancelled {found.id} after {found.items} items: {stands}.", soft_wrap=True)
+    out.say(f"Cancelled {found.id} after {found.items} items: {stands}.")
 
 
 @on_server(app)

@@ -31,10 +31,7 @@ class Gate(models.Gate):
 
     @property
     def result(self) -> str:
-        """Outcome of the gate.
-
-        One of `go`, `no_go`, `inconclusive`, `pending`, or `error`, where no result could decide.
-        """
+        """`go`, `no_go`, `inconclusive`, `pending`, or `error`: no result could decide."""
         if self.outcome is None:
             return self.status
         return "error" if self.value is None else self.outcome
@@ -121,12 +118,9 @@ class Judge:
         rules: Sequence[Rule],
         made: Mapping[str, str] = MappingProxyType({}),
     ) -> list[Verdict]:
-        """Verdicts on the rules by a session, which is extended while one of them is open.
+        """Verdicts on the rules of its bank by a session, which is extended while one is open.
 
-        Args:
-            session: The session as a reply of the API; extensions are awaited.
-            rules: Rules for the bank of the session.
-            made: Name of a rule -> id of its gate on the session, where this gate exists already.
+        `made` has the ids of gates on the session that exist already, by name of the rule.
         """
         while True:
             if session["status"] not in _ENDED:
@@ -198,12 +192,7 @@ _SIGNS = {"go": "✅ go", "no_go": "❌ no go", "inconclusive": "❔ inconclusiv
 
 
 def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
-    """A Markdown comment that begins with the outcome of the release.
-
-    Args:
-        verdicts: At least one.
-        server: Address that links to sessions begin with; None writes no links.
-    """
+    """A Markdown comment that begins with the outcome; None as server writes no links."""
     lines = [
         COMMENT,
         f"### {_SIGNS[outcome_of(verdicts)]}",

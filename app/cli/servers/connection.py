@@ -82,9 +82,9 @@ async def there(
 
     Args:
         client: Client of the server.
-        kind: Collection of the resource, `banks` or `response-sets`.
+        kind: Collection, `banks` or `response-sets`.
         name: Name of the resource.
-        new: Request body that creates the resource; None in a dry run, which creates nothing.
+        new: Request body that creates it; None in a dry run, which creates nothing.
     """
     path, made = path_of(kind, name), False
     try:
@@ -127,12 +127,8 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
     """Cancel the work that this command started if a signal or an unreadable reply ends the block.
 
     Otherwise the work would go on to call models, at a cost, with nobody waiting for the result: on
-    the server, or as soon as a worker uses our own database again.
-
-    Args:
-        client: Client of the server that runs the work.
-        kind: Collection of the resource, such as `sessions`.
-        resource_id: Id of the resource.
+    the server, or as soon as a worker uses our own database again. `kind` is the collection, such
+    as `sessions`.
     """
     try:
         yield
@@ -142,9 +138,7 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
                 await client.request("POST", f"/v1/{kind}/{resource_id}:cancel")
         except (sextant_client.SextantError, TimeoutError) as error:
             if getattr(error, "code", None) != "invalid_state":  # it has ended
-                err.print(
-                    f"{resource_id} could not be cancelled and may go on: {error}", soft_wrap=True
-                )
+                err.say(f"{resource_id} could not be cancelled and may go on: {error}")
         else:
             err.print(f"Cancelled {resource_id}.")
         raise

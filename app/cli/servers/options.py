@@ -83,8 +83,7 @@ class Chosen:
         return target(self.server, self.server_key)
 
 
-_NOTHING = Chosen()
-_chosen: ContextVar[Chosen] = ContextVar("chosen", default=_NOTHING)
+_chosen: ContextVar[Chosen] = ContextVar("chosen", default=Chosen())  # noqa: B039  (frozen)
 
 
 def chosen() -> Chosen:
@@ -183,14 +182,11 @@ def tell_list(kind: type[M], found: Sequence[JsonObject], columns: Columns[M]) -
 
 @contextmanager
 def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]:
-    """Turn the client's errors in the block into errors of commands.
+    """Turn the client's errors in the block, except `MissingFieldError`, into `SextantError`.
 
     Args:
         client: Client of the server.
         options: Pointer to a field of the request body -> the option that sets it.
-
-    Raises:
-        SextantError: Takes the place of each error of the client, except `MissingFieldError`.
     """
     try:
         yield
@@ -255,9 +251,6 @@ def _missing(problem: ProblemError) -> str | None:
 
 def option_of(pointer: str, options: Mapping[str, str]) -> str:
     """The option that sets a field, or what is around it; the pointer itself where none does."""
-    around = pointer
-    while around:
-        if around in options:
-            return options[around]
-        around = around.rpartition("/")[0]
-    return pointer
+    parts = pointer.split("/")
+    around = ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((options[one] for one in around if one in options), pointer)

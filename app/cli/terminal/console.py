@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -27,8 +28,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 #: A JSON object that the API takes, or one that it gives and nobody has parsed yet.
 JsonObject: TypeAlias = Mapping[str, Json]
-
-
 #: Width where there is no terminal: text in a pipe or a file is neither cut nor wrapped.
 _PIPE_COLUMNS = 100_000
 
@@ -46,11 +45,9 @@ class SafeConsole(Console):
     def say(self, text: str, *, style: str | None = None) -> None:
         """Print sentences; a terminal breaks them between words, and never within an address."""
         if self.is_terminal:
-            text = "\n".join(self._broken(line) for line in text.split("\n"))
+            fill = partial(textwrap.fill, break_long_words=False, break_on_hyphens=False)
+            text = "\n".join(fill(line, self.width) for line in text.split("\n"))
         self.print(text, style=style, soft_wrap=True)
-
-    def _broken(self, line: str) -> str:
-        return textwrap.fill(line, self.width, break_long_words=False, break_on_hyphens=False)
 
     @override
     def render(
@@ -122,11 +119,7 @@ def show_warning(text: str) -> None:
 
 
 def require_writable(target: str | None, option: str = "--json") -> None:
-    """Refuse a path for output that cannot be written, before the command spends anything.
-
-    Raises:
-        InvalidInputError: No such directory, or no right to write there.
-    """
+    """Refuse a path for output that cannot be written, before the command spends anything."""
     if target is None or target == "-":
         return
     path = Path(target)
@@ -137,11 +130,7 @@ def require_writable(target: str | None, option: str = "--json") -> None:
 
 
 def write_json(target: str | None, document: JsonObject) -> None:
-    """Write one JSON object to a path, to stdout for `-`, or nowhere for None.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Write one JSON object to a path, to stdout for `-`, or nowhere for None."""
     if target is None:
         return
     escapes = target == "-" and "utf" not in (sys.stdout.encoding or "utf").lower()
@@ -155,11 +144,7 @@ def write_json(target: str | None, document: JsonObject) -> None:
 
 @contextmanager
 def written(name: str) -> Iterator[None]:
-    """Turn a failure to write in the block into an error that names the file.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Turn a failure to write in the block into an `InvalidInputError` that names the file."""
     try:
         yield
     except OSError as exc:
@@ -168,11 +153,7 @@ def written(name: str) -> Iterator[None]:
 
 @contextmanager
 def writing(target: str) -> Iterator[BinaryIO]:
-    """Open a path, or stdout for `-`, for writing; an unfinished file is deleted.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Open a path, or stdout for `-`, for writing, as `written`; deletes an unfinished file."""
     if target == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -189,11 +170,7 @@ def writing(target: str) -> Iterator[BinaryIO]:
 
 
 def write_file(target: str, content: bytes) -> None:
-    """Write a file, or to stdout for `-`.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Write a file, or to stdout for `-`, as `writing`."""
     with writing(target) as stream:
         stream.write(content)
 

@@ -230,13 +230,8 @@ async def follow(
 ) -> JsonObject:
     """Show work until it ends; returns the resource as the API gives it.
 
-    Progress goes to stderr, so that stdout is free for results.
-
-    Args:
-        client: Client of the server that runs the work.
-        path: Path of the resource.
-        shown: The display; None only waits.
-        live: The live display that `shown` is part of already, if any.
+    Progress goes to stderr, so that stdout is free for results. No display (`shown`) only waits;
+    `live` is the live display that it is part of already, if any.
     """
     if live is None and shown is not None and err.is_terminal:
         with Live(shown, console=err, auto_refresh=False) as own:
@@ -269,11 +264,9 @@ def announce(document: JsonObject) -> None:
 
 
 def report(document: JsonObject, *, error_follows: bool = False) -> None:
-    """Print the result in a few lines.
+    """Print the result of a session, a reply of the API, in a few lines.
 
-    Args:
-        document: The session as a reply of the API.
-        error_follows: Whether the command itself prints why a session did not complete.
+    `error_follows` says that the command itself prints why a session did not complete.
     """
     session = Session.model_validate(document)
     estimate, score, bank = session.estimate, session.score, session.bank
