@@ -8,20 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.shell import done, refused, told
-from tests.cli.test_simulate_design import records
+from tests.cli.shell import done, refused, told, write_scores
+from tests.cli.test_simulate_design import ITEMS, records
 
 
 @pytest.fixture
 def train(tmp_path: Path) -> Path:
-    path = tmp_path / "train.csv"
-    names = [f"{'maths' if j % 2 else 'law'}/{j}" for j in range(40)]
-    rows = [
-        ",".join([f"m{i}", *(f"{score:g}" for score in row)])
-        for i, row in enumerate(records(150, 1))
-    ]
-    path.write_text("\n".join([",".join(["", *names]), *rows]))
-    return path
+    return write_scores(tmp_path / "train.csv", records(150, 1), ITEMS)
 
 
 def test_a_form_predicts_the_score_of_new_examinees_by_its_weights(

@@ -24,7 +24,7 @@ def model_url() -> Iterator[str]:
         yield f"{url}/v1"
 
 
-@pytest.mark.usefixtures("own_database")
+@pytest.mark.usefixtures("own_server")
 def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> None:
     old = told(
         *("run", "--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1"),

@@ -13,9 +13,10 @@ from app.calibration.multidimensional.learned import LearnedAbilities, learn_abi
 from app.calibration.multidimensional.settings import MultidimensionalSettings
 from app.cli.lab import simulate_design
 from app.engine.bank import FloatArray
-from tests.cli.shell import refused, told
+from tests.cli.shell import refused, told, write_scores
 
 N_TESTED = 30
+ITEMS = [f"{'maths' if j % 2 else 'law'}/{j}" for j in range(40)]
 
 
 def records(n: int, seed: int) -> FloatArray:
@@ -31,24 +32,17 @@ def records(n: int, seed: int) -> FloatArray:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("design")
-    names = [f"{'maths' if j % 2 else 'law'}/{j}" for j in range(40)]
     paths = {}
     for what, n, seed in (("train", 150, 1), ("tested", N_TESTED, 2)):
-        path = folder / f"{what}.csv"
-        rows = [
-            ",".join([f"{what}{i}", *(f"{score:g}" for score in row)])
-            for i, row in enumerate(records(n, seed))
-        ]
-        path.write_text("\n".join([",".join(["", *names]), *rows]))
-        paths[what] = str(path)
+        paths[what] = str(write_scores(folder / f"{what}.csv", records(n, seed), ITEMS, what))
     costs = np.random.default_rng(3).lognormal(5.0, 1.5, 40)
     for what, kept in (("costs", 40), ("few_costs", 39)):
         path = folder / f"{what}.csv"
-        lines = [f"{name},{cost:.3f}" for name, cost in zip(names, costs, strict=True)]
+        lines = [f"{name},{cost:.3f}" for name, cost in zip(ITEMS, costs, strict=True)]
         path.write_text("\n".join(["item,cost", *lines[:kept]]))
         paths[what] = str(path)
     bank = folder / "bank.csv"
-    bank.write_text("\n".join(["item,a,b", *(f"{name},1.0,0.0" for name in names)]))
+    bank.write_text("\n".join(["item,a,b", *(f"{name},1.0,0.0" for name in ITEMS)]))
     return paths | {"bank": str(bank)}
 
 
