@@ -111,11 +111,13 @@ def test_ranked_models_are_excluded_from_the_training_models(files: Path) -> Non
         (("--scale", "0", "0.5"), "expected scores from 0 to 0.5, got 1"),
         (("--selector", "fisher"), "or 'random', got 'fisher'"),
         (("--budget-usd", "3"), "--budget-usd needs --costs"),
+        (("--costs", "few.csv"), "expected a cost of every examinee, got none of 'middle'"),
     ],
 )
 def test_an_impossible_ranking_is_refused_in_one_sentence(
     files: Path, flags: tuple[str, ...], message: str
 ) -> None:
+    (files / "few.csv").write_text("model,cost\nlow,1\n")
     assert message in refused(*BASE, *flags)
 
 
@@ -123,10 +125,3 @@ def test_one_model_is_no_ranking(files: Path) -> None:
     alone = list(draw_scores(BANK, [0], np.random.default_rng(1)))
     write_scores(files / "answers.csv", alone, names="alone")
     assert "at least two examinees, got 1" in refused(*BASE)
-
-
-def test_costs_of_every_model_are_needed(files: Path) -> None:
-    (files / "costs.csv").write_text("model,cost\nlow,1\n")
-    assert "expected a cost of every examinee, got none of 'middle'" in refused(
-        *BASE, "--costs", "costs.csv"
-    )
