@@ -129,6 +129,7 @@ def show(name: Name) -> None:
     bank, versions = found.bank, found.versions
     if found.quarantined:
         show_quarantine(versions[-1].quarantined, found.quarantined)
+    ends = " or ".join(f"at {mark!r}" for mark in bank.stop or ()) or "where the model ends them"
     facts = {
         "id": bank.id,
         "description": bank.description or "-",
@@ -136,7 +137,7 @@ def show(name: Name) -> None:
         "source": bank.source or "-",
         "visibility": bank.visibility,
         "scorer": bank.scorer,
-        "answers end": "not shown" if bank.stop is None else _ends(bank.stop),
+        "answers end": "not shown" if bank.stop is None else ends,
         "unparsed": bank.unparsed_policy,
         "pretest": f"{bank.pretest_items} items a session",
         "items": str(bank.n_items),
@@ -257,11 +258,6 @@ def show_version(version: Version) -> None:
     ]
     out.say("; ".join(filter(None, parts)))
     out.say(f"  {version.id}  sha256 {version.parameters_hash}")
-
-
-def _ends(stop: Sequence[str]) -> str:
-    """Describe the stop sequences at which answers are cut off."""
-    return " or ".join(f"at {mark!r}" for mark in stop) or "where the model ends them"
 
 
 def _obtained(known: _Asked) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
@@ -68,8 +68,11 @@ async def connected(
     # Imported late: commands that only talk to a server need not wait for these modules.
     from app.cli.servers.server import in_process, own_server
 
-    own = own_server(bank, changes_banks=changes) if chosen().runs else in_process()
-    async with own as client:
+    async with AsyncExitStack() as stack:
+        if chosen().runs:
+            client = await stack.enter_async_context(own_server(bank, changes_banks=changes))
+        else:
+            client, _ = await stack.enter_async_context(in_process())
         with in_words(client, options):
             yield client
 

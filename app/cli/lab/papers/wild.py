@@ -504,7 +504,10 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
     if data.costs is None:
         yield Exhibit(title=costs, missing="tiny/costs.csv, the expected tokens of the items")
     else:
-        figures = {"MAE": found.mae, "cost": partial(found.mean, "cost")}
+        figures: dict[str, Callable[[str, int], float | None]] = {
+            "MAE": found.mae,
+            "cost": partial(found.mean, "cost"),
+        }
         yield exhibit(
             costs,
             "model and choice",
