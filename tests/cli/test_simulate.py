@@ -52,20 +52,6 @@ def test_flags_become_the_design(files: Path) -> None:
     assert document["summary"]["items_max"] <= 15
 
 
-def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> None:
-    flags = ("--preset", "ability", "--max-items", "10")
-    plain = simulate(*flags)
-    learned = simulate(*flags, "--train", "others.csv")
-    assert learned["learned"]["interval_correction"]["n_examinees"] == 30
-    assert plain["learned"] is None
-    pairs = list(zip(plain["examinees"], learned["examinees"], strict=True))
-    assert all(p["lo"] != b["lo"] for p, b in pairs)
-    assert all(b["raw"] is not None for _, b in pairs)
-    assert learned["learned"]["curves"]["n_reference"] == 30
-    assert "baselines" not in learned
-    assert all(p["accuracy"]["value"] != b["accuracy"]["value"] for p, b in pairs)
-
-
 def test_baselines_are_compared_with_the_design(files: Path) -> None:
     (files / "short.csv").write_text("item\ni3\ni7\n\ni20\n")
     train = ("--train", "others.csv", "--max-items", "10")
