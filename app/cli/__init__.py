@@ -62,8 +62,16 @@ PANELS = {
 }
 
 
-#: Subcommand -> the subcommand whose module it shares.
-_BESIDE = {"logout": "login", "restore": "backup"}
+#: Subcommand in the module of another -> this module, and the name in it.
+_BESIDE = {
+    "logout": "login.logout",
+    "open": "login.open_page",
+    "restore": "backup.restore",
+    "migrate": "backup.migrate",
+    "worker": "serve.worker",
+    "baselines": "gates.baselines",
+    "projects": "keys.projects",
+}
 #: Groups of commands: the audit trail also records the word after the group.
 _GROUPS = frozenset(
     {"keys", "projects", "banks", "response-sets", "sessions", "calibrations", "baselines"}
@@ -111,14 +119,13 @@ def build(wanted: str | None, panels: Mapping[str, Mapping[str, str]] = PANELS) 
             cli.command(name, help=help_line, rich_help_panel=panel)(_not_imported)
             continue
         folder = "lab" if panel == LAB else "commands"
-        module = importlib.import_module(
-            f"app.cli.{folder}.{_BESIDE.get(name, name).replace('-', '_')}"
-        )
-        if hasattr(module, "app"):
-            cli.add_typer(module.app, name=name, help=help_line)
+        beside, _, own = _BESIDE.get(name, name).replace("-", "_").partition(".")
+        module = importlib.import_module(f"app.cli.{folder}.{beside}")
+        found = getattr(module, own) if own else getattr(module, "app", None) or module.command
+        if isinstance(found, typer.Typer):
+            cli.add_typer(found, name=name, help=help_line)
         else:
-            run = getattr(module, name if name in _BESIDE else "command")
-            cli.command(name, cls=getattr(module, "Command", None))(run)
+            cli.command(name, cls=getattr(module, "Command", None))(found)
     return cli
 
 

@@ -47,7 +47,9 @@ def test_a_score_of_two_is_refused_with_its_place() -> None:
     ("scores", "names", "words"),
     [
         ([["yes", "no"], ["no", "yes"]], {}, "Expected a table of 0, 1 and missing"),
-        *((scores, {}, "examinees x items") for scores in ([], [[]], [1, 0], [[[1]]])),
+        ([], {}, "examinees x items"),
+        ([1, 0], {}, "examinees x items"),
+        ([[[1]]], {}, "examinees x items"),
         ([[1, 0], [0, 1]], {"items": ["x", "x"]}, "item 'x' occurs twice"),
         ([[1, 0], [0, 1]], {"examinees": ["p"]}, "Expected 2 examinee names, got 1"),
     ],

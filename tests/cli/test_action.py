@@ -76,7 +76,7 @@ def github() -> Iterator[GitHub]:
 
 @pytest.mark.slow
 def test_a_run_comments_once_and_the_next_one_updates_it_and_asks_nothing(
-    github: GitHub, database_url: str, tmp_path: Path
+    github: GitHub, own_server: None, tmp_path: Path
 ) -> None:
     steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
     _, decide, comment, outcome = steps
@@ -85,8 +85,6 @@ def test_a_run_comments_once_and_the_next_one_updates_it_and_asks_nothing(
     environment = {
         **os.environ,
         "RUNNER_TEMP": str(tmp_path),
-        "DATABASE_URL": database_url,
-        "SEXTANT_DATA_DIR": str(tmp_path),
         "POLICY": "sextant.yaml",
         "COMMIT": "abc",
         "GITHUB_OUTPUT": str(outputs),

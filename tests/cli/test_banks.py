@@ -109,6 +109,7 @@ def test_a_faulty_item_file_is_refused_with_the_place(
     assert "sums" not in done("list").stdout
 
 
+@pytest.mark.usefixtures("own_server")
 def test_a_bank_is_exported_in_every_format_and_comes_back_the_same(
     files: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 
 from app.calibration.logistic.curves import Family
+from app.calibration.multidimensional import score_curves
 from app.engine.bank import ItemBank
 from app.exchange.bank_files import write_mirt
 from app.exchange.parameters import read_parameters
 from tests.calibration.simulated import Simulated, simulate
-from tests.cli.shell import done, refused, told
+from tests.cli.shell import done, refused, told, write_scores
 
 
 def _write(path: Path, data: Simulated) -> Path:
-    lines = ["model," + ",".join(f"q{j}" for j in range(data.matrix.n_items))]
-    for i, row in enumerate(data.matrix.scores):
-        lines.append(f"m{i}," + ",".join("" if s == 255 else str(s) for s in row))
-    path.write_text("\n".join(lines))
-    return path
+    scores = np.where(data.matrix.scores == 255, np.nan, data.matrix.scores)
+    return write_scores(path, scores, [f"q{j}" for j in range(data.matrix.n_items)])
 
 
 def _words(tmp_path: Path, responses: Path, *options: object) -> tuple[object, ...]:
@@ -143,7 +141,11 @@ def test_a_missing_directory_is_noticed_before_the_work(tmp_path: Path, data: Si
 
 
 @pytest.mark.slow
-def test_several_abilities_are_calibrated_with_what_predicts_scores(tmp_path: Path) -> None:
+def test_several_abilities_are_calibrated_with_what_predicts_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_curves, "_MOST_TESTED", 4)  # takes most of the time
+    monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
     data = simulate(1, Family.TWO_PL, 60, 12, missing=0.02)
     path, found = _write(tmp_path / "answers.csv", data), tmp_path / "found.json"
     flags = ("--model", "nested", "--dimensions", "1", "--no-filters", "--report-card")

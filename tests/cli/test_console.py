@@ -8,7 +8,7 @@ from rich.table import Table
 
 from app.cli import main
 from app.cli.bank import catalog
-from app.cli.terminal import console, tables
+from app.cli.terminal import console
 from app.errors import FieldProblem, InvalidInputError
 from tests.cli.shell import done
 
@@ -35,13 +35,13 @@ def test_nothing_in_a_pipe_is_cut_or_wrapped(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "20")
     text = io.StringIO()
     pipe = console.SafeConsole(file=text)
-    monkeypatch.setattr(tables, "out", pipe)
+    monkeypatch.setattr(console, "out", pipe)
     long = [f"{letter * 40} {letter * 40}" for letter in "ab"]
     table = Table(*long, box=None)
     table.add_row(*long)
     pipe.print(table)
     pipe.print(" ".join(long))
-    tables.show_table(("id", "名前"), [(long[0], "x"), ("名前", long[1])])
+    console.show_table(("id", "名前"), [(long[0], "x"), ("名前", long[1])])
     written = text.getvalue().splitlines()
     assert len(written) == 6
     assert all(each in written[1] for each in long)
@@ -53,8 +53,8 @@ def test_a_narrow_terminal_cuts_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("FORCE_COLOR", "1")
     screen = io.StringIO()
-    monkeypatch.setattr(tables, "out", console.SafeConsole(file=screen))
-    tables.show_table(("id", "status"), [("ses_01jd0000000000000000000000", "running")])
+    monkeypatch.setattr(console, "out", console.SafeConsole(file=screen))
+    console.show_table(("id", "status"), [("ses_01jd0000000000000000000000", "running")])
     assert "ses_01jd0000000000000000000000  running\n" in screen.getvalue()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import PlainTextResponse
 
 from app.demo.model_server import create_model_server
 from tests.cli.shell import done, refused, sextant
@@ -32,7 +33,7 @@ def no_gate(*arguments: object) -> str:
     return refused("gate", *arguments, code=64)
 
 
-@pytest.mark.usefixtures("own_database")
+@pytest.mark.usefixtures("own_server")
 def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: Path) -> None:
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1")
     path = tmp_path / "gate.json"
@@ -77,14 +78,15 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     assert "--confidence: expected a number < 1, got 95.0; for 95 % say 0.95" in doubted
 
 
-@pytest.mark.usefixtures("own_database")
+@pytest.mark.usefixtures("own_server")
 def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
     policy, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
-    policy.write_text(POLICY.format(url="http://127.0.0.1:9/v1"))
-    failed = sextant(
-        *("gate", "--policy", policy, "--quiet"),
-        *("--junit", xml, "--markdown", comment, "--json", "-"),
-    )
+    with serving(PlainTextResponse("no such model", 404)) as url:
+        policy.write_text(POLICY.format(url=f"{url}/v1"))
+        failed = sextant(
+            *("gate", "--policy", policy, "--quiet"),
+            *("--junit", xml, "--markdown", comment, "--json", "-"),
+        )
     assert failed.exit_code == 1
     assert failed.stderr.startswith("Error: No decision was reached. The session failed: ")
     told = json.loads(failed.stdout)
@@ -159,7 +161,7 @@ def test_an_internal_error_exits_with_70(monkeypatch: pytest.MonkeyPatch) -> Non
     done("gate", "--help")  # there is none
 
 
-@pytest.mark.usefixtures("own_database")
+@pytest.mark.usefixtures("own_server")
 def test_a_saved_endpoint_is_named_by_its_id(model_url: str) -> None:
     unknown = "end_" + "0" * 26
     failed = no_gate("--threshold", "0", "--endpoint", unknown, "--bank", "demo")
@@ -185,7 +187,7 @@ rules:
 """
 
 
-@pytest.mark.usefixtures("own_database")
+@pytest.mark.usefixtures("own_server")
 def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -> None:
     path, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
     path.write_text(POLICY.format(url=model_url))
@@ -208,7 +210,7 @@ def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -
     assert case.get("classname") == "sextant.demo"
 
 
-@pytest.mark.usefixtures("own_database")
+@pytest.mark.usefixtures("own_server")
 def test_an_undecided_gate_extends_until_its_limit(model_url: str) -> None:
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1", "--quiet")
     short = (*ask, "--max-items", "10", "--threshold", "0.7")

@@ -37,14 +37,6 @@ def test_create_prints_the_secret_alone_on_stdout(url: str) -> None:
     assert secret not in result.stderr
 
 
-def test_create_takes_scopes_and_an_end(url: str) -> None:
-    made = done("keys", "create", "ci", "--scope", "admin", "--expires", "2099-01-31")
-    key = _authenticate(url, made.stdout.strip())
-    assert key.scopes == {Scope.ADMIN}
-    assert key.expires_at
-    assert key.expires_at.isoformat() == "2099-01-31T00:00:00+00:00"
-
-
 @pytest.mark.usefixtures("url")
 def test_list_shows_every_key_and_its_state_but_no_secret() -> None:
     secrets = [done("keys", "create", name).stdout.strip() for name in ("first", "second")]
@@ -57,9 +49,13 @@ def test_list_shows_every_key_and_its_state_but_no_secret() -> None:
     assert not any(secret in row for secret in secrets for row in rows)
 
 
-def test_a_key_is_limited_when_it_is_made_and_later(url: str) -> None:
-    made = done("keys", "create", "ci", "--usd-per-day", "5", "--open-sessions", "9")
+def test_a_key_takes_scopes_an_end_and_limits_which_may_change(url: str) -> None:
+    limited = ("--usd-per-day", "5", "--open-sessions", "9")
+    made = done("keys", "create", "ci", "--scope", "run", "--expires", "2099-01-31", *limited)
     key = _authenticate(url, made.stdout.strip())
+    assert key.scopes == {Scope.RUN}
+    assert key.expires_at
+    assert key.expires_at.isoformat() == "2099-01-31T00:00:00+00:00"
     assert key.limits == Limits(usd_per_day=5.0, open_sessions=9)
     result = done("keys", "limit", key.id, "--tokens-per-day", "70", "--usd-per-day", "0")
     assert result.stdout.splitlines() == [

@@ -7,18 +7,10 @@ import pytest
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.simulation.simulate import draw_scores
-from tests.cli.shell import done, refused, told
+from tests.cli.shell import done, refused, told, write_scores
 
 THETAS = {"low": -1.8, "middle": 0.0, "high": 1.8}
 BANK = ItemBank.from_difficulties(a=np.full(150, 1.2), b=np.random.default_rng(4).normal(size=150))
-
-
-def write(path: Path, names: Sequence[str], rows: Sequence[FloatArray]) -> None:
-    lines = ["model," + ",".join(f"i{j}" for j in range(BANK.n_items))]
-    for name, row in zip(names, rows, strict=True):
-        cells = ("" if np.isnan(score) else f"{score:g}" for score in row)
-        lines.append(f"{name}," + ",".join(cells))
-    path.write_text("\n".join(lines))
 
 
 @pytest.fixture
@@ -26,9 +18,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
     rows = list(draw_scores(BANK, THETAS.values(), rng))
-    write(tmp_path / "answers.csv", list(THETAS), rows)
+    write_scores(tmp_path / "answers.csv", rows, names=list(THETAS))
     others = list(draw_scores(BANK, rng.normal(size=16), rng))
-    write(tmp_path / "others.csv", [f"other-{k}" for k in range(16)], others)
+    write_scores(tmp_path / "others.csv", others, names="other-")
     return tmp_path
 
 
@@ -49,10 +41,10 @@ def grades(thetas: Sequence[float], seed: int) -> list[FloatArray]:
 
 def test_grades_on_any_scale_are_ranked_by_the_continuous_model(files: Path) -> None:
     rng = np.random.default_rng(8)
-    write(files / "others.csv", [f"m{k}" for k in range(8)], grades(list(rng.normal(size=8)), 1))
+    write_scores(files / "others.csv", grades(list(rng.normal(size=8)), 1))
     ranked = grades(list(THETAS.values()), 2)
     ranked[1][::7] = np.nan
-    write(files / "answers.csv", list(THETAS), ranked)
+    write_scores(files / "answers.csv", ranked, names=list(THETAS))
 
     document = rank()
 
@@ -64,24 +56,26 @@ def test_grades_on_any_scale_are_ranked_by_the_continuous_model(files: Path) -> 
 
 
 def test_scores_on_another_scale_than_those_of_the_training_models_are_refused(files: Path) -> None:
-    write(files / "others.csv", [f"m{k}" for k in range(8)], grades([0.0] * 8, 1))
-    write(files / "answers.csv", list(THETAS), [10 * row for row in grades([0.0] * 3, 2)])
+    write_scores(files / "others.csv", grades([0.0] * 8, 1))
+    tenfold = [10 * row for row in grades([0.0] * 3, 2)]
+    write_scores(files / "answers.csv", tenfold, names=list(THETAS))
     assert "lie outside 1 to 10" in refused(*BASE)
 
 
 def test_the_true_order_is_that_of_the_recorded_scores(files: Path) -> None:
-    write(files / "others.csv", [f"m{k}" for k in range(8)], grades([0.0] * 8, 1))
+    write_scores(files / "others.csv", grades([0.0] * 8, 1))
     ranked = grades(list(THETAS.values()), 2)
     ranked[2][:3] = 100.0
-    write(files / "answers.csv", list(THETAS), ranked)
-    full = {entry["examinee"]: entry["full_score"] for entry in rank()["order"]}
+    write_scores(files / "answers.csv", ranked, names=list(THETAS))
+    short = rank("--budget-items", "45", "--max-items", "15")
+    full = {entry["examinee"]: entry["full_score"] for entry in short["order"]}
     assert full["high"] == pytest.approx((ranked[2].mean() - 1) / 9)
 
 
 def test_items_without_a_score_are_never_asked_of_that_model(files: Path) -> None:
     rows = list(draw_scores(BANK, THETAS.values(), np.random.default_rng(3)))
     rows[1][14:] = np.nan
-    write(files / "answers.csv", list(THETAS), rows)
+    write_scores(files / "answers.csv", rows, names=list(THETAS))
     assert rank()["items_per_examinee"]["middle"] <= 14
 
 
@@ -103,7 +97,7 @@ def test_the_published_ranking_is_chosen_by_name_and_ends_at_its_budget(files: P
 def test_ranked_models_are_excluded_from_the_training_models(files: Path) -> None:
     rng = np.random.default_rng(6)
     rows = list(draw_scores(BANK, rng.normal(size=4), rng))
-    write(files / "others.csv", ["high", "a", "b", "c"], rows)
+    write_scores(files / "others.csv", rows, names=["high", "a", "b", "c"])
     assert "1 models of --train are ranked" in done(*BASE).stderr
 
 
@@ -117,21 +111,17 @@ def test_ranked_models_are_excluded_from_the_training_models(files: Path) -> Non
         (("--scale", "0", "0.5"), "expected scores from 0 to 0.5, got 1"),
         (("--selector", "fisher"), "or 'random', got 'fisher'"),
         (("--budget-usd", "3"), "--budget-usd needs --costs"),
+        (("--costs", "few.csv"), "expected a cost of every examinee, got none of 'middle'"),
     ],
 )
 def test_an_impossible_ranking_is_refused_in_one_sentence(
     files: Path, flags: tuple[str, ...], message: str
 ) -> None:
+    (files / "few.csv").write_text("model,cost\nlow,1\n")
     assert message in refused(*BASE, *flags)
 
 
 def test_one_model_is_no_ranking(files: Path) -> None:
-    write(files / "answers.csv", ["alone"], list(draw_scores(BANK, [0], np.random.default_rng(1))))
+    alone = list(draw_scores(BANK, [0], np.random.default_rng(1)))
+    write_scores(files / "answers.csv", alone, names="alone")
     assert "at least two examinees, got 1" in refused(*BASE)
-
-
-def test_costs_of_every_model_are_needed(files: Path) -> None:
-    (files / "costs.csv").write_text("model,cost\nlow,1\n")
-    assert "expected a cost of every examinee, got none of 'middle'" in refused(
-        *BASE, "--costs", "costs.csv"
-    )

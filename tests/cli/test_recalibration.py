@@ -27,7 +27,7 @@ def living(database_url: str, tmp_path: Path) -> None:
     asyncio.run(fill())
 
 
-@pytest.mark.usefixtures("living")
+@pytest.mark.usefixtures("living", "own_server")
 def test_drift_is_shown_and_versions_are_made(tmp_path: Path) -> None:
     report = tmp_path / "drift.json"
     shown = done("banks", "drift", "living", "--responses", "live", "--json", report)
@@ -57,4 +57,4 @@ def test_drift_is_shown_and_versions_are_made(tmp_path: Path) -> None:
     assert "of 50 items have fewer than 1000 answers" in done(*start, "--model", "3pl").stderr
     assert "There is no bank 'nothing'" in refused(*start, "--link-to", "nothing")
     assert "--model: expected '1pl'" in refused(*start, "--model", "9pl")
-    assert "--no-wait needs a server" in refused(*start, "--no-wait")
+    assert "--no-wait needs a server" in refused(*start, "--no-wait", "--server", "local")

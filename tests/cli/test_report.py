@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.shell import done, refused
+from tests.cli.shell import done, refused, write_scores
 
 pytestmark = pytest.mark.usefixtures("own_database")
 
@@ -17,11 +17,7 @@ def answers(tmp_path: Path) -> Path:
     theta = rng.normal(size=(300, 1))
     b = np.linspace(-1.5, 1.5, 12)
     right = rng.random((300, 12)) < 1 / (1 + np.exp(-1.2 * (theta - b)))
-    lines = ["model," + ",".join(f"q{j}" for j in range(12))]
-    lines += [f"m{i}," + ",".join(str(int(cell)) for cell in row) for i, row in enumerate(right)]
-    path = tmp_path / "answers.csv"
-    path.write_text("\n".join(lines))
-    return path
+    return write_scores(tmp_path / "answers.csv", right)
 
 
 def test_a_calibrated_file_becomes_a_page(answers: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
-from tests.cli.shell import refused, told
+from tests.cli.shell import refused, told, write_scores
 
 
 def run(paper: str, folder: Path, *flags: object) -> dict[str, dict[str, Any]]:
@@ -26,14 +26,6 @@ def run(paper: str, folder: Path, *flags: object) -> dict[str, dict[str, Any]]:
 
 def figures(table: dict[str, Any]) -> dict[str, list[Any]]:
     return {row[0]: row[1:] for row in table["rows"]}
-
-
-def written(path: Path, scores: FloatArray, prefix: str = "", name: str = "m{}") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [",".join(["model", *(f"{prefix}{item}" for item in range(scores.shape[1]))])]
-    for row, each in enumerate(scores):
-        lines.append(",".join([name.format(row), *(f"{score:g}" for score in each)]))
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +38,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     thetas = rng.normal(size=28)  # too few for split halves, so that it takes no time
     scores = np.array(list(draw_scores(bank, thetas, rng)))
-    written(made / "own" / "responses.csv.gz", scores)
-    lines = ["item,a,b,c,d", *(f"{i},{bank.a[i]},{bank.b[i]},0.1,1" for i in range(n))]
+    write_scores(made / "own" / "responses.csv.gz", scores)
+    lines = ["item,a,b,c,d", *(f"i{i},{bank.a[i]},{bank.b[i]},0.1,1" for i in range(n))]
     (made / "own" / "bank.csv").write_text("\n".join(lines))
-    written(made / "tiny" / "law.csv.gz", scores[:, :30])
-    written(made / "tiny" / "maths.csv.gz", scores[:, 30:])
+    write_scores(made / "tiny" / "law.csv.gz", scores[:, :30])
+    write_scores(made / "tiny" / "maths.csv.gz", scores[:, 30:])
     mu = 1 / (1 + np.exp(-(rng.normal(size=(8, 1)) - bank.b)))
     judged = np.clip(mu + 0.1 * rng.normal(size=mu.shape), 0, 1)
-    path = made / "judged" / "judge_scores.csv.gz"
-    written(path, 1 + 9 * judged, name="f{}")
+    write_scores(made / "judged" / "judge_scores.csv.gz", 1 + 9 * judged, names="f")
     return made
 
 
@@ -70,6 +61,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce all counts of the protocols."""
     monkeypatch.setattr(atlas, "_STOPS", (0.3,))
     monkeypatch.setattr(atlas, "_ITEMS", 30)
+    monkeypatch.setattr(atlas, "learn_curves", _fitted_alone)
     monkeypatch.setattr(wild, "_LEAST", 24)
     monkeypatch.setattr(wild, "_PARTITIONS", 1)
     monkeypatch.setattr(wild, "learn_curves", _fitted_alone)
@@ -181,7 +173,7 @@ def test_wild_shows_cost_and_error_of_the_cheapest_items(folder: Path, tmp_path:
     two.mkdir()
     for path in sorted((folder / "tiny").glob("*.csv.gz")):
         (two / path.name).write_bytes(path.read_bytes())
-    columns = [f"{item},{1 + item % 7}" for item in range(60)]
+    columns = [f"i{item},{1 + item % 7}" for item in range(60)]
     (two / "costs.csv").write_text("\n".join(["item,cost", *columns]))
     costs = figures(run("wild", tmp_path)["Figure 6"])
     cheapest, plain = costs["MIRT, cheapest"], costs["MIRT, V-optimal, adaptive"]
@@ -207,7 +199,7 @@ def test_an_empty_folder_has_no_data_for_any_table(paper: str, tmp_path: Path) -
 def test_too_few_models_are_refused(
     folder: Path, tmp_path: Path, paper: str, name: str, complaint: str
 ) -> None:
-    written(tmp_path / name, np.eye(3))
+    write_scores(tmp_path / name, np.eye(3))
     (tmp_path / "own" / "bank.csv").write_bytes((folder / "own" / "bank.csv").read_bytes())
     assert complaint in refused("reproduce", paper, "--data", tmp_path)
 

@@ -1,4 +1,4 @@
-"""Commands that talk to a server: the choice of server and key, and the output."""
+"""Commands that talk to a server, and that serve: the choice of server and key, and the output."""
 
 import asyncio
 import stat
@@ -10,10 +10,11 @@ import pytest
 import structlog
 from fastapi import FastAPI
 
+from app.cli.commands import serve
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.console import JsonObject
-from app.cli.terminal.progress import Progress, Updated, headline
+from app.cli.terminal.watch import Progress, Updated, headline
 from app.errors import InvalidInputError
 from app.records.api_keys import Scope
 from app.settings import Settings
@@ -233,3 +234,25 @@ def test_a_wait_is_shown_once_and_an_answer_with_its_figures() -> None:
         "score 60.0 % (95 %: 50.0 % to 70.0 %)   theta +0.50 ± 0.30 (95 %: -0.10 to +1.10)"
     )
     assert progress.take("session.waiting", waits) is not None
+
+
+def test_an_invalid_key_is_refused_in_one_line_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SEXTANT_SECRET_KEY", "abc")
+    assert "SEXTANT_SECRET_KEY is not base64" in refused("serve", "--port", "0")
+
+
+def test_the_printed_key_command_uses_the_database_of_this_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert serve.key_command(Settings()) == "sextant keys create NAME"
+    monkeypatch.setenv("SEXTANT_DATA_DIR", "/data of mine")
+    assert serve.key_command(Settings()) == (
+        "SEXTANT_DATA_DIR='/data of mine' sextant keys create NAME"
+    )
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me:secret@db/sextant")
+    assert serve.key_command(Settings()) == "DATABASE_URL=... sextant keys create NAME"
+    keep_login(Target("https://sextant.example.org", None))
+    assert serve.key_command(Settings()).endswith(" --server local")

@@ -1,20 +1,24 @@
-"""`sextant sessions`: stored answers scored again, and results as pages, from the shell."""
+"""`sextant sessions`: stored answers scored again, results as pages, signals during work."""
 
 import asyncio
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette import types
 
+from app.cli.servers.connection import INTERRUPTED
 from app.cli.servers.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
 from app.records.api_keys import Scope
 from app.records.sessions import Plan
 from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
-from tests.cli.shell import done, refused, told
+from tests.cli.shell import done, refused, sextant, told
 from tests.servers import serving
 
 
@@ -24,7 +28,7 @@ def model_url() -> Iterator[str]:
         yield f"{url}/v1"
 
 
-@pytest.mark.usefixtures("own_database")
+@pytest.mark.usefixtures("own_server")
 def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> None:
     old = told(
         *("run", "--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1"),
@@ -119,3 +123,34 @@ def test_an_unknown_session_gives_one_clear_message(tmp_path: Path) -> None:
     missing = refused("sessions", "report", "ses_none", "--out", tmp_path / "page.html")
     assert "There is no session 'ses_none'" in missing
     assert not (tmp_path / "page.html").exists()
+
+
+async def _interrupting(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+    """Act as a model during whose first call the user presses Ctrl-C; it never answers."""
+    if scope["type"] != "http":
+        return
+    while (await receive()).get("more_body"):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("run", "--endpoint", "{url}", "--model", "m"), "ses_"),
+        (("rank", "--endpoint", "{url} m", "--endpoint", "{url} n"), "rnk_"),
+    ],
+)
+@pytest.mark.usefixtures("own_database")
+def test_ctrl_c_cancels_what_the_command_began(command: tuple[str, ...], what: str) -> None:
+    with serving(_interrupting) as url:
+        words = [word.replace("{url}", f"{url}/v1") for word in command]
+        left = sextant(*words, "--bank", "demo")
+    assert left.exit_code == INTERRUPTED
+    assert f"Cancelled {what}" in left.stderr
+    listed = sextant("sessions", "list").stdout
+    assert "cancelled" in listed
+    assert "running" not in listed
+    assert "queued" not in listed

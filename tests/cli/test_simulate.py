@@ -6,7 +6,7 @@ import pytest
 
 from app.engine.bank import ItemBank
 from app.engine.simulation.simulate import draw_scores
-from tests.cli.shell import refused, told
+from tests.cli.shell import refused, told, write_scores
 
 
 @pytest.fixture
@@ -20,12 +20,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines = ["item,a,b,c,d"]
     lines += [f"i{j},{bank.a[j]},{bank.b[j]},0,1" for j in range(n_items)]
     (tmp_path / "bank.csv").write_text("\n".join(lines))
-    header = "model," + ",".join(f"i{j}" for j in range(n_items))
     for name, n_examinees in (("answers", 12), ("others", 30)):
-        rows = [header]
-        for k, row in enumerate(draw_scores(bank, rng.normal(size=n_examinees), rng)):
-            rows.append(f"{name}-{k}," + ",".join("" if s is None else f"{s:.0f}" for s in row))
-        (tmp_path / f"{name}.csv").write_text("\n".join(rows))
+        rows = draw_scores(bank, rng.normal(size=n_examinees), rng)
+        write_scores(tmp_path / f"{name}.csv", rows, names=f"{name}-")
     return tmp_path
 
 
@@ -55,20 +52,6 @@ def test_flags_become_the_design(files: Path) -> None:
     assert document["summary"]["items_max"] <= 15
 
 
-def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> None:
-    flags = ("--preset", "ability", "--max-items", "10")
-    plain = simulate(*flags)
-    learned = simulate(*flags, "--train", "others.csv")
-    assert learned["learned"]["interval_correction"]["n_examinees"] == 30
-    assert plain["learned"] is None
-    pairs = list(zip(plain["examinees"], learned["examinees"], strict=True))
-    assert all(p["lo"] != b["lo"] for p, b in pairs)
-    assert all(b["raw"] is not None for _, b in pairs)
-    assert learned["learned"]["curves"]["n_reference"] == 30
-    assert "baselines" not in learned
-    assert all(p["accuracy"]["value"] != b["accuracy"]["value"] for p, b in pairs)
-
-
 def test_baselines_are_compared_with_the_design(files: Path) -> None:
     (files / "short.csv").write_text("item\ni3\ni7\n\ni20\n")
     train = ("--train", "others.csv", "--max-items", "10")
@@ -78,22 +61,6 @@ def test_baselines_are_compared_with_the_design(files: Path) -> None:
     assert "tasks" not in found  # the ids contain none
     assert found["fixed"]["items"] == 3
     assert found["random"]["items"] == round(document["summary"]["items_mean"])
-    names = [one["name"] for one in simulate(*train, "--baselines")["baselines"]]
-    assert "fixed" not in names
-
-
-@pytest.mark.parametrize(
-    ("listed", "words"),
-    [
-        ("i3\nnobody\n", "short.csv:2: expected an item of the bank, got 'nobody'"),
-        ("i3\ni3\n", "short.csv:2: expected each item once, got 'i3' again"),
-        ("item\n", "expected item ids, one a line, got none"),
-    ],
-)
-def test_an_invalid_list_is_named(files: Path, listed: str, words: str) -> None:
-    (files / "short.csv").write_text(listed)
-    train = ("--train", "others.csv")
-    assert words in refused(*BASE, *train, "--fixed", "short.csv")
 
 
 def test_baselines_need_reference_models(files: Path) -> None:
@@ -141,36 +108,40 @@ def test_an_item_without_an_answer_is_not_asked(files: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("text", "flags", "words"),
     [
-        (("--selector", "mfi"), "/selection/criterion"),
-        (("--concurrency", "0"), "/concurrency"),
-        (("--reference", "nowhere.csv"), "expected wle or a file"),
-    ],
-)
-def test_bad_flags_are_named(flags: tuple[str, ...], words: str) -> None:
-    assert words in refused(*BASE, *flags)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("model,ability\nx,1", "a column theta"),
-        ("model,theta\nanswers-0,high", "bad.csv:2"),
+        ("", ("--selector", "mfi"), "/selection/criterion"),
+        ("", ("--concurrency", "0"), "/concurrency"),
+        ("", ("--reference", "nowhere.csv"), "expected wle or a file"),
+        ("model,ability\nx,1", ("--reference", "bad.csv"), "a column theta"),
+        ("model,theta\nanswers-0,high", ("--reference", "bad.csv"), "bad.csv:2"),
         (
             "model,theta\nanswers-0,1.0",
+            ("--reference", "bad.csv"),
             "expected a theta of every examinee, got none of 'answers-1'",
+        ),
+        (
+            "i3\nnobody\n",
+            ("--train", "others.csv", "--fixed", "bad.csv"),
+            "bad.csv:2: expected an item of the bank, got 'nobody'",
+        ),
+        (
+            "i3\ni3\n",
+            ("--train", "others.csv", "--fixed", "bad.csv"),
+            "bad.csv:2: expected each item once, got 'i3' again",
+        ),
+        (
+            "item\n",
+            ("--train", "others.csv", "--fixed", "bad.csv"),
+            "expected item ids, one a line, got none",
         ),
     ],
 )
-def test_a_bad_reference_file_is_named(files: Path, text: str, words: str) -> None:
+def test_a_bad_flag_or_file_is_named(
+    files: Path, text: str, flags: tuple[str, ...], words: str
+) -> None:
     (files / "bad.csv").write_text(text)
-    assert words in refused(*BASE, "--reference", "bad.csv")
-
-
-def test_responses_to_another_bank_are_refused(files: Path) -> None:
-    (files / "answers.csv").write_text("model,q1,q2\nx,1,0\n")
-    assert "no item in common" in refused(*BASE)
+    assert words in refused(*BASE, *flags)
 
 
 def forecast(*flags: str) -> dict[str, Any]:

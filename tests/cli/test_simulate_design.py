@@ -1,7 +1,7 @@
-"""`sextant simulate` with optimal design: several abilities learned from other examinees."""
+"""`sextant simulate` with optimal design, and `sextant compose`: fixed short forms."""
 
-import pickle
-from collections.abc import Mapping, Sequence
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from app.calibration.multidimensional import score_curves
-from app.calibration.multidimensional.settings import MultidimensionalSettings
-from app.calibration.pipeline.abilities import LearnedAbilities, learn_abilities
-from app.cli.lab import simulate_design
 from app.engine.bank import FloatArray
-from tests.cli.shell import refused, told
+from tests.cli.shell import done, refused, told, write_scores
 
 N_TESTED = 30
+ITEMS = [f"{'maths' if j % 2 else 'law'}/{j}" for j in range(40)]
 
 
 def records(n: int, seed: int) -> FloatArray:
@@ -31,54 +29,25 @@ def records(n: int, seed: int) -> FloatArray:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("design")
-    names = [f"{'maths' if j % 2 else 'law'}/{j}" for j in range(40)]
     paths = {}
     for what, n, seed in (("train", 150, 1), ("tested", N_TESTED, 2)):
-        path = folder / f"{what}.csv"
-        rows = [
-            ",".join([f"{what}{i}", *(f"{score:g}" for score in row)])
-            for i, row in enumerate(records(n, seed))
-        ]
-        path.write_text("\n".join([",".join(["", *names]), *rows]))
-        paths[what] = str(path)
+        paths[what] = str(write_scores(folder / f"{what}.csv", records(n, seed), ITEMS, what))
     costs = np.random.default_rng(3).lognormal(5.0, 1.5, 40)
     for what, kept in (("costs", 40), ("few_costs", 39)):
         path = folder / f"{what}.csv"
-        lines = [f"{name},{cost:.3f}" for name, cost in zip(names, costs, strict=True)]
+        lines = [f"{name},{cost:.3f}" for name, cost in zip(ITEMS, costs, strict=True)]
         path.write_text("\n".join(["item,cost", *lines[:kept]]))
         paths[what] = str(path)
     bank = folder / "bank.csv"
-    bank.write_text("\n".join(["item,a,b", *(f"{name},1.0,0.0" for name in names)]))
+    bank.write_text("\n".join(["item,a,b", *(f"{name},1.0,0.0" for name in ITEMS)]))
     return paths | {"bank": str(bank)}
 
 
 @pytest.fixture(autouse=True)
-def _learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache what is learned from the same records with the same settings.
-
-    Errors of curves are learned from few held-out models, as this takes most of the time.
-    """
-    monkeypatch.setattr(simulate_design, "learn_abilities", _learn_once)
+def _few_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learn errors of curves from few held-out models, as this takes most of the time."""
     monkeypatch.setattr(score_curves, "_MOST_TESTED", 4)
     monkeypatch.setattr(score_curves, "_MOST_OF_A_PART", 2)
-
-
-_learned: dict[bytes, LearnedAbilities] = {}
-
-
-def _learn_once(
-    scores: FloatArray,
-    item_ids: Sequence[str],
-    settings: MultidimensionalSettings,
-    targets: Mapping[str, FloatArray],
-    rng: np.random.Generator,
-    **others: Any,
-) -> LearnedAbilities:
-    given = (scores, tuple(item_ids), settings, dict(targets), rng.bit_generator.state, others)
-    key = pickle.dumps(given)
-    if key not in _learned:
-        _learned[key] = learn_abilities(scores, item_ids, settings, targets, rng, **others)
-    return _learned[key]
 
 
 _known: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -185,3 +154,75 @@ def test_scores_are_estimated_from_a_handful_of_records(
     few.write_text("\n".join(Path(files["train"]).read_text().split("\n")[:20]))
     flags = ("--selector", "v-optimal", "--responses", files["tested"], "--train", few)
     assert told("simulate", *flags)["examinees"][0]["accuracy"]["value"] > 0.0
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    return write_scores(tmp_path / "train.csv", records(150, 1), ITEMS)
+
+
+def test_a_form_predicts_the_score_of_new_examinees_by_its_weights(
+    train: Path, tmp_path: Path
+) -> None:
+    form = tmp_path / "form.csv"
+    document = told("compose", "--train", train, "--items", "8", "--out", form)
+    rows = list(csv.DictReader(form.read_text().splitlines()))
+    assert len(rows) == 9
+    assert rows[0]["item"] == ""
+    new = records(60, 2)
+    value = float(rows[0]["weight"]) + sum(
+        float(row["weight"]) * new[:, int(row["item"].split("/")[1])] for row in rows[1:]
+    )
+    truth = new.mean(axis=1)
+    assert np.abs(value - truth).mean() < 0.5 * np.abs(truth - truth.mean()).mean()
+    held = np.abs(value - truth) <= document["half_width95"]
+    assert held.mean() > 0.85
+
+
+def test_a_form_is_exported_to_lm_eval_with_its_documents(train: Path, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for task in ("maths", "law"):
+        rows = [
+            {"doc_id": 100 - j, "doc_hash": str(j), "resps": [["x"]], "exact_match": 1.0}
+            for j in range(40)
+            if (j % 2 == 1) == (task == "maths")
+        ]
+        path = tmp_path / f"samples_{task}_2026-11-20T10-00-00.jsonl"
+        path.write_text("\n".join(map(json.dumps, rows)))
+    form = tmp_path / "form.csv"
+    words = ("compose", "--train", train, "--items", "8", "--lm-eval", tmp_path)
+    done(*words, "--out", form)
+    items = [row["item"] for row in csv.DictReader(form.read_text().splitlines())][1:]
+    run = json.loads((tmp_path / "form.yaml").read_text())
+    asked = {(task, 100 - number) for task, chosen in run["samples"].items() for number in chosen}
+    assert asked == {(task, int(j)) for task, _, j in (item.partition("/") for item in items)}
+    assert run["tasks"] == sorted(run["samples"])
+
+    path = tmp_path / "samples_law_2026-11-21T10-00-00.jsonl"
+    path.write_text("\n".join(json.dumps({**row, "doc_id": 7}) for row in rows))
+    assert "gives to the same document" in refused(*words, "--out", form)
+    path.unlink()
+    (tmp_path / "samples_law_2026-11-20T10-00-00.jsonl").unlink()
+    assert "are in none of 1 files" in refused(*words, "--out", form)
+    assert "give --out" in refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--items", "41"], "expected 1 to 40 items, got 41"),
+        (["--items", "21", "--ask", "law"], "at most 20"),
+        (["--items", "5", "--target", "physics"], "'physics' has no items"),
+    ],
+)
+def test_an_impossible_form_is_refused(train: Path, flags: list[str], complaint: str) -> None:
+    assert complaint in refused("compose", "--train", train, *flags)
+
+
+def test_a_form_from_a_server_has_no_cost_unless_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    form = {"items": [{"key": "q", "weight": 1.0}], "constant": 0.0, "half_width95": 0.1}
+    reply = {**form, "cost": None, "bank_version_id": "bkv_1"}
+    monkeypatch.setattr("app.cli.lab.compose.asked", lambda *_: reply)
+    assert told("compose", "--version", "sums", "--items", "1")["cost"] is None

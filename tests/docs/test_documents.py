@@ -1,9 +1,10 @@
-"""Every command and code block of the README and the docs, run as a reader would.
+"""Every command and code block of the README and the docs, run as a reader would; and their words.
 
 The bash and Python blocks of one document run in order, in one shell and one empty directory. A
 block that cannot run here gives the reason after its language: ```bash no-run: why
 """
 
+import ast
 import contextlib
 import json
 import os
@@ -36,16 +37,24 @@ _MOST_WORDS, _MOST_WORDS_A_SENTENCE = 25_000, 16
 _NO_PROSE = re.compile(r"^(?:    |\||#|!\[).*$", re.MULTILINE)
 _CODE, _TARGET = re.compile(r"`[^`]*`"), re.compile(r"\]\([^)]*\)")
 _SENTENCE_ENDS = re.compile(r"[.!?](?=\**(?:\s|$))|\n\n|\n *(?:[-*]|\d+\.) ")
+_BOTH = r"""
+    abler | whoever | whom | by\ lot | unreadable | boards? | (?:full|predicted)\ scores?
+    | calibrated\ models | those\ calibrated | told\ apart | awaited | out\ of\ reach
+    | nobody\ (?:can|could)\ (?:read|tell) | worth\ while | the\ other\ way\ round
+"""
+_IN_DOCS = r"""
+    accuracy | expected\ scores? | examinees? | marks? | marked | marking | standings?
+    | test\ runs? | who\ is\ ahead | quarantined? | pretest | (?:is|are)\ told | dear(?:er)?
+"""
+_IN_APP = r"""
+    (?:un)?marked(?!\ with) | marks?\ (?:it|them|again|answers) | calibrated\ on | tried\ out
+    | counts\ as\ right | make\ it | the\ same\ in\ numbers | go\ on\ where | end\ it\ here
+    | order\ by\ now
+"""
 #: Words that have a standard synonym, and phrases that readers would not understand.
-_OTHER_WORDS = re.compile(
-    r"""\b(?:
-        accuracy | (?:full|predicted|expected)\ scores? | examinees? | abler | whoever | whom
-        | marks? | marked | marking | by\ lot | unreadable | boards? | standings?
-        | calibrated\ models | those\ calibrated | test\ runs? | told\ apart | who\ is\ ahead
-        | awaited | out\ of\ reach | nobody\ can\ (?:read|tell) | worth\ while | quarantined?
-        | pretest | the\ other\ way\ round | (?:is|are)\ told | dear(?:er)?
-    )\b""",
-    re.VERBOSE | re.IGNORECASE,
+_OTHER_IN_DOCS, _OTHER_IN_APP = (
+    re.compile(rf"\b(?:{_BOTH}|{more})\b", re.VERBOSE | re.IGNORECASE)
+    for more in (_IN_DOCS, _IN_APP)
 )
 _TIMEOUT_S = 480
 _MODEL_PORT = re.compile(r"\b808\d\b")
@@ -218,9 +227,50 @@ def test_the_docs_stay_short_and_use_one_word_for_one_thing() -> None:
     lengths = []
     for document, text in texts.items():
         plain = without_code(text)
-        found = _OTHER_WORDS.findall(" ".join(plain.split()))
+        found = _OTHER_IN_DOCS.findall(" ".join(plain.split()))
         assert not found, f"{name(document)} has words of which another stands for the same"
         for sentence in _SENTENCE_ENDS.split(_NO_PROSE.sub("\n\n", plain)):
             lengths += [length] if (length := len(re.findall(r"\w+", sentence))) else []
     assert sum(lengths) / len(lengths) <= _MOST_WORDS_A_SENTENCE
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
+_TEMPLATE_CODE = re.compile(r"\{[{%#].*?[}%#]\}", re.DOTALL)
+_QUOTED = re.compile(r'"([^"]* [^"]*)"')
+_TAG = re.compile(r"<[^>]*>")
+
+
+def texts_of_code(file: Path) -> Iterator[str]:
+    """Return strings of several words that are no docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in alone and " " in text:
+                yield text
+
+
+def texts_of_template(file: Path) -> Iterator[str]:
+    text = file.read_text(encoding="utf-8")
+    for code in _TEMPLATE_CODE.findall(text):
+        yield from _QUOTED.findall(code)
+    yield _TAG.sub(" ", _TEMPLATE_CODE.sub(" ", text))
+
+
+def test_messages_use_standard_words() -> None:
+    app = ROOT / "app"
+    found = [
+        f"{file.relative_to(ROOT)}: {word[0]!r} in {text[max(word.start() - 40, 0) :][:100]!r}"
+        for pattern, texts in (("*.py", texts_of_code), ("*.html", texts_of_template))
+        for file in sorted(app.rglob(pattern))
+        for text in texts(file)
+        for word in _OTHER_IN_APP.finditer(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_percent_stands_apart_from_its_number() -> None:
+    close = re.compile(r":[+,]?\.\d%\}|(?<!\\u00a)\d%[ ,.;:)]")
+    files = sorted((ROOT / "app").rglob("*.py"))
+    found = [file.name for file in files if close.search(file.read_text(encoding="utf-8"))]
+    assert not found, "write 38 %, as app.printable.percent does"

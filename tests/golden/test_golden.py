@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from app.api.schemas.sessions import SessionRead
-from app.cli import build
 from app.demo.bank import demo_bank
-from app.engine.bank import FloatArray, ItemBank
+from app.engine.bank import ItemBank
 from app.engine.simulation.simulate import draw_scores
 from app.records.gates import GateSpec
 from app.records.sessions import SessionRecord
@@ -32,6 +30,7 @@ from app.services.sessions.manual import ManualAnswer
 from app.services.visibility import View
 from app.settings import Settings
 from app.storage.database import Database
+from tests.cli.shell import done, write_scores
 from tests.services.sessions import opened, spec
 
 HERE = Path(__file__).parent
@@ -42,12 +41,6 @@ _MASKED = re.compile(
 )
 _LONGEST = 200
 N_ITEMS = 40
-
-
-def table(path: Path, prefix: str, items: list[str], scores: FloatArray) -> None:
-    lines = [",".join(["model", *items])]
-    lines += [f"{prefix}{i}," + ",".join(f"{v:g}" for v in row) for i, row in enumerate(scores)]
-    path.write_text("\n".join(lines))
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +57,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "bank.csv").write_text("\n".join(["item,a,b,c,d", *rows]))
     for name, n in (("few", 6), ("others", 40), ("many", 250)):
         scores = np.array(list(draw_scores(bank, rng.normal(size=n), rng)))
-        table(folder / f"{name}.csv", name, items, scores)
+        write_scores(folder / f"{name}.csv", scores, items, name)
     level = rng.normal(size=(80, 1)) + rng.normal(size=N_ITEMS)
     graded = 1.0 / (1.0 + np.exp(-level - rng.normal(size=level.shape)))
-    table(folder / "graded.csv", "g", items, graded.round(3))
-    table(folder / "ranked.csv", "r", items, graded[:4].round(3))
+    write_scores(folder / "graded.csv", graded.round(3), items, "g")
+    write_scores(folder / "ranked.csv", graded[:4].round(3), items, "r")
     return folder
 
 
@@ -107,9 +100,8 @@ def test_the_output_of_a_command_is_unchanged(
     monkeypatch.chdir(data)
     command, *words = LAB[name]
     written = tmp_path / "out.json"
-    out = ("--out", str(tmp_path / "bank.csv")) if command == "calibrate" else ()
-    result = CliRunner().invoke(build(command), [command, *words, *out, "--json", str(written)])
-    assert result.exit_code == 0, result.output
+    out = ("--out", tmp_path / "bank.csv") if command == "calibrate" else ()
+    done(command, *words, *out, "--json", written)
     digits = 5 if command == "calibrate" or "--train" in words else 9
     compare(name, json.loads(written.read_text()), digits)
 

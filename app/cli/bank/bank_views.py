@@ -12,10 +12,9 @@ import typer
 from app.cli.servers.connection import asked, listed, path_of
 from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal import replies
-from app.cli.terminal.console import JsonObject, err, out, write_file
+from app.cli.terminal.console import JsonObject, err, out, show_facts, show_list, write_file
 from app.cli.terminal.options import EraseOption
 from app.cli.terminal.replies import FlaggedItem, at
-from app.cli.terminal.tables import show_facts, show_list
 from app.items import Json
 from sextant_client import AsyncSextant, models
 from sextant_client.models import Model
@@ -130,6 +129,7 @@ def show(name: Name) -> None:
     bank, versions = found.bank, found.versions
     if found.quarantined:
         show_quarantine(versions[-1].quarantined, found.quarantined)
+    ends = " or ".join(f"at {mark!r}" for mark in bank.stop or ()) or "where the model ends them"
     facts = {
         "id": bank.id,
         "description": bank.description or "-",
@@ -137,7 +137,7 @@ def show(name: Name) -> None:
         "source": bank.source or "-",
         "visibility": bank.visibility,
         "scorer": bank.scorer,
-        "answers end": "not shown" if bank.stop is None else _ends(bank.stop),
+        "answers end": "not shown" if bank.stop is None else ends,
         "unparsed": bank.unparsed_policy,
         "pretest": f"{bank.pretest_items} items a session",
         "items": str(bank.n_items),
@@ -229,14 +229,8 @@ def delete(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before deleting something for good; where nobody can answer, `--yes` is required.
-
-    Raises:
-        Exit: The user answered no.
-    """
-    if yes or not err.is_terminal:
-        return
-    if not typer.confirm(question, err=True):
+    """Ask on a terminal before deleting something for good; the answer no ends the command."""
+    if not yes and err.is_terminal and not typer.confirm(question, err=True):
         raise typer.Exit(1)
 
 
@@ -264,11 +258,6 @@ def show_version(version: Version) -> None:
     ]
     out.say("; ".join(filter(None, parts)))
     out.say(f"  {version.id}  sha256 {version.parameters_hash}")
-
-
-def _ends(stop: Sequence[str]) -> str:
-    """Describe the stop sequences at which answers are cut off."""
-    return " or ".join(f"at {mark!r}" for mark in stop) or "where the model ends them"
 
 
 def _obtained(known: _Asked) -> str:

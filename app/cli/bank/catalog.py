@@ -10,10 +10,10 @@ from app.cli.bank.bank_views import show_quarantine
 from app.cli.servers.connection import path_of, reached, request
 from app.cli.servers.logins import Target
 from app.cli.servers.options import chosen, on_server
-from app.cli.terminal.console import JsonObject, err, out
+from app.cli.terminal.console import err, out, show_list
 from app.cli.terminal.replies import FlaggedItem, at, read_all
-from app.cli.terminal.tables import show_list
 from app.errors import DownloadError, InvalidInputError
+from sextant_client import AsyncSextant
 from sextant_client.models import Failure, Model
 
 #: Quarantined items that are printed; `sextant banks lint` lists them all.
@@ -137,7 +137,7 @@ def install(
             "The bank has no texts of the tasks: run them in your own harness, and report the "
             "answers in manual sessions on bank {}"
         )
-    err.print(how.format(name), soft_wrap=True)
+    err.say(how.format(name))
 
 
 class _Examples(Model):
@@ -196,23 +196,15 @@ Installed = tuple[_Result, list[FlaggedItem]]
 
 async def _installed_here(name: str, folder: Path | None) -> Installed:
     from app.api.schemas.catalog import InstallationResult
-    from app.cli.terminal.runtime import runtime
-    from app.storage.paging import PageRequest
+    from app.cli.servers.server import in_process
 
-    async with runtime() as services:
+    async with in_process() as (client, services):
         shown = _Progress()
-        version, result = await services.catalog.install_now(
+        _, result = await services.catalog.install_now(
             name, lambda told: shown.tell(Progress.model_validate(told)), folder
         )
-        page = await services.versions.items(
-            version.bank_id,
-            version.id,
-            PageRequest(limit=_SHOWN, descending=False),
-            status="quarantined",
-        )
         told = InstallationResult.of(dict(result)).model_dump(mode="json")
-        rows: list[JsonObject] = [{"key": item.key, "flags": item.flags} for item in page.items]
-        return _Result.model_validate(told), read_all(FlaggedItem, rows)
+        return await _with_quarantine(client, _Result.model_validate(told))
 
 
 async def _installed_there(name: str, named: Target) -> Installed:
@@ -230,9 +222,13 @@ async def _installed_there(name: str, named: Target) -> Installed:
         if (made := found.result) is None:
             failure = found.failure and found.failure.detail
             raise DownloadError(failure or f"The installation was {found.status}.")
-        path = f"/v1/banks/{made.bank_id}/versions/{made.bank_version_id}/items"
-        page = await client.request("GET", f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
-        return made, read_all(FlaggedItem, page["data"])
+        return await _with_quarantine(client, made)
+
+
+async def _with_quarantine(client: AsyncSextant, made: _Result) -> Installed:
+    path = f"/v1/banks/{made.bank_id}/versions/{made.bank_version_id}/items"
+    page = await client.request("GET", f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
+    return made, read_all(FlaggedItem, page["data"])
 
 
 def _examples(examples: _Examples | None) -> str:

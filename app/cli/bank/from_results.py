@@ -1,8 +1,7 @@
 """`sextant banks from-results`: make a bank of recorded results, ready to be asked."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.bank import UNREAD
-from app.cli.servers.connection import reached
+from app.cli.servers.connection import path_of, reached, run_until_signal
 from app.cli.servers.logins import Target
-from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.servers.problems import alike
+from app.cli.servers.options import alike, also_json, chosen, on_server
 from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out, require_writable
 from app.cli.terminal.options import given
 from app.cli.terminal.replies import Version, at
-from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
+from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
 if TYPE_CHECKING:
@@ -159,7 +157,6 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
 
 #: Three API documents: the import that began, its calibration, and the bank version.
 Made = tuple[JsonObject, JsonObject | None, JsonObject | None]
-Get = Callable[[str], Awaitable[JsonObject]]
 
 
 class _Choice(Model):
@@ -216,36 +213,17 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     """Run on the configured database: read files from disk, with a worker in this process."""
     from dataclasses import replace
 
-    from app.api.schemas.calibrations import CalibrationRead
     from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
-    from app.api.schemas.versions import VersionRead
     from app.cli.bank.local_imports import checked
-    from app.cli.terminal.runtime import runtime
-    from app.observability import configure_logging
+    from app.cli.servers.server import in_process
     from app.services.visibility import View
-    from app.settings import Settings
-    from app.worker.loop import running_worker
 
     wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}, _OPTIONS).to_domain()
     wanted = replace(wanted, results=replace(wanted.results, files=files))
-    configure_logging(Settings(log_level="warning"))
-    async with runtime() as services:
+    async with in_process(worker=True) as (client, services):
         begun = await services.result_banks.begin(wanted)
         told = FromResultsRead.of(begun, View(is_whole=True)).model_dump(mode="json")
-        _tell(told)
-        if begun.calibration is None:
-            return told, None, None
-
-        async def get(path: str) -> JsonObject:
-            if path.startswith("/v1/calibrations/"):
-                record = await services.calibrations.get(path.rpartition("/")[2])
-                return CalibrationRead.read(record).model_dump(mode="json")
-            _, _, _, bank, _, version = path.split("/")
-            found = await services.versions.get(bank, version)
-            return VersionRead.read(found).model_dump(mode="json")
-
-        async with running_worker(services):
-            return told, *await _ended(get, begun.calibration.id)
+        return await _ended(client, told)
 
 
 async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> Made:
@@ -253,18 +231,16 @@ async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> 
     from app.cli.bank.sent_results import send
 
     async with reached(named, _OPTIONS) as client:
-        begun = await send(client, files, body)
-        calibration = _tell(begun).calibration_id
-        if calibration is None:
-            return begun, None, None
-        return begun, *await _ended(partial(client.request, "GET"), calibration)
+        return await _ended(client, await send(client, files, body))
 
 
-async def _ended(get: Get, calibration_id: str) -> tuple[JsonObject, JsonObject | None]:
-    """The calibration once it has ended, and the version that it became."""
-    phase = None
+async def _ended(client: AsyncSextant, begun: JsonObject) -> Made:
+    """Wait for the calibration that began, if any."""
+    phase, calibration = None, _tell(begun).calibration_id
+    if calibration is None:
+        return begun, None, None
     while True:
-        document = await get(f"/v1/calibrations/{calibration_id}")
+        document = await client.request("GET", path_of("calibrations", calibration))
         found = _Calibration.model_validate(document)
         if found.phase != phase:
             phase = found.phase
@@ -276,8 +252,9 @@ async def _ended(get: Get, calibration_id: str) -> tuple[JsonObject, JsonObject 
         reason = found.failure.detail if found.failure else "It was cancelled."
         raise CalibrationError(f"{reason} The questions and answers are kept.")
     if found.bank_version_id is None:
-        return document, None
-    return document, await get(f"/v1/banks/{found.bank_id}/versions/{found.bank_version_id}")
+        return begun, document, None
+    path = f"/v1/banks/{found.bank_id}/versions/{found.bank_version_id}"
+    return begun, document, await client.request("GET", path)
 
 
 def _tell(document: JsonObject) -> _Begun:

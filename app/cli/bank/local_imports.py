@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.api.schemas.banks import ImportCreate, ImportRead
 from app.api.schemas.response_sets import AnswerImportCreate, AnswerImportRead
-from app.cli.servers.problems import option_of
+from app.cli.servers.options import option_of
 from app.cli.terminal.console import JsonObject
 from app.cli.terminal.runtime import runtime
 from app.errors import InvalidInputError

@@ -6,14 +6,11 @@ from urllib.parse import urlencode
 import typer
 from pydantic import JsonValue
 
-from app.cli.servers.connection import connected, path_of, request, there
-from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.servers.problems import alike
-from app.cli.terminal.console import JsonObject, out
+from app.cli.servers.connection import connected, path_of, request, run_until_signal, there
+from app.cli.servers.options import SAME, alike, also_json, on_server
+from app.cli.terminal.console import JsonObject, number, out, show_list
 from app.cli.terminal.options import AllowOption, KeepOption, NotesOption, given
 from app.cli.terminal.replies import Calibration, Version, at
-from app.cli.terminal.signals import run_until_signal
-from app.cli.terminal.tables import number, show_list
 from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
 from app.records.banks import Provisional, provisional_words
@@ -192,11 +189,8 @@ def recalibrate(
     else:
         known = Provisional.of(version.knowledge)
         said = "" if known is None else f". {provisional_words(known)}"
-    out.print(f"{basis}{said}", soft_wrap=True)
-    out.print(
-        f"version {version.number} on scale {version.scale}: {version.states_and_id}",
-        soft_wrap=True,
-    )
+    out.say(f"{basis}{said}")
+    out.say(f"version {version.number} on scale {version.scale}: {version.states_and_id}")
 
 
 async def _calibrated(

@@ -167,7 +167,7 @@ def _sent(name: str, content: bytes) -> Sent:
 
 def _whole(replies: Sequence[_Reply]) -> JsonObject:
     """What was read of all parts."""
-    every = chain.from_iterable
+    every, first = chain.from_iterable, replies[0]
     left: dict[str, _LeftOut] = {}
     for each in every(reply.left_out for reply in replies):
         known = left.get(each.reason, each)
@@ -179,13 +179,12 @@ def _whole(replies: Sequence[_Reply]) -> JsonObject:
         before = skipped[each.reason].count if each.reason in skipped else 0
         skipped[each.reason] = each.model_copy(update={"count": before + each.count})
     choices = {str(one["detail"]): one for one in every(reply.choices for reply in replies)}
+    summed = ("questions", "n_files", "incomplete_models")
     return {
-        "questions": sum(reply.questions for reply in replies),
-        "known_questions": replies[0].known_questions,
+        **{name: sum(getattr(reply, name) for reply in replies) for name in summed},
+        "known_questions": first.known_questions,
         "files": [*every(reply.files for reply in replies)],
-        "n_files": sum(reply.n_files for reply in replies),
-        "incomplete_models": sum(reply.incomplete_models for reply in replies),
-        "marking": replies[0].marking,
+        "marking": first.marking,
         "choices": [*choices.values()],
         "left_out": [one.model_dump(exclude_unset=True) for one in left.values()],
         "skipped": [one.model_dump(exclude_unset=True) for one in skipped.values()],

@@ -1,4 +1,4 @@
-"""`sextant backup` and `restore`: write the whole database to one file, and load it again."""
+"""`sextant backup`, `restore` and `migrate`: the whole database as one file, and its schema."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +9,7 @@ from app.cli.terminal.console import fail_clearly, out
 from app.settings import Settings
 from app.storage import backups
 from app.storage.embedded import database_url
+from app.storage.migrate import upgrade
 from app.storage.secrets import SecretBox
 
 
@@ -24,10 +25,7 @@ def command(
     """
     with database_url(Settings()) as url:
         manifest, size = backups.back_up(url, file)
-    out.print(
-        f"Backed up to {file}: {size:,} bytes, tables of revision {manifest.revision}.",
-        soft_wrap=True,
-    )
+    out.say(f"Backed up to {file}: {size:,} bytes, tables of revision {manifest.revision}.")
 
 
 @fail_clearly
@@ -52,7 +50,15 @@ def restore(
         manifest = backups.restore(
             url, file, SecretBox(settings), replaces=replace, needs_key=not lost_key
         )
-    out.print(
-        f"Restored what was stored at {manifest.made_at}. Start the servers and workers again.",
-        soft_wrap=True,
-    )
+    out.say(f"Restored what was stored at {manifest.made_at}. Start the servers and workers again.")
+
+
+@fail_clearly
+def migrate() -> None:
+    """Bring the database schema up to date.
+
+    Uses DATABASE_URL, or the embedded Postgres. `sextant serve` does the same when it starts.
+    """
+    with database_url(Settings()) as url:
+        revision = upgrade(url)
+    out.print(f"The database is at revision {revision}.")

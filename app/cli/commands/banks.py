@@ -7,11 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.cli.bank import UNREAD, bank_views, catalog, from_results, recalibration
+from app.cli.bank import UNREAD, bank_views, catalog, from_results, preview, recalibration
 from app.cli.servers.connection import asked, path_of, there
-from app.cli.servers.options import chosen, on_server
-from app.cli.servers.problems import alike
-from app.cli.terminal import preview
+from app.cli.servers.options import alike, chosen, on_server
 from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.options import AllowOption, DryRunOption, KeepOption, file_option, given
 from app.cli.terminal.replies import Flag

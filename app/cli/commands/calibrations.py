@@ -16,13 +16,11 @@ from app.cli.servers.connection import (
     request,
     run_to_the_end,
 )
-from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
-from app.cli.servers.problems import alike
+from app.cli.servers.options import SAME, alike, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, out
+from app.cli.terminal.console import JsonObject, err, number, out, show_facts, when
 from app.cli.terminal.options import given, require_filters
 from app.cli.terminal.replies import Calibration, Version, at
-from app.cli.terminal.tables import number, show_facts, when
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 

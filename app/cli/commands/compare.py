@@ -6,9 +6,8 @@ import typer
 
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import out
+from app.cli.terminal.console import interval, number, out
 from app.cli.terminal.replies import at, read_all
-from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from app.reports.figures import dollars, took
 from app.reports.formats import count, short_digests
@@ -77,7 +76,7 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
         if better:
             more = ", ..." if len(better) > _NAMED else ""
             named = short_digests(", ".join(better[:_NAMED]))
-            out.print(f"the {which} is better on {len(better)}: {named}{more}", soft_wrap=True)
+            out.say(f"the {which} is better on {len(better)}: {named}{more}")
 
 
 class _Side(Model):
@@ -122,11 +121,10 @@ def _show(found: _Comparison) -> None:
             "undecided" + (f"; {more} more questions each would tell them apart" if more else ""),
         )
         ends = f"{sure} interval {interval(known, pattern, scale)}"
-        out.print(
+        out.say(
             f"{number(scale * difference.delta, pattern)}{unit} {name} "
             f"({ends if known else 'too few for an interval'}, p = "
-            f"{difference.p_value:.3g}): {verdict}",
-            soft_wrap=True,
+            f"{difference.p_value:.3g}): {verdict}"
         )
     if found.common is None and not found.reason:
         out.say(f"{common}: too few to compare the answers")

@@ -8,11 +8,10 @@ import typer
 from app.cli.servers.connection import asked, listed, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal import examinees
-from app.cli.terminal.console import JsonObject, out
+from app.cli.terminal.console import JsonObject, out, show_facts, when
 from app.cli.terminal.examinees import OPTIONS, options_of, saved_endpoint, stops_of
 from app.cli.terminal.options import EraseOption, TokensPerDayOption, UsdPerDayOption, given
 from app.cli.terminal.replies import at
-from app.cli.terminal.tables import show_facts, when
 from app.items import Json
 from sextant_client import AsyncSextant
 from sextant_client.models import Model

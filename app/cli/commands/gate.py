@@ -22,25 +22,23 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from app.cli.commands.run import OPTIONS as OF_SESSION
-from app.cli.gating.judging import Judge, Verdict, outcome_of
+from app.cli.gating.judging import Judge, Verdict, junit, markdown, outcome_of
 from app.cli.gating.policy import Budget, Policy, Rule, read_policy
-from app.cli.gating.reports import junit, markdown
 from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.logins import target
-from app.cli.servers.options import ServerKeyOption, ServerOption, on_server
-from app.cli.servers.problems import alike
+from app.cli.servers.options import ServerKeyOption, ServerOption, alike, on_server
 from app.cli.terminal import examinees, options
 from app.cli.terminal.console import (
     JsonObject,
     err,
     require_writable,
     show_error,
+    show_facts,
     write_file,
     write_json,
 )
 from app.cli.terminal.examinees import examinee, is_url, require_fitting
 from app.cli.terminal.options import given, share_of
-from app.cli.terminal.tables import show_facts
 from app.cli.terminal.watch import announce, further, report, watch
 from app.errors import InvalidInputError, SextantError
 
@@ -223,7 +221,7 @@ def command(
             endpoint=endpoint or "",
             model=model,
             kind=kind,
-            session=cast(dict[str, JsonValue], session_body),
+            session=cast("dict[str, JsonValue]", session_body),
             budget=Budget.model_construct(tokens=budget_tokens),
             extend_to=extend_to,
             rules=(rule,),

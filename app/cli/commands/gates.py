@@ -1,15 +1,21 @@
-"""`sextant gates`: list and show past decisions."""
+"""`sextant gates` and `baselines`: past decisions, and named results that gates compare with."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from app.cli.gating.judging import Gate
-from app.cli.servers.connection import listed, path_of, request
+from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
-from app.cli.terminal.tables import show_facts, when
+from app.cli.terminal.console import number, out, show_facts, when
+from app.cli.terminal.replies import Session
+from app.cli.terminal.watch import further
+from app.errors import InvalidInputError
+from sextant_client.models import Interval, Model
 
 app = typer.Typer(no_args_is_help=True)
+baselines = typer.Typer(no_args_is_help=True)
 
 
 @on_server(app, "list", json=SAME)
@@ -53,3 +59,74 @@ def _threshold(gate: Gate) -> str:
         less = f"{100 * held:+.1f} points" if is_score else f"{held:+g}"
         mark = f"{gate.baseline} {less}"
     return f"{what} {gate.direction} {mark} at {100 * gate.confidence:g} %"
+
+
+_Name = Annotated[str, typer.Argument(help="Name of a baseline, such as `production`.")]
+
+
+class _Baseline(Model):
+    name: str
+    session_id: str
+    examinee: str
+    bank: str
+    score: float | None
+    score_interval: Interval | None
+    n_items: int
+    set_at: datetime
+
+
+@on_server(baselines, "set", json=SAME)
+def set_baseline(
+    name: _Name,
+    session: Annotated[str, typer.Argument(help="Id of an ended session.")],
+) -> None:
+    """Name the result of a session, or move an existing name to it."""
+    if "/" in name or ":" in name:
+        raise InvalidInputError(f"NAME: expected a name without / and :, got {name!r}.")
+    path, options = path_of("baselines", name), {"/session_id": "SESSION"}
+    found = request("PUT", path, {"session_id": session}, options)
+    if also_json(found):
+        made = _Baseline.model_validate(found)
+        ended = Session.model_validate(request("GET", path_of("sessions", made.session_id)))
+        out.say(f"{name} is {made.examinee} now{_known_to(made, further(ended))}.")
+
+
+def _known_to(baseline: _Baseline, command: str | None) -> str:
+    """Say how exactly the baseline's score is known, and which tolerance that allows."""
+    if (known := baseline.score_interval) is None or known.lo is None or known.hi is None:
+        return ""
+    width = 100.0 * (known.hi - known.lo)
+    # The difference of two such scores has the standard error 2^0.5 se. Between equal models its
+    # interval ends above -2^0.5 (1.96 + 0.84) se with a chance of 0.8: about the width 2 * 1.96 se.
+    longer = (
+        f" For a smaller one extend the session ({command}), and set its baseline again"
+        if command
+        else ""
+    )
+    return (
+        f", known to ±{width / 2:.1f} points by {baseline.n_items} questions: a release as good "
+        f"passes a tolerance of {width:.0f} points four times out of five.{longer}"
+    )
+
+
+@on_server(baselines, "list", json=SAME)
+def list_baselines() -> None:
+    """List baselines by name."""
+    tell_list(
+        _Baseline,
+        listed("/v1/baselines"),
+        {
+            "name": "name",
+            "model": "examinee",
+            "bank": "bank",
+            "score": lambda one: number(one.score, ".1%"),
+            "questions": "n_items",
+            "set": lambda one: when(one.set_at),
+        },
+    )
+
+
+@on_server(baselines, "delete")
+def delete_baseline(name: _Name) -> None:
+    """Delete a name; gates that used it do not change."""
+    asked(lambda client: client.remove(path_of("baselines", name)))

@@ -1,24 +1,25 @@
-"""`sextant keys`: manage API keys, and rotate the key that encrypts secrets at rest."""
+"""`sextant keys` and `projects`: API keys, and projects with their own banks and sessions."""
 
+import asyncio
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from app.cli.servers.connection import listed, path_of, request
-from app.cli.servers.options import SAME, chosen, on_server, tell_list
-from app.cli.terminal.console import err, fail_clearly, out
+from app.cli.servers.connection import asked, listed, path_of, request
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
+from app.cli.terminal.console import JsonObject, err, fail_clearly, out, when
 from app.cli.terminal.options import given
-from app.cli.terminal.replies import Limited, show_limits
-from app.cli.terminal.tables import when
 from app.records.api_keys import Scope
 from app.records.projects import Limits
+from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 _OPTIONS = {
     "/name": "NAME",
+    "/description": "--description",
     "/scopes": "--scope",
     "/project": "--project",
     "/expires_at": "--expires",
@@ -26,6 +27,16 @@ _OPTIONS = {
 }
 
 app = typer.Typer(no_args_is_help=True)
+projects = typer.Typer(no_args_is_help=True)
+
+
+class _Limited(Model):
+    limits: dict[str, int | float | None]
+
+
+def _show_limits(document: JsonObject) -> None:
+    for name, value in _Limited.model_validate(document).limits.items():
+        out.say(f"{name}  {'-' if value is None else value}")
 
 
 class _NewKey(Model):
@@ -34,7 +45,7 @@ class _NewKey(Model):
     secret: str
 
 
-class _Key(Limited):
+class _Key(_Limited):
     id: str
     name: str
     prefix: str
@@ -80,10 +91,7 @@ def create(
         limits=chosen().limits or None,
     )
     key = _NewKey.model_validate(request("POST", "/v1/api-keys", body, _OPTIONS))
-    err.print(
-        f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:",
-        soft_wrap=True,
-    )
+    err.say(f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:")
     out.say(key.secret)
 
 
@@ -119,7 +127,7 @@ def limit(
     work that it left running.
     """
     changed = request("PATCH", path_of("api-keys", key_id), {"limits": chosen().limits}, _OPTIONS)
-    show_limits(changed)
+    _show_limits(changed)
 
 
 @on_server(app)
@@ -139,43 +147,43 @@ def rotate_secret() -> None:
     can decrypt are listed and left as they are.
     """
     # Imported late: commands that only talk to a server need not wait for these modules.
-    from app.cli.terminal.runtime import on_database
-    from app.services.secret_keys import SecretKeys
+    from app.cli.terminal.runtime import open_database
+    from app.services.secret_keys import Rotation, SecretKeys
     from app.settings import Settings
     from app.storage.secrets import SecretBox
 
     settings = Settings()
     box = SecretBox(settings)
-    done = on_database(settings, lambda database: SecretKeys(database, box).rotate(), connections=2)
-    out.print(
+
+    async def rotate() -> Rotation:
+        async with open_database(settings) as database:
+            return await SecretKeys(database, box).rotate()
+
+    done = asyncio.run(rotate())
+    out.say(
         f"Encrypted with the newest key: the secrets of {done.endpoints} endpoints and "
-        f"{done.webhooks} webhooks, and {done.answers} answers kept for repeated calls.",
-        soft_wrap=True,
+        f"{done.webhooks} webhooks, and {done.answers} answers kept for repeated calls."
     )
     for endpoint, names in done.unreadable:
         what = "deleted, its sessions cannot go on" if endpoint.is_deleted else "PATCH it"
-        err.print(
+        err.say(
             f"Cannot be decrypted with any present key, left as it is: {' and '.join(names)} of "
-            f"{endpoint.id} ({endpoint.name or 'unnamed'}; {what}).",
-            soft_wrap=True,
+            f"{endpoint.id} ({endpoint.name or 'unnamed'}; {what})."
         )
     for webhook_id in done.unreadable_webhooks:
-        err.print(
-            f"Cannot be decrypted with any present key: the secret of {webhook_id} (make another).",
-            soft_wrap=True,
+        err.say(
+            f"Cannot be decrypted with any present key: the secret of {webhook_id} (make another)."
         )
     if done.unreadable_answers:
-        err.print(
+        err.say(
             f"{done.unreadable_answers} answers kept for repeated calls cannot be decrypted "
-            "either; they are deleted after a day.",
-            soft_wrap=True,
+            "either; they are deleted after a day."
         )
     in_use = any(not endpoint.is_deleted for endpoint, _ in done.unreadable)
     if in_use or done.unreadable_webhooks:
-        err.print(
+        err.say(
             "If you have the old key, put it after the new one (SEXTANT_SECRET_KEY=NEW,OLD, or as "
-            "another line of the key file) and run this again.",
-            soft_wrap=True,
+            "another line of the key file) and run this again."
         )
         raise typer.Exit(1)
 
@@ -189,3 +197,54 @@ def _state(key: _Key) -> str:
     if key.revoked_at:
         return "revoked"
     return "expired" if key.expires_at and key.expires_at <= datetime.now(UTC) else "active"
+
+
+@on_server(projects, "create")
+def create_project(
+    name: Annotated[str, typer.Argument(help="Name of the project.")],
+    description: Annotated[str, typer.Option(help="Purpose of the project.")] = "",
+) -> None:
+    """Create a project. Only its id is printed to stdout."""
+    body = {"name": name, "description": description}
+    made = request("POST", "/v1/projects", body, _OPTIONS)
+    err.say(f"Created project {made['name']!r}.")
+    out.say(str(made["id"]))
+
+
+@on_server(projects, "limit", limits=True)
+def limit_project(
+    project: Annotated[str, typer.Argument(help="Id or name of the project.")],
+) -> None:
+    """Set limits of a project, and print all its limits.
+
+    0 removes a limit. Limits that are not given do not change.
+    """
+    path = path_of("projects", project)
+
+    async def set_limits(client: AsyncSextant) -> JsonObject:
+        if not (changes := chosen().limits):
+            return await client.request("GET", path)
+        return await client.change(path, lambda found: {"limits": {**found["limits"], **changes}})
+
+    _show_limits(asked(set_limits))
+
+
+@on_server(projects, "list", json=SAME)
+def list_projects() -> None:
+    """List all projects."""
+    found = listed("/v1/projects?order=asc")
+    if also_json({"data": found}):
+        for project in found:
+            out.say(f"{project['id']}  {project['name']}")
+
+
+@on_server(projects, "delete")
+def delete_project(
+    project: Annotated[str, typer.Argument(help="Id or name of the project.")],
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Also delete everything in the project.")
+    ] = False,
+) -> None:
+    """Delete an empty project with its keys, or with --erase a project with everything in it."""
+    asked(lambda client: client.remove(path_of("projects", project), erase=erase))
+    err.say(f"Deleted project {project!r}.")

@@ -7,9 +7,8 @@ import typer
 
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import err, out
+from app.cli.terminal.console import err, interval, money, number, out, show_list, when
 from app.cli.terminal.replies import Ranked, Scored, at, read_all, who
-from app.cli.terminal.tables import interval, money, number, show_list, when
 from app.reports.figures import took
 from sextant_client.models import EndpointOf, Model
 
@@ -90,7 +89,7 @@ def _show(board: _Board) -> None:
         left.setdefault(entry.reason, []).append(who(entry.endpoint))
     for reason, names in left.items():
         whom = names[0] if len(names) == 1 else f"{len(names)} models"
-        err.print(f"Not ranked: {whom}. {reason}", soft_wrap=True)
+        err.say(f"Not ranked: {whom}. {reason}")
 
 
 def _named(entry: _Entry) -> str:

@@ -1,4 +1,4 @@
-"""`sextant login` and `logout`: save a server and the key for it, and remove them."""
+"""`sextant login`, `logout` and `open`: a server saved for later commands, and its pages."""
 
 import asyncio
 import sys
@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import typer
 
 from app.cli.servers.connection import reached
-from app.cli.servers.logins import Target, address, forget_login, keep_login
-from app.cli.servers.options import on_server
+from app.cli.servers.logins import Target, address, forget_login, keep_login, target
+from app.cli.servers.options import AskServerOption, on_server
 from app.cli.terminal.console import err, fail_clearly, out, show_warning
 from app.errors import InvalidInputError, SextantError
 from app.reports.formats import count
@@ -53,7 +53,7 @@ def command(
     path = keep_login(Target(url, key))
     shown = "100 or more banks" if n_banks == 100 else count(n_banks, "bank")
     out.say(f"Logged in at {url} ({shown}).")
-    err.print(f"Kept in {path}; `sextant logout` forgets it.", style="dim", soft_wrap=True)
+    err.say(f"Kept in {path}; `sextant logout` forgets it.", style="dim")
 
 
 @fail_clearly
@@ -74,3 +74,43 @@ def _asked() -> str:
             )
         )
     return sys.stdin.readline()
+
+
+#: Prefix of an id -> path of the resource's page.
+_PAGES = {
+    "ses": "sessions",
+    "end": "endpoints",
+    "bnk": "banks",
+    "cal": "calibrations",
+    "rnk": "rankings",
+    "gat": "gates",
+}
+
+
+@fail_clearly
+def open_page(
+    what: Annotated[
+        str | None,
+        typer.Argument(help="Id of a session, an endpoint, a bank ...; by default the start page."),
+    ] = None,
+    server: AskServerOption = None,
+) -> None:
+    """Open a page of the server in a browser; if there is none, or in a pipe, print its address."""
+    from app.settings import Settings
+
+    page = ""
+    if what is not None:
+        kind, _, rest = what.partition("_")
+        if kind not in _PAGES or not (rest.isascii() and rest.isalnum()):
+            raise InvalidInputError(
+                f"expected an id such as ses_..., end_... or bnk_..., got {what!r}."
+            )
+        page = f"{_PAGES[kind]}/{what}"
+    named = target(server, None)
+    settings = Settings()
+    address = f"{named.url if named else f'http://{settings.host}:{settings.port}'}/{page}"
+    out.say(address)
+    if named is None:
+        err.print("If no server runs there: sextant serve", style="dim")
+    if sys.stdout.isatty():
+        typer.launch(address)

@@ -9,16 +9,13 @@ from rich.table import Table
 
 from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
-from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.servers.problems import alike
+from app.cli.servers.options import alike, also_json, chosen, on_server
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, out, require_writable
+from app.cli.terminal.console import JsonObject, err, interval, out, require_writable
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
 from app.cli.terminal.options import given
-from app.cli.terminal.progress import cost
 from app.cli.terminal.replies import Ranked, Scored, at, failure_of
-from app.cli.terminal.tables import interval
-from app.cli.terminal.watch import follow
+from app.cli.terminal.watch import cost, follow
 from app.errors import InvalidInputError
 from app.items import Json
 from sextant_client.models import Interval, Model, Usage
@@ -127,7 +124,7 @@ def command(
             out.print(f"Tied: {', '.join(names[endpoint_id] for endpoint_id in tie)}.")
         for entry in ranking.order:
             if entry.left_behind is not None:
-                err.print(f"Left behind: {entry.called}. {entry.left_behind}", soft_wrap=True)
+                err.say(f"Left behind: {entry.called}. {entry.left_behind}")
             elif entry.reason is not None:
                 err.say(f"Not ranked: {entry.called}. {entry.reason}")
         for entry in ranking.order:

@@ -12,12 +12,10 @@ import typer
 from app.cli.bank import UNREAD
 from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
-from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
-from app.cli.servers.problems import alike
+from app.cli.servers.options import SAME, alike, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, out, write_file
+from app.cli.terminal.console import JsonObject, err, out, show_facts, write_file
 from app.cli.terminal.options import given
-from app.cli.terminal.tables import show_facts
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
 from app.exchange.results.recorded import SourceFile
@@ -211,12 +209,11 @@ def collect(
 
     report = _Collected.model_validate(asked(take, _OPTIONS))
     reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report.left_out.items())
-    out.print(f"{report.sessions} sessions taken over{reasons}", soft_wrap=True)
-    out.print(
+    out.say(f"{report.sessions} sessions taken over{reasons}")
+    out.say(
         f"{report.accepted} answers ({_counts(report.outcomes)}), "
         f"{report.pretest_answers} of them to items in pretest; {report.new_examinees} new "
-        f"examinees, {report.new_items} new items",
-        soft_wrap=True,
+        f"examinees, {report.new_items} new items"
     )
     _show_size(report.response_set)
 
@@ -306,11 +303,10 @@ def _show_report(document: JsonObject) -> None:
         out.print(f"... and {len(report.files) - _SHOWN} more files")
     if report.passed_over:
         out.print(f"{len(report.passed_over)} files hold no answers and were passed over")
-    out.print(
+    out.say(
         f"{report.rows_read} answers read, {report.accepted} accepted "
         f"({_counts(report.outcomes)}); {report.new_examinees} new examinees, "
-        f"{report.new_items} new items",
-        soft_wrap=True,
+        f"{report.new_items} new items"
     )
     for skipped in report.skipped:
         out.print(f"{skipped.count} skipped ({skipped.reason}):")
@@ -325,7 +321,7 @@ def _show_report(document: JsonObject) -> None:
 
 def _show_size(found: _Set, *, stored: bool = True) -> None:
     size = f"{found.name}: {found.n_examinees} examinees, {found.n_items} items"
-    out.print(f"{size}  {found.id}" if stored else size, soft_wrap=True)
+    out.say(f"{size}  {found.id}" if stored else size)
 
 
 def _counts(outcomes: Mapping[str, int]) -> str:

@@ -8,8 +8,7 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
-from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.servers.problems import alike
+from app.cli.servers.options import alike, also_json, chosen, on_server
 from app.cli.terminal import examinees, options
 from app.cli.terminal.console import JsonObject, err, require_writable
 from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT

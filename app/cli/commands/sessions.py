@@ -21,10 +21,9 @@ from app.cli.servers.connection import (
 )
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import console
-from app.cli.terminal.console import JsonObject, err, out, write_file
+from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
 from app.cli.terminal.options import FurtherMarginOption, given, object_of, share_of
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
-from app.cli.terminal.tables import interval, money, number, when
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
 from app.printable import percent
@@ -99,11 +98,10 @@ def show(session: SessionId) -> None:
     found = request("GET", _path(session))
     if also_json(found):
         told = Session.model_validate(found)
-        out.print(
+        out.say(
             f"{told.id}  {told.status}  {told.bank.name} v{told.bank.version}  "
             f"{who(told.endpoint or told.examinee)}",
             style="bold",
-            soft_wrap=True,
         )
         report(found)
 
@@ -167,7 +165,7 @@ def answers(
         wanted = {"--wrong": wrong, "--unparsed": unparsed, "--surprising": surprising}
         flags = [flag for flag, is_given in {**wanted, "--search": search}.items() if is_given]
         shown = f"No answer of this session matches {' '.join(flags)}: {shown}"
-    err.print(shown, soft_wrap=True)
+    err.say(shown)
 
 
 def _holds(one: _Answer, search: str | None) -> bool:
@@ -197,7 +195,7 @@ def follow(
         async with connected() as client:
             found = await client.request("GET", _path(session))
             if found["mode"] == "manual" and found["finished_at"] is None:
-                err.print("A manual session: it continues when somebody answers.", soft_wrap=True)
+                err.say("A manual session: it continues when somebody answers.")
             return await watch(client, session, quiet=quiet)
 
     found = run_to_the_end(look)
@@ -223,7 +221,7 @@ def cancel(session: SessionId) -> None:
         if found.theta is not None
         else "no result yet"
     )
-    out.print(f"Cancelled {found.id} after {found.items} items: {stands}.", soft_wrap=True)
+    out.say(f"Cancelled {found.id} after {found.items} items: {stands}.")
 
 
 @on_server(app)

@@ -1,7 +1,8 @@
-"""Tests that decide the rules of a policy: one test a bank, extended while a rule is open."""
+"""Tests that decide the rules of a policy, and reports of the verdicts for people and pipelines."""
 
 import hashlib
 import json
+import xml.etree.ElementTree as ET
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -9,10 +10,11 @@ from types import MappingProxyType
 
 from app.cli.gating.policy import Policy, Rule
 from app.cli.servers.connection import path_of
-from app.cli.terminal.console import JsonObject
+from app.cli.terminal.console import JsonObject, money
 from app.cli.terminal.replies import Session
 from app.cli.terminal.watch import LONGER, NO_MORE
 from app.errors import InvalidInputError
+from app.printable import printable
 from sextant_client import AsyncSextant, models
 
 #: Waits until a test ends, shows its progress, and returns the ended session.
@@ -29,10 +31,7 @@ class Gate(models.Gate):
 
     @property
     def result(self) -> str:
-        """Outcome of the gate.
-
-        One of `go`, `no_go`, `inconclusive`, `pending`, or `error`, where no result could decide.
-        """
+        """`go`, `no_go`, `inconclusive`, `pending`, or `error`: no result could decide."""
         if self.outcome is None:
             return self.status
         return "error" if self.value is None else self.outcome
@@ -119,12 +118,9 @@ class Judge:
         rules: Sequence[Rule],
         made: Mapping[str, str] = MappingProxyType({}),
     ) -> list[Verdict]:
-        """Verdicts on the rules by a session, which is extended while one of them is open.
+        """Verdicts on the rules of its bank by a session, which is extended while one is open.
 
-        Args:
-            session: The session as a reply of the API; extensions are awaited.
-            rules: Rules for the bank of the session.
-            made: Name of a rule -> id of its gate on the session, where this gate exists already.
+        `made` has the ids of gates on the session that exist already, by name of the rule.
         """
         while True:
             if session["status"] not in _ENDED:
@@ -188,3 +184,77 @@ def outcome_of(verdicts: Sequence[Verdict]) -> str:
     """Outcome of the release, which depends only on the rules that it must hold."""
     must = {one.outcome for one in verdicts if one.rule.tier == "must"}
     return next((outcome for outcome in ("no_go", "error", _OPEN) if outcome in must), "go")
+
+
+#: Marker by which a pipeline finds the comment of an earlier run.
+COMMENT = "<!-- sextant gate -->"
+_SIGNS = {"go": "✅ go", "no_go": "❌ no go", "inconclusive": "❔ inconclusive", "error": "⚠️ error"}
+
+
+def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
+    """A Markdown comment that begins with the outcome; None as server writes no links."""
+    lines = [
+        COMMENT,
+        f"### {_SIGNS[outcome_of(verdicts)]}",
+        "",
+        "| rule | outcome | result | questions | cost | test |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in verdicts:
+        session = one.session
+        name = f"{one.rule.name} ({one.rule.tier})"
+        link = session.id if server is None else f"[test]({server}/sessions/{session.id})"
+        if one.reused:
+            link += " of an earlier run"
+        cells = [
+            _cell(name),
+            _SIGNS[one.outcome],
+            _cell(one.gate.detail),
+            str(session.progress.items),
+            money(session.usage.usd),
+            link,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def junit(verdicts: Sequence[Verdict]) -> bytes:
+    """A test suite with one test a rule; the type of a failure or error is the rule's outcome.
+
+    No go is a failure, an open rule or one without a result an error, a missed `should` skipped.
+    """
+    kinds = {"no_go": "failure", "inconclusive": "error", "error": "error"}
+    must = [one.outcome for one in verdicts if one.rule.tier == "must"]
+    suite = ET.Element(
+        "testsuite",
+        name="sextant gate",
+        tests=str(len(verdicts)),
+        failures=str(must.count("no_go")),
+        errors=str(must.count("inconclusive") + must.count("error")),
+        skipped=str(sum(one.rule.tier != "must" and one.outcome != "go" for one in verdicts)),
+    )
+    for one in verdicts:
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=printable(f"sextant.{one.session.bank.name}"),
+            name=printable(one.rule.name),
+            time=f"{one.session.usage.seconds:.3f}",
+        )
+        if one.outcome in kinds:
+            kind = kinds[one.outcome] if one.rule.tier == "must" else "skipped"
+            ET.SubElement(case, kind, message=printable(one.gate.detail), type=one.outcome)
+        told = ET.SubElement(case, "system-out")
+        told.text = printable(f"{one.gate.detail} {one.session.id}")
+    root = ET.Element("testsuites")
+    root.append(suite)
+    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written
+
+
+def _cell(text: str) -> str:
+    """Escape text for a cell of a table; a name may hold any character."""
+    safe = printable(text).replace("\n", " ")
+    for sign in "\\`*_{}[]<>|@":
+        safe = safe.replace(sign, f"\\{sign}")
+    return safe

@@ -50,8 +50,7 @@ class Rule(_Part):
     def require_mark(self, dashes: str = "") -> None:
         """Refuse a rule unless it has a threshold, or a baseline and a tolerance in points.
 
-        Args:
-            dashes: Prefix of the names where they are options.
+        `dashes` are the prefix of the names where they are options.
         """
         threshold, baseline, tolerance = (
             f"{dashes}{name}" for name in ("threshold", "baseline", "tolerance")

@@ -160,7 +160,11 @@ def command(
     fitted = fitted.warned(filtered.warnings)
     theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
     bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns, scale=theta_scale)
-    _write_bank(out, with_abilities(bank, fitted.knowledge))
+    known = with_abilities(bank, fitted.knowledge)
+    content = write_difficulties(known) if known.model is CONTINUOUS else write_mirt(known)
+    with written(str(out)):
+        out.write_bytes(gzip.compress(content, mtime=0) if out.suffix == ".gz" else content)
+    columns = {**fitted.columns, "b": bank.b}
     document = {
         "n_examinees": len(table.examinees),
         "n_items": len(table.items),
@@ -176,7 +180,10 @@ def command(
         **fitted.figures,
         "knowledge": fitted.knowledge,
         "abilities": _abilities(filtered, fitted),
-        "items": _items(bank, fitted),
+        "items": [
+            {"item": item_id, **{name: finite(values[j]) for name, values in columns.items()}}
+            for j, item_id in enumerate(bank.item_ids)
+        ],
         "seconds": time.perf_counter() - started,
         "peak_memory_mb": _peak_memory_mb(),
     }
@@ -192,22 +199,8 @@ def _tell(status: Status, progress: JsonObject) -> None:
     status.update(": ".join(part for part in (phase, ", ".join(numbers)) if part))
 
 
-def _write_bank(path: Path, bank: ItemBank) -> None:
-    content = write_difficulties(bank) if bank.model is CONTINUOUS else write_mirt(bank)
-    with written(str(path)):
-        path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-
-
 def _dropped(kind: str, dropped: Dropped) -> JsonObject:
     return {kind: dropped.name, "reason": dropped.reason.value, "value": dropped.value}
-
-
-def _items(bank: ItemBank, fitted: Fitted) -> list[JsonObject]:
-    columns = {**fitted.columns, "b": bank.b}
-    return [
-        {"item": item_id, **{name: finite(values[j]) for name, values in columns.items()}}
-        for j, item_id in enumerate(bank.item_ids)
-    ]
 
 
 def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[JsonObject] | None:

@@ -14,8 +14,7 @@ from app.cli.lab import inputs
 from app.cli.lab.inputs import load_scores, score_scale
 from app.cli.lab.simulate_design import TargetedItems
 from app.cli.servers.connection import asked, path_of
-from app.cli.servers.options import also_json, on_server
-from app.cli.servers.problems import alike
+from app.cli.servers.options import alike, also_json, on_server
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, written
 from app.cli.terminal.options import ItemCostsOption, TargetOption, file_option, given

@@ -12,8 +12,7 @@ from rich.table import Table
 from app.cli.lab import inputs
 from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
 from app.cli.terminal import console
-from app.cli.terminal.console import JsonObject, fail_clearly, write_json
-from app.cli.terminal.tables import interval, number
+from app.cli.terminal.console import JsonObject, fail_clearly, interval, number, write_json
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
@@ -80,17 +79,11 @@ def command(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
-    """The predicted score, with its 95 % interval."""
-
-    value: float
-    lo: float
-    hi: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Result for one examinee; None stands for a number that is not finite."""
+    """Result for one examinee; None stands for a number that is not finite.
+
+    `accuracy` is the predicted score, with its 95 % interval: value, lo and hi.
+    """
 
     examinee: str
     theta: float | None
@@ -100,7 +93,7 @@ class Row:
     method: str
     at_bound: bool
     n_items: int
-    accuracy: Accuracy
+    accuracy: dict[str, float]
 
 
 def estimate_rows(
@@ -141,7 +134,7 @@ def estimate_rows(
                 method=estimate.method,
                 at_bound=estimate.at_bound,
                 n_items=int(n_items[i]),
-                accuracy=Accuracy(value=predicted.value, lo=predicted.lo, hi=predicted.hi),
+                accuracy={"value": predicted.value, "lo": predicted.lo, "hi": predicted.hi},
             )
     return [rows[i] for i in range(len(rows))]
 
@@ -186,14 +179,13 @@ def _facts(
 def _show(screen: Console, rows: Sequence[Row]) -> None:
     table = Table("examinee", "theta", "se", "95 % interval", "items", "score")
     for row in rows[:_SHOWN]:
-        accuracy = row.accuracy
         table.add_row(
             row.examinee + ("" if not row.at_bound else f" ({row.method})"),
             number(row.theta, ".3f"),
             number(row.se, ".3f"),
             interval(row, ".3f"),
             str(row.n_items),
-            f"{accuracy.value:.3f} ({accuracy.lo:.3f} to {accuracy.hi:.3f})",
+            "{value:.3f} ({lo:.3f} to {hi:.3f})".format(**row.accuracy),
         )
     screen.print(table)
     if len(rows) > _SHOWN:

@@ -164,11 +164,7 @@ class KnownBank:
 
 
 def load_bank(path: Path, *, several: bool = False) -> ItemBank:
-    """Load a bank from a bundle or a parameter file; `several` allows several abilities.
-
-    Raises:
-        InvalidInputError: The file cannot be opened, or has the wrong form.
-    """
+    """Load a bank as `KnownBank.load` does; `several` allows several abilities."""
     bank = KnownBank.load(path).bank
     if bank.abilities is not None and not several:
         names = ", ".join(bank.abilities.items.names)

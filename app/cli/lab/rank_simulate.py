@@ -14,9 +14,8 @@ from app.calibration.pipeline.ranking import bank_by_moments, bank_from, learned
 from app.cli.lab import inputs
 from app.cli.lab.inputs import load_numbers, load_responses, note, without
 from app.cli.terminal import console
-from app.cli.terminal.console import JsonObject, fail_clearly, write_json
+from app.cli.terminal.console import JsonObject, fail_clearly, interval, ranks, write_json
 from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
-from app.cli.terminal.tables import interval, ranks
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState

@@ -54,11 +54,7 @@ class DesignOptions:
         return by_scores or any(value is not None for value in self._given().values())
 
     def refuse(self) -> None:
-        """Refuse these options for a selector of one ability.
-
-        Raises:
-            InvalidInputError: One of these options is given.
-        """
+        """Refuse these options for a selector of one ability."""
         for name, value in self._given().items():
             if value is not None:
                 known = ", ".join(name.replace("_", "-") for name in SELECTORS)
@@ -169,14 +165,11 @@ def simulate_design(
 ) -> Simulated:
     """Learn from `--train`, then test every examinee of `--responses`.
 
-    Args:
-        design: A design with a criterion of optimal design.
-        bank: Only its items are used; None takes all items of the training records.
-        responses: File with the examinees to test.
-        options: Further options of the command.
+    Of `bank` only the items are used; None takes all items of the training records.
 
     Raises:
-        InvalidInputError: No training records, a target without items, an item without cost, ...
+        InvalidInputError: Not a criterion of optimal design, no training records, a target without
+            items, an item without cost, ...
     """
     if design.selection.criterion.value not in SELECTORS:
         raise InvalidInputError("This selector needs --bank with the parameters of the items.")

@@ -1,21 +1,21 @@
 """What commands that use the API share: the connection, signals and exit codes."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import typer
+import uvloop
 from pydantic import ValidationError
 
 import sextant_client
 from app.cli.servers.logins import Target
-from app.cli.servers.options import chosen
-from app.cli.servers.problems import in_words, is_missing
+from app.cli.servers.options import chosen, in_words, is_missing
 from app.cli.terminal.console import JsonObject, err
-from app.cli.terminal.signals import run_until_signal
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant, MissingFieldError
 
@@ -68,8 +68,11 @@ async def connected(
     # Imported late: commands that only talk to a server need not wait for these modules.
     from app.cli.servers.server import in_process, own_server
 
-    own = own_server(bank, changes_banks=changes) if chosen().runs else in_process()
-    async with own as client:
+    async with AsyncExitStack() as stack:
+        if chosen().runs:
+            client = await stack.enter_async_context(own_server(bank, changes_banks=changes))
+        else:
+            client, _ = await stack.enter_async_context(in_process())
         with in_words(client, options):
             yield client
 
@@ -82,9 +85,9 @@ async def there(
 
     Args:
         client: Client of the server.
-        kind: Collection of the resource, `banks` or `response-sets`.
+        kind: Collection, `banks` or `response-sets`.
         name: Name of the resource.
-        new: Request body that creates the resource; None in a dry run, which creates nothing.
+        new: Request body that creates it; None in a dry run, which creates nothing.
     """
     path, made = path_of(kind, name), False
     try:
@@ -127,12 +130,8 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
     """Cancel the work that this command started if a signal or an unreadable reply ends the block.
 
     Otherwise the work would go on to call models, at a cost, with nobody waiting for the result: on
-    the server, or as soon as a worker uses our own database again.
-
-    Args:
-        client: Client of the server that runs the work.
-        kind: Collection of the resource, such as `sessions`.
-        resource_id: Id of the resource.
+    the server, or as soon as a worker uses our own database again. `kind` is the collection, such
+    as `sessions`.
     """
     try:
         yield
@@ -142,9 +141,7 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
                 await client.request("POST", f"/v1/{kind}/{resource_id}:cancel")
         except (sextant_client.SextantError, TimeoutError) as error:
             if getattr(error, "code", None) != "invalid_state":  # it has ended
-                err.print(
-                    f"{resource_id} could not be cancelled and may go on: {error}", soft_wrap=True
-                )
+                err.say(f"{resource_id} could not be cancelled and may go on: {error}")
         else:
             err.print(f"Cancelled {resource_id}.")
         raise
@@ -190,3 +187,31 @@ def run_to_the_end(measure: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except KeyboardInterrupt:
         err.print("Interrupted; what was asked so far is kept.")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def run_until_signal(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine; SIGINT and SIGTERM cancel it, so that it closes everything.
+
+    Raises:
+        KeyboardInterrupt: A signal cancelled the coroutine.
+    """
+
+    async def cancellable() -> T:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(main)
+
+        def stop() -> None:
+            # Cancels only once: `uv run` passes on a Ctrl-C that all processes have received
+            # already, and a second cancellation would cut the clean-up short.
+            if not task.cancelling():
+                task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(cancellable())

@@ -17,26 +17,17 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the API key for it.
-
-    Attributes:
-        url: Address of the server, without a slash at the end.
-        key: API key, if there is one.
-    """
+    """Address of a server, without a slash at the end, and the API key for it, if any."""
 
     url: str
     key: str | None = field(repr=False)
 
 
 def target(server: str | None, key: str | None) -> Target | None:
-    """Choose the server for a command; None means the database of this machine.
+    """Choose by `--server` and `--server-key`; None means the database of this machine.
 
     Without `server` it is the server of `sextant login`. The key that `sextant login` saved is
     never sent to another server.
-
-    Args:
-        server: `--server` or SEXTANT_SERVER.
-        key: `--server-key` or SEXTANT_API_KEY.
 
     Raises:
         InvalidInputError: Not the address of a server, or the login file cannot be read.
@@ -51,14 +42,10 @@ def target(server: str | None, key: str | None) -> Target | None:
 
 
 def address(server: str, *, given_as: str = "--server") -> str:
-    """Normalise a server's address, for comparing and storing.
-
-    Args:
-        server: The address as the user gave it.
-        given_as: Name of the option or argument, for the error.
+    """Normalise the address of an HTTP server, for comparing and storing.
 
     Raises:
-        InvalidInputError: Not the address of an HTTP server.
+        InvalidInputError: Not such an address; names the option or argument `given_as`.
     """
     try:
         parts = urlsplit(server.strip())
@@ -81,11 +68,7 @@ def address(server: str, *, given_as: str = "--server") -> str:
 
 
 def kept_login() -> Target | None:
-    """Load the login that `sextant login` saved; None without one.
-
-    Raises:
-        InvalidInputError: The file cannot be read.
-    """
+    """Load the login that `sextant login` saved; None without one."""
     path = _path()
     try:
         kept: Any = json.loads(path.read_text("utf-8"))
@@ -101,11 +84,7 @@ def kept_login() -> Target | None:
 
 
 def keep_login(login: Target) -> Path:
-    """Save a login in a file that only its owner can read.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Save a login in a file that only its owner can read."""
     path = _path()
     part = path.with_suffix(".part")
     with written(str(path)):

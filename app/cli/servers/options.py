@@ -1,8 +1,9 @@
-"""Options of all commands on a server: `--server`, `--server-key`, `--json` and `--project`."""
+"""Options of all commands on a server, and its errors in the words of the command line."""
 
 import functools
 import inspect
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ParamSpec, TypeVar
@@ -10,13 +11,21 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 from pydantic import ValidationError
 
+import sextant_client
 from app.cli.servers.logins import Target, target
-from app.cli.servers.problems import unreadable
-from app.cli.terminal.console import USAGE_ERROR, JsonObject, fail_clearly, write_json
+from app.cli.terminal.console import (
+    USAGE_ERROR,
+    Columns,
+    JsonObject,
+    M,
+    fail_clearly,
+    show_list,
+    write_json,
+)
 from app.cli.terminal.options import LIMITS, limits_of
-from app.cli.terminal.tables import Columns, M, show_list
-from app.errors import InvalidInputError
-from sextant_client import MissingFieldError
+from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError
+from app.validation import problems_of
+from sextant_client import AsyncSextant, MissingFieldError, ProblemError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,8 +83,7 @@ class Chosen:
         return target(self.server, self.server_key)
 
 
-_NOTHING = Chosen()
-_chosen: ContextVar[Chosen] = ContextVar("chosen", default=_NOTHING)
+_chosen: ContextVar[Chosen] = ContextVar("chosen", default=Chosen())  # noqa: B039  (frozen)
 
 
 def chosen() -> Chosen:
@@ -170,3 +178,79 @@ def tell_list(kind: type[M], found: Sequence[JsonObject], columns: Columns[M]) -
     """Write a list to `--json`, and print it for people, with entries parsed as `kind`."""
     if also_json({"data": found}):
         show_list(map(kind.model_validate, found), columns)
+
+
+@contextmanager
+def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]:
+    """Turn the client's errors in the block, except `MissingFieldError`, into `SextantError`.
+
+    Args:
+        client: Client of the server.
+        options: Pointer to a field of the request body -> the option that sets it.
+    """
+    try:
+        yield
+    except ProblemError as problem:
+        raise _worded(problem, client, options) from None
+    except MissingFieldError:
+        raise  # `on_server` knows whose fault it is
+    except sextant_client.SextantError as error:
+        raise SextantError(str(error)) from None
+
+
+def unreadable(error: ValidationError | MissingFieldError, url: str) -> SextantError:
+    """Error for a reply that lacks a field, or has an invalid one, for this version's client."""
+    if isinstance(error, MissingFieldError):
+        what = f"/{error.field}: Field required"
+    else:
+        fault, kind = problems_of(error.errors())[0], error.title.replace("_", "")
+        what = f"{fault.pointer} of {kind}" if fault.pointer else kind
+        what = f"{what}: {fault.detail}"
+    return SextantError(
+        f"The reply of the Sextant server at {url} cannot be read: {what}. Server and command line "
+        f"may be of different versions: compare {url}/healthz with `sextant --version`."
+    )
+
+
+def alike(*fields: str) -> dict[str, str]:
+    """Pointer to each field -> the option with the field's name."""
+    return {f"/{field}": f"--{field.replace('_', '-')}" for field in fields}
+
+
+def is_missing(problem: ProblemError) -> bool:
+    """Whether the problem is that nothing has the name or id in the path."""
+    return problem.code == "not_found" or _missing(problem) is not None
+
+
+def _worded(
+    problem: ProblemError, client: AsyncSextant, options: Mapping[str, str]
+) -> SextantError:
+    if (kind := _missing(problem)) is not None:
+        _, _, _, name, *_ = [*problem.instance.split("/"), "", ""]
+        return SextantError(f"There is no {kind} {name.partition(':')[0]!r}.")
+    detail, server = problem.detail, client.server
+    if problem.code == UnauthenticatedError.code:
+        if "Authorization" not in server.headers:
+            detail = f"The Sextant server at {server.url} asks for an API key."
+        detail = f"{detail} Set SEXTANT_API_KEY, or `sextant login {server.url}`."
+    for place in problem.fields:
+        detail = detail.replace(f"{place.pointer}:", f"{option_of(place.pointer, options)}:")
+    detail = detail.replace("; see errors.", ":")
+    problems = [FieldProblem(option_of(one.pointer, options), one.detail) for one in problem.fields]
+    return SextantError(detail, problems=problems)
+
+
+def _missing(problem: ProblemError) -> str | None:
+    """Kind of the resource that the path names and that is missing; None for another problem."""
+    pointers = [place.pointer for place in problem.fields]
+    if len(pointers) != 1 or not pointers[0].startswith("/path/"):
+        return None
+    kind = pointers[0].removeprefix("/path/").removesuffix("_id").replace("_", " ")
+    return "API key" if kind == "key" else kind
+
+
+def option_of(pointer: str, options: Mapping[str, str]) -> str:
+    """The option that sets a field, or what is around it; the pointer itself where none does."""
+    parts = pointer.split("/")
+    around = ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((options[one] for one in around if one in options), pointer)

@@ -13,8 +13,7 @@ import uvicorn
 from typing_extensions import override
 
 from app.acting import present
-from app.cli.servers.options import chosen
-from app.cli.servers.problems import in_words
+from app.cli.servers.options import chosen, in_words
 from app.cli.terminal.runtime import open_database, warn_of_secrets
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
@@ -92,57 +91,42 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
 async def own_server(
     bank: str | None, *, changes_banks: bool = False
 ) -> AsyncIterator[AsyncSextant]:
-    """Client of the API with a worker in this process, on the configured database.
+    """Client of the API with a worker in this process, with a key that expires a day later.
 
     Args:
         bank: Bank that the test will ask; `demo` is installed if it is missing.
         changes_banks: Whether the client may change banks.
     """
-    async with local_server() as local:
+    settings = Settings(host="127.0.0.1", log_level="warning", port=0)
+    configure_logging(settings)
+    async with serving(settings) as local:
         if bank == "demo":
             await local.services.banks.ensure_demo_bank()
-        scopes = [Scope.BANKS_WRITE] if changes_banks else []
-        async with own_client(local, *scopes) as client:
-            yield client
+        _, secret = await local.services.api_keys.create(
+            name="sextant run",
+            scopes=[Scope.READ, Scope.RUN, *([Scope.BANKS_WRITE] if changes_banks else [])],
+            expires_at=datetime.now(UTC) + timedelta(days=1),
+            project_id=present().project_id,
+        )
+        project = chosen().project or ""
+        async with AsyncSextant(local.base_url, secret, project=project) as client:
+            with in_words(client, {}):
+                yield client
 
 
 @contextlib.asynccontextmanager
-async def in_process() -> AsyncIterator[AsyncSextant]:
+async def in_process(*, worker: bool = False) -> AsyncIterator[tuple[AsyncSextant, Services]]:
     """Client of the API on the configured database, without a server: a request is a call."""
     settings = Settings(auth="off", host="127.0.0.1", log_level="warning")
     configure_logging(settings)
     async with open_database(settings) as database:
-        app = create_app(settings, database)
+        app = create_app(settings, database, background=running_worker if worker else None)
         async with app.router.lifespan_context(app):
             transport = httpx2.ASGITransport(app=app)
             http = httpx2.AsyncClient(transport=transport, timeout=None)
             project = chosen().project or ""
             async with AsyncSextant("http://localhost", "", project=project, http=http) as client:
-                yield client
-
-
-@contextlib.asynccontextmanager
-async def local_server() -> AsyncIterator[LocalServer]:
-    """The API of this machine alone, with a worker, for as long as the block runs."""
-    settings = Settings(host="127.0.0.1", log_level="warning", port=0)
-    configure_logging(settings)
-    async with serving(settings) as local:
-        yield local
-
-
-@contextlib.asynccontextmanager
-async def own_client(local: LocalServer, *more: Scope) -> AsyncIterator[AsyncSextant]:
-    """Client of our own server, with a key that expires a day later."""
-    _, secret = await local.services.api_keys.create(
-        name="sextant run",
-        scopes=[Scope.READ, Scope.RUN, *more],
-        expires_at=datetime.now(UTC) + timedelta(days=1),
-        project_id=present().project_id,
-    )
-    project = chosen().project or ""
-    async with AsyncSextant(local.base_url, secret, project=project) as client:
-        with in_words(client, {}):
-            yield client
+                yield client, app.state.services
 
 
 def _raise_open_files() -> None:

@@ -6,12 +6,16 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO, ParamSpec, TypeAlias, TypeVar
+from typing import IO, BinaryIO, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import typer
+from pydantic import BaseModel
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from typing_extensions import override
@@ -24,8 +28,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 #: A JSON object that the API takes, or one that it gives and nobody has parsed yet.
 JsonObject: TypeAlias = Mapping[str, Json]
-
-
 #: Width where there is no terminal: text in a pipe or a file is neither cut nor wrapped.
 _PIPE_COLUMNS = 100_000
 
@@ -43,11 +45,9 @@ class SafeConsole(Console):
     def say(self, text: str, *, style: str | None = None) -> None:
         """Print sentences; a terminal breaks them between words, and never within an address."""
         if self.is_terminal:
-            text = "\n".join(self._broken(line) for line in text.split("\n"))
+            fill = partial(textwrap.fill, break_long_words=False, break_on_hyphens=False)
+            text = "\n".join(fill(line, self.width) for line in text.split("\n"))
         self.print(text, style=style, soft_wrap=True)
-
-    def _broken(self, line: str) -> str:
-        return textwrap.fill(line, self.width, break_long_words=False, break_on_hyphens=False)
 
     @override
     def render(
@@ -119,11 +119,7 @@ def show_warning(text: str) -> None:
 
 
 def require_writable(target: str | None, option: str = "--json") -> None:
-    """Refuse a path for output that cannot be written, before the command spends anything.
-
-    Raises:
-        InvalidInputError: No such directory, or no right to write there.
-    """
+    """Refuse a path for output that cannot be written, before the command spends anything."""
     if target is None or target == "-":
         return
     path = Path(target)
@@ -134,11 +130,7 @@ def require_writable(target: str | None, option: str = "--json") -> None:
 
 
 def write_json(target: str | None, document: JsonObject) -> None:
-    """Write one JSON object to a path, to stdout for `-`, or nowhere for None.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Write one JSON object to a path, to stdout for `-`, or nowhere for None."""
     if target is None:
         return
     escapes = target == "-" and "utf" not in (sys.stdout.encoding or "utf").lower()
@@ -152,11 +144,7 @@ def write_json(target: str | None, document: JsonObject) -> None:
 
 @contextmanager
 def written(name: str) -> Iterator[None]:
-    """Turn a failure to write in the block into an error that names the file.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Turn a failure to write in the block into an `InvalidInputError` that names the file."""
     try:
         yield
     except OSError as exc:
@@ -165,11 +153,7 @@ def written(name: str) -> Iterator[None]:
 
 @contextmanager
 def writing(target: str) -> Iterator[BinaryIO]:
-    """Open a path, or stdout for `-`, for writing; an unfinished file is deleted.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Open a path, or stdout for `-`, for writing, as `written`; deletes an unfinished file."""
     if target == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -186,10 +170,82 @@ def writing(target: str) -> Iterator[BinaryIO]:
 
 
 def write_file(target: str, content: bytes) -> None:
-    """Write a file, or to stdout for `-`.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
+    """Write a file, or to stdout for `-`, as `writing`."""
     with writing(target) as stream:
         stream.write(content)
+
+
+M = TypeVar("M", bound=BaseModel)
+#: Heading -> the field to show, with a dash for None, or a function that makes the text.
+Columns: TypeAlias = Mapping[str, str | Callable[[M], str]]
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without frames; ids and names stay whole on narrow terminals, too."""
+    # rich's table would cut cells to fit, but people pass these ids to other commands.
+    shown = [[" ".join(printable(cell).split("\n")) for cell in row] for row in (columns, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+    for at, row in enumerate(shown):
+        cells = zip(row, widths, strict=True)
+        line = "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in cells)
+        out.print(line.rstrip(), style=None if at else "bold", soft_wrap=True)
+
+
+def show_list(entries: Iterable[M], columns: Columns[M]) -> None:
+    """Print the entries of a list of the API."""
+
+    def cell(one: M, field: str | Callable[[M], str]) -> str:
+        if callable(field):
+            return field(one)
+        value = getattr(one, field)
+        return "-" if value is None else str(value)
+
+    show_table([*columns], [[cell(one, field) for field in columns.values()] for one in entries])
+
+
+def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None) -> None:
+    """Print facts on one thing, one a line; `width` is that of the names."""
+    out.print(title, style="bold")
+    width = width or max(map(len, facts), default=0) + 2
+    for label, value in facts.items():
+        out.print(f"  {label:<{width}}{value}", soft_wrap=True)
+
+
+def number(value: float | None, pattern: str = "+.2f") -> str:
+    """Format a number that may be unknown."""
+    return "-" if value is None else format(value, pattern).replace("%", " %")
+
+
+class Ends(Protocol):
+    """An interval with two ends; None stands for an open end."""
+
+    @property
+    def lo(self) -> float | None:
+        """The lower end."""
+
+    @property
+    def hi(self) -> float | None:
+        """The upper end."""
+
+
+def interval(told: Ends | None, pattern: str = "+.2f", times: float = 1.0) -> str:
+    """Format both ends of an interval, times a factor; a dash where there is none."""
+    if told is None:
+        return "-"
+    lo, hi = (None if end is None else times * end for end in (told.lo, told.hi))
+    return f"{number(lo, pattern)} to {number(hi, pattern)}"
+
+
+def ranks(lo: int, hi: int) -> str:
+    """Format the range of possible ranks."""
+    return f"{lo}" if lo == hi else f"{lo}-{hi}"
+
+
+def money(usd: float | None) -> str:
+    """Format US dollars."""
+    return "-" if usd is None else f"${usd:.4f}"
+
+
+def when(time: datetime | None) -> str:
+    """Format a time of the API: UTC, to the minute."""
+    return "-" if time is None else f"{time:%Y-%m-%d %H:%M}"

@@ -83,11 +83,7 @@ def is_url(text: str) -> bool:
 
 
 async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
-    """Look up a saved endpoint by name or id.
-
-    Raises:
-        InvalidInputError: There is none; the message suggests similar names.
-    """
+    """Look up a saved endpoint by name or id; the error suggests similar names."""
     if name.startswith(SAVED):
         return await client.request("GET", path_of("endpoints", name))
     found = await client.list_all("/v1/endpoints", limit=1, params={"name": name})
@@ -101,11 +97,7 @@ async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
 
 
 def require_fitting(endpoint: str, model: str | None, settings: JsonObject) -> None:
-    """Refuse options that do not go together, before the command starts anything.
-
-    Raises:
-        InvalidInputError: A URL without a model, or a saved endpoint with settings of its own.
-    """
+    """Refuse a URL without a model, and a saved endpoint with settings of its own."""
     if is_url(endpoint):
         if model is None:
             raise InvalidInputError(
@@ -131,11 +123,7 @@ def require_fitting(endpoint: str, model: str | None, settings: JsonObject) -> N
 async def examinee(
     client: AsyncSextant, endpoint: str, model: str | None, settings: JsonObject
 ) -> dict[str, Json]:
-    """Make the `endpoint_id` or `endpoint` of a session, after `require_fitting`.
-
-    Raises:
-        InvalidInputError: There is no such endpoint.
-    """
+    """Make the `endpoint_id` or `endpoint` of a session, after `require_fitting`."""
     if is_url(endpoint):
         return {"endpoint": given(base_url=endpoint, model=model, **settings)}
     return {"endpoint_id": (await saved_endpoint(client, endpoint))["id"]}

@@ -186,11 +186,7 @@ def object_of(text: str | None, option: str) -> dict[str, Json] | None:
 
 
 def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | None) -> None:
-    """Refuse options of the filters where the filters are switched off.
-
-    Raises:
-        InvalidInputError: Such an option is given.
-    """
+    """Refuse options of the filters where the filters are switched off."""
     if not filters and (not keep_for_score or confidence is not None):
         raise InvalidInputError(
             "--no-filters switches off the filters that --drop and --filter-confidence set: "
@@ -199,11 +195,7 @@ def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | 
 
 
 def limits_of(**told: float | None) -> dict[str, float | None]:
-    """Limits that a command names; 0 becomes None, which means no limit.
-
-    Raises:
-        InvalidInputError: A limit is negative or not a number.
-    """
+    """Limits that a command names; refuses negative ones, and 0 becomes None: no limit."""
     named = {name: value for name, value in told.items() if value is not None}
     if refused := [name for name, value in named.items() if not 0 <= value < math.inf]:
         raise InvalidInputError(f"{refused[0]}: expected 0 or more, got {named[refused[0]]}.")
@@ -211,11 +203,7 @@ def limits_of(**told: float | None) -> dict[str, float | None]:
 
 
 def share_of(points: float | None, option: str = "--margin") -> float | None:
-    """Convert points, the unit of the options, to a share, the unit of designs.
-
-    Raises:
-        InvalidInputError: The value looks like a share already.
-    """
+    """Convert points, the unit of the options, to a share; refuses what looks like a share."""
     if points is None:
         return None
     if 0 < points < _LEAST_POINTS:

@@ -4,8 +4,7 @@ from typing import Any, TypeVar
 
 from pydantic import AliasPath, ConfigDict, Field, JsonValue, TypeAdapter
 
-from app.cli.terminal.console import JsonObject, out
-from app.cli.terminal.tables import number, ranks
+from app.cli.terminal.console import JsonObject, number, ranks
 from app.items import Json
 from app.reports.figures import Headline
 from sextant_client import models
@@ -220,15 +219,3 @@ def failure_of(document: JsonObject) -> str | None:
 def who(endpoint: EndpointOf | Examinee | None) -> str:
     """Name of an endpoint or an examinee; "by hand" where there is neither."""
     return "by hand" if endpoint is None else endpoint.name or endpoint.model or "-"
-
-
-class Limited(Model):
-    """A project or a key, with its limits."""
-
-    limits: dict[str, int | float | None]
-
-
-def show_limits(document: JsonObject) -> None:
-    """Print the limits of a project or a key, one a line."""
-    for name, value in Limited.model_validate(document).limits.items():
-        out.say(f"{name}  {'-' if value is None else value}")

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from app.acting import acting_for, present
 from app.cli.servers.options import chosen
@@ -12,13 +12,11 @@ from app.cli.terminal.console import show_warning
 from app.errors import DatabaseUnavailableError, SecretsError
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.embedded import EmbeddedPostgres, database_url
+from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 
 if TYPE_CHECKING:
     from app.services.container import Services
-
-T = TypeVar("T")
 
 #: Seconds between two checks of the embedded server.
 _LOOK_S = 2.0
@@ -73,23 +71,6 @@ async def runtime(settings: Settings | None = None) -> AsyncIterator["Services"]
         open_services(settings, database, JobQueue(database)) as services,
     ):
         yield services
-
-
-def on_database(
-    settings: Settings, use: Callable[[Database], Awaitable[T]], *, connections: int = 1
-) -> T:
-    """Run `use` on the configured database, migrated."""
-
-    async def run(url: str) -> T:
-        database = Database(url, pool_size=connections)
-        try:
-            return await use(database)
-        finally:
-            await database.dispose()
-
-    with database_url(settings) as url:
-        upgrade(url)
-        return asyncio.run(run(url))
 
 
 async def warn_of_secrets(services: "Services") -> None:

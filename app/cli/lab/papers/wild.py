@@ -11,6 +11,7 @@ The costs of items for figure 6 are in `FOLDER/tiny/costs.csv`; `read_costs` has
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -406,9 +407,7 @@ class Found:
     def __init__(self, data: Joined) -> None:
         self._tasks = range(len(data.names))
         self._errors: dict[tuple[str, bool, int, int], list[FloatArray]] = defaultdict(list)
-        self._of_models: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self._costs: dict[tuple[str, int], list[float]] = defaultdict(list)
-        self._asked: dict[tuple[str, int], list[float]] = defaultdict(list)
+        self._figures: dict[tuple[str, str, str | int], list[float]] = defaultdict(list)
 
     def add(self, split: Split, way: str, told: Outcome, *, extrapolated: bool) -> None:
         """Add the results of one method on one split."""
@@ -417,16 +416,16 @@ class Found:
             self._errors[way, extrapolated, n, split.target].append(missed)
             if extrapolated and n == _TOLD:
                 for model, each in zip(split.models, missed.tolist(), strict=True):
-                    self._of_models[way, model].append(each)
+                    self._figures["error", way, model].append(each)
         for n, asked in told.asked.items() if extrapolated else ():
             if split.costs is not None:
                 spent = [float(split.costs[split.at[items]].sum()) for items in asked]
-                self._costs[way, n].append(float(np.mean(spent)))
+                self._figures["cost", way, n].append(float(np.mean(spent)))
             if n == max(told.asked):
                 tasks = [split.tasks[split.at[items]] for items in asked]
                 for task in set(self._tasks) - {split.target}:
                     counts = [np.count_nonzero(each == task) for each in tasks]
-                    self._asked[way, task].append(float(np.mean(counts)))
+                    self._figures["asked", way, task].append(float(np.mean(counts)))
 
     @property
     def methods(self) -> list[str]:
@@ -441,24 +440,23 @@ class Found:
         found = [self._errors[way, extrapolated, n, one] for one in tasks]
         return float(np.concatenate([*chain(*found)]).mean()) if all(found) else None
 
-    def cost(self, way: str, n: int) -> float | None:
-        """Mean cost of testing one model with `n` items."""
-        return _mean(self._costs[way, n])
+    def mean(self, figure: str, way: str, of: int) -> float | None:
+        """Mean of a figure of one method.
 
-    def asked(self, way: str, task: int) -> float | None:
-        """Mean number of a task's items in the longest tests that may ask this task."""
-        return _mean(self._asked[way, task])
+        It is the cost of testing one model with `of` items, or, as `asked`, the number of items of
+        task `of` in the longest tests that may ask this task.
+        """
+        found = self._figures[figure, way, of]
+        return float(np.mean(found)) if found else None
 
     def models(self, way: str) -> dict[str, float]:
         """MAE of each model, the largest first."""
         found = {
-            name: float(np.mean(each)) for (of, name), each in self._of_models.items() if of == way
+            str(name): float(np.mean(each))
+            for (figure, of, name), each in self._figures.items()
+            if (figure, of) == ("error", way)
         }
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
 
 
 def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
@@ -506,7 +504,10 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
     if data.costs is None:
         yield Exhibit(title=costs, missing="tiny/costs.csv, the expected tokens of the items")
     else:
-        figures = {"MAE": found.mae, "cost": found.cost}
+        figures: dict[str, Callable[[str, int], float | None]] = {
+            "MAE": found.mae,
+            "cost": partial(found.mean, "cost"),
+        }
         yield exhibit(
             costs,
             "model and choice",
@@ -517,7 +518,8 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
     yield by_length(adaptive, (FISHER, _FLAT_V, MIRT_V))
     choosing = (MIRT_V, *(() if data.costs is None else (MIRT_V_COST,)), TODAY)
     asked = {
-        name: [found.asked(way, task) for way in choosing] for task, name in enumerate(data.names)
+        name: [found.mean("asked", way, task) for way in choosing]
+        for task, name in enumerate(data.names)
     }
     where = f"In tests of {_COUNTS[-1]} items, where the task may be asked. {note}"
     yield replace(exhibit(chosen, "task", choosing, asked), note=where)
