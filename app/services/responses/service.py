@@ -256,9 +256,8 @@ async def import_draft(
     for sheet in change.new_sheets:
         positions.setdefault(sheet.examinee, found.n_examinees + len(positions) - n_known)
     n_new = len(positions) - n_known
-    is_changed = change.new_items or change.new_sheets or change.changed_sheets
-    changed = _after(found, change, n_new, draft) if is_changed else found
-    if is_changed and not dry_run:
+    changed = _after(found, change, n_new, draft)
+    if not dry_run:
         changed = await sets.extend(
             changed,
             items=dict(enumerate(change.new_items, start=len(items))),

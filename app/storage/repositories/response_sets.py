@@ -172,6 +172,8 @@ class ResponseSetRepository(Repository):
     ) -> ResponseSet:
         """Write an import into a locked set, and raise the revision of the set.
 
+        Only new answers or items change `updated_at`.
+
         Args:
             response_set: The set after the import.
             items: Keys of new items, by position.
@@ -196,10 +198,12 @@ class ResponseSetRepository(Repository):
             values = _columns(changed[start : start + most])
             await self._db.execute(_REPLACE, {"set_id": set_id, **values})
         told = _values(response_set) | {"revision": response_set.revision + 1}
+        if items or added or changed:
+            told["updated_at"] = func.now()
         written = await self._db.scalars(
             update(ResponseSetRow)
             .where(ResponseSetRow.id == set_id)
-            .values(**told | {"updated_at": func.now()})
+            .values(**told)
             .returning(ResponseSetRow)
             .execution_options(populate_existing=True)
         )
