@@ -531,35 +531,29 @@ def sampled(**fields: Any) -> dict[str, Any]:
 
 
 def test_output_items_of_openai_evals_are_read_by_status() -> None:
-    rows = [
-        output_item(1),
-        output_item(2, results=[{"name": "match", "passed": False, "score": None}]),
-        output_item(3, **sampled(error={"code": "rate_limit", "message": "slow down"})),
-        output_item(4, **sampled(finish_reason="length")),
-        output_item(5, **sampled(finish_reason="content_filter")),
-        output_item(6, results=[]),
-        output_item(7, results=[{"name": "match", "passed": None}]),
-        output_item(8, **sampled(output=[{"role": "assistant", "content": None, "refusal": "No"}])),
-        output_item(9, **sampled(input=[{"role": "user", "content": "?"}], output=[])),
-        output_item(10, **sampled(error={"code": "", "message": ""}, output_text="")),
-        output_item(11, status="errored"),
-        output_item(12, sample={"model": "", "input": [], "output": [], "error": None}),
+    right, wrong, error = (1.0, Outcome.SCORED), (0.0, Outcome.SCORED), (None, Outcome.ERROR)
+    refused, skipped = (None, Outcome.REFUSED), None
+    said_no = {"role": "assistant", "content": None, "refusal": "No"}
+    cases: list[tuple[dict[str, Any], tuple[float | None, Outcome] | None]] = [
+        (output_item(1), right),
+        (output_item(2, results=[{"name": "match", "passed": False, "score": None}]), wrong),
+        (output_item(3, **sampled(error={"code": "rate_limit", "message": "slow down"})), error),
+        (output_item(4, **sampled(finish_reason="length")), (None, Outcome.TRUNCATED)),
+        (output_item(5, **sampled(finish_reason="content_filter")), refused),
+        (output_item(6, results=[]), skipped),
+        (output_item(7, results=[{"name": "match", "passed": None}]), skipped),
+        (output_item(8, **sampled(output=[said_no])), refused),
+        (output_item(9, **sampled(input=[{"role": "user", "content": "?"}], output=[])), error),
+        (output_item(10, **sampled(error={"code": "", "message": ""}, output_text="")), error),
+        (output_item(11, status="errored"), error),
+        (output_item(12, sample={"model": "", "input": [], "output": [], "error": None}), right),
     ]
+    rows = [row for row, _ in cases]
     file = lines("runs/a.jsonl", rows)
     assert detect(file) is ResponseFormat.OPENAI_EVALS
     found = [part for part in read(file) if isinstance(part, Recorded)]
-    assert [(one.examinee, one.score, one.outcome) for one in found] == [
-        ("gpt-x", 1.0, Outcome.SCORED),
-        ("gpt-x", 0.0, Outcome.SCORED),
-        ("gpt-x", None, Outcome.ERROR),
-        ("gpt-x", None, Outcome.TRUNCATED),
-        ("gpt-x", None, Outcome.REFUSED),
-        ("gpt-x", None, Outcome.REFUSED),
-        ("gpt-x", None, Outcome.ERROR),
-        ("gpt-x", None, Outcome.ERROR),
-        ("gpt-x", None, Outcome.ERROR),
-        ("a", 1.0, Outcome.SCORED),
-    ]
+    assert [(one.score, one.outcome) for one in found] == [end for _, end in cases if end]
+    assert [one.examinee for one in found] == ["gpt-x"] * 9 + ["a"]
     assert reasons(file) == [(6, "not_scored"), (7, "not_a_number")]
     page = {"object": "list", "data": rows, "first_id": "1", "has_more": False}
     for whole in (page, rows):

@@ -20,6 +20,9 @@ class Choice:
 
     Attributes:
         what: Subject of the choice: `filter`, `metric`, `prompt`, ...
+        taken: The alternative that was taken.
+        others: The other alternatives.
+        detail: One sentence about the choice.
         option: Command-line option that changes the choice; None if there is none.
     """
 
