@@ -174,11 +174,28 @@ async def test_members_beyond_the_reference_models_are_reported(
     assert "beyond" not in (told["caution"] or "")
 
 
+PRICED, OTHER = (
+    {
+        "endpoint": {
+            "kind": "openai_chat",
+            "model": model,
+            "base_url": "http://127.0.0.1:9/v1",
+            "price": {"input_per_1m": 1000.0, "output_per_1m": 1000.0},
+        }
+    }
+    for model in "ab"
+)
+NONSENSE = {"endpoint": {"kind": "scripted", "options": {"nonsense": 1}}}
 UNRANKABLE: list[tuple[dict[str, Any], str]] = [
     ({"endpoints": [scripted(0.0)]}, "at least two examinees"),
     ({"endpoints": [scripted(0.0), scripted(0.0)]}, "in the ranking twice"),
     ({"endpoints": [scripted(0.0), {}]}, "exactly one of endpoint and endpoint_id"),
+    ({"endpoints": [scripted(0.0), PRICED, NONSENSE]}, "nonsense"),
     ({"budget": {"items": 5}}, "too small for the warm-up"),
+    ({"budget": {"tokens": 29}}, "too small for the warm-up"),
+    ({"budget": {"usd": 1.0}}, "needs the endpoint's price"),
+    ({"endpoints": [PRICED, OTHER], "budget": {"usd": 0.1}}, "are expected to take"),
+    ({"selection": {"content": {"targets": {"law": 1.0}}}}, "law"),
     ({"min_items": 30, "max_items": 20}, "min_items <= max_items"),
     ({"min_items": 5000, "max_items": 6000, "budget": {}}, "items that examinee 1 of 2 can be"),
     ({"estimator": {"nodes": 3, "range": [-4, 4]}}, "at least 17 nodes"),

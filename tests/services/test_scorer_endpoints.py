@@ -21,32 +21,27 @@ from tests.services.sessions import spec
 NOWHERE = "http://127.0.0.1:9/v1"  # no server listens there: a call would fail
 
 
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({}, "judges: Field required"),
-        ({"judges": ["nobody"]}, "calls endpoint 'nobody', which is not there"),
-        ({"judges": ["end_00000000000000000000000000"]}, "which is not there"),
-        ({"judges": ["hook"]}, "needs an endpoint for completions"),
-        ({"judges": ["free"], "budget": {"usd": 1.0}}, "has no price"),
-    ],
-)
-async def test_a_bank_whose_judge_could_not_judge_is_refused(
-    services: Services, params: dict[str, Any], words: str
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("judge", {}, "judges: Field required"),
+    ("judge", {"judges": ["nobody"]}, "calls endpoint 'nobody', which is not there"),
+    ("judge", {"judges": ["end_00000000000000000000000000"]}, "which is not there"),
+    ("judge", {"judges": ["hook"]}, "needs an endpoint for completions"),
+    ("judge", {"judges": ["free"], "budget": {"usd": 1.0}}, "has no price"),
+    ("embedding", {"endpoint": "tgi"}, "'embedding' needs an endpoint for"),
+    ("callback", {"endpoint": "tgi"}, "'callback' needs an endpoint for"),
+]
+
+
+async def test_a_bank_whose_scorer_has_no_endpoint_that_serves_it_is_refused(
+    services: Services,
 ) -> None:
     await marker(services, NOWHERE, name="hook", kind="callback", model="", api_key="key")
     await marker(services, NOWHERE, name="free", price=Price())
-    with pytest.raises(InvalidInputError, match=words):
-        await services.banks.create_bank(
-            BankSpec(name="b", default_scorer=ScorerSpec("judge", params))
-        )
-
-
-@pytest.mark.parametrize("scorer", ["embedding", "callback"])
-async def test_an_endpoint_of_the_wrong_kind_is_refused(services: Services, scorer: str) -> None:
     await marker(services, NOWHERE, name="tgi", kind="hf_tgi", model="")
-    with pytest.raises(InvalidInputError, match=f"{scorer!r} needs an endpoint for"):
-        await judged_bank(services, scorer, endpoint="tgi")
+    for scorer, params, words in REFUSED:
+        bank = BankSpec(name="b", default_scorer=ScorerSpec(scorer, params))
+        with pytest.raises(InvalidInputError, match=words):
+            await services.banks.create_bank(bank)
 
 
 async def test_an_item_or_a_session_whose_judge_is_not_there_is_refused(
