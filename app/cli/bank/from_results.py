@@ -207,6 +207,7 @@ class _Calibration(replies.Calibration):
     n_dropped: int = at("result", "dropped_items", "n", default=0)
     dropped: dict[str, int] = at("result", "dropped_items", "reasons", default={})
     card: tuple[_CardRow, ...] = at("result", "report_card", "rows", default=())
+    fit: str | None = at("result", "fit", "verdict", default=None)
 
 
 async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
@@ -324,6 +325,8 @@ def _show(
         reasons = (f"{n} {why.replace('_', ' ')}" for why, n in calibration.dropped.items())
         why = ", ".join(reasons)
         lines.append(f"  {calibration.n_dropped} questions tell nothing about ability: {why}")
+    if calibration.fit is not None:
+        lines.append(f"  Fit of the curves: {calibration.fit}")
     if calibration.card:
         row = calibration.card[0]
         lines.append(

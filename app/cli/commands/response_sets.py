@@ -111,11 +111,12 @@ def import_answers(
         str, typer.Argument(help="Name of the set, which is created if there is none.")
     ],
     more: Annotated[
-        list[Path] | None, typer.Argument(help="More files and folders.", show_default=False)
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Files and folders.", show_default=False),
     ] = None,
     source: Annotated[
         list[Path] | None,
-        typer.Option("--from", help="File or folder; may be repeated."),
+        typer.Option("--from", help="The same as FILE; may be repeated."),
     ] = None,
     file_format: Annotated[
         str | None,
@@ -148,7 +149,7 @@ def import_answers(
     """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables."""
     paths = [*(source or ()), *(more or ())]
     if not paths:
-        raise InvalidInputError("Name at least one file or folder with --from.")
+        raise InvalidInputError("Name at least one file or folder.")
     kind = None if file_format is None else format_named(file_format)
     files = files_at(paths)
     here = chosen().target is None
