@@ -193,7 +193,8 @@ async def own_form(request: Request) -> dict[str, str]:
     known: dict[str, str] | None = getattr(request.state, "form", None)
     if known is not None:
         return known
-    _require_own_origin(request)
+    if not is_of_host(request.headers.get("origin", ""), request.headers.get("host", "")):
+        raise MissingScopeError("This form came from another site, or does not say from where.")
     content = bytearray()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -219,12 +220,6 @@ async def own_form(request: Request) -> dict[str, str]:
 
 
 Form = Annotated[dict[str, str], Depends(own_form)]
-
-
-def _require_own_origin(request: Request) -> None:
-    origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
-    if not is_of_host(origin, host):
-        raise MissingScopeError("This form came from another site, or does not say from where.")
 
 
 def set_cookie(request: Request, response: Response, name: str, value: str) -> None:

@@ -15,9 +15,9 @@ from app.api.schemas.versions import VersionItemRead
 from app.printable import percent
 from app.records.banks import BankVersion, ItemAnswer, ItemUse, VersionItem
 from app.reports.charts import Line, line_chart
-from app.services.banks.items import ItemUses
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
+from app.services.container import Services
 from app.storage.paging import PageRequest
 
 Column = Literal["position", "key", "b", "a", "c", "d", "status", "flags", "asked", "mean"]
@@ -76,18 +76,12 @@ _making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionar
 
 
 async def items_of(
-    versions: VersionService,
-    uses: ItemUses,
-    version: BankVersion,
-    loaded: LoadedVersion,
-    *,
-    seen_by: str,
+    opened: Services, version: BankVersion, loaded: LoadedVersion, *, seen_by: str
 ) -> Items:
     """The rows of a version, ordered by position.
 
     Args:
-        versions: Reads the items.
-        uses: Reads the use of items in sessions.
+        opened: Services that read items and their use.
         version: Record of the bank version.
         loaded: The same version in memory.
         seen_by: Project whose sessions count; rows kept for one project serve no other.
@@ -97,8 +91,8 @@ async def items_of(
     async with _making.setdefault(key, asyncio.Lock()):
         found = _tables.get(key)
         if found is None:
-            rows, (n_tests, used) = [], await uses.of_version(version.id)
-            async for item in _stored(versions, version):
+            rows, (n_tests, used) = [], await opened.item_uses.of_version(version.id)
+            async for item in _stored(opened.versions, version):
                 tags = loaded.tags[item.position] if item.position < len(loaded.tags) else ()
                 rows.append(ItemRow(VersionItemRead.read(item), tags, used.get(item.position)))
             found = _tables[key] = Items(rows, n_tests, flag_counts(rows))

@@ -35,14 +35,11 @@ def document(heading: str, title: str, kicker: str, sections: Markup) -> str:
 
 def fragment(template: str, **values: Any) -> Markup:
     """Render a template of the reports as HTML."""
-    return Markup(_own().get_template(template).render(values))  # noqa: S704  escaped by its environment
+    made = environment().get_template(template).render(values)
+    return Markup(made)  # noqa: S704  escaped by its environment
 
 
 @cache
-def _own() -> Environment:
-    return environment()
-
-
 def environment(*packages: str) -> Environment:
     """Make an environment with templates of packages and reports; an unknown name is an error."""
     made = Environment(

@@ -111,9 +111,7 @@ async def test_rows_are_read_in_slices_and_once_for_all_readers(
         loaded = await services.versions.load(version.id)
 
         async def look() -> Items:
-            return await items_of(
-                services.versions, services.item_uses, version, loaded, seen_by="somebody"
-            )
+            return await items_of(services, version, loaded, seen_by="somebody")
 
         found = await asyncio.gather(*(look() for _ in range(5)))
 

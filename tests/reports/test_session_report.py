@@ -12,7 +12,7 @@ import pytest
 from app.engine import ItemBank
 from app.engine.design.selection import CriterionName
 from app.engine.stopping import StopReason
-from app.records.fields import Interval
+from app.records.fields import Interval, ends
 from app.records.leased import Failure
 from app.reports.formats import item_name
 from app.reports.rendering import STYLE
@@ -177,15 +177,10 @@ def test_the_summary_speaks_plainly() -> None:
     assert "share of all calibrated questions" in Page(render(binary(n_uncalibrated=1))).text
 
 
-def _ends(known: Interval | None) -> tuple[float, float]:
-    assert known is not None
-    assert known["lo"] is not None
-    assert known["hi"] is not None
-    return known["lo"], known["hi"]
-
-
 def _width(known: Interval | None) -> float:
-    lo, hi = _ends(known)
+    lo, hi = ends(known)
+    assert lo is not None
+    assert hi is not None
     return hi - lo
 
 
@@ -196,7 +191,9 @@ def test_models_below_are_counted_among_the_reference_models() -> None:
     assert score is not None
     assert score.below is not None
     assert score.below.value == pytest.approx((theta + 2) / 4, abs=1e-6)
-    lo, hi = _ends(score.below.interval)
+    lo, hi = ends(score.below.interval)
+    assert lo is not None
+    assert hi is not None
     assert lo < score.below.value < hi
     guessed = binary(quantiles=QUANTILES, provisional=True)
     assert guessed.score is not None

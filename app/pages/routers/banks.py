@@ -184,8 +184,8 @@ async def _items(
 ) -> tuple[BankVersion, LoadedVersion, Items]:
     found = await call.services.versions.get(bank, version)
     loaded = await call.services.versions.load(found.id)
-    versions, uses = call.services.versions, call.services.item_uses
-    return found, loaded, await items_of(versions, uses, found, loaded, seen_by=call.visit.project)
+    items = await items_of(call.services, found, loaded, seen_by=call.visit.project)
+    return found, loaded, items
 
 
 @router.get("/banks/{bank}/leaderboard")
