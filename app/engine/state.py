@@ -65,9 +65,7 @@ class Response:
     """One scored answer.
 
     Attributes:
-        item: Position of the item.
         score: Score of the answer, in [0, 1].
-        usage: Cost of the call.
         draw: Step and sampling probability of the item; None if not recorded.
 
     Raises:
