@@ -41,7 +41,6 @@ class Ask:
     """The next item.
 
     Attributes:
-        item: Position of the item in the bank.
         information: Fisher information of the item at the current theta, 1/logit^2.
         probability: Sampling probability of the item in this step, given the items asked before; 1
             if it was chosen, or if the probability is unknown. To be passed to `administer`.

@@ -65,9 +65,7 @@ class Response:
     """One scored answer.
 
     Attributes:
-        item: Position of the item.
         score: Score of the answer, in [0, 1].
-        usage: Cost of the call.
         draw: Step and sampling probability of the item; None if not recorded.
 
     Raises:
@@ -218,9 +216,13 @@ class CatState:
         """
         if item in self.asked:
             raise InvalidInputError(f"Item {item} was asked already.")
-        return replace(
-            self,
+        # Of every step: `replace` would take a tenth of its time.
+        return CatState(
+            belief=self.belief,
+            responses=self.responses,
             pending=(*self.pending, item),
+            unscored=self.unscored,
+            usage=self.usage,
             asked=self.asked | {item},
             draws={**self.draws, item: Draw(self.n_asked + 1, probability)},
         )
@@ -231,9 +233,8 @@ class CatState:
         Raises:
             InvalidInputError: The item is not pending.
         """
-        closed = self._closed(response.item, response.usage)
         drawn = replace(response, draw=response.draw or self.draws.get(response.item))
-        return replace(closed, belief=belief, responses=(*self.responses, drawn))
+        return self._closed(response.item, response.usage, belief, (*self.responses, drawn))
 
     def with_unscored(self, item: ItemIndex, usage: Usage = NO_USAGE) -> "CatState":
         """The state after a pending item was closed without a score.
@@ -241,16 +242,22 @@ class CatState:
         Raises:
             InvalidInputError: The item is not pending.
         """
-        return replace(self._closed(item, usage), unscored=(*self.unscored, item))
+        closed = self._closed(item, usage, self.belief, self.responses)
+        return replace(closed, unscored=(*self.unscored, item))
 
-    def _closed(self, item: ItemIndex, usage: Usage) -> "CatState":
+    def _closed(
+        self, item: ItemIndex, usage: Usage, belief: Belief, responses: tuple[Response, ...]
+    ) -> "CatState":
         if item not in self.pending:
             raise InvalidInputError(
                 f"Item {item} is not pending; pending are {list(self.pending)}."
             )
-        return replace(
-            self,
+        return CatState(
+            belief=belief,
+            responses=responses,
             pending=tuple(other for other in self.pending if other != item),
+            unscored=self.unscored,
             usage=self.usage + usage,
+            asked=self.asked,
             draws={other: draw for other, draw in self.draws.items() if other != item},
         )

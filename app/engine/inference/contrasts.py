@@ -21,12 +21,10 @@ _LEAST_SHARE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """Score on some items minus the expected score.
+    """Score on some items minus the expected score, with the ends of its interval.
 
     Attributes:
         value: Difference of the mean scores.
-        lo: Lower end of the interval of the difference.
-        hi: Upper end of the interval of the difference.
     """
 
     value: float

@@ -32,7 +32,6 @@ class PersonFit:
             answers that fit, and very negative if hard items are right and easy items wrong.
         p_value: Probability of an `lz_star` this low or lower.
         flagged: Whether `p_value` is below 0.01.
-        n_items: Number of answers.
     """
 
     lz: float | None
@@ -195,8 +194,6 @@ class Surprise:
     """An answer with a large residual.
 
     Attributes:
-        item: Position of the item.
-        score: Score of the answer.
         expected: Expected score of examinees of this ability on the item.
     """
 

@@ -33,12 +33,10 @@ _MAX_POINTS = 61  # posterior points of a prediction; their means keep the first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Mean score over the whole bank, with a 95 % interval.
+    """Mean score over the whole bank, with the ends of its 95 % interval.
 
     Attributes:
         value: In [0, 1].
-        lo: Lower end.
-        hi: Upper end.
         method: Name of the predictor.
         raw: Ends of the interval before correction; None where it was not corrected.
         nonresponse: Share of the asked items without a score, for which `lo` was lowered; see

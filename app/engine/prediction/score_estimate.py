@@ -115,12 +115,9 @@ class Explanations:
 
 @dataclass(frozen=True, slots=True)
 class ScoreReading:
-    """Estimate of one examinee's score.
+    """Estimate of one examinee's score, with the ends of its 95 % interval.
 
     Attributes:
-        value: Estimated score.
-        lo: Lower end of its 95 % interval.
-        hi: Upper end of its 95 % interval.
         doubt: Posterior probability D that the curves do not hold.
         evidence: Log likelihood ratio, ln(L' / L).
         by_curves: Score if the curves hold.
@@ -151,7 +148,6 @@ class Explained:
         at: Abilities of the examinee on these curves.
         left: Weights of the items that were not asked, 0 for the others, shape (n_items,).
         expected: Expected score on every item, shape (n_items,).
-        value: Estimated score.
         variance: Variance of the estimated score.
     """
 

@@ -70,6 +70,7 @@ from app.engine.ranking.rules import (
     RankingRules,
 )
 from app.engine.selection.base import Chosen
+from app.engine.selection.sampled import draws_of
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import FieldProblem, InvalidInputError, ScaleMismatchError
@@ -499,8 +500,7 @@ def _as_drawn(own: CatState, rival: CatState, item: ItemIndex) -> float:
     If the member was asked exactly the items that the rival had been asked before this one, the
     probability is the rival's. Otherwise it is unknown, which is recorded as 1.
     """
-    draws = {answer.item: answer.draw for answer in rival.responses if answer.draw is not None}
-    draws |= rival.draws
+    draws = dict(draws_of(rival))
     taken = draws.get(item)
     if taken is None or len(draws) < rival.n_asked:  # the step of an item without a draw is unknown
         return 1.0

@@ -44,7 +44,6 @@ class Chosen:
     """The item that a selector gives.
 
     Attributes:
-        item: Position of the item in the bank.
         probability: Sampling probability of the item in this step; 1 if it was not sampled.
     """
 

@@ -33,8 +33,6 @@ class Range:
     """Distribution of a figure over many tests.
 
     Attributes:
-        mean: Mean of the values.
-        median: Median of the values.
         lo: 5 % quantile.
         hi: 95 % quantile.
     """

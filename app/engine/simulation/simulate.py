@@ -93,7 +93,6 @@ class Summary:
     Attributes:
         theta_mae: Mean absolute error of theta, logits.
         theta_mae_se: Standard deviation of the absolute errors over sqrt(n); None for one examinee.
-        theta_bias: Mean error of theta, logits.
         theta_rmse: Root mean squared error of theta, logits.
         coverage95: Share of the 95 % intervals of theta that hold the reference.
         accuracy_mae: Mean absolute error of the predicted score.
