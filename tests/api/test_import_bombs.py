@@ -5,7 +5,6 @@ import base64
 from typing import Any
 
 import httpx2
-import pytest
 
 from app.sandbox.pool import SMALL_MEMORY, Limits, sandbox
 from app.services.responses.confined_reading import scan_sent_lines
@@ -23,6 +22,12 @@ _ANSWERS = (
     "samples of one log",
     "entries that lie about their size",
     "a list of lists",
+)
+_ITEMS = (
+    "lines that are no items",
+    "unknown fields",
+    "rows that are no parameters",
+    "lines without end",
 )
 #: A file read to its end reports at most one fault per row.
 _SHORTER = {
@@ -57,27 +62,19 @@ def assert_refused(response: httpx2.Response) -> None:
     assert len(response.content) < 100_000
 
 
-@pytest.mark.parametrize("name", _ANSWERS)
-async def test_a_bomb_is_refused_and_nothing_is_stored(client: Client, name: str) -> None:
+async def test_a_bomb_is_refused_and_nothing_is_stored(client: Client) -> None:
     await client.post("/v1/response-sets", json={"name": "arc"})
-    assert_refused(await send(client, BOMBS[name]))
-    found = (await client.get("/v1/response-sets/arc")).json()
-    assert (found["n_examinees"], found["n_items"], found["revision"]) == (0, 0, 1)
+    for name in _ANSWERS:
+        assert_refused(await send(client, BOMBS[name]))
+        found = (await client.get("/v1/response-sets/arc")).json()
+        assert (found["n_examinees"], found["n_items"], found["revision"]) == (0, 0, 1), name
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "lines that are no items",
-        "unknown fields",
-        "rows that are no parameters",
-        "lines without end",
-    ],
-)
-async def test_items_are_read_within_limits_too(client: Client, name: str) -> None:
+async def test_items_are_read_within_limits_too(client: Client) -> None:
     await client.post("/v1/banks", json={"name": "sums"})
-    assert_refused(await send(client, _SHORTER.get(name, BOMBS[name])))
-    assert (await client.get("/v1/banks/sums")).json()["n_items"] == 0
+    for name in _ITEMS:
+        assert_refused(await send(client, _SHORTER.get(name, BOMBS[name])))
+        assert (await client.get("/v1/banks/sums")).json()["n_items"] == 0, name
 
 
 async def test_others_are_served_while_a_bomb_is_read(client: Client) -> None:

@@ -96,7 +96,7 @@ OFFLINE: list[dict[str, Any]] = [
     {},
     {"metric": "theta"},
     {"metric": "theta", "decision": "one_look", "shared_items": False},
-    {"budget": {"items": 45}, "tie_width": 0.1},
+    {"budget": {"items": 36}, "tie_width": 0.1},
 ]
 
 
@@ -105,7 +105,7 @@ async def test_it_asks_and_finds_the_same_as_a_simulated_ranking(
     client: Client, app: FastAPI, said: dict[str, Any]
 ) -> None:
     services: Services = app.state.services
-    path = await begun(client, min_items=6, max_items=25, **said)
+    path = await begun(client, min_items=6, max_items=16, **said)
     hand = await driver(client, services)
     found = await hand.finish(path, 1)
 

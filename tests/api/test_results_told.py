@@ -93,25 +93,22 @@ async def test_two_scored_answers_of_forty_give_no_result(
     assert json.loads(given.content)["evaluation_results"] == []
 
 
-@pytest.mark.parametrize(
-    ("metric", "room"),
-    [
-        ("theta", "ability and its interval rest on the others alone"),
-        ("score", "the lower end of the score's interval allows for them"),
-    ],
-)
 async def test_a_gate_repeats_the_warnings_of_its_session(
-    client: Client, services: Services, metric: str, room: str
+    client: Client, services: Services
 ) -> None:
     marked: dict[int, float | str] = dict.fromkeys(range(1, 13), 1.0)
     session = await answered(client, marked | dict.fromkeys(range(13, 19), "unparsed"))
-    asked = {"session_id": session["id"], "metric": metric, "threshold": 0.05}
-    gate = (await client.post("/v1/gates", json=asked)).json()
+    for metric, room in (
+        ("theta", "ability and its interval rest on the others alone"),
+        ("score", "the lower end of the score's interval allows for them"),
+    ):
+        asked = {"session_id": session["id"], "metric": metric, "threshold": 0.05}
+        gate = (await client.post("/v1/gates", json=asked)).json()
 
-    assert gate["outcome"] == "go"
-    # The score rests on sampled questions, whatever the parameters.
-    assert ("The bank's parameters are a guess" in gate["detail"]) == (metric == "theta")
-    assert f"33 % of the answers have no score: {room}." in gate["detail"]
+        assert gate["outcome"] == "go"
+        # The score rests on sampled questions, whatever the parameters.
+        assert ("The bank's parameters are a guess" in gate["detail"]) == (metric == "theta")
+        assert f"33 % of the answers have no score: {room}." in gate["detail"]
 
 
 async def test_a_session_has_no_result_before_the_fifth_scored_answer(
@@ -287,31 +284,24 @@ async def test_the_bank_decides_where_a_version_has_no_policy(
     assert session["progress"]["scored"] == 1
 
 
-@pytest.mark.parametrize(
-    ("files", "said", "policy"),
-    [
-        ("table", None, None),
-        ("table", "wrong", "wrong"),
-        ("lm-eval", None, "wrong"),
-        ("lm-eval", "missing", "missing"),
-    ],
-)
-async def test_a_response_set_stores_how_unparsed_answers_counted(
-    client: Client, files: str, said: str | None, policy: str | None
-) -> None:
+async def test_a_response_set_stores_how_unparsed_answers_counted(client: Client) -> None:
     row = {"doc_id": 0, "resps": [["4"]], "doc_hash": "a", "exact_match": 1.0}
-    file = {
-        "table": {"name": "scores.csv", "content": "model,q1,q2\nm1,1,0\n"},
-        "lm-eval": {
-            "name": "m1/samples_sums_2026-11-20T10-00-00.jsonl",
-            "content": json.dumps({**row, "metrics": ["exact_match"]}),
-        },
-    }[files]
-    await client.post("/v1/response-sets", json={"name": "recorded"})
-    body = {"files": [file], **({} if said is None else {"unparsed_policy": said})}
-    await posted(client, "/v1/response-sets/recorded/imports", body)
-    found = (await client.get("/v1/response-sets/recorded")).json()
-    assert found["unparsed_policy"] == policy
+    table = {"name": "scores.csv", "content": "model,q1,q2\nm1,1,0\n"}
+    samples = {
+        "name": "m1/samples_sums_2026-11-20T10-00-00.jsonl",
+        "content": json.dumps({**row, "metrics": ["exact_match"]}),
+    }
+    for name, file, said, policy in (
+        ("table", table, None, None),
+        ("table, wrong", table, "wrong", "wrong"),
+        ("lm-eval", samples, None, "wrong"),
+        ("lm-eval, missing", samples, "missing", "missing"),
+    ):
+        await posted(client, "/v1/response-sets", {"name": name})
+        body = {"files": [file], **({} if said is None else {"unparsed_policy": said})}
+        await posted(client, f"/v1/response-sets/{name}/imports", body)
+        found = (await client.get(f"/v1/response-sets/{name}")).json()
+        assert found["unparsed_policy"] == policy, name
 
 
 async def test_a_target_delayed_by_min_items_is_reported(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import Depends, Path, Query, Response
+from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime
 
@@ -22,7 +22,7 @@ from app.api.schemas.api_keys import (
     ApiKeyUpdate,
     AuditRead,
 )
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import ListRead, id_path
 from app.api.schemas.projects import UseRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
@@ -34,9 +34,7 @@ from app.records.projects import Limits
 router = make_router("/api-keys", tag="api keys")
 audit = make_router("/audit", tag="audit")
 
-KeyId = Annotated[
-    str, Path(pattern=r"^key_[0-9a-z]{26}$", examples=["key_01jd0000000000000000000000"])
-]
+KeyId = Annotated[str, id_path("key")]
 
 
 Admin = Annotated[Caller, caller("admin")]

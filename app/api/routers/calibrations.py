@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
@@ -22,7 +22,7 @@ from app.api.schemas.calibrations import (
     CalibrationRead,
     PublicationCreate,
 )
-from app.api.schemas.common import ListRead, WorkStatus
+from app.api.schemas.common import ListRead, WorkStatus, id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.versions import VersionRead
 from app.deps import AllServices, Feed, Seen, caller
@@ -37,9 +37,7 @@ from app.errors import (
 
 router = make_router("/calibrations", tag="calibrations")
 
-CalibrationId = Annotated[
-    str, Path(pattern=r"^cal_[0-9a-z]{26}$", examples=["cal_01jd0000000000000000000000"])
-]
+CalibrationId = Annotated[str, id_path("cal")]
 ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
 
 

@@ -12,7 +12,7 @@ from app.api.schemas.catalog import (
     CatalogEntryRead,
     InstallationRead,
 )
-from app.api.schemas.common import Listed, ListRead, WorkStatus
+from app.api.schemas.common import Listed, ListRead, WorkStatus, id_path
 from app.deps import AllServices, caller
 from app.errors import InvalidStateError, NotFoundError
 
@@ -24,9 +24,7 @@ EntryName = Annotated[
         pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$", examples=["gsm8k"], description="Name of the entry."
     ),
 ]
-InstallationId = Annotated[
-    str, Path(pattern=r"^ins_[0-9a-z]{26}$", examples=["ins_01jd0000000000000000000000"])
-]
+InstallationId = Annotated[str, id_path("ins")]
 
 
 @router.get("/catalog", dependencies=[caller("read")])

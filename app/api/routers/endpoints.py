@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path, Query, Response
+from fastapi import Query, Response
 
 from app.adapters.base import ProbeReport
 from app.api.errors import CONDITIONAL, errors
@@ -10,7 +10,7 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import Erase, ListRead, Name
+from app.api.schemas.common import Erase, ListRead, Name, id_path
 from app.api.schemas.endpoints import (
     EndpointRead,
     EndpointUpdate,
@@ -41,9 +41,7 @@ from app.errors import (
 
 router = make_router("/endpoints", tag="endpoints")
 
-EndpointId = Annotated[
-    str, Path(pattern=r"^end_[0-9a-z]{26}$", examples=["end_01jd0000000000000000000000"])
-]
+EndpointId = Annotated[str, id_path("end")]
 
 
 @router.post(

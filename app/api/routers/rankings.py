@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from app.api.errors import errors
 from app.api.events import EVENTS, Wait, events_for, wait_for_end
@@ -10,7 +10,7 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.answers import AfterStep, NextItemRead, NextItemsInput
-from app.api.schemas.common import Listed, ListRead, WorkStatus
+from app.api.schemas.common import Listed, ListRead, WorkStatus, id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
 from app.deps import AllServices, Feed, Seen, caller
@@ -26,9 +26,7 @@ from app.records.fields import convert
 
 router = make_router("/rankings", tag="rankings")
 
-RankingId = Annotated[
-    str, Path(pattern=r"^rnk_[0-9a-z]{26}$", examples=["rnk_01jd0000000000000000000000"])
-]
+RankingId = Annotated[str, id_path("rnk")]
 BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
 
 

@@ -14,7 +14,7 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Limit, Paging, list_of
 from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import ListRead, id_path
 from app.api.schemas.designs import SimulationCreate, SimulationRead
 from app.api.schemas.results import (
     BaselineRead,
@@ -42,9 +42,7 @@ gates = make_router("", tag="gates")
 comparisons = make_router("/comparisons", tag="comparisons")
 simulations = make_router("/simulations", tag="simulations")
 
-GateId = Annotated[
-    str, Path(pattern=r"^gat_[0-9a-z]{26}$", examples=["gat_01jd0000000000000000000000"])
-]
+GateId = Annotated[str, id_path("gat")]
 
 
 @gates.post(

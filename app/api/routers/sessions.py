@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Literal
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import AwareDatetime
 
 from app.api.bodies import MEDIUM, up_to
@@ -12,6 +12,7 @@ from app.api.errors import errors
 from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
+from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
 from app.api.schemas.answers import (
     AfterStep,
@@ -25,7 +26,7 @@ from app.api.schemas.answers import (
     ResponseRead,
     Trajectory,
 )
-from app.api.schemas.common import Listed, ListRead, Name, PageFormat
+from app.api.schemas.common import Listed, ListRead, Name, PageFormat, id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.sessions import (
@@ -56,11 +57,8 @@ from app.services.sessions.report import SessionFormat, export_session
 
 router = make_router("/sessions", tag="sessions")
 
-SessionId = Annotated[
-    str, Path(pattern=r"^ses_[0-9a-z]{26}$", examples=["ses_01jd0000000000000000000000"])
-]
+SessionId = Annotated[str, id_path("ses")]
 EndpointId = Annotated[str, Query(pattern=r"^end_[0-9a-z]{26}$")]
-BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
 
 
 @router.post(

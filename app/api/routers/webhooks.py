@@ -2,25 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import Path
-
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import ListRead, id_path
 from app.api.schemas.webhooks import DeliveryRead, WebhookCreate, WebhookRead
 from app.deps import AllServices, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, SecretsError
 
 router = make_router("/webhooks", tag="webhooks")
 
-WebhookId = Annotated[
-    str, Path(pattern=r"^whk_[0-9a-z]{26}$", examples=["whk_01jd0000000000000000000000"])
-]
-DeliveryId = Annotated[
-    str, Path(pattern=r"^whd_[0-9a-z]{26}$", examples=["whd_01jd0000000000000000000000"])
-]
+WebhookId = Annotated[str, id_path("whk")]
+DeliveryId = Annotated[str, id_path("whd")]
 ADMIN = [caller("admin")]
 
 

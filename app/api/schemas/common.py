@@ -288,6 +288,12 @@ class ReadinessRead(Output):
     need such a key fail."""
 
 
+def id_path(prefix: str) -> Any:
+    """A path parameter that takes ids with this prefix."""
+    example = f"{prefix}_01jd0000000000000000000000"
+    return Path(pattern=rf"^{prefix}_[0-9a-z]{{26}}$", examples=[example])
+
+
 BankRef = Annotated[
     str,
     Path(

@@ -11,7 +11,8 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from app.api.events import event_stream
-from app.api.routers.sessions import BankId, EndpointId, SessionId
+from app.api.routers.rankings import BankId
+from app.api.routers.sessions import EndpointId, SessionId
 from app.api.schemas.answers import ResponseRead
 from app.api.schemas.sessions import SessionExtend, SessionRead, SessionStatus
 from app.deps import Feed
