@@ -262,6 +262,8 @@ def _duplicate(diag: Diagnostic) -> str:
         # Names are unique within a project or bank; its id means nothing to users.
         while (first := columns.partition(", "))[2] and first[0].endswith("_id"):
             columns, values = first[2], values.partition(", ")[2]
+        while columns.endswith(")"):  # an expression is not what the user named
+            columns, values = columns.rpartition(", ")[0], values.rpartition(", ")[0]
         what = f"{columns} = {values}"
     return f"There is already one with {what} in {diag.table_name}."
 

@@ -140,6 +140,7 @@ async def test_two_endpoints_cannot_share_a_name_until_one_is_deleted(client: Cl
     created = await create(client)
     again = await problem_of(client, "/v1/endpoints", FULL, 409)
     assert again["code"] == "already_exists"
+    assert again["detail"] == f"There is already one with name = {FULL['name']} in endpoints."
     deleted = await client.delete(f"/v1/endpoints/{created['id']}", headers={"If-Match": '"1"'})
     assert deleted.status_code == 204
     assert deleted.content == b""
