@@ -45,7 +45,7 @@ async def test_a_fully_asked_bank_has_a_score_without_interval(
     assert "6 of 8 right" in page
     report = (await client.get(f"{path}/report")).json()
     assert report["score"]["interval"] is None
-    assert any("scores 75 %" in said.replace("\u00a0", " ") for said in report["summary"])
+    assert any("scores 75.0 %" in said.replace("\u00a0", " ") for said in report["summary"])
 
     gate = {"session_id": session["id"], "threshold": "0.7"}
     made = await browser.form("/gates", of="/gates", **gate)

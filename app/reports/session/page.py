@@ -119,7 +119,7 @@ def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
         [(share, percent(share)) for share in _SHARES],
         title="Score of each task with its 95\u00a0% interval",
         description="; ".join(
-            f"{task_name(task.tag, whole)}: {percent(task.value)}, {interval(within)}"
+            f"{task_name(task.tag, whole)}: {percent(task.value, 1)}, {interval(within)}"
             f"{'' if task.n_asked else ', never asked'}"
             for task, within in known
         )
@@ -134,7 +134,7 @@ def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
 
 def _note(task: TaskResult) -> str:
     asked = f"{task.n_asked} of {task.n_items} asked" if task.n_asked else "never asked"
-    return ", ".join(filter(None, (percent(task.value), asked, task.standing)))
+    return ", ".join(filter(None, (percent(task.value, 1), asked, task.standing)))
 
 
 def _ability_chart(abilities: Sequence[Ability]) -> Markup:

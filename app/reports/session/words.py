@@ -111,11 +111,11 @@ def _result(report: SessionReport) -> Iterator[str]:
         return
     asked = scored_on(score.of, report.identity.whole_bank)
     if score.interval is None:
-        yield f"On {asked} it scores {percent(score.value)}: {score.exactness}."
+        yield f"On {asked} it scores {percent(score.value, 1)}: {score.exactness}."
     else:
         exact = "" if score.exactness is None else f", {score.exactness}"
         yield (
-            f"On {asked} it is expected to score {percent(score.value)} "
+            f"On {asked} it is expected to score {percent(score.value, 1)} "
             f"({interval(score.interval)}{exact})."
         )
     yield from _right(report)
@@ -174,7 +174,7 @@ def _tasks(report: SessionReport) -> Iterator[str]:
 def _names(tasks: Sequence[TaskResult], whole: str) -> str:
     def named(task: TaskResult) -> str:
         name = task_name(task.tag, whole)
-        return name if task.value is None else f"{name} ({percent(task.value)})"
+        return name if task.value is None else f"{name} ({percent(task.value, 1)})"
 
     shown = [named(task) for task in tasks[:_NAMED]]
     if len(tasks) > _NAMED:
@@ -233,7 +233,7 @@ def task_name(tag: str, whole: str) -> str:
 
 def interval(told: Interval) -> str:
     """A 95 % interval of shares."""
-    return f"95\u00a0% interval: {percent(told['lo'])} to {percent(told['hi'])}"
+    return f"95\u00a0% interval: {percent(told['lo'], 1)} to {percent(told['hi'], 1)}"
 
 
 def cost(usage: Mapping[str, Any]) -> str:
