@@ -86,13 +86,7 @@ class ContinuousCalibration:
         log_likelihood: Marginal log-likelihood at the estimates; see `log_likelihood`.
         n_parameters: Effective number of parameters; each counts by the share that the item's own
             answers have in its estimate.
-        k_common: The common dispersion of all items.
         conformance: R^2 of observed against predicted variance; see `conformance`.
-        n_examinees: Number of examinees used.
-        n_answers: Number of answers used.
-        converged: Whether the estimates converged.
-        cycles: Number of E-steps.
-        warnings: Warnings for a reader of the estimates.
     """
 
     bank: ItemBank

@@ -37,7 +37,6 @@ class ItemFit:
 
     Attributes:
         statistic: Shape (n_items,).
-        df: Degrees of freedom.
         p_value: Probability of a larger statistic if the item fits, not corrected for many items.
         n_examinees: Number of examinees with answers to all items of the item's group.
     """

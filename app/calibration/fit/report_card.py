@@ -99,7 +99,6 @@ class ReportCard:
         n_examinees: Number of held-out examinees that were tested.
         n_folds: Number of folds, each with a calibration of its own.
         reference: Name of the estimate of theta that is taken as the truth.
-        rows: Figures of each design.
     """
 
     n_examinees: int

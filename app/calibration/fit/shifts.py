@@ -74,7 +74,6 @@ class Shift:
     Attributes:
         name: Name of the hold-out in the module's table.
         n_learned: Number of examinees calibrated from; the smallest number if there are several.
-        n_examinees: Number of tested examinees.
         families: Families that were held out in turn.
         rows: Pairs of a design's name and its figures.
         reason: Reason why there are no figures, or None.

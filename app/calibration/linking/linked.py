@@ -60,7 +60,6 @@ class Linked:
     """A calibration on the scale of another bank.
 
     Attributes:
-        calibration: The calibration on the bank's scale.
         linking: Linking from a scale on which the examinees have mean 0 and sd 1; its slope is
             their sd on the bank's scale, and its intercept their mean.
         anchors: Ids of the items that the linking is based on.

@@ -69,10 +69,8 @@ class MultidimensionalFit:
         items: Parameters of every item; discriminations and loadings of degenerate items are 0.
         abilities: Abilities of the examinees, shape (n_examinees, D).
         population: Mean and covariance of the abilities.
-        method: Method of the fit.
         log_likelihood: Log-likelihood of all answers, abilities integrated out; see
             `marginal_log_likelihood`.
-        iterations: Number of iterations used.
         converged: Whether the fit converged within the allowed iterations.
         degenerate: Items that everybody answered alike (intercept only), mask, shape (n_items,).
         analysis: Parallel analysis; None where the settings give the number of dimensions.

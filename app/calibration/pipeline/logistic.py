@@ -322,7 +322,6 @@ class FittedPart:
     """Stored result of one part.
 
     Attributes:
-        keys: Keys of the part's items.
         figures: Figures of the part, as JSON.
         columns: Parameters, coordinates and their covariance, each of shape (n_items,).
     """

@@ -90,9 +90,7 @@ class CalibrationPlan:
         priors: Use weak priors on slopes and asymptotes; otherwise maximum likelihood.
         negative_slopes: Slopes may be negative. None leaves it to the answers, by the calibrator's
             `decided`.
-        estimate_density: Estimate the latent density.
         allow_few: Allow a 4PL from fewer examinees than `LEAST_OF_4PL`.
-        max_cycles: Largest number of cycles of the estimation.
         partition_size: Number of items of a part, for calibration in parts that are then linked.
         seed: Random seed, such as for the partition into parts and the folds of the report card.
         compare: Families to calibrate in addition, by maximum likelihood, and to compare.
@@ -100,7 +98,6 @@ class CalibrationPlan:
             wide intervals must be; this takes about as long as the calibration.
         families: Examinee name to its family, for the report card, which holds families out. None
             takes the text before the first / of a name.
-        filters: Filters of items and examinees.
         moments: Calibrate continuous scores by the published closed forms instead of likelihood.
         dimensions: Number of dimensions beside a general one; None takes a parallel analysis.
         link: Link to the scale of another bank; None defines a new scale.
