@@ -30,6 +30,7 @@ from app.errors import (
 from tests.servers import raw_server
 from tests.servers.fault_server import FaultServer
 
+LOCAL = AddressGuard(allow_private=True)
 CREDENTIALS = {"authorization": "Bearer sk-1234", "x-team": "blue"}
 
 
@@ -104,12 +105,11 @@ async def test_the_checked_address_is_the_one_connected_to(faults_url: str) -> N
         return [ipaddress.ip_address(text) for text in answers[len(asked) - 1]]
 
     port = httpx2.URL(faults_url).port
-    guard = AddressGuard(allow_private=True)
-    async with Transport(guard=guard, resolve=rebinding) as transport:
+    async with Transport(guard=LOCAL, resolve=rebinding) as transport:
         assert await post(transport, f"http://rebind.example:{port}/ok/x") == 200
         assert await post(transport, f"http://rebind.example:{port}/ok/x") == 200
     assert asked == ["rebind.example"]
-    async with Transport(guard=guard, resolve=rebinding) as transport:
+    async with Transport(guard=LOCAL, resolve=rebinding) as transport:
         with pytest.raises(BlockedAddressError, match=r"169\.254\.169\.254"):
             await post(transport, f"http://rebind.example:{port}/ok/x")
 
@@ -121,8 +121,7 @@ async def test_a_forbidden_address_of_a_name_is_skipped_for_an_allowed_one(
         return [ipaddress.ip_address("169.254.169.254"), ipaddress.ip_address("127.0.0.1")]
 
     port = httpx2.URL(faults_url).port
-    guard = AddressGuard(allow_private=True)
-    async with Transport(guard=guard, resolve=resolve) as transport:
+    async with Transport(guard=LOCAL, resolve=resolve) as transport:
         assert await post(transport, f"http://two.example:{port}/ok/x") == 200
     assert faults.calls[0].headers["host"] == f"two.example:{port}"
 
@@ -132,13 +131,12 @@ async def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with Transport(guard=AddressGuard(allow_private=True)) as transport:
+    async with Transport(guard=LOCAL) as transport:
         assert await post(transport, f"{faults_url}/ok/x") == 200
 
 
 async def test_calls_beyond_the_connection_limit_wait_their_turn(faults_url: str) -> None:
-    guard = AddressGuard(allow_private=True)
-    async with Transport(guard=guard, max_connections=2) as transport:
+    async with Transport(guard=LOCAL, max_connections=2) as transport:
         calls = [post(transport, f"{faults_url}/slow/x") for _ in range(9)]
         assert await asyncio.gather(*calls) == [200] * 9
 
@@ -322,7 +320,7 @@ async def _loopback(host: str, port: int) -> list[IPAddress]:
 
 
 async def _post(url: str, times: int) -> list[int]:
-    async with Transport(guard=AddressGuard(allow_private=True), resolve=_loopback) as transport:
+    async with Transport(guard=LOCAL, resolve=_loopback) as transport:
         return [
             (await transport.post_json(url, {}, credentials={}, timeout_s=60.0)).status
             for _ in range(times)
