@@ -12,6 +12,8 @@ from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, FieldProblem, InvalidInputError
 
 _MAX_PROBLEMS = 20
+_BINS = 20
+_LEAST_BIN = 200  # the variance in a bin with fewer answers is mostly noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +68,6 @@ class ScoreScale:
             )
         share: FloatArray = (scores - self.lo) / (self.hi - self.lo)
         return 1 - share if self.lower_is_better else share
-
-
-_BINS = 20
-_LEAST_BIN = 200  # the variance in a bin with fewer answers is mostly noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

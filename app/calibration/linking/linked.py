@@ -45,6 +45,8 @@ from app.engine.models.base import IntArray, ItemParameters
 from app.errors import CalibrationError, InvalidInputError, UnknownNameError
 
 _FAR = 4.0  # logits; a larger |b| is mostly error, and would dominate the sd that mean-sigma uses
+LEAST_PART = 100
+"""Least number of items in a part; fewer do not measure the common examinees well enough."""
 
 
 class LinkMethod(StrEnum):
@@ -229,10 +231,6 @@ def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, anchors: ItemPara
 def _own_scale(settings: CalibrationSettings, anchors: ItemBank) -> str:
     """A scale name other than the anchors', for the calibration until it is linked."""
     return settings.scale if settings.scale != anchors.scale else f"{settings.scale}/unlinked"
-
-
-LEAST_PART = 100
-"""Least number of items in a part; fewer do not measure the common examinees well enough."""
 
 
 def parts_of(matrix: ScoreMatrix, size: int, rng: np.random.Generator) -> tuple[IntArray, ...]:

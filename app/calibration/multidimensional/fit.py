@@ -44,6 +44,18 @@ MOST_BY_DEFAULT = 4
 _HELD_OUT = 0.1  # share of the answers that the comparison of methods holds out
 _COMPARED = 500  # most items, and examinees; more would only make the comparison slower
 _LEAST_PROBABILITY = 1e-6
+_FITS: dict[FitMethod, Callable[[FloatArray, MultidimensionalSettings, Watch | None], RawFit]] = {
+    FitMethod.JOINT: fit_jointly,
+    FitMethod.VARIATIONAL: fit_variationally,
+}
+_PERMUTATIONS = 20
+_PERCENTILE = 95.0
+_ANALYSED = 3000  # most items, and examinees, that the analysis uses
+MAX_DIMENSIONS = 12
+_CELLS = 2_000_000  # cells of the score matrix computed at once, which bounds the memory
+_MOST_STEPS = 50
+_LONGEST_STEP = 2.0  # in standard deviations of the population; keeps Newton's method stable
+_CLOSE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,12 +167,6 @@ def fit_multidimensional(
     )
 
 
-_FITS: dict[FitMethod, Callable[[FloatArray, MultidimensionalSettings, Watch | None], RawFit]] = {
-    FitMethod.JOINT: fit_jointly,
-    FitMethod.VARIATIONAL: fit_variationally,
-}
-
-
 def _compared(
     scores: FloatArray, settings: MultidimensionalSettings, rng: np.random.Generator
 ) -> dict[str, float]:
@@ -245,12 +251,6 @@ def _log_likelihood(
     return total
 
 
-_PERMUTATIONS = 20
-_PERCENTILE = 95.0
-_ANALYSED = 3000  # most items, and examinees, that the analysis uses
-MAX_DIMENSIONS = 12
-
-
 def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelAnalysis:
     """Number of dimensions: eigenvalues of the items' correlations above those of chance.
 
@@ -296,12 +296,6 @@ def _largest(standard: FloatArray) -> FloatArray:
     count = min(MAX_DIMENSIONS, n - 1, p)
     largest: FloatArray = np.linalg.eigvalsh(small)[::-1][:count]
     return largest
-
-
-_CELLS = 2_000_000  # cells of the score matrix computed at once, which bounds the memory
-_MOST_STEPS = 50
-_LONGEST_STEP = 2.0  # in standard deviations of the population; keeps Newton's method stable
-_CLOSE = 1e-6
 
 
 def marginal_log_likelihood(

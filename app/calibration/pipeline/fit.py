@@ -37,6 +37,15 @@ CALIBRATORS: Mapping[str, Calibrator[Any]] = {
     MIRT: AbilitiesCalibrator(nested=False),
 }
 """How each response model is calibrated."""
+#: Examinees whose theta is estimated at a time: a block of 5,600 items takes 23 MB.
+_BLOCK_ROWS = 512
+#: Number of banks without some examinees that are kept, as the strongest are held out twice.
+_REMEMBERED = 4
+T = TypeVar("T")
+#: Least share of the score's variance that theta explains; below, theta measures something else.
+_LEAST_COMMON = 0.5
+#: Number of stored quantiles of theta, enough to describe a distribution.
+_QUANTILES = 101
 
 
 def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
@@ -69,17 +78,6 @@ def fit(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, report: Repo
         CalibrationError: A matrix without information.
     """
     return CALIBRATORS[plan.model].fit(matrix, decided(matrix, plan), report)
-
-
-#: Examinees whose theta is estimated at a time: a block of 5,600 items takes 23 MB.
-_BLOCK_ROWS = 512
-#: Number of banks without some examinees that are kept, as the strongest are held out twice.
-_REMEMBERED = 4
-T = TypeVar("T")
-#: Least share of the score's variance that theta explains; below, theta measures something else.
-_LEAST_COMMON = 0.5
-#: Number of stored quantiles of theta, enough to describe a distribution.
-_QUANTILES = 101
 
 
 def with_card(

@@ -56,6 +56,9 @@ from app.engine.responses import ResponseTable
 from app.errors import CalibrationError
 
 _BEYOND_CHANCE = 3.0  # standard errors, exceeded by chance for one item in a thousand
+_PARAMETERS = ("a", "intercept", "c", "d")
+_COORDINATES = range(N_COORDINATES)
+_FIGURES = ("log_likelihood", "n_parameters", "n_examinees", "n_answers", "converged", "cycles")
 
 
 class LogisticCalibrator(BinaryCalibrator):
@@ -310,11 +313,6 @@ def _again(matrix: ScoreMatrix, plan: CalibrationPlan) -> Calibration:
     if plan.link is None or anchors is None:
         return joined
     return linked(joined, anchors, LinkMethod(plan.link.method)).calibration
-
-
-_PARAMETERS = ("a", "intercept", "c", "d")
-_COORDINATES = range(N_COORDINATES)
-_FIGURES = ("log_likelihood", "n_parameters", "n_examinees", "n_answers", "converged", "cycles")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
