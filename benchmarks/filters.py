@@ -32,8 +32,7 @@ import numpy as np
 from transfer import matrices, splits
 
 from app.calibration.filters import FilterSettings
-from app.calibration.pipeline.card import records_of, tests_of, with_card
-from app.calibration.pipeline.fit import decided, fit, prepared
+from app.calibration.pipeline.fit import decided, fit, prepared, records_of, tests_of, with_card
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design

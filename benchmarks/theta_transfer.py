@@ -31,8 +31,7 @@ from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
 from app.calibration.multidimensional.score_curves import fit_curves, population_quantiles
-from app.calibration.pipeline.card import records_of, tests_of, with_card
-from app.calibration.pipeline.fit import decided, fit, prepared
+from app.calibration.pipeline.fit import decided, fit, prepared, records_of, tests_of, with_card
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design

@@ -31,10 +31,8 @@ class CompletionRequest:
     """One item, as it is sent to the examinee.
 
     Attributes:
-        messages: Chat turns of the prompt.
         layout: How the turns become one text, if the endpoint has no chat.
         params: Sampling settings; `None` uses those of the endpoint's configuration.
-        hints: Information for simulated examinees.
         repeat: Number of the repeat, from 0, if an item is asked several times.
         schema: JSON schema that the answer should follow; only endpoints with structured output
             enforce it.
@@ -74,7 +72,6 @@ class Completion(Answered):
     """The text that the endpoint wrote, split into answer and reasoning, with its usage.
 
     Attributes:
-        text: Visible answer.
         raw: The whole text as received.
         reasoning: The reasoning part; `None` without reasoning.
         finish: Why the text ended; an unfinished thought is `LENGTH`.
@@ -136,7 +133,6 @@ class EndpointConfig:
     Attributes:
         kind: Registered adapter name (`openai_chat`, `hf_tgi`, ...).
         base_url: URL as given by the user; empty for kinds that make no call.
-        model: Model name sent with each call.
         api_key: Bearer key or `None`. Kept out of `repr`.
         headers: Extra request headers. Kept out of `repr`.
         sampling: Sampling settings of calls that have no settings of their own.

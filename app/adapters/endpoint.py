@@ -80,8 +80,6 @@ class JsonEndpoint:
     """One URL that receives and returns JSON.
 
     Attributes:
-        transport: HTTP client of the process.
-        url: URL of the POST requests.
         credentials: Headers that are sent to the origin of `url` only.
         timeout_s: Time limit of one attempt, seconds.
         is_503_cold: Whether this kind answers 503 while no replica is up.

@@ -94,7 +94,6 @@ class OpenAICompatible(ABC):
     """One attempt per call; its only state is the parameters that were rejected.
 
     Attributes:
-        ROUTE: Route of the API.
         WITH_LOGPROBS: Fields that request log-probabilities of the written tokens.
     """
 

@@ -52,7 +52,6 @@ class Passed:
     """Extra parameters of every call.
 
     Attributes:
-        body: Fields of the request's body.
         headers: Request headers, with lower-case names.
     """
 

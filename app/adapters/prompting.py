@@ -70,7 +70,6 @@ class PromptStyle:
         blank: Mark in the question that each option replaces; the likelihoods of the text behind
             it are compared. Empty: the options' own likelihoods are compared.
         stop: Stop sequences, beside those of the endpoint.
-        layout: How turns become one text.
         item_shots: Number of examples in each item's own text.
     """
 

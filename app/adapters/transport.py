@@ -63,7 +63,6 @@ class Reply:
     """A reply of any status.
 
     Attributes:
-        status: HTTP status.
         headers: Headers with case-insensitive names.
         body: Whole body, decompressed.
         latency_s: Seconds from sending the request to the last byte.

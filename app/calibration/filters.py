@@ -144,11 +144,9 @@ class Filtered(Generic[Table]):
     """The filtered answers, and everything that was dropped.
 
     Attributes:
-        matrix: Answers to calibrate.
         items: Dropped items; constant ones are among them unless they are kept for the score.
         score_only: Items of the matrix that a filter would drop; they say little about ability,
             but are asked and predicted for the score.
-        examinees: Dropped examinees.
         constants: Score that everybody got, by constant item; such an item adds a known constant
             to a predicted score.
         warnings: Effects of the dropped items on predicted scores, and groups without a link.

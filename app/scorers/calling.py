@@ -27,7 +27,6 @@ class Written:
     """Reply of a language model.
 
     Attributes:
-        text: The visible answer.
         finish: Why the model stopped writing.
         model: Name that the endpoint gives to its model.
     """

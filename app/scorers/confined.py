@@ -31,7 +31,6 @@ class Failed:
     """Failure of work that gave no result.
 
     Attributes:
-        reason: Why the work failed, in words.
         is_lost: Whether the process was lost, which says nothing about the work itself.
     """
 

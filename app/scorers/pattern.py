@@ -20,6 +20,7 @@ from app.scorers.text import MAX_CHARS, is_refusal, no_answer, settled, stands
 COMPILE_TIMEOUT_S = 2.0
 #: Phrasings for simulated answers, one of which the pattern should match.
 PHRASINGS = ("{}", "The answer is {}.", "The answer is {}", "Answer: {}", "#### {}", "({})")
+_Regex = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 class Pattern(ScorerParams):
@@ -165,9 +166,6 @@ def altered(target: str) -> tuple[str, ...]:
     return tuple(
         text for text in (digits, letters, target[::-1], target + target) if text != target
     )
-
-
-_Regex = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 class Extract(ScorerParams):

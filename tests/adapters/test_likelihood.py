@@ -32,6 +32,9 @@ from tests.servers.tiny_llama import write_model
 WORDS = ("Ada", "the", "bird", "there", "is", "A", "cat", "naïve", "größer", "C", "日本", "that")
 
 
+Teller = Callable[[str, str], TellsLikelihoods]
+
+
 @pytest.fixture(scope="module")
 def echo(
     llama_url: str, tmp_path_factory: pytest.TempPathFactory
@@ -45,9 +48,7 @@ def echo(
 
 
 @pytest.fixture
-def teller(
-    echo: tuple[EchoLlama, str], transport: Transport
-) -> Callable[[str, str], TellsLikelihoods]:
+def teller(echo: tuple[EchoLlama, str], transport: Transport) -> Teller:
     echo[0].calls.clear()
 
     def make(kind: str, behaviour: str) -> TellsLikelihoods:
@@ -156,21 +157,19 @@ async def compare(
     ],
 )
 async def test_sums_match_the_real_model_token_by_token(
-    teller: Callable[[str, str], TellsLikelihoods], llama: Llama, kind: str, behaviour: str
+    teller: Teller, llama: Llama, kind: str, behaviour: str
 ) -> None:
     await compare(teller(kind, behaviour), llama, items(8, seed=1))
 
 
 @pytest.mark.slow
-async def test_on_many_items_the_same_options_are_chosen(
-    teller: Callable[[str, str], TellsLikelihoods], llama: Llama
-) -> None:
+async def test_on_many_items_the_same_options_are_chosen(teller: Teller, llama: Llama) -> None:
     await compare(teller("openai_completions", "vllm"), llama, items(120, seed=2))
 
 
 @pytest.mark.parametrize("behaviour", ["vllm_only", "no_echo"])
 async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
-    teller: Callable[[str, str], TellsLikelihoods], echo: tuple[EchoLlama, str], behaviour: str
+    teller: Teller, echo: tuple[EchoLlama, str], behaviour: str
 ) -> None:
     examinee = teller("openai_completions", behaviour)
     assert isinstance(examinee, ShowsRequests)
@@ -192,7 +191,7 @@ async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
     ],
 )
 async def test_an_endpoint_without_prompt_logprobs_gives_one_sentence(
-    teller: Callable[[str, str], TellsLikelihoods], kind: str, behaviour: str
+    teller: Teller, kind: str, behaviour: str
 ) -> None:
     examinee = teller(kind, behaviour)
     with pytest.raises(NoLikelihoodsError, match="no log-probabilities of a prompt") as refused:

@@ -1,11 +1,21 @@
-"""The transport over real sockets."""
+"""The transport over real sockets, also with a private certificate authority."""
 
 import asyncio
 import ipaddress
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx2
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
+from app.adapters import connections
 from app.adapters.base import EndpointConfig
 from app.adapters.guard import AddressGuard, IPAddress
 from app.adapters.registry import build
@@ -20,6 +30,7 @@ from app.errors import (
 from tests.servers import raw_server
 from tests.servers.fault_server import FaultServer
 
+LOCAL = AddressGuard(allow_private=True)
 CREDENTIALS = {"authorization": "Bearer sk-1234", "x-team": "blue"}
 
 
@@ -94,12 +105,11 @@ async def test_the_checked_address_is_the_one_connected_to(faults_url: str) -> N
         return [ipaddress.ip_address(text) for text in answers[len(asked) - 1]]
 
     port = httpx2.URL(faults_url).port
-    guard = AddressGuard(allow_private=True)
-    async with Transport(guard=guard, resolve=rebinding) as transport:
+    async with Transport(guard=LOCAL, resolve=rebinding) as transport:
         assert await post(transport, f"http://rebind.example:{port}/ok/x") == 200
         assert await post(transport, f"http://rebind.example:{port}/ok/x") == 200
     assert asked == ["rebind.example"]
-    async with Transport(guard=guard, resolve=rebinding) as transport:
+    async with Transport(guard=LOCAL, resolve=rebinding) as transport:
         with pytest.raises(BlockedAddressError, match=r"169\.254\.169\.254"):
             await post(transport, f"http://rebind.example:{port}/ok/x")
 
@@ -111,8 +121,7 @@ async def test_a_forbidden_address_of_a_name_is_skipped_for_an_allowed_one(
         return [ipaddress.ip_address("169.254.169.254"), ipaddress.ip_address("127.0.0.1")]
 
     port = httpx2.URL(faults_url).port
-    guard = AddressGuard(allow_private=True)
-    async with Transport(guard=guard, resolve=resolve) as transport:
+    async with Transport(guard=LOCAL, resolve=resolve) as transport:
         assert await post(transport, f"http://two.example:{port}/ok/x") == 200
     assert faults.calls[0].headers["host"] == f"two.example:{port}"
 
@@ -122,13 +131,12 @@ async def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with Transport(guard=AddressGuard(allow_private=True)) as transport:
+    async with Transport(guard=LOCAL) as transport:
         assert await post(transport, f"{faults_url}/ok/x") == 200
 
 
 async def test_calls_beyond_the_connection_limit_wait_their_turn(faults_url: str) -> None:
-    guard = AddressGuard(allow_private=True)
-    async with Transport(guard=guard, max_connections=2) as transport:
+    async with Transport(guard=LOCAL, max_connections=2) as transport:
         calls = [post(transport, f"{faults_url}/slow/x") for _ in range(9)]
         assert await asyncio.gather(*calls) == [200] * 9
 
@@ -246,3 +254,94 @@ def test_a_base_url_that_cannot_be_called_is_refused_without_its_password(base_u
         build(config, transport)
     assert caught.value.problems[0].pointer == "/base_url"
     assert "pw" not in str(caught.value)
+
+
+@dataclass
+class TlsServer:
+    port: int = 0
+    names: list[str | None] = field(default_factory=list)
+    hosts: list[bytes] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a self-signed certificate for model.example and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "model.example")])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("model.example")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + signed.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+@pytest.fixture
+async def server(certificate: Path) -> AsyncIterator[TlsServer]:
+    seen = TlsServer()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    context.sni_callback = lambda _socket, name, _context: seen.names.append(name)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                seen.hosts.append(head.split(b"ost: ")[1].split(b"\r\n")[0])
+                await reader.readuntil(b"}")
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    listener = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    seen.port = listener.sockets[0].getsockname()[1]
+    async with listener:
+        yield seen
+
+
+async def _loopback(host: str, port: int) -> list[IPAddress]:
+    return [ipaddress.ip_address("127.0.0.1")]
+
+
+async def _post(url: str, times: int) -> list[int]:
+    async with Transport(guard=LOCAL, resolve=_loopback) as transport:
+        return [
+            (await transport.post_json(url, {}, credentials={}, timeout_s=60.0)).status
+            for _ in range(times)
+        ]
+
+
+async def test_a_trusted_certificate_is_checked_against_the_name_and_the_connection_is_reused(
+    server: TlsServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    connections._trusted_certificates.cache_clear()
+    try:
+        assert await _post(f"https://model.example:{server.port}/", 3) == [200] * 3
+        assert server.names == ["model.example"]
+        assert server.hosts == [f"model.example:{server.port}".encode()] * 3
+        with pytest.raises(UnreachableError, match="certificate verify failed"):
+            await _post(f"https://other.example:{server.port}/", 1)
+    finally:
+        connections._trusted_certificates.cache_clear()
+
+
+async def test_an_unknown_certificate_is_refused(server: TlsServer) -> None:
+    with pytest.raises(UnreachableError, match="certificate verify failed"):
+        await _post(f"https://model.example:{server.port}/", 1)

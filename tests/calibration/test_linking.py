@@ -5,12 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.calibration.linking.linked import LinkMethod, anchors_of, calibrate_linked, linked
-from app.calibration.linking.partition import (
+from app.calibration.linking.linked import (
+    LinkMethod,
+    anchors_of,
     calibrate_in_parts,
+    calibrate_linked,
     calibrate_part,
     join_parts,
     link_parts,
+    linked,
     parts_of,
 )
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate

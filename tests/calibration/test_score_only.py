@@ -10,9 +10,8 @@ from app.calibration.filters import Filtered, FilterSettings
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.calibrator import Fitted, measuring
-from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import CALIBRATORS, fit, prepared
-from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
+from app.calibration.pipeline.fit import CALIBRATORS, fit, prepared, with_card
+from app.calibration.pipeline.logistic import FittedPart, fit_joined, fit_part, parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design

@@ -59,31 +59,22 @@ At first I thought {r}, but it's {w}. | {r}? Wrong. | {r}. False. | {r} – wron
 Anywhere but {r} | All but {r}
 """
 
-#: Valid claims of the right answer within a line, for scorers that search the whole answer.
+#: More valid claims of the right answer, for scorers that search the whole answer.
 UPHELD = """
-{r} | {r}. | **{r}** | "{r}" | `{r}` | {r}! | No. Answer: {r} | Not {w} but {r} | Not {w}, but {r}.
-It is not {w}; {r} | It is not {w}, it is {r}. | It isn't {w}. It is {r}. | There is no doubt: {r}
-No doubt about it: {r}. | {r}. No doubt. | {r}, no question. | {r}, of course. | {r}, not {w}
-{r}, not {w}. | {r} rather than {w} | {r}. No other fits. | {r}. No, it is not {w}.
-{r}. No, seriously. | {r}. Not {w}. | {r}. {w} is wrong. | {w} is wrong. {r} | {w}? No, {r}.
-{w}. No, {r}. | {w}, no, wait, {r}. | {w}. Actually, {r}. | I first thought {w}, but it is {r}
-Answer: {r} | Answer: **{r}** | The answer is {r}. | The answer is {r}
-The answer is {r}, I believe. | The answer is not {w} but {r}.
-The answer is {w}. No wait, the answer is {r}. | Final answer: {r} | So the answer is {r}.
-I think the answer is {r}. | Is it {w}? No, for it lies elsewhere. The answer is {r}.
-Wait, let me see. The answer is {r}. | {r}. Wait, let me check that. Yes.
-{r}. Actually, this has been known for a very long time. | {r}. Actually, I am sure.
-{r}. Sorry that it took so long. | {r}. That is right. | {r}. That is correct. | {r} is correct.
-{r} is right, {w} is wrong. | {r}. It is wrong to say {w}. | {r}. It is not true that it is {w}.
+Not {w} but {r} | Not {w}, but {r}. | It is not {w}; {r} | It is not {w}, it is {r}.
+It isn't {w}. It is {r}. | There is no doubt: {r} | No doubt about it: {r}. | {r}, no question.
+{r}, of course. | {r}, not {w} | {r}, not {w}. | {r} rather than {w} | {w} is wrong. {r}
+{w}? No, {r}. | {w}. No, {r}. | {w}, no, wait, {r}. | {w}. Actually, {r}.
+I first thought {w}, but it is {r} | The answer is {r}, I believe. | So the answer is {r}.
+I think the answer is {r}. | {r} is correct. | {r} is right, {w} is wrong.
 Never mind the rest: {r} | Without question, {r}. | No wonder: {r}. | It cannot be {w}, so {r}.
-It must be {r}! | It is {r}. | It's {r} | Well, {r}. | Hmm, {r}. | Oh, {r}!
-Nobody doubts it: {r}. | {r}, really. | {r}, actually.
-{r}, but really any answer would do for this joke. | {r} (not {w}) | {r} (no doubt)
-Nothing but {r} | None other than {r}. | Not only {r} | {r} is not in doubt. | {r} is not wrong.
-It isn't wrong: {r} | {r} cannot be wrong.
+It must be {r}! | It is {r}. | It's {r} | Well, {r}. | Hmm, {r}. | Oh, {r}! | Nobody doubts it: {r}.
+{r}, really. | {r}, actually. | {r}, but really any answer would do for this joke. | {r} (not {w})
+{r} (no doubt) | Nothing but {r} | None other than {r}. | Not only {r} | {r} is not in doubt.
+{r} is not wrong. | It isn't wrong: {r} | {r} cannot be wrong.
 """
 
-#: The same for `exact`, which needs the claim on its own.
+#: Valid claims on their own, as `exact` needs them.
 UPHELD_EXACT = r"""
 {r} | {r}. | {r}! | **{r}** | *{r}* | "{r}" | '{r}' | `{r}` | ({r}) |   {r}
 {r}. It is well known. | {r}. No doubt. | {r}. No doubt about it. | {r}. No question about it.

@@ -7,7 +7,7 @@ import pytest
 from app.errors import AlreadyExistsError, InvalidInputError, UnknownNameError
 from app.items import Answer, ItemContent, ScorerSpec
 from app.scorers import Mark, Scored, build, check, describe
-from app.scorers.base import Scorer, ScorerParams
+from app.scorers.base import ScorerParams
 from app.scorers.registry import ENTRY_POINT_GROUP, ScorerRegistry
 
 
@@ -116,7 +116,3 @@ def test_every_scorer_describes_itself() -> None:
 def test_a_score_outside_zero_to_one_cannot_be_made(score: float) -> None:
     with pytest.raises(ValueError, match="0, 1"):
         Scored(score=score)
-
-
-def test_a_built_scorer_meets_the_protocol() -> None:
-    assert isinstance(build(ScorerSpec("exact")), Scorer)

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.calibrator import Fitted
-from app.calibration.pipeline.parts import FittedPart
+from app.calibration.pipeline.logistic import FittedPart
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable
 from app.services.calibrations import process

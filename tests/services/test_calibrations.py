@@ -10,8 +10,7 @@ import pytest
 from app.calibration.filters import FilterSettings
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import CALIBRATORS, decided, fit, prepared
+from app.calibration.pipeline.fit import CALIBRATORS, decided, fit, prepared, with_card
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan
 from app.engine.knowledge import CURVES
 from app.errors import (

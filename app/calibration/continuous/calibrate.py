@@ -96,8 +96,6 @@ class _Counts:
         seen: Expected number of answers, shape (n_items, n_nodes).
         total: Expected sums of scores, shape (n_items, n_nodes).
         squares: Expected sums of squared scores, shape (n_items, n_nodes).
-        mean: Mean of theta.
-        sd: Standard deviation of theta.
     """
 
     nodes: FloatArray
@@ -114,12 +112,10 @@ class _MStep:
     """Result of the M-step.
 
     Attributes:
-        items: The new parameters.
         information: Information of the answers about x, without the prior, shape (n_items, 2, 2).
         covariance: Posterior covariance of x, with the prior, shape (n_items, 2, 2).
         df: Degrees of freedom of each item's own dispersion, in answers, shape (n_items,).
         df_common: Number of answers that the common dispersion counts as.
-        k_common: The common dispersion.
     """
 
     items: _Items

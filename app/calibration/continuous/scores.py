@@ -12,6 +12,8 @@ from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, FieldProblem, InvalidInputError
 
 _MAX_PROBLEMS = 20
+_BINS = 20
+_LEAST_BIN = 200  # the variance in a bin with fewer answers is mostly noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +70,6 @@ class ScoreScale:
         return 1 - share if self.lower_is_better else share
 
 
-_BINS = 20
-_LEAST_BIN = 200  # the variance in a bin with fewer answers is mostly noise
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContinuousCalibration:
     """A calibrated bank of continuous scores, with its uncertainty and fit.
@@ -86,13 +84,7 @@ class ContinuousCalibration:
         log_likelihood: Marginal log-likelihood at the estimates; see `log_likelihood`.
         n_parameters: Effective number of parameters; each counts by the share that the item's own
             answers have in its estimate.
-        k_common: The common dispersion of all items.
         conformance: R^2 of observed against predicted variance; see `conformance`.
-        n_examinees: Number of examinees used.
-        n_answers: Number of answers used.
-        converged: Whether the estimates converged.
-        cycles: Number of E-steps.
-        warnings: Warnings for a reader of the estimates.
     """
 
     bank: ItemBank

@@ -42,8 +42,6 @@ class M2:
     """Limited-information test of a response model.
 
     Attributes:
-        statistic: M2.
-        df: Degrees of freedom.
         p_value: Probability of a larger M2 if the model is true.
         rmsea: Misfit per degree of freedom, independent of the number of examinees.
         rmsea_lo: Lower end of the RMSEA's 90 % interval.

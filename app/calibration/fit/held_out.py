@@ -74,7 +74,6 @@ class Records:
         without: Calibrates without the examinees at some positions.
         curves_without: Learns score curves without the examinees at some positions, where `without`
             does not; returns None if the rest are too few.
-        n_examinees: Number of examinees.
     """
 
     scores_of: Callable[[IntArray], FloatArray]

@@ -29,6 +29,10 @@ _PAIR_BLOCK = 512
 #: The warning advises to remove an item, so it must hardly ever come by chance: one bank in ten
 #: thousand without copies gets it. 40 examinees are enough to find most copies.
 _COPY_LOG_CHANCE = np.log(1e-4)
+#: Items are flagged if S-X2 has a smaller p-value, as one fitting item in a thousand has, ...
+MISFIT_P = 0.001
+#: ... and if RMSEA is larger than this: with thousands of examinees no item fits perfectly.
+MISFIT_RMSEA = 0.08
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,7 +41,6 @@ class ItemFit:
 
     Attributes:
         statistic: Shape (n_items,).
-        df: Degrees of freedom.
         p_value: Probability of a larger statistic if the item fits, not corrected for many items.
         n_examinees: Number of examinees with answers to all items of the item's group.
     """
@@ -234,14 +237,6 @@ def _merged(right: FloatArray, wrong: FloatArray) -> IntArray:
     if len(edges) > 1 and (r < _LEAST_EXPECTED or w < _LEAST_EXPECTED):
         edges.pop()  # the incomplete last group joins the one before
     return np.array(edges, dtype=np.intp)
-
-
-#: Items are flagged if S-X2 has a smaller p-value, as one fitting item in a thousand has, ...
-MISFIT_P = 0.001
-
-
-#: ... and if RMSEA is larger than this: with thousands of examinees no item fits perfectly.
-MISFIT_RMSEA = 0.08
 
 
 def misfits(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> list[Finding]:

@@ -99,7 +99,6 @@ class ReportCard:
         n_examinees: Number of held-out examinees that were tested.
         n_folds: Number of folds, each with a calibration of its own.
         reference: Name of the estimate of theta that is taken as the truth.
-        rows: Figures of each design.
     """
 
     n_examinees: int
@@ -127,16 +126,9 @@ class ReportCard:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trial:
-    """A design, and the numbers of answers at which its tests are evaluated.
-
-    Attributes:
-        looks: Name of a card's row to the number of answers; None is the end of the test.
-    """
-
-    design: Design
-    looks: Mapping[str, int | None]
+#: A design, and by name of a card's row the number of answers at which its tests are evaluated;
+#: None is the end of the test.
+_Trial = tuple[Design, Mapping[str, int | None]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,12 +153,12 @@ def report_card(held: HeldOut, seed: int = 0) -> ReportCard:
     bank = held.folds[0].blind.bank
     of_others = [held.correction(half) for half in (0, 1)]
     rows: dict[str, CardRow] = {}
-    for trial in _trials(bank):
-        for name, look in _tested(trial, held.folds, of_others, seed).items():
+    for design, looks in _trials(bank):
+        for name, look in _tested(design, looks, held.folds, of_others, seed).items():
             rows[name] = CardRow(
                 design=name,
-                se_target=trial.design.stopping.se if bank.abilities is None else None,
-                summary=summarise(look.taken, look.thetas, trial.design.build(bank)),
+                se_target=design.stopping.se if bank.abilities is None else None,
+                summary=summarise(look.taken, look.thetas, design.build(bank)),
                 tasks={tag: _figures(told) for tag, told in look.tasks.items()},
             )
     random = rows["random"].summary
@@ -184,22 +176,26 @@ def report_card(held: HeldOut, seed: int = 0) -> ReportCard:
 def _trials(bank: ItemBank) -> Iterator[_Trial]:
     if bank.abilities is None:
         for name, design in DESIGNS.items():
-            yield _Trial(design=design, looks={name: None})
+            yield design, {name: None}
         return
     lengths = lengths_on(bank)
-    yield _Trial(design=FOR_SCORE.open_ended(lengths[-1]), looks={f"score_{n}": n for n in lengths})
-    yield _Trial(design=FOR_ABILITY, looks={"ability": None})
-    yield _Trial(design=DESIGNS["random"], looks={"random": None})
+    yield FOR_SCORE.open_ended(lengths[-1]), {f"score_{n}": n for n in lengths}
+    yield FOR_ABILITY, {"ability": None}
+    yield DESIGNS["random"], {"random": None}
 
 
 def _tested(
-    trial: _Trial, folds: Sequence[Fold], corrections: list[IntervalCorrection], seed: int
+    design: Design,
+    looks: Mapping[str, int | None],
+    folds: Sequence[Fold],
+    corrections: list[IntervalCorrection],
+    seed: int,
 ) -> dict[str, _Look]:
     """Test every examinee, with the correction for the examinee's half."""
-    found = {name: _Look() for name in trial.looks}
+    found = {name: _Look() for name in looks}
     for fold in folds:
         for half, correction in enumerate(corrections):
-            test = trial.design.build(
+            test = design.build(
                 fold.blind.bank,
                 correction=correction,
                 targets=fold.blind.targets,
@@ -210,7 +206,7 @@ def _tested(
                 scores = fold.scores[row]
                 passed: list[CatState] = []
                 end, stop = take(test, scores, seed=[seed, i], watch=passed.append)
-                for name, length in trial.looks.items():
+                for name, length in looks.items():
                     at = next((state for state in passed if state.n_scored == length), end)
                     found[name].taken.append(judge(test, scores, at, stop))
                     found[name].thetas.append(float(fold.thetas[row]))

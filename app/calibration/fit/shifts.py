@@ -35,6 +35,8 @@ from app.engine.simulation.simulate import Summary, Taken, judge, summarise, tak
 LEAST_TESTED, MOST_TESTED = 10, 40
 #: Share, and largest number, of the examinees calibrated from that are held out to learn intervals.
 _TEACHING, _MOST_TEACHING = 1 / 3, 40
+#: Most families that are held out in turn, and least members of such a family.
+MOST_FAMILIES, LEAST_MEMBERS = 3, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,6 @@ class Shift:
     Attributes:
         name: Name of the hold-out in the module's table.
         n_learned: Number of examinees calibrated from; the smallest number if there are several.
-        n_examinees: Number of tested examinees.
         families: Families that were held out in turn.
         rows: Pairs of a design's name and its figures.
         reason: Reason why there are no figures, or None.
@@ -168,10 +169,6 @@ def by_strength(strongest_first: IntArray) -> list[ShiftPlan]:
             "strongest_from_weakest", [HoldOut(known=np.sort(order[half:]), tested=order[:third])]
         ),
     ]
-
-
-#: Most families that are held out in turn, and least members of such a family.
-MOST_FAMILIES, LEAST_MEMBERS = 3, 3
 
 
 def by_family(families: Sequence[str | None]) -> ShiftPlan:

@@ -70,7 +70,6 @@ class Drift:
 
     Attributes:
         keys: Ids of the items that are both in the answers and in the bank.
-        n_answers: Number of new answers.
         old_b: Difficulty in the bank, in logits.
         new_b: Difficulty estimated from the new answers, on the same scale.
         se: Standard error of `new_b`.

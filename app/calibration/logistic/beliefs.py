@@ -58,7 +58,6 @@ class ItemBeliefs:
     """Beliefs about items before any answer: independent normals, arrays of shape (n_items,).
 
     Attributes:
-        keys: Keys of the items.
         b: Expected difficulties, logits.
         se_b: Standard deviations of the difficulties, logits.
         c: Expected lower asymptotes; 0 where the answer cannot be guessed.

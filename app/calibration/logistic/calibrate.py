@@ -48,7 +48,6 @@ class CalibrationSettings:
     """How a bank is calibrated.
 
     Attributes:
-        family: Response model family.
         priors: Priors. None means `Priors.default` with the spread of guessing learned from the
             answers; `Priors.none()` means maximum likelihood.
         negative_slopes: Slopes may be negative, as in mirt. An item that becomes harder with
@@ -57,7 +56,6 @@ class CalibrationSettings:
         n_nodes: Quadrature nodes over [-6, 6]. None means 61 at first, and then as many as the
             posteriors need: on a long test they are narrower than the spacing of 61 nodes.
         max_cycles: Largest number of E-steps.
-        with_errors: Compute standard errors.
         scale: Name of the theta scale that this calibration defines.
 
     Raises:
@@ -113,21 +111,13 @@ class Calibration:
     """Item parameters estimated from a response matrix, with figures of the estimation.
 
     Attributes:
-        family: Response model family.
         items: Item parameters, in the order of `item_ids`.
-        item_ids: Ids of the items.
         density: Latent density of the calibration population.
         log_likelihood: Marginal log-likelihood of all answers, without the prior.
-        n_parameters: Number of free parameters.
-        n_examinees: Number of examinees used.
-        n_answers: Number of answers used.
         converged: Both criteria of `EmSettings` hold.
-        cycles: Number of E-steps.
         errors: Standard errors of the item parameters, or None if they were not computed.
         guessing_sd: Standard deviation of the prior on logit c, or None without a common prior.
         free_density: The weights of the latent density were estimated.
-        warnings: Warnings for readers of the results.
-        scale: Name of the theta scale.
     """
 
     family: Family

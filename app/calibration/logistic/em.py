@@ -70,11 +70,8 @@ class EmResult:
     """The estimates at which EM ended.
 
     Attributes:
-        curves: Item parameters.
-        density: Latent density.
         log_likelihood: Marginal log-likelihood of the estimates, without the prior.
         converged: Both criteria of `EmSettings` hold.
-        cycles: Number of E-steps.
         gain: Log-posterior gained by the last cycle.
         distance: Remaining distance to a zero gradient, in standard errors.
     """

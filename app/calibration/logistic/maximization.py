@@ -47,6 +47,23 @@ _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e6
 _EASE, _STIFFEN = 0.2, 6.0
 _RIDGE = 1e-8  # keeps the linear system regular where an item carries no information
 _ITEM_BLOCK = 512  # items whose working arrays stay in the processor's cache
+# The curves of the global search:
+_SLOPES = (0.3, 0.7, 1.2, 2.0, 3.5, 6.0, 10.0)
+_DIFFICULTIES = np.linspace(-4, 4, 17)
+_GUESSING_LOGITS = (-7.0, -2.5, -1.4, -0.6, 0.0, 0.6, 1.4, 2.5)
+_CEILING_LOGITS = (7.0, 3.0, 1.5)
+_SEARCH_STEPS = 8
+_LEAST_GAIN = 1e-3  # least gain of log-posterior that counts as another, better curve
+_SCORE_NOISE = 0.15  # logits; less than the true error of rank scores, to find steep items better
+# The grids on which the prior of guessing is learned:
+_GRID = np.arange(-8.0, 4.01, 0.5)  # logit c: 0.0003 to 0.98
+_FINE = np.arange(-8.0, 4.01, 0.05)
+_MEANS = np.arange(-6.0, 2.01, 0.1)
+_SDS = np.geomspace(USUAL_GUESSING_SD, 5.0, 25)
+_USUAL_SPREAD = 1.0  # sd of the prior on log sd, about the usual sd; matters if items are few
+_TINY = 1e-300
+_CLIMB_STEPS = 6
+_MOST_ITEMS = 300  # a larger bank is thinned to at most this many, which suffice for the spread
 
 
 class Objective(NamedTuple):
@@ -270,15 +287,6 @@ def _move_common_slope(
     return x, at
 
 
-_SLOPES = (0.3, 0.7, 1.2, 2.0, 3.5, 6.0, 10.0)
-_DIFFICULTIES = np.linspace(-4, 4, 17)
-_GUESSING_LOGITS = (-7.0, -2.5, -1.4, -0.6, 0.0, 0.6, 1.4, 2.5)
-_CEILING_LOGITS = (7.0, 3.0, 1.5)
-_SEARCH_STEPS = 8
-_LEAST_GAIN = 1e-3  # least gain of log-posterior that counts as another, better curve
-_SCORE_NOISE = 0.15  # logits; less than the true error of rank scores, to find steep items better
-
-
 def first_counts(matrix: ScoreMatrix, density: LatentDensity) -> Expectation:
     """Expected counts from normal scores of the examinees' ranks, without item parameters.
 
@@ -352,16 +360,6 @@ def leave_poor_optima(
     better = there.at.value > here.at.value + _LEAST_GAIN
     better[np.array(problem.fixed, dtype=np.intp)] = False
     return np.where(better[:, None], there.x, here.x), int(better.sum())
-
-
-_GRID = np.arange(-8.0, 4.01, 0.5)  # logit c: 0.0003 to 0.98
-_FINE = np.arange(-8.0, 4.01, 0.05)
-_MEANS = np.arange(-6.0, 2.01, 0.1)
-_SDS = np.geomspace(USUAL_GUESSING_SD, 5.0, 25)
-_USUAL_SPREAD = 1.0  # sd of the prior on log sd, about the usual sd; matters if items are few
-_TINY = 1e-300
-_CLIMB_STEPS = 6
-_MOST_ITEMS = 300  # a larger bank is thinned to at most this many, which suffice for the spread
 
 
 def guessing_prior(

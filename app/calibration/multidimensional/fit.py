@@ -44,6 +44,18 @@ MOST_BY_DEFAULT = 4
 _HELD_OUT = 0.1  # share of the answers that the comparison of methods holds out
 _COMPARED = 500  # most items, and examinees; more would only make the comparison slower
 _LEAST_PROBABILITY = 1e-6
+_FITS: dict[FitMethod, Callable[[FloatArray, MultidimensionalSettings, Watch | None], RawFit]] = {
+    FitMethod.JOINT: fit_jointly,
+    FitMethod.VARIATIONAL: fit_variationally,
+}
+_PERMUTATIONS = 20
+_PERCENTILE = 95.0
+_ANALYSED = 3000  # most items, and examinees, that the analysis uses
+MAX_DIMENSIONS = 12
+_CELLS = 2_000_000  # cells of the score matrix computed at once, which bounds the memory
+_MOST_STEPS = 50
+_LONGEST_STEP = 2.0  # in standard deviations of the population; keeps Newton's method stable
+_CLOSE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +81,8 @@ class MultidimensionalFit:
         items: Parameters of every item; discriminations and loadings of degenerate items are 0.
         abilities: Abilities of the examinees, shape (n_examinees, D).
         population: Mean and covariance of the abilities.
-        method: Method of the fit.
         log_likelihood: Log-likelihood of all answers, abilities integrated out; see
             `marginal_log_likelihood`.
-        iterations: Number of iterations used.
         converged: Whether the fit converged within the allowed iterations.
         degenerate: Items that everybody answered alike (intercept only), mask, shape (n_items,).
         analysis: Parallel analysis; None where the settings give the number of dimensions.
@@ -155,12 +165,6 @@ def fit_multidimensional(
         analysis=analysis,
         compared=compared,
     )
-
-
-_FITS: dict[FitMethod, Callable[[FloatArray, MultidimensionalSettings, Watch | None], RawFit]] = {
-    FitMethod.JOINT: fit_jointly,
-    FitMethod.VARIATIONAL: fit_variationally,
-}
 
 
 def _compared(
@@ -247,12 +251,6 @@ def _log_likelihood(
     return total
 
 
-_PERMUTATIONS = 20
-_PERCENTILE = 95.0
-_ANALYSED = 3000  # most items, and examinees, that the analysis uses
-MAX_DIMENSIONS = 12
-
-
 def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelAnalysis:
     """Number of dimensions: eigenvalues of the items' correlations above those of chance.
 
@@ -298,12 +296,6 @@ def _largest(standard: FloatArray) -> FloatArray:
     count = min(MAX_DIMENSIONS, n - 1, p)
     largest: FloatArray = np.linalg.eigvalsh(small)[::-1][:count]
     return largest
-
-
-_CELLS = 2_000_000  # cells of the score matrix computed at once, which bounds the memory
-_MOST_STEPS = 50
-_LONGEST_STEP = 2.0  # in standard deviations of the population; keeps Newton's method stable
-_CLOSE = 1e-6
 
 
 def marginal_log_likelihood(

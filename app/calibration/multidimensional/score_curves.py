@@ -50,6 +50,18 @@ _LEAST_SLOPE, _MOST_SLOPE = 0.1, 4.0
 _STEPS, _LONGEST = 25, (0.5, 1.0)
 _SETTLED = 1e-6  # the fit ends at steps below this
 _LEAST_SPREAD = 0.1  # least standard deviation of the general ability (logits), for equal records
+#: Name of the random hold-outs.
+RANDOM = "random"
+#: Numbers of answers after which errors are measured.
+LOOKS = (8, 16, 32, 48)
+#: Most examinees tested in a hold-out, and in a random one; more would hardly change the three
+#: numbers that are estimated.
+_MOST_TESTED, _MOST_OF_A_PART = 16, 8
+#: Number of random hold-outs.
+_PARTS = 4
+#: Most examinees that curves are fitted to in a hold-out; more hardly improve them.
+_MOST_KNOWN = 500
+_SURE = 1e-6  # a smaller standard deviation by the model means that nothing is left to predict
 
 
 def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> ScoreCurves:
@@ -156,20 +168,6 @@ def _abilities(n_examinees: int, n_items: int) -> int:
 def _sigmoid(logit: FloatArray) -> FloatArray:
     value: FloatArray = 1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))
     return value
-
-
-#: Name of the random hold-outs.
-RANDOM = "random"
-#: Numbers of answers after which errors are measured.
-LOOKS = (8, 16, 32, 48)
-#: Most examinees tested in a hold-out, and in a random one; more would hardly change the three
-#: numbers that are estimated.
-_MOST_TESTED, _MOST_OF_A_PART = 16, 8
-#: Number of random hold-outs.
-_PARTS = 4
-#: Most examinees that curves are fitted to in a hold-out; more hardly improve them.
-_MOST_KNOWN = 500
-_SURE = 1e-6  # a smaller standard deviation by the model means that nothing is left to predict
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,16 @@ _CHOOSING_ASKED = (8, 16, 32, 64)
 _MAX_EXAMINEES = 1000  # records in the cross-validation; more would hardly change a quantile
 _MAX_ASKED = 128
 _PSEUDO_ANSWERS, _IGNORANCE = 5.0, 0.25  # weight of the prior variance, which is a fair coin's
+#: Least number of records for a 95 % quantile.
+LEAST_EXAMINEES = 20
+#: A record must answer at least this share of a target's weight to have a score on it.
+LEAST_ANSWERED = 0.5
+_FOLDS = 10
+_SMOOTHED = 2  # quantiles are averaged over this many neighbouring numbers of items on each side
+_AS_NORMAL = 100.0  # with this many records their own percentile weighs as much as the normal one
+_NOTHING_LEFT = 1e-6  # share of a target's standard deviation that is rounding: all items are asked
+_LEAST_REAL = 0.5  # the correction for gaps keeps at least this share of the observed errors
+_UNKNOWN = 1e6  # half-width (standard deviations) without usable records: covers every score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -158,18 +168,6 @@ def _counts(n_items: int) -> list[int]:
     """Numbers of items after which errors are measured, each about sqrt(2) times the last."""
     most = min(n_items, _MAX_ASKED)
     return sorted({min(round(2 ** (k / 2)), most) for k in range(2, 16)})
-
-
-#: Least number of records for a 95 % quantile.
-LEAST_EXAMINEES = 20
-#: A record must answer at least this share of a target's weight to have a score on it.
-LEAST_ANSWERED = 0.5
-_FOLDS = 10
-_SMOOTHED = 2  # quantiles are averaged over this many neighbouring numbers of items on each side
-_AS_NORMAL = 100.0  # with this many records their own percentile weighs as much as the normal one
-_NOTHING_LEFT = 1e-6  # share of a target's standard deviation that is rounding: all items are asked
-_LEAST_REAL = 0.5  # the correction for gaps keeps at least this share of the observed errors
-_UNKNOWN = 1e6  # half-width (standard deviations) without usable records: covers every score
 
 
 def require_enough(scores: FloatArray) -> None:

@@ -57,7 +57,6 @@ class RawFit:
         a: Discriminations, shape (n_items,).
         intercept: Intercepts, shape (n_items,).
         loadings: Loadings on the K dimensions, shape (n_items, K).
-        iterations: Number of iterations used.
         converged: Whether the fit converged within the allowed iterations.
     """
 

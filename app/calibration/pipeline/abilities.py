@@ -126,10 +126,6 @@ class AbilitiesCalibrator(BinaryCalibrator):
         return filtered
 
     @override
-    def decided(self, matrix: ScoreMatrix, plan: CalibrationPlan) -> CalibrationPlan:
-        return plan
-
-    @override
     def fit(self, matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
         report({"phase": "calibrating"})
         scores = matrix.answers()

@@ -88,9 +88,10 @@ class Calibrator(ABC, Generic[Matrix]):
             CalibrationError: Answers from which nothing can be estimated.
         """
 
-    @abstractmethod
     def decided(self, matrix: Matrix, plan: CalibrationPlan) -> CalibrationPlan:
         """Decide by the answers what the plan leaves open."""
+        del matrix
+        return plan
 
     @abstractmethod
     def fit(self, matrix: Matrix, plan: CalibrationPlan, report: Report) -> Fitted:

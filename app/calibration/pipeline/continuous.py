@@ -48,10 +48,6 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         return kept
 
     @override
-    def decided(self, matrix: ResponseTable, plan: CalibrationPlan) -> CalibrationPlan:
-        return plan
-
-    @override
     def fit(self, matrix: ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
         report({"phase": "calibrating"})
         inside = measuring(matrix, plan)

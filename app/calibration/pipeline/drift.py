@@ -30,8 +30,6 @@ class DriftCheck:
 
     Attributes:
         matrix: All answers that take part.
-        plan: The original plan.
-        drift: Drift of the old items.
         part: The answers without items that all examinees answered alike.
         part_plan: The plan with the items that did not drift as anchors.
     """

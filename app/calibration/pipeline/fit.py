@@ -1,21 +1,34 @@
-"""A whole calibration, from answers to the figures that are stored. Pure.
+"""A whole calibration, from answers to the figures and the report card that are stored. Pure.
 
 Each response model has a row in `CALIBRATORS`, which the command line and the workers use.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from cachetools import LRUCache
 
 from app.calibration.filters import Filtered
+from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
+from app.calibration.fit.report_card import report_card
+from app.calibration.fit.shifts import Shift, ShiftPlan, by_family, by_strength, tried
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.multidimensional.score_curves import strongest_first
+from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.pipeline.abilities import AbilitiesCalibrator
-from app.calibration.pipeline.calibrator import Calibrator, Fitted, Report
+from app.calibration.pipeline.calibrator import Calibrator, ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.continuous import ContinuousCalibrator
 from app.calibration.pipeline.logistic import LogisticCalibrator
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, MIRT, NESTED, CalibrationPlan
+from app.engine.bank import ItemBank
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.knowledge import with_abilities
+from app.engine.models.base import FloatArray, IntArray
+from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
-from app.errors import InvalidInputError
+from app.errors import CalibrationError, InvalidInputError
 
 CALIBRATORS: Mapping[str, Calibrator[Any]] = {
     **dict.fromkeys((family.value for family in Family), LogisticCalibrator()),
@@ -24,6 +37,15 @@ CALIBRATORS: Mapping[str, Calibrator[Any]] = {
     MIRT: AbilitiesCalibrator(nested=False),
 }
 """How each response model is calibrated."""
+#: Examinees whose theta is estimated at a time: a block of 5,600 items takes 23 MB.
+_BLOCK_ROWS = 512
+#: Number of banks without some examinees that are kept, as the strongest are held out twice.
+_REMEMBERED = 4
+T = TypeVar("T")
+#: Least share of the score's variance that theta explains; below, theta measures something else.
+_LEAST_COMMON = 0.5
+#: Number of stored quantiles of theta, enough to describe a distribution.
+_QUANTILES = 101
 
 
 def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
@@ -56,3 +78,150 @@ def fit(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, report: Repo
         CalibrationError: A matrix without information.
     """
     return CALIBRATORS[plan.model].fit(matrix, decided(matrix, plan), report)
+
+
+def with_card(
+    matrix: ScoreMatrix | ResponseTable,
+    plan: CalibrationPlan,
+    fitted: Fitted,
+    report: Report,
+    *,
+    clock: Callable[[], float],
+) -> Fitted:
+    """Add to a calibration what predicts scores, and a report card if its plan asks for one.
+
+    Calibrations that check for drift or revise beliefs get neither: their answers come from
+    adaptive tests, in which no examinee answered the whole bank. `clock` returns seconds.
+    """
+    if plan.checks_drift or plan.beliefs is not None:
+        return fitted
+    # All answers decide the plan, so that banks without some examinees resemble the bank itself.
+    plan, calibrator = decided(matrix, plan), CALIBRATORS[plan.model]
+    fitted = fitted._replace(knowledge={**fitted.knowledge, **calibrator.curves(matrix, plan)})
+    if not plan.report_card:
+        return fitted
+    report({"phase": "testing"})
+    started = clock()
+    bank = with_abilities(ItemBank.from_columns(matrix.items, fitted.columns), fitted.knowledge)
+    abilities = _abilities(matrix, bank)
+    figures = dict(fitted.figures)
+    figures["warnings"] = [*figures["warnings"], *not_the_score(abilities, matrix.answers())]
+    knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
+    records = records_of(matrix, plan, fitted, bank)
+    try:
+        held = tests_of(records, matrix, plan)
+        # Intervals, which are too narrow without correction, need fewer examinees than a card.
+        knowledge["interval_correction"] = held.correction().to_dict()
+        card = report_card(held, plan.seed)
+    except (CalibrationError, InvalidInputError) as error:
+        # The estimates are as good without a report card.
+        figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
+    else:
+        shifts = [_tried(shift, records, plan).to_dict() for shift in _shifts(matrix, plan)]
+        seconds = clock() - started
+        figures["report_card"] = {**card.to_dict(), "shifts": shifts, "seconds": seconds}
+    return Fitted(figures, fitted.columns, knowledge, abilities)
+
+
+def records_of(
+    matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, fitted: Fitted, bank: ItemBank
+) -> Records:
+    """The examinees of a calibration, with functions that calibrate without some of them."""
+    calibrator = CALIBRATORS[plan.model]
+
+    def without(rows: IntArray) -> Blind:
+        others = np.ones(matrix.n_examinees, dtype=np.bool_)
+        others[rows] = False
+        return calibrator.without(matrix, others, plan, fitted, bank)
+
+    return Records(
+        scores_of=matrix.answers,
+        without=_remembering(without),
+        curves_without=_remembering(
+            lambda rows: calibrator.learned_curves(
+                np.delete(matrix.answers(), rows, axis=0), [WHOLE_BANK], matrix, plan
+            )
+        ),
+        n_examinees=matrix.n_examinees,
+    )
+
+
+def tests_of(
+    records: Records, matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan
+) -> HeldOut:
+    """Tests of examinees held out of a calibration, from which intervals are learned.
+
+    Raises:
+        InvalidInputError: Fewer than 20 examinees.
+    """
+    shifted = CALIBRATORS[plan.model].shifted(matrix, plan)
+    return held_out(records, shifted=shifted, seed=plan.seed)
+
+
+def _shifts(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> list[ShiftPlan]:
+    """Plans for testing examinees who differ from those that the bank is calibrated from."""
+    strongest = strongest_first(matrix.answers())
+    families = [plan.family_of(name) for name in matrix.examinees]
+    return [*by_strength(strongest), by_family(families)]
+
+
+def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
+    """Carry out one plan; if it fails, the reason is stored and the other plans go on."""
+    try:
+        return tried(shift, records, plan.seed)
+    except (CalibrationError, InvalidInputError) as error:
+        return Shift(name=shift.name, reason=error.detail)
+
+
+def _remembering(without: Callable[[IntArray], T]) -> Callable[[IntArray], T]:
+    """Cache the results of `without`, by the set of examinees."""
+    known: LRUCache[bytes, T] = LRUCache(_REMEMBERED)
+
+    def remembered(rows: IntArray) -> T:
+        key = np.sort(rows).tobytes()
+        if key not in known:
+            known[key] = without(rows)
+        return known[key]
+
+    return remembered
+
+
+def _abilities(matrix: ScoreMatrix | ResponseTable, bank: ItemBank) -> ExamineeAbilities:
+    n_examinees = len(matrix.examinees)
+    found = []
+    for start in range(0, n_examinees, _BLOCK_ROWS):
+        scores = matrix.answers(slice(start, start + _BLOCK_ROWS))
+        found.append((*whole_bank_abilities(bank, scores), np.nanmean(scores, axis=1)))
+    thetas, errors, means = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return ExamineeAbilities(
+        theta=thetas, se=np.where(np.isfinite(errors), errors, np.nan), score=means
+    )
+
+
+def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str]:
+    """A warning if theta explains less than half of the score's variance.
+
+    Args:
+        abilities: Thetas and scores of the examinees.
+        answers: Their answers, shape (n_examinees, n_items), NaN for none. Only examinees who
+            answered most items count, as scores on different items are not comparable.
+    """
+    whole = np.mean(~np.isnan(answers), axis=1) >= LEAST_ANSWERED
+    theta, score = abilities.theta[whole], abilities.score[whole]
+    if theta.size < LEAST_EXAMINEES or not (theta.std() > 0.0 and score.std() > 0.0):
+        return []
+    together = float(np.corrcoef(theta, score)[0, 1])
+    if together > 0.0 and together**2 >= _LEAST_COMMON:
+        return []
+    return [
+        "The ability that these items measure is not the score: among the examinees the two "
+        f"correlate by {together:.2f}. Something other than the score sets some of them apart "
+        "on many items, such as a way of answering, so rankings by theta and by score will "
+        "differ. Measure the score (preset: score), not theta."
+    ]
+
+
+def _distribution(abilities: ExamineeAbilities) -> dict[str, Any]:
+    """Quantiles of the examinees' thetas, from which thetas can be sampled."""
+    quantiles = np.quantile(abilities.theta, np.linspace(0, 1, _QUANTILES))
+    return {"n_examinees": len(abilities.theta), "quantiles": quantiles.tolist()}

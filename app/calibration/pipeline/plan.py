@@ -1,13 +1,12 @@
 """Plans of calibrations, and checks of their settings. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from app.calibration.filters import FilterSettings
 from app.calibration.linking.drift import DriftSettings
-from app.calibration.linking.linked import LinkMethod, anchors_of
-from app.calibration.linking.partition import LEAST_PART
+from app.calibration.linking.linked import LEAST_PART, LinkMethod, anchors_of
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.logistic.calibrate import CalibrationSettings
 from app.calibration.logistic.curves import Family
@@ -21,15 +20,8 @@ SEVERAL_ABILITIES = (NESTED, MIRT)
 MODELS = (*(family.value for family in Family), CONTINUOUS_SCORES, *SEVERAL_ABILITIES)
 """Response models that can be calibrated: the rows of `fit.CALIBRATORS`."""
 
-_OF_FAMILIES = (
-    "partition_size",
-    "negative_slopes",
-    "estimate_density",
-    "compare",
-    "link",
-    "priors",
-    "allow_few",
-)
+_MAXIMISATION = ("negative_slopes", "estimate_density", "priors")
+_OF_FAMILIES = ("partition_size", "compare", "link", "allow_few", *_MAXIMISATION)
 _SETTINGS: Mapping[str, Collection[str]] = {
     **dict.fromkeys((family.value for family in Family), _OF_FAMILIES),
     CONTINUOUS_SCORES: ("moments",),
@@ -44,6 +36,11 @@ _REFUSED = {
 }
 """Refusals of settings that belong to another response model."""
 
+_OF_SOME_MODELS = (
+    *("partition_size", "dimensions", "moments", "negative_slopes", "estimate_density"),
+    *("compare", "link", "priors", "allow_few"),
+)
+_NOT_FROM_BELIEFS = ("link", "partition_size", "compare", *_MAXIMISATION)
 _NOT_STORED = frozenset({"target", "target_se", "aside", "beliefs"})
 
 #: A new item with fewer answers stays in pretest: its parameters would be guesses.
@@ -93,9 +90,7 @@ class CalibrationPlan:
         priors: Use weak priors on slopes and asymptotes; otherwise maximum likelihood.
         negative_slopes: Slopes may be negative. None leaves it to the answers, by the calibrator's
             `decided`.
-        estimate_density: Estimate the latent density.
         allow_few: Allow a 4PL from fewer examinees than `LEAST_OF_4PL`.
-        max_cycles: Largest number of cycles of the estimation.
         partition_size: Number of items of a part, for calibration in parts that are then linked.
         seed: Random seed, such as for the partition into parts and the folds of the report card.
         compare: Families to calibrate in addition, by maximum likelihood, and to compare.
@@ -103,7 +98,6 @@ class CalibrationPlan:
             wide intervals must be; this takes about as long as the calibration.
         families: Examinee name to its family, for the report card, which holds families out. None
             takes the text before the first / of a name.
-        filters: Filters of items and examinees.
         moments: Calibrate continuous scores by the published closed forms instead of likelihood.
         dimensions: Number of dimensions beside a general one; None takes a parallel analysis.
         link: Link to the scale of another bank; None defines a new scale.
@@ -214,16 +208,8 @@ class CalibrationPlan:
         """Refuse settings that calibrations from beliefs do not have."""
         if self.prior_version_id is None:
             return
-        given = {
-            "link": self.link is not None,
-            "partition_size": self.partition_size is not None,
-            "compare": bool(self.compare),
-            "negative_slopes": bool(self.negative_slopes),
-            "estimate_density": self.estimate_density,
-            "priors": not self.priors,
-        }
-        for name, is_given in given.items():
-            if is_given:
+        for name in self._given(_NOT_FROM_BELIEFS):
+            if name != "negative_slopes" or self.negative_slopes:
                 raise InvalidInputError(
                     "A calibration that starts from a version's beliefs about its items has no "
                     f"setting {name}."
@@ -231,23 +217,17 @@ class CalibrationPlan:
 
     def _check_settings(self) -> None:
         """Refuse settings that the model does not have."""
-        given = {
-            "partition_size": self.partition_size is not None,
-            "dimensions": self.dimensions is not None,
-            "moments": self.moments,
-            "negative_slopes": self.negative_slopes is not None,
-            "estimate_density": self.estimate_density,
-            "compare": bool(self.compare),
-            "link": self.link is not None,
-            "priors": not self.priors,
-            "allow_few": self.allow_few,
-        }
-        for name, is_given in given.items():
-            if is_given and name not in _SETTINGS[self.model]:
+        for name in self._given(_OF_SOME_MODELS):
+            if name not in _SETTINGS[self.model]:
                 sentence = _REFUSED.get(name, "The {model} model has no setting {name}.")
                 raise InvalidInputError(sentence.format(model=self.model, name=name))
         if self.dimensions is not None and self.dimensions < 1:
             raise InvalidInputError(f"A model has at least 1 dimension, got {self.dimensions}.")
+
+    def _given(self, names: Iterable[str]) -> list[str]:
+        """Those of these settings that differ from their defaults."""
+        defaults = {each.name: each.default for each in fields(self)}
+        return [name for name in names if getattr(self, name) != defaults[name]]
 
 
 def _link_from(value: Mapping[str, Any] | None) -> LinkPlan | None:

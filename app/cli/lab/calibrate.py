@@ -18,8 +18,7 @@ from rich.table import Table
 from app.calibration.filters import Dropped, Filtered, FilterSettings
 from app.calibration.linking.linked import LinkMethod
 from app.calibration.pipeline.calibrator import Fitted
-from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import decided, fit, prepared
+from app.calibration.pipeline.fit import decided, fit, prepared, with_card
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
 from app.cli.lab import inputs
 from app.cli.lab.inputs import load_bank, load_scores, note, score_scale

@@ -16,9 +16,8 @@ import numpy as np
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.calibrator import ExamineeAbilities, Fitted, Report
-from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import CALIBRATORS
-from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part
+from app.calibration.pipeline.fit import CALIBRATORS, with_card
+from app.calibration.pipeline.logistic import FittedPart, fit_joined, fit_part
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray

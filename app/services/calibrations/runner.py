@@ -9,7 +9,7 @@ import structlog
 from typing_extensions import override
 
 from app.calibration.pipeline.fit import decided
-from app.calibration.pipeline.parts import FittedPart, digest_of, parts_for, require_same_answers
+from app.calibration.pipeline.logistic import FittedPart, digest_of, parts_for, require_same_answers
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import (
     CalibrationError,

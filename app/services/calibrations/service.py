@@ -10,7 +10,7 @@ import numpy as np
 from app.calibration.filters import Filtered
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.pipeline.fit import prepared
-from app.calibration.pipeline.parts import parts_for
+from app.calibration.pipeline.logistic import parts_for
 from app.calibration.pipeline.plan import SEVERAL_ABILITIES, CalibrationPlan
 from app.engine.bank import ItemBank
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
