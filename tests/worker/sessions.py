@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sqlalchemy import text
+
 from app.calling import RetryPolicy
 from app.records.endpoints import EndpointSettings
 from app.records.sessions import Closing, SessionRecord
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from app.settings import Settings
+from app.storage.scoping import of_opened
 from tests.servers.forked import Forked
 from tests.services.sessions import spec, until
 from tests.waiting import waiting
@@ -39,6 +42,13 @@ async def run_session(services: Services, **changes: Any) -> SessionRecord:
     """Return a session that has ended; `changes` as for `spec`."""
     created = await services.sessions.create(spec(**changes))
     return await until(services, created.id)
+
+
+async def lapse_twice(services: Services, table: str) -> None:
+    """Have all work of a table look as if its lease had run out twice without a step."""
+    said = text(f"UPDATE {table} SET lapses = 2")
+    async with services.database.unit_of_work() as uow:
+        await uow._db.execute(said.execution_options(**of_opened(table)))
 
 
 @contextmanager

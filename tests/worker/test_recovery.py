@@ -22,7 +22,14 @@ from tests.services.living import BANK, living_bank
 from tests.services.rankings import contest, ranked
 from tests.services.sessions import figures_of, opened, scripted, spec, until
 from tests.waiting import waiting
-from tests.worker.sessions import asked, epoch_above, model_at, run_session, worker_process
+from tests.worker.sessions import (
+    asked,
+    epoch_above,
+    lapse_twice,
+    model_at,
+    run_session,
+    worker_process,
+)
 
 
 @pytest.mark.slow
@@ -39,10 +46,12 @@ async def test_a_ranking_is_taken_over_from_a_killed_worker(
             while (await services.rankings.get(created.id)).event_seq < 4:
                 await pause()
         process.kill()
+    await lapse_twice(services, "rankings")
     async with running_worker(services):
         ended = await ranked(services, created.id)
 
     assert ended.status == "completed", ended.failure
+    assert ended.lapses == 0  # progress counts them anew
     takeovers = ended.lease_epoch - 1
     assert takeovers >= 1
     asked_of = Counter(call.body["model"] for call in faults.calls)
@@ -93,6 +102,11 @@ async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
     record = await services.sessions.get(created.id)
     assert process.returncode == 0
     assert record.status == "queued"
+    await lapse_twice(services, "sessions")
+    async with running_worker(services), waiting() as pause:
+        while (ended := await services.sessions.get(created.id)).arrivals <= record.arrivals:
+            await pause()
+    assert ended.lapses == 0  # progress counts them anew
 
 
 async def test_a_worker_presumed_dead_writes_nothing(services: Services) -> None:
