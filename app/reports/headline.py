@@ -112,8 +112,8 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         reason = "The pattern of the answers is unlike that of other models."
         return Trust(level="fair", reason=reason)
     lo, hi = ends(score["interval"])
-    if lo is not None and hi is not None and (half := (hi - lo) / 2.0) > _WIDE:
-        reason = f"The score is known only to ±{100 * half:.0f} points: more questions help."
+    if lo is not None and hi is not None and (half := round((hi - lo) / 2.0, 3)) > _WIDE:
+        reason = f"The score is known only to ±{100 * half:.1f} points."
         return Trust(level="fair", reason=reason)
     reason = "The model lies within the reference models, and its answers agree with them."
     return Trust(level="good", reason=reason)

@@ -89,7 +89,7 @@ def test_all_files_of_a_shell_pattern_are_imported(scores: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("import", "arc"), "--from"),
+        (("import", "arc"), "at least one file or folder"),
         (("import", "arc", "--from", "nowhere"), "no such file"),
         (("import", "a/b", "--from", "FILE"), "without / :"),
         (("import", "arc", "--from", "FILE", "--format", "lmeval"), "Did you mean 'lm-eval'"),

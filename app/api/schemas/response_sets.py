@@ -79,6 +79,7 @@ class ResponseSetRead(OwnedRead):
     revision: int
     created_at: datetime
     updated_at: datetime
+    """Time of the last new answer or item."""
 
     @classmethod
     def of(cls, found: ResponseSet) -> Self:

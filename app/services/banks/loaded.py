@@ -94,7 +94,7 @@ class LoadedVersion:
         unparsed_policy: How an unparsed answer counts, `wrong` or `missing`: as when the
             parameters were made; where that is unknown, as the bank sets it.
         reachable: Smallest SE after all active items, and the theta where it is reached, by
-            estimator; a cache of `session_checks.reachable_se`.
+            estimator; a cache of `drafts.reachable_se`.
         tests: Built tests by `test_name`; a cache of `VersionService`.
         acceptances: Fitted probabilities of designs that limit exposure, shape (n_items,), by
             `test_name`; a cache of `VersionService`.

@@ -152,16 +152,14 @@ class ResultBanks:
     ) -> CalibrationRecord | None:
         """The calibration that would be repeated: underway, or that of the latest version."""
         async with self.database.reading() as uow:
-            page = await uow.calibrations.list_page(
-                PageRequest(limit=1), response_set_id=answers.id
-            )
+            page = await uow.calibrations.list_page(PageRequest(), response_set_id=answers.id)
             _, latest = await uow.banks.with_newest(publication.bank)
         wanted = json.loads(json.dumps([plan.to_dict(), publication.to_dict()]))
-        for last in page.items:
-            is_current = last.status in UNDERWAY or last.bank_version_id == (latest or "")
-            is_newer = last.created_at > answers.updated_at
-            if is_current and is_newer and [last.settings, last.publication] == wanted:
-                return last
+        for made in page.items:
+            is_current = made.status in UNDERWAY or made.bank_version_id == (latest or "")
+            is_newer = made.created_at > answers.updated_at
+            if is_current and is_newer and [made.settings, made.publication] == wanted:
+                return made
         return None
 
     async def _is_withheld(self, wanted: BankFromResults) -> bool:

@@ -18,7 +18,7 @@ from app.storage.rows.base import (
 
 
 class SessionRow(LeasedRow):
-    """One adaptive test (`CatSession`): its design, its progress, and its lease."""
+    """One adaptive test: its design, its progress, and its lease."""
 
     __tablename__ = "sessions"
     __table_args__ = (
