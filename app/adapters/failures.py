@@ -143,7 +143,14 @@ def is_html(reply: Reply) -> bool:
 def classify(
     complaint: Complaint, headers: Mapping[str, str], *, where: str, is_503_cold: bool
 ) -> ExamineeError:
-    """The classified error of a failed reply, of a kind that may answer 503 while it is cold."""
+    """The classified error of a failed reply.
+
+    Args:
+        complaint: Complaint of the reply, without secrets.
+        headers: Headers of the reply, for Retry-After.
+        where: Origin of the endpoint, for the message.
+        is_503_cold: Whether this kind of endpoint answers 503 while no replica is up.
+    """
     status = complaint.status
     said = f"{where} answered {status}"
     if complaint.within is not None:

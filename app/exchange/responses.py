@@ -5,8 +5,8 @@
 | wide | first column: names of examinees; every other column: one item |
 | long | examinee, item, score, in any order; also `trial`, where examinees answer repeatedly |
 
-A long file is recognised by its columns `examinee`, `model`, `subject` or `subject_id`, and `item`
-or `item_id`. Its scores are `score` or `response`. It may have `trial`, and `benchmark_id` and
+A long file is recognised by its column names: `examinee`, `model`, `subject` or `subject_id`;
+`item` or `item_id`; `score` or `response`. It may also have `trial`, and `benchmark_id` and
 `test_condition`, which are not read. An empty cell, NA, NaN, null or None means no answer.
 """
 
@@ -338,10 +338,10 @@ def _check_header(header: Sequence[str], name: str) -> None:
 
 
 def _long_roles(header: Sequence[str], name: str) -> dict[str, int] | None:
-    """Role to column of a long file; None for a wide file, which has no column of items.
+    """Role to column of a long file; None for a wide file, which lacks one of the three columns.
 
     Raises:
-        FileFormatError: A long file without scores, or with a column of another role.
+        FileFormatError: A long file with a column of another role.
     """
     roles: dict[str, int] = {}
     others = []
@@ -352,9 +352,9 @@ def _long_roles(header: Sequence[str], name: str) -> dict[str, int] | None:
             roles[role] = j
         else:
             others.append(text)
-    if "examinee" not in roles or "item" not in roles:
+    if any(role not in roles for role, _ in _LONG_ROLES):
         return None
-    if others or "score" not in roles:
+    if others:
         raise FileFormatError(
             f"{name}:1: expected the columns examinee, item, score and perhaps trial, got "
             f"{', '.join(header):.200}."

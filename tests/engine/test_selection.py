@@ -303,6 +303,17 @@ def test_content_targets_are_met_pending_items_counted(in_flight: int) -> None:
     )
 
 
+def test_items_sampled_within_a_tag_are_no_sample_of_all() -> None:
+    bank = clean_bank(2, 300)
+    tags = [(TAGS[i % 3],) for i in range(300)]
+    shares_wanted = {"algebra": 0.5, "geometry": 0.3, "logic": 0.2}
+    selector = ContentBalanced.of(shares_wanted, tags, Random())
+    rng = np.random.default_rng(0)
+    found = selector.select(Pool(InformationIndex(bank)), after(bank, []), rng)
+    assert found is not None
+    assert found.probability == 1.0
+
+
 def test_items_with_several_tags_count_for_each() -> None:
     bank = clean_bank(2, 400)
     tags = tags_of(400)

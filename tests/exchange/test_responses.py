@@ -111,11 +111,7 @@ def test_faults_are_listed_with_file_row_and_column(
         (b"", "the file is empty"),
         (b"model,q1\na,40\n", "got 40. For scores from 0 to 100 give --score-range 0 100"),
         (b"model\na\n", "a column for each item"),
-        (
-            b"model,item,verdict\na,q1,1\n",
-            "score and perhaps trial, got model, item, verdict",
-        ),
-        (b"model,item,score,cost\na,1,1,0\n", "got model, item, score, cost"),
+        (b"model,item,score,cost\na,1,1,0\n", "perhaps trial, got model, item, score, cost"),
         (b"model;q1\na;1\n", "Cells are separated by commas"),
         (b"model,q1\n", "a row of scores below the header"),
         (b"model,q1\na,\n", "got empty cells alone"),

@@ -115,18 +115,19 @@ async def own_server(
 
 
 @contextlib.asynccontextmanager
-async def in_process(*, worker: bool = False) -> AsyncIterator[tuple[AsyncSextant, Services]]:
+async def in_process() -> AsyncIterator[tuple[AsyncSextant, Services]]:
     """Client of the API on the configured database, without a server: a request is a call."""
     settings = Settings(auth="off", host="127.0.0.1", log_level="warning")
     configure_logging(settings)
     async with open_database(settings) as database:
-        app = create_app(settings, database, background=running_worker if worker else None)
+        app = create_app(settings, database)
         async with app.router.lifespan_context(app):
             transport = httpx2.ASGITransport(app=app)
             http = httpx2.AsyncClient(transport=transport, timeout=None)
             project = chosen().project or ""
             async with AsyncSextant("http://localhost", "", project=project, http=http) as client:
-                yield client, app.state.services
+                with in_words(client, {}):
+                    yield client, app.state.services
 
 
 def _raise_open_files() -> None:

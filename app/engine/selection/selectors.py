@@ -196,4 +196,6 @@ class ContentBalanced:
         if not admissible.any():
             return None
         served = admissible & (gain >= gain[admissible].max() - _EQUAL)
-        return self.then.select(pool.narrowed(served), state, rng)
+        chosen = self.then.select(pool.narrowed(served), state, rng)
+        # The probability holds among these items, and scores need that among all of them.
+        return None if chosen is None else Chosen(chosen.item)
