@@ -148,3 +148,23 @@ async def test_actions_outside_the_scopes_of_a_key_are_hidden(
     assert "cancelled" in (await writer.get(path)).text
     again = await writer.form(f"{path}/cancel", of=path)
     assert again.status_code == 409
+
+
+async def test_hostile_names_are_text(
+    by_hand: dict[str, Any], browser_with: NewBrowser, client: Client
+) -> None:
+    name = "<script>alert(1)</script>\u202e\"'&"
+    body = {
+        "bank": "demo",
+        "endpoint": {"kind": "scripted", "model": name + "x" * 400, "name": name},
+        "metadata": {"note": name * 10},
+    }
+    made = await posted(client, "/v1/sessions", body, 202)
+    browser = await browser_with("read", "run")
+    for path in ("/", "/sessions", f"/sessions/{made['id']}"):
+        text = (await browser.get(path)).text
+        assert "alert(1)" in text
+        assert "<script>alert" not in text
+        Page(text)
+    await browser.form(f"/sessions/{made['id']}/cancel", of="/")
+    assert "<script>alert" not in (await browser.get(f"/sessions/{made['id']}")).text
