@@ -306,6 +306,9 @@ async def test_a_callback_scores_on_its_declared_scale(callback_url: str) -> Non
     lower = await called_back(callback_url, "length", "fives", higher_is_better=False)
     assert isinstance(lower, Scored)
     assert lower.score == 0.75
+    below_zero = await called_back(callback_url, "length", "fives", lowest=-20.0)
+    assert isinstance(below_zero, Scored)
+    assert below_zero.score == 0.625
 
 
 async def test_a_callback_can_give_no_score(callback_url: str) -> None:

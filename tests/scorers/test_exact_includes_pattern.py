@@ -143,6 +143,11 @@ async def test_a_pattern_that_cannot_be_used_is_refused(params: dict[str, object
         await check(ScorerSpec("pattern", params))
 
 
+async def test_a_pattern_with_a_group_of_either_kind_is_accepted() -> None:
+    await check(ScorerSpec("pattern", GROUP))
+    await check(ScorerSpec("pattern", {"pattern": r"is (\w+)", "group": 1}))
+
+
 async def test_a_pattern_that_compiles_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # Takes seconds on any machine, as each range is read letter by letter.
     ranges = "".join(f"{chr(0x100 + nth)}-\uffff" for nth in range(660))
