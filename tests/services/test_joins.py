@@ -7,6 +7,7 @@ import numpy as np
 from app.engine.bank import ItemBank
 from app.exchange.results.recorded import SourceFile
 from app.records.banks import BankSpec
+from app.records.sessions import Plan
 from app.reports.joins import join_sentence
 from app.reports.session.page import render as session_page
 from app.reports.version.page import render
@@ -73,3 +74,17 @@ async def test_one_session_suffices_where_its_answers_show_it(services: Services
         else:
             assert told.verdict in ("broken", "doubtful")
             assert warned[0] == f"join_{told.verdict}"
+
+
+async def test_a_session_and_what_extends_it_are_one_examinee(services: Services) -> None:
+    await banks_of(services)
+    plan = {"stopping": {"se": None, "min_items": 10, "max_items": 10}}
+    session = await services.sessions.create(
+        spec(mode="manual", bank="right", endpoint=None, plan=plan)
+    )
+    await answered(services, session, lambda at: {"score": float(at.step % 2)})
+    more: Plan = {"stopping": {"se": None, "min_items": 12, "max_items": 12}}
+    longer = await services.derived_sessions.extend(session.id, more, {})
+    await answered(services, longer, lambda at: {"score": float(at.step % 2)})
+    check = (await services.joins.look("right")).check
+    assert (check.n_examinees, check.n_answers) == (1, 12)

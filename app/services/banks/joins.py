@@ -66,17 +66,19 @@ class JoinChecks:
     async def of_sessions(self, version: BankVersion) -> JoinLook:
         """Check by answers of the latest live sessions, without simulated examinees.
 
+        A session and what extends it are one examinee.
+
         Provisional versions are not checked: their guesses were made for these very items.
         """
         source = Source(bank_id=version.bank_id, version_id=version.id)
         answers: dict[str, dict[str, float]] = {}
         async with self.database.unit_of_work() as uow:
             guessed = PROVISIONAL in version.knowledge
-            sessions = [] if guessed else await uow.collected.latest(source, MAX_SESSIONS)
-            if sessions:
-                async for answer in uow.collected.answers(sessions):
+            roots = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS)
+            if roots:
+                async for answer in uow.collected.answers(list(roots)):
                     if answer.score is not None and not answer.is_pretest:
-                        given = answers.setdefault(answer.session_id, {})
+                        given = answers.setdefault(roots[answer.session_id], {})
                         given[answer.item_key] = answer.score
         loaded = await self.versions.load(version.id)
         check = await asyncio.to_thread(join_of_sessions, loaded, answers.values())

@@ -289,10 +289,11 @@ class CollectedRepository(Repository):
         rows = await self._db.stream(query.execution_options(yield_per=_STREAMED))
         return len({examinee_of(row) or row["id"] async for row in rows.mappings()})
 
-    async def latest(self, source: Source, limit: int) -> list[str]:
-        """Sessions with answers of their own, the latest first."""
+    async def latest(self, source: Source, limit: int) -> dict[str, str]:
+        """The latest sessions with answers of their own, each to the session that it extends."""
         query = _of(source, [SessionRow.id]).where(*_wanted(source))
-        return list(await self._db.scalars(query.order_by(SessionRow.id.desc()).limit(limit)))
+        found = await self._db.scalars(query.order_by(SessionRow.id.desc()).limit(limit))
+        return await self._roots(list(found))
 
     async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
         """Number of sessions that are not collected, by reason."""
