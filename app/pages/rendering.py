@@ -85,7 +85,7 @@ def templates() -> Environment:
         "examinee": who,
         "labelled": labelled,
         "status": lambda word: STATUS_WORDS.get(word, word.replace("_", " ")),
-        "p_value": lambda p: f"{p:.3f}" if p >= 0.0005 else "< 0.001",
+        "p_value": lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001",
     }
     made.globals |= {
         "address": address,

@@ -16,7 +16,11 @@ async def test_a_fully_asked_bank_has_a_score_without_interval(
     rows = "\n".join(["item,a,b,c,d", *(f"q{i},1,{i / 4 - 1},0,1" for i in range(N_ITEMS))])
     await posted(client, "/v1/banks", {"name": "small"}, 201)
     await posted(client, "/v1/banks/small/imports", {"parameters": {"content": rows}}, 201)
-    body: dict[str, Any] = {"mode": "manual", "bank": "small", "metadata": {"model": "mine"}}
+    body: dict[str, Any] = {
+        "mode": "manual",
+        "bank": "small",
+        "examinee": {"name": "mine", "kind": "model"},
+    }
     session = (await client.post("/v1/sessions", json=body)).json()
     assert (session["design"]["preset"], session["design"]["concurrency"]) == ("score", 1)
     path = f"/v1/sessions/{session['id']}"
@@ -38,6 +42,8 @@ async def test_a_fully_asked_bank_has_a_score_without_interval(
     progress = session["progress"]
     assert (progress["right"], progress["scored"], progress["mean"]) == (6, N_ITEMS, 0.75)
     assert session["precision_reached"] is True
+    (row,) = (await client.get("/v1/banks/small/leaderboard")).json()["data"]
+    assert (row["score"]["value"], row["score"]["interval"]) == (0.75, None)
 
     browser = await browser_with("read", "run")
     page = Page((await browser.get(f"/sessions/{session['id']}")).text).text

@@ -9,6 +9,7 @@ from typing_extensions import TypeAliasType
 from app.api.schemas.common import Input, MetricName, Name, Output, OwnedRead, Text, exactly_one
 from app.api.schemas.sessions import SessionCreate, SessionEndpoint, SessionStatus, endpoint_of
 from app.engine.inference.comparison import Difference
+from app.engine.prediction.p_irt import ALL_ITEMS
 from app.records.fields import Interval, convert, interval, shallow
 from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
@@ -350,12 +351,15 @@ class LeaderboardEntry(Output):
         """From the service's value."""
         record = entry.session
         usage, progress = record.summary["usage"], record.summary["progress"]
-        judge = usage.get("judge")
+        judge, score = usage.get("judge"), entry.result.score
+        if score is not None and score["method"] == ALL_ITEMS:
+            score = {**score, "interval": None}
         return cls.model_validate(
             {
                 **shallow(record),
                 **shallow(entry.result),
                 **shallow(entry),
+                "score": score,
                 "interval": interval(*entry.result.interval),
                 "endpoint": endpoint_of(record),
                 "examinee": record.examinee,

@@ -62,7 +62,7 @@ class _Board(Model):
 
 def _show(board: _Board) -> None:
     if not board.data and not board.unranked:
-        err.print("No test on this bank is completed yet.")
+        err.print("No test of an endpoint or of a named examinee is completed on this bank yet.")
     if board.data:
         show_list(
             board.data,
@@ -70,9 +70,7 @@ def _show(board: _Board) -> None:
                 "rank": "ranks",
                 "examinee": _named,
                 "score": "percent",
-                "95 % interval": lambda one: interval(
-                    one.score.interval if one.score else None, ".1%"
-                ),
+                "95 % interval": _score_interval,
                 "theta": lambda one: number(one.theta),
                 "items": "items",
                 "cost": lambda one: money(one.usd),
@@ -90,6 +88,12 @@ def _show(board: _Board) -> None:
     for reason, names in left.items():
         whom = names[0] if len(names) == 1 else f"{len(names)} models"
         err.say(f"Not ranked: {whom}. {reason}")
+
+
+def _score_interval(entry: _Entry) -> str:
+    if entry.score is None:
+        return "-"
+    return "all asked" if (known := entry.score.interval) is None else interval(known, ".1%")
 
 
 def _named(entry: _Entry) -> str:
