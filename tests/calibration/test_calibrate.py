@@ -35,6 +35,8 @@ def test_the_reported_log_likelihood_excludes_the_prior() -> None:
     assert result.log_likelihood == pytest.approx(again, rel=1e-12)
     assert result.aic == pytest.approx(60 - 2 * again)
     assert result.bic == pytest.approx(30 * np.log(400) - 2 * again)
+    # An intercept for each item; the 1PL has one slope in common.
+    assert [family.n_parameters(10) for family in Family] == [11, 20, 30, 40]
 
 
 def test_a_long_test_gets_more_nodes_than_a_short_one() -> None:
