@@ -294,7 +294,9 @@ def _tell(document: JsonObject) -> _Begun:
         option = "" if choice.option is None else f" Otherwise: {choice.option}."
         lines.append(f"chosen: {choice.detail}{option}")
     if begun.incomplete_models:
-        lines.append(f"{begun.incomplete_models:,} models have not answered every question")
+        n = begun.incomplete_models
+        who = "1 model has" if n == 1 else f"{n:,} models have"
+        lines.append(f"{who} not answered every question")
     for left in begun.left_out:
         shown = ", ".join(left.keys[:_LISTED])
         lines.append(f"{left.count:,} questions left out, {left.reason}: {shown}")
