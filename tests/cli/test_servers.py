@@ -144,7 +144,7 @@ def test_commands_on_a_server_need_no_database(
         for noun in ("sessions", "calibrations", "gates"):
             assert done(noun, "list").stdout.split()[0] == "id"
         assert "There is no session 'ses_1'" in refused("sessions", "cancel", "ses_1")
-        assert "No test on this bank" in done("leaderboard", "demo").stderr
+        assert "is completed on this bank yet" in done("leaderboard", "demo").stderr
         beyond = refused("leaderboard", "demo", "--confidence", "95")
         assert "--confidence: expected a number < 1, got '95.0'; for 95 % say 0.95" in beyond
         nothing = refused("banks", "import", "demo")
