@@ -20,7 +20,6 @@ import secrets
 import socket
 import stat
 import sys
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -311,17 +310,35 @@ def _usage(prompt: str, text: str) -> dict[str, int]:
     }
 
 
-def _announce(listener: socket.socket) -> None:
-    host, port = listener.getsockname()[:2]
-    address = {"url": f"http://{host}:{port}/v1", "port": port, "model": MODEL_NAME}
-    sys.stdout.write(json.dumps({**address, "pid": os.getpid()}) + "\n")
-    sys.stdout.flush()
+class _Attendant:
+    """Prints the address of the server, and ends the server with its standard input.
 
+    uvicorn calls it right after it has begun to listen, and then once a second.
+    """
 
-def _end_with_input(server: uvicorn.Server) -> None:
-    while os.read(0, 4096):
-        pass
-    server.should_exit = True
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._announced = False
+        self.server: uvicorn.Server | None = None
+
+    async def __call__(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self._announce()
+            if stat.S_ISFIFO(os.fstat(0).st_mode):
+                asyncio.get_running_loop().add_reader(0, self._input_ready)
+
+    def _announce(self) -> None:
+        host, port = self._listener.getsockname()[:2]
+        address = {"url": f"http://{host}:{port}/v1", "port": port, "model": MODEL_NAME}
+        sys.stdout.write(json.dumps({**address, "pid": os.getpid()}) + "\n")
+        sys.stdout.flush()
+
+    def _input_ready(self) -> None:
+        if not os.read(0, 4096):
+            asyncio.get_running_loop().remove_reader(0)
+            if self.server is not None:
+                self.server.should_exit = True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -360,20 +377,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         api_key=options.api_key,
         judge_faults=options.judge_faults,
     )
-    server = uvicorn.Server(
+    attendant = _Attendant(listener)
+    attendant.server = uvicorn.Server(
         uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=1,
+            callback_notify=attendant,
+            timeout_notify=0,
         )
     )
     with contextlib.suppress(KeyboardInterrupt):
-        _announce(listener)
-        if stat.S_ISFIFO(os.fstat(0).st_mode):
-            threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
-        server.run(sockets=[listener])
+        attendant.server.run(sockets=[listener])
     return 0
 
 
