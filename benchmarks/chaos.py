@@ -8,6 +8,7 @@ was lost, counted twice or scored without an answer, or if a theta differs from 
     uv run python benchmarks/chaos.py [--minutes 30] [--seed 1] [--keep DIR]
 """
 
+# ruff: noqa: E402 (the tests are no package that is installed: the path below leads to them)
 import argparse
 import asyncio
 import contextlib
@@ -24,18 +25,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from app.storage.embedded import EmbeddedPostgres  # noqa: E402 (found by the line above)
-from benchmarks.chaos_faults import (  # noqa: E402
+from app.storage.embedded import EmbeddedPostgres
+from benchmarks.chaos_faults import (
     EveryFault,
     Proxy,
     plan,
     settable_clock,
     small_disk,
 )
-from tests.chaos.checker import Verdict  # noqa: E402 (the tests are no package that is installed)
-from tests.chaos.fleet import N_WORKERS, running_fleet  # noqa: E402
-from tests.chaos.load import Load  # noqa: E402
-from tests.chaos.run import run  # noqa: E402
+from tests.chaos.checker import Verdict
+from tests.chaos.fleet import N_WORKERS, running_fleet
+from tests.chaos.load import Load
+from tests.chaos.run import run
 
 _LEASE_S = 4.0
 
@@ -56,7 +57,7 @@ async def chaos(folder: Path, minutes: float, seed: int, tell: Callable[[str], o
         # Sextant's processes load their code anew, as it must run under that clock.
         clock = stack.enter_context(settable_clock(folder, missing))
         postgres = EmbeddedPostgres(disk / "pg")
-        socket = postgres._socket_dir / ".s.PGSQL.5432"  # noqa: SLF001
+        socket = postgres._socket_dir / ".s.PGSQL.5432"  # noqa: SLF001  the proxies stand before it
         proxies = [Proxy(socket) for _ in range(2 * N_WORKERS)]
         for proxy in proxies:
             await proxy.start()

@@ -48,13 +48,7 @@ class Pattern(ScorerParams):
 
     @override
     async def check(self) -> None:
-        work = partial(compile_pattern, pattern=self.pattern, ignore_case=self.ignore_case)
-        result = await confined(work, timeout_s=COMPILE_TIMEOUT_S)
-        if isinstance(result, Failed):
-            raise ValueError(f"pattern cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
-        if isinstance(result, str):
-            raise ValueError(f"pattern is not a regular expression: {result}")  # noqa: TRY004  as all faults
-        groups, names = result
+        groups, names = await _groups_of("pattern", self.pattern, ignore_case=self.ignore_case)
         if isinstance(self.group, int) and not 0 <= self.group <= groups:
             raise ValueError(f"group {self.group} does not exist, pattern has {groups}")
         if isinstance(self.group, str) and self.group not in names:
@@ -133,6 +127,23 @@ def search(
     return [last(text) for text in texts]
 
 
+async def _groups_of(
+    called: str, pattern: str, *, ignore_case: bool = False
+) -> tuple[int, list[str]]:
+    """Number of groups in `pattern` and their names, found out within limits.
+
+    Raises:
+        ValueError: It does not compile, or takes too long; `called` names it.
+    """
+    work = partial(compile_pattern, pattern=pattern, ignore_case=ignore_case)
+    result = await confined(work, timeout_s=COMPILE_TIMEOUT_S)
+    if isinstance(result, Failed):
+        raise ValueError(f"{called} cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
+    if isinstance(result, str):
+        raise ValueError(f"{called} is not a regular expression: {result}")  # noqa: TRY004  as all faults
+    return result
+
+
 def compile_pattern(*, pattern: str, ignore_case: bool) -> str | tuple[int, list[str]]:
     """Number of groups in `pattern` and their names, or the error if it does not compile."""
     try:
@@ -203,12 +214,7 @@ class Extract(ScorerParams):
     @override
     async def check(self) -> None:
         for pattern in filter(None, [self.pattern, *self.remove]):
-            work = partial(compile_pattern, pattern=pattern, ignore_case=False)
-            result = await confined(work, timeout_s=COMPILE_TIMEOUT_S)
-            if isinstance(result, Failed):
-                raise ValueError(f"pattern {pattern!r} cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
-            if isinstance(result, str):
-                raise ValueError(f"{pattern!r} is not a regular expression: {result}")  # noqa: TRY004  as all faults
+            await _groups_of(f"pattern {pattern!r}", pattern)
 
     @override
     def gave_up(self, reason: str) -> NotScored:

@@ -126,7 +126,7 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
     assert figures["score"] is not None
 
     def with_figures(**changes: Any) -> SessionRecord:
-        return replace(ended, summary={**figures, **changes})  # type: ignore[typeddict-item]
+        return replace(ended, summary={**figures, **changes})  # type: ignore[typeddict-item]  # any field
 
     close = {**figures["score"], "interval": {"lo": 0.42, "hi": 0.6, "level": 0.95}}
     within = {"standing": "within", "agrees": True}

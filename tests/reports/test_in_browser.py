@@ -25,7 +25,7 @@ _MEASURED = """() => {
 }"""
 
 
-async def test_pages_fit_screens_of_every_width(chromium: Browser) -> None:  # noqa: F811
+async def test_pages_fit_screens_of_every_width(chromium: Browser) -> None:  # noqa: F811  a fixture
     pages = {name: session_page(make()) for name, make in KINDS.items()}
     pages["version"] = version_page(report(calibration=facts(), simulated=card()))
     page = await chromium.new_page()
