@@ -5,7 +5,7 @@ With few reference models that probability is near 1; the answers change it
 (`app.engine.prediction.score_estimate`). A step always samples where the sampled items alone
 predict the score far more precisely than the curves, for example if no answer is right. Otherwise
 it chooses the item whose answer leaves the smallest variance of the score by the curves. It looks
-at 30 % of a large bank only. This part starts at the first item of the test, which is always
+at a quarter of a large bank only. This part starts at the first item of the test, which is always
 sampled, so that two tests have few items in common.
 
 The sample is spread evenly. The items are ordered by expected score on the interval (0, 1), and
@@ -32,7 +32,7 @@ from app.engine.selection.base import Chosen, Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
 #: Share of the bank that one test chooses from, and the least number of items in that part.
-_SHARE, _LEAST_ITEMS = 0.3, 150
+_SHARE, _LEAST_ITEMS = 0.25, 125
 _GOLDEN = 0.6180339887498949
 #: Terms of the sequence that are searched for one that meets an open item.
 _AHEAD = 1024
