@@ -74,6 +74,9 @@ async def test_improvements_and_regressions_are_shown_with_their_texts(
     assert "the verdict by ability assumes" in text.partition("All figures")[2]
     assert ("twice 2 &lt;i&gt;makes" in worse) == (visibility == "open")
     assert "twice" not in text or visibility == "open"
+    again = await _answered(client, {"q0", "q1"})
+    alike = (await reader.get(f"/compare?first={older}&second={again}")).text
+    assert alike.count("<p>None of the questions that both answered.</p>") == 2
 
 
 async def test_a_comparison_needs_exactly_two_selected_sessions(
