@@ -27,7 +27,7 @@ from app.pages.access import (
 )
 from app.pages.rendering import page, short
 from app.services.container import Services
-from app.validation import sentence
+from app.validation import ANY_ID, sentence
 
 #: Allows nothing from other sites, no inline script or style, and no site that frames the page.
 HEADERS: Final = {
@@ -152,7 +152,7 @@ async def fault(request: Request, status: int, detail: str) -> Response:
 
 
 #: Id of the last row of the page before.
-After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
+After = Annotated[str | None, Query(pattern=ANY_ID, max_length=64)]
 #: Number of the last event that a part of a page shows, where the browser polls that part.
 Seen = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 

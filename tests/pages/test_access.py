@@ -150,6 +150,12 @@ async def test_a_wrong_address_gives_a_page_or_a_problem(browser_with: NewBrowse
     filtered = await browser.get("/sessions?status=nope")
     assert filtered.status_code == 422
     assert "status in the address" in filtered.text
+    for query, expected in (
+        ("compare?first=foo", "first in the address: expected an id, ses_ and 26 lower-case"),
+        ("compare?session=foo", "session in the address: expected an id, ses_ and 26 lower-case"),
+        ("gates?after=9", "after in the address: expected an id, got &#39;9&#39;."),
+    ):
+        assert expected in (await browser.get(f"/{query}")).text
 
 
 async def test_without_authentication_only_this_machine_is_answered(
