@@ -169,6 +169,12 @@ class PageCall:
         self, template: str, part: str | None = None, /, *, status: int = 200, **values: Any
     ) -> Response:
         """A page, or the part of it that is asked for; see `app.pages.rendering.page`."""
+        # Refused by REST, because a misspelt filter would show everything. A page says so and
+        # stays: links that people pass on gain parameters on their way. Forms read what they can.
+        reads = [] if "values" in values else self.request.scope["route"].dependant.query_params
+        known = sorted(one.alias for one in reads)
+        ignored = [name for name in self.request.query_params if known and name not in known]
+        values |= {"reads": known, "ignored": ignored}
         return await page(self.request, template, part, status=status, **values)
 
     def see(self, path: str) -> Response:
