@@ -13,13 +13,14 @@ from app.api.schemas.banks import BankRead
 from app.api.schemas.common import BankRef, VersionRef
 from app.api.schemas.items import ItemRead
 from app.api.schemas.results import LeaderboardRead
+from app.api.schemas.sessions import SessionRead
 from app.api.schemas.versions import VersionItemRead, VersionRead
 from app.errors import NotFoundError
 from app.pages.items import PER_PAGE, Column, Items, Wanted, chosen, held, item_curve, items_of
-from app.pages.model_results import LOOKED_AT, last_results, namesakes, strip_of
+from app.pages.model_results import namesakes, strip_of
 from app.pages.routing import After, Call, PageCall, make_router
 from app.records.banks import BankVersion
-from app.records.sessions import SessionFilter, SessionRecord
+from app.records.sessions import SessionRecord
 from app.reports.headline import headline_of
 from app.reports.version.page import FLAG_WORDS, sections
 from app.services.banks.loaded import LoadedVersion
@@ -28,6 +29,8 @@ from app.storage.paging import PageRequest
 router = make_router()
 
 _LISTED = 50
+#: Most models of the leaderboard that a bank's page places among the reference models.
+_PLACED = 10
 #: Answers that an item's page shows at once; its chart shows the latest ones.
 _ANSWERS = 200
 #: Recorded answers of the calibration that an item's page shows at once.
@@ -60,10 +63,9 @@ async def bank_page(bank: BankRef, call: Call) -> Response:
     numbers = {version.id: version.number for version in rows}
     strip = None
     if rows:
-        wanted = SessionFilter(status="completed", bank_id=shown.id)
-        ended = await opened.sessions.list_page(PageRequest(limit=LOOKED_AT), wanted)
-        latest = last_results(ended.items, visit.view).get(shown.id, [])
-        strip = strip_of(await opened.versions.load(bank=shown.id), latest)
+        entries = (await opened.leaderboards.of_bank(shown.id)).board.entries[:_PLACED]
+        best = [SessionRead.of(entry.session, visit.view) for entry in entries]
+        strip = strip_of(await opened.versions.load(bank=shown.id), best)
     return await call.page("bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
 
 
