@@ -161,7 +161,8 @@ def test_the_summary_speaks_plainly() -> None:
     assert "my-model answered 20 of the 60 questions of the bank arc (version 2)." in said
     expected = r"On the whole bank it is expected to score \d\d\.\d\u00a0% \(95\u00a0% int"
     assert re.search(expected, said)
-    assert re.search(r"better than about \d\d\u00a0% of the 1,200 reference models", said)
+    place = r"By ability it is better than about \d\d\u00a0% of the 1,200 reference models"
+    assert re.search(place, said)
     assert "All of its answers could be scored." in said
     assert "It took 20 calls, 980 tokens for $0.0024 and 4.2 seconds." in said
     assert "stopped because the ability was known as exactly as was asked for." in said

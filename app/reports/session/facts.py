@@ -72,7 +72,10 @@ class SessionIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Estimated share of the reference models with a lower score."""
+    """Estimated share of the reference models with a lower score, if a score model knows theirs.
+
+    Otherwise with less ability.
+    """
 
     value: float
     interval: Interval
@@ -89,7 +92,7 @@ class Score:
         equivalent_random_items: The same as a number.
         of: Tags that the score is about, with their weights; empty for the whole bank.
         checked: Whether the interval is corrected by the errors of tests of held-out models.
-        below: Share of the reference models with a lower score; None if unknown.
+        below: Share of the reference models below; None if unknown.
     """
 
     value: float
