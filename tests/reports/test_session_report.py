@@ -251,6 +251,14 @@ def test_a_bank_of_one_ability_shows_results_by_task() -> None:
     assert "no score is predicted for single tasks" in Page(render(found)).text
 
 
+def test_tasks_that_share_questions_are_said_to_overlap() -> None:
+    apart = known(plain_bank())
+    within = tuple((*tags, f"fifth-{i % 5}") for i, tags in enumerate(apart.tags))
+    for bank, said in ((apart, False), (replace(apart, tags=within), True)):
+        found = report(bank, taken(bank, bank.bank.expected_score(0.5), 20))
+        assert ("Tasks overlap" in Page(render(found)).text) == said
+
+
 def test_uniform_answers_flag_no_task() -> None:
     flagged, bank = 0, known(plain_bank())
     for seed in range(40):

@@ -145,6 +145,7 @@ def session_report(
         if profile
         else _answered_tasks(figures["estimate"]["theta"], positions, scores, known)
     )
+    named = {task.tag for task in tasks}
     n_tasks = len(known.test.tasks) - 1 if profile else len(tasks)
     reference = Reference.of(
         known.bank,
@@ -160,6 +161,7 @@ def session_report(
         abilities=_abilities(profile, known),
         tasks=tuple(tasks[:MAX_TASKS]),
         n_tasks=max(n_tasks, len(tasks)),
+        tasks_overlap=any(len(named.intersection(tags)) > 1 for tags in known.tags),
         trace=() if figures["estimate"].get("reason") else _trace(asked, known),
         figures={
             name: figures.get(name)

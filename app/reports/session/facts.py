@@ -206,6 +206,7 @@ class SessionReport:
         estimate: theta, se, interval and method, as in the session.
         abilities: Empty if the bank measures one ability.
         tasks: Results by tag, the largest first; `n_tasks` counts all.
+        tasks_overlap: Whether an item has several of these tags.
         figures: The session's progress, usage, outcomes, pretest, person_fit and rescore.
         items: The first items; `n_asked` counts all.
         join: Check of the parameters against all answers to the version; None if not made.
@@ -220,6 +221,7 @@ class SessionReport:
     abilities: tuple[Ability, ...]
     tasks: tuple[TaskResult, ...]
     n_tasks: int
+    tasks_overlap: bool
     trace: tuple[TracePoint, ...]
     figures: JsonObject
     stop_reason: str | None
