@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 from markupsafe import Markup
 
 from app.api.schemas.sessions import SessionRead
-from app.pages.rendering import short, time_tag, who
+from app.pages.rendering import time_tag, who
 from app.records.sessions import SessionRecord
+from app.reports.formats import short
 from app.reports.reference_strip import Reference, strip, strip_position
 from app.services.banks.loaded import LoadedVersion
 from app.services.visibility import View

@@ -25,7 +25,8 @@ from app.pages.access import (
     take_for_nobody,
     visitor,
 )
-from app.pages.rendering import page, short
+from app.pages.rendering import page
+from app.reports.formats import short
 from app.services.container import Services
 from app.validation import ANY_ID, sentence
 

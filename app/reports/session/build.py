@@ -23,6 +23,7 @@ from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends
 from app.records.leased import Failure
 from app.reports.figures import Headline, as_exact_as, begins_alike
+from app.reports.formats import short
 from app.reports.reference_strip import Reference, strip_position
 from app.reports.session.facts import (
     Ability,
@@ -408,17 +409,17 @@ def _items(
     shown = asked[:MAX_ITEMS]
     told = figures["estimate"].get("reason") is None
     positions = [item.position for item in shown if not item.pretest]
-    expected = dict(zip(positions, _expected(positions, figures, known), strict=True))
+    expected = dict(zip(positions, expected_scores(positions, figures, known.bank), strict=True))
     begins = begins_alike([item.question for item in shown if item.question])
     return tuple(
         convert(
             AskedItem,
             item,
-            question=shortened(item.question and item.question[begins:]),
+            question=item.question and short(item.question[begins:], _SHORT),
             expected=expected.get(item.position),
-            target=shortened(item.target),
-            answer=shortened(item.answer),
-            reason=shortened(item.reason),
+            target=item.target and short(item.target, _SHORT),
+            answer=item.answer and short(item.answer, _SHORT),
+            reason=item.reason and short(item.reason, _SHORT),
             theta=item.theta if told else None,
             se=item.se if told else None,
         )
@@ -426,11 +427,11 @@ def _items(
     )
 
 
-def _expected(
-    positions: Sequence[int], figures: Mapping[str, Any], known: Known
+def expected_scores(
+    positions: Sequence[int], figures: Mapping[str, Any], bank: ItemBank
 ) -> list[float | None]:
-    """Mean scores on these items of models of the estimated abilities."""
-    profile, abilities = figures.get("profile"), known.bank.abilities
+    """Mean scores on these items of models of the abilities that a session estimated."""
+    profile, abilities = figures.get("profile"), bank.abilities
     if profile is not None and abilities is not None:
         at = np.array([ability["value"] for ability in profile["abilities"]])
         several: list[float | None] = abilities.items.expected_score(at)[list(positions)].tolist()
@@ -438,13 +439,5 @@ def _expected(
     theta = figures["estimate"]["theta"]
     if theta is None or not positions:
         return [None] * len(positions)
-    expected: list[float | None] = known.bank.expected_score(theta, positions).tolist()
+    expected: list[float | None] = bank.expected_score(theta, positions).tolist()
     return expected
-
-
-def shortened(text: str | None) -> str | None:
-    """The beginning of a text on one line."""
-    if text is None:
-        return None
-    line = " ".join(text.split())
-    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"
