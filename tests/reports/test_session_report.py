@@ -15,6 +15,7 @@ from app.engine.stopping import StopReason
 from app.records.fields import Interval, ends
 from app.records.leased import Failure
 from app.reports.formats import item_name
+from app.reports.reference_strip import Reference
 from app.reports.rendering import STYLE
 from app.reports.session.build import Asked, Ended
 from app.reports.session.facts import SessionReport
@@ -38,7 +39,8 @@ def plain_bank(n_items: int = 60) -> ItemBank:
 def binary(n: int = 20, theta: float = 0.5, *, failures: int = 0, **fields: Any) -> SessionReport:
     """Return the report of a test on a bank of one ability."""
     plan, quantiles = fields.pop("plan", None), fields.pop("quantiles", ())
-    bank = known(plain_bank(), plan, quantiles=quantiles, standard=True)
+    reference = Reference(thetas=quantiles, n=fields.get("n_calibrated_on"))
+    bank = known(plain_bank(), plan, reference=reference, standard=True)
     asked = taken(bank, bank.bank.expected_score(theta), n)
     asked = [replace(item, outcome="refused", score=None) for item in asked[:failures]] + asked[
         failures:

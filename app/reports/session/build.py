@@ -55,9 +55,7 @@ class Known:
         bank: Parameters of the calibrated items.
         tags: Of each calibrated item.
         targets: Scores that a score model predicts, by tag.
-        quantiles: Of the abilities of the models it was calibrated on, evenly spaced; empty where
-            unknown.
-        population: Of the general ability by which score curves place them, likewise.
+        reference: The reference models.
         standard: These abilities have mean 0 and standard deviation 1, if nothing else is known.
         test: The test as it was designed, for what was known after each answer.
         join: Whether parameters and questions belong together, by all answers to the version so
@@ -67,8 +65,7 @@ class Known:
     bank: ItemBank
     tags: Sequence[Collection[str]]
     targets: Mapping[str, Target] = field(default_factory=dict)
-    quantiles: Sequence[float] = ()
-    population: Sequence[float] = ()
+    reference: Reference = field(default_factory=Reference)
     standard: bool = False
     test: AdaptiveTest
     join: JoinCheck | None = None
@@ -148,13 +145,6 @@ def session_report(
     )
     named = {task.tag for task in tasks}
     n_tasks = len(known.test.tasks) - 1 if profile else len(tasks)
-    reference = Reference.of(
-        known.bank,
-        known.population,
-        known.quantiles,
-        identity.n_calibrated_on,
-        source=identity.asked_when_calibrated.get("source"),
-    )
     return SessionReport(
         identity=identity,
         score=score,
@@ -179,8 +169,8 @@ def session_report(
         n_asked=len(asked),
         join=known.join,
         headline=headline,
-        reference=reference,
-        standing=None if score is None else strip_position(figures["estimate"], reference),
+        reference=known.reference,
+        standing=None if score is None else strip_position(figures["estimate"], known.reference),
     )
 
 
@@ -211,15 +201,16 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         mean = float(target.weights @ target.model.mean)
         if not target.variance > 0.0:
             return None
-        population = NormalDist(mean, math.sqrt(target.variance))
+        models = NormalDist(mean, math.sqrt(target.variance))
         lo, hi = ends(predicted["interval"])
-        return _share(*map(population.cdf, (predicted["value"], lo, hi)))
+        return _share(*map(models.cdf, (predicted["value"], lo, hi)))
     stands = estimate.get("extrapolation") or {}
     if stands.get("standing") == PopulationPosition.UNKNOWN:
         return None  # their cautions say that nobody can tell
-    if known.population and (sd := stands.get("sd")) is not None:  # older sessions have none
+    population, thetas = known.reference.population, known.reference.thetas
+    if population and (sd := stands.get("sd")) is not None:  # older sessions have none
         at, reach = stands["position"], Z_95 * sd
-        return _share(*(share_below(at + by, known.population) for by in (0.0, -reach, reach)))
+        return _share(*(share_below(at + by, population) for by in (0.0, -reach, reach)))
     lo, hi = ends(estimate["interval"])
     if estimate["theta"] is None or lo is None or hi is None:
         return None
@@ -228,15 +219,15 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     if abilities is not None:
         direction, among = abilities.composite, abilities.population
         spread = math.sqrt(float(direction @ among.covariance @ direction))
-        population = NormalDist(float(direction @ among.mean), spread)
-    elif len(known.quantiles) > 1:
-        grid = np.linspace(0.0, 1.0, len(known.quantiles))
-        return _share(*np.interp(told, known.quantiles, grid).tolist())
+        models = NormalDist(float(direction @ among.mean), spread)
+    elif len(thetas) > 1:
+        grid = np.linspace(0.0, 1.0, len(thetas))
+        return _share(*np.interp(told, thetas, grid).tolist())
     elif known.standard:
-        population = NormalDist()
+        models = NormalDist()
     else:
         return None
-    return _share(*map(population.cdf, told))
+    return _share(*map(models.cdf, told))
 
 
 def _share(value: float, lo: float, hi: float) -> Share:

@@ -88,8 +88,7 @@ class SessionReports:
             bank=version.bank,
             tags=version.tags,
             targets=version.targets,
-            quantiles=version.reference_abilities,
-            population=() if version.curves is None else version.curves.population,
+            reference=version.reference,
             standard=calibration is not None and not calibration.get("link"),
             join=(await self.joins.of_sessions(stored)).check,
             test=await self.versions.adaptive_test(
