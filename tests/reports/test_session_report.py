@@ -83,8 +83,8 @@ def failing() -> SessionReport:
         for step in range(1, 6)
     ]
     ended = Ended(
-        reason="too_many_failures",
-        detail=NASTY,
+        stop_reason="too_many_failures",
+        stop_detail=NASTY,
         precision_reached=False,
         failure={"code": "endpoint_unavailable", "detail": NASTY},
     )
@@ -115,7 +115,7 @@ KINDS: dict[str, Callable[[], SessionReport]] = {
     "one answer": lambda: binary(1),
     "failed": failing,
     "running": pending,
-    "cancelled": lambda: binary(4, ended=Ended(reason="cancelled"), status="cancelled"),
+    "cancelled": lambda: binary(4, ended=Ended(stop_reason="cancelled"), status="cancelled"),
     "by hand": lambda: binary(mode="manual", provisional=True, examinee=NASTY),
     "rescored": lambda: binary(
         relation="rescore",
@@ -293,7 +293,10 @@ def test_a_test_that_failed_early_says_why_and_what_was_right() -> None:
     detail = "5 calls in a row failed. Repair the endpoint, then continue the session."
     failure: Failure = {"code": "endpoint_unavailable", "detail": "HTTP 500."}
     ended = Ended(
-        reason="too_many_failures", detail=detail, precision_reached=False, failure=failure
+        stop_reason="too_many_failures",
+        stop_detail=detail,
+        precision_reached=False,
+        failure=failure,
     )
     asked = taken(bank, bank.bank.expected_score(0.5), 3)
     right = sum(one.score or 0 for one in asked)
@@ -318,10 +321,10 @@ def test_failures_are_shown_beside_the_score() -> None:
     ("fields", "code"),
     [
         ({"status": "running", "ended": Ended()}, "unfinished"),
-        ({"status": "cancelled", "ended": Ended(reason="cancelled")}, "cancelled"),
+        ({"status": "cancelled", "ended": Ended(stop_reason="cancelled")}, "cancelled"),
         ({"n": 4}, "few_answers"),
         ({"changes": {"person_fit": {"flagged": True}}}, "person_fit"),
-        ({"ended": Ended(reason="budget_exhausted", precision_reached=False)},
+        ({"ended": Ended(stop_reason="budget_exhausted", precision_reached=False)},
          "precision_not_reached"),
         ({"plan": {"prediction": {"method": "p-irt"}}}, "unchecked_interval"),
         ({"failures": 5}, "unmarked_answers"),
@@ -336,7 +339,7 @@ def test_a_score_without_curves_needs_no_check_of_curves() -> None:
 
 
 def test_a_session_without_a_result_mentions_no_intervals() -> None:
-    cut = Ended(reason="max_items", precision_reached=False)
+    cut = Ended(stop_reason="max_items", precision_reached=False)
     untold = {**binary().estimate, "reason": "Only 3 answers are marked."}
     changes = {"estimate": untold, "score": None}
     codes = {caution.code for caution in binary(ended=cut, changes=changes).warnings}

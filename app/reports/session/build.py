@@ -102,8 +102,8 @@ class Asked:
 class Ended:
     """How a test ended, or that it has not."""
 
-    reason: str | None = None
-    detail: str | None = None
+    stop_reason: str | None = None
+    stop_detail: str | None = None
     precision_reached: bool | None = None
     failure: Failure | None = None
 
@@ -145,7 +145,9 @@ def session_report(
     )
     named = {task.tag for task in tasks}
     n_tasks = len(known.test.tasks) - 1 if profile else len(tasks)
-    return SessionReport(
+    return convert(
+        SessionReport,
+        ended,
         identity=identity,
         score=score,
         estimate=figures["estimate"],
@@ -158,12 +160,8 @@ def session_report(
             name: figures.get(name)
             for name in ("progress", "usage", "outcomes", "pretest", "person_fit", "rescore")
         },
-        stop_reason=ended.reason,
-        stop_detail=ended.detail,
-        precision_reached=ended.precision_reached,
-        failure=ended.failure,
         warnings=cautions_of(
-            identity, figures, score, ended.reason, ended.precision_reached, known.join
+            identity, figures, score, ended.stop_reason, ended.precision_reached, known.join
         ),
         items=_items(asked, figures, known),
         n_asked=len(asked),
