@@ -69,7 +69,6 @@ async def _keys(
         more=found.has_more,
         secret=secret,
         problem=problem,
-        scopes=[scope.value for scope in Scope],
     )
 
 

@@ -119,7 +119,6 @@ async def item_list(
         bank_name=loaded.bank_name,
         rows=rows[PER_PAGE * (number - 1) : PER_PAGE * number],
         total=len(rows),
-        n_tests=items.n_tests,
         flags=items.flags,
         tags=sorted(loaded.tag_counts, key=lambda name: -loaded.tag_counts[name])[:200],
         wanted=wanted,

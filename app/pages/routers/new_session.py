@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from fastapi import Response
@@ -178,29 +178,28 @@ async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
     return known
 
 
+async def choices(call: PageCall) -> dict[str, list[Any]]:
+    """Banks with a version, and saved endpoints, that a form offers to whoever may read them."""
+    if not call.visit.may("read"):
+        return {"banks": [], "endpoints": []}
+    everything = PageRequest(limit=_CHOICES)
+    banks = (await call.services.banks.list_banks(everything)).items
+    endpoints = (await call.services.endpoints.list(everything)).items
+    return {
+        "banks": [BankRead.of(one, call.visit.view) for one in banks if one.latest is not None],
+        "endpoints": [EndpointRead.of(one) for one in endpoints],
+    }
+
+
 async def _form(call: PageCall, given: Mapping[str, str], found: _Found) -> Response:
-    opened = call.services
-    banks, endpoints = [], []
-    if call.visit.may("read"):
-        everything = PageRequest(limit=_CHOICES)
-        banks = [
-            BankRead.of(overview, call.visit.view)
-            for overview in (await opened.banks.list_banks(everything)).items
-            if overview.latest is not None
-        ]
-        endpoints = [
-            EndpointRead.of(one) for one in (await opened.endpoints.list(everything)).items
-        ]
-    values = {**_DEFAULTS, **{name: given[name] for name in given if name not in _SECRETS}}
     return await call.page(
         "new_session.html",
         status=422 if found.problem else 200,
-        banks=banks,
-        endpoints=endpoints,
-        values=values,
+        values=_DEFAULTS | {name: text for name, text in given.items() if name not in _SECRETS},
         precisions=PRECISIONS,
         key_typed="api_key" in given,
         found=found,
+        **await choices(call),
     )
 
 

@@ -84,7 +84,6 @@ async def session_page(session_id: SessionId, call: Call) -> Response:
         **await asyncio.to_thread(course_values, points),
         last=last,
         answers=answers[::-1],
-        earlier=first,
         awaited=awaited,
         can_pause=record.status in ("queued", "running", "waiting"),
     )
