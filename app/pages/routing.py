@@ -167,9 +167,13 @@ class PageCall:
     services: Services
 
     async def page(
-        self, template: str, part: str | None = None, /, *, status: int = 200, **values: Any
+        self, template: str, part: str | None = None, /, *, status: int | None = None, **values: Any
     ) -> Response:
-        """A page, or the part of it that is asked for; see `app.pages.rendering.page`."""
+        """A page, or the part of it that is asked for; see `app.pages.rendering.page`.
+
+        By default its status is 422 if a `problem` is among the values.
+        """
+        status = status or (422 if values.get("problem") else 200)
         # Refused by REST, because a misspelt filter would show everything. A page says so and
         # stays: links that people pass on gain parameters on their way. Forms read what they can.
         reads = [] if "values" in values else self.request.scope["route"].dependant.query_params

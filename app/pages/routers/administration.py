@@ -64,7 +64,6 @@ async def _keys(
     )
     return await call.page(
         "keys.html",
-        status=422 if problem else 200,
         rows=[ApiKeyRead.read(key) for key in found.items],
         more=found.has_more,
         secret=secret,

@@ -66,7 +66,6 @@ async def _page(
     return await call.page(
         "calibration.html",
         "parts/calibration.html",
-        status=422 if problem else 200,
         calibration=shown,
         running=shown.status in _RUNNING,
         seen=seen,

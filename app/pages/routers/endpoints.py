@@ -50,7 +50,6 @@ async def _list(
     found = await call.services.endpoints.list(PageRequest(limit=_LISTED, after=after))
     return await call.page(
         "endpoints.html",
-        status=422 if problem else 200,
         rows=[EndpointRead.of(one) for one in found.items],
         more=found.has_more,
         values={name: text for name, text in (values or {}).items() if name != "api_key"},

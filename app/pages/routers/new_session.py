@@ -194,7 +194,7 @@ async def choices(call: PageCall) -> dict[str, list[Any]]:
 async def _form(call: PageCall, given: Mapping[str, str], found: _Found) -> Response:
     return await call.page(
         "new_session.html",
-        status=422 if found.problem else 200,
+        problem=found.problem,
         values=_DEFAULTS | {name: text for name, text in given.items() if name not in _SECRETS},
         precisions=PRECISIONS,
         key_typed="api_key" in given,

@@ -100,7 +100,6 @@ def _ranking(form: dict[str, str]) -> Body:
 async def _form(call: PageCall, values: dict[str, str], problem: Faults | None = None) -> Response:
     return await call.page(
         "new_ranking.html",
-        status=422 if problem else 200,
         values={**_DEFAULTS, **values},
         problem=problem,
         **await choices(call),

@@ -99,7 +99,6 @@ async def _ended(call: PageCall, record: SessionRecord, problem: Faults | None =
         found = _reports[key] = await asyncio.to_thread(sections, report)
     return await call.page(
         "session_ended.html",
-        status=422 if problem else 200,
         session=SessionRead.of(record, view),
         sections=found,
         problem=problem,
