@@ -63,9 +63,11 @@ async def bank_page(bank: BankRef, call: Call) -> Response:
     numbers = {version.id: version.number for version in rows}
     strip = None
     if rows:
-        entries = (await opened.leaderboards.of_bank(shown.id)).board.entries[:_PLACED]
-        best = [SessionRead.of(entry.session, visit.view) for entry in entries]
-        strip = strip_of(await opened.versions.load(bank=shown.id), best)
+        latest = await opened.versions.load(bank=shown.id)
+        present = await opened.leaderboards.present(shown.id, latest.bank.scale)
+        told = [SessionRead.of(one, visit.view) for one in present if one.summary["score"]]
+        told.sort(key=lambda one: -one.score["value"] if one.score else 0.0)
+        strip = strip_of(latest, told[:_PLACED])
     return await call.page("bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
 
 
