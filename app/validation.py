@@ -17,6 +17,7 @@ NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\
 CONTENT_HASH: Final = r"^[0-9a-f]{64}$"
 WEB_LINK: Final = r"^https?://[^\s\x00-\x1f]+$"
 HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
+ANY_ID: Final = r"^[a-z]+_[0-9a-z]+$"
 VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
 _NUMBER: Final = r"[0-9]{1,4}(\.[0-9]{1,6})?"
 THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
@@ -66,9 +67,11 @@ _PATTERNS: Final = {
     WEB_LINK: "an address that begins with http:// or https://",
     HEADER_NAME: "up to 100 letters, digits and -",
     THETA_RANGE: "start:stop:step of up to six decimal places, such as -4:4:0.1",
+    ANY_ID: "an id",
     VERSION: "latest, or the number or id of a version",
 }
-_ID: Final = re.compile(r"\^([a-z]+_)\[0-9a-z\]\{(\d+)\}\$")
+#: Pattern of an id of one kind, which a page may allow to be empty.
+_ID: Final = re.compile(r"\^\(?([a-z]+_)\[0-9a-z\]\{(\d+)\}(?:\)\?)?\$")
 
 
 def problems_of(errors: Iterable[Mapping[str, Any]], shape: Any = None) -> list[FieldProblem]:

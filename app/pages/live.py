@@ -25,6 +25,7 @@ from app.records.leased import ENDED, StoredEvent
 from app.records.sessions import UNDERWAY, SessionRecord
 from app.reports.charts import course_charts
 from app.reports.figures import begins_alike, is_surprising
+from app.reports.session.build import expected_scores
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.service import SessionService
@@ -116,20 +117,18 @@ async def answers_of(
         contents = await opened.versions.items_at(version, sorted({one.position for one in asked}))
     texts = {position: _text(item.content) for position, item in contents.items()}
     begins = begins_alike(list(texts.values()))
-    theta = record.summary["estimate"]["theta"]
+    counted = [one.position for one in asked if not one.is_pretest]
+    expected = expected_scores(counted, record.summary, version.bank)
+    expected_at = dict(zip(counted, expected, strict=True))
     rows = []
     for one in asked:
-        answer = ResponseRead.of(one, view)
-        expected = None
-        if theta is not None and answer.score is not None and not one.is_pretest:
-            expected = float(version.bank.expected_score(theta, [one.position])[0])
-        item = contents.get(one.position)
+        answer, item = ResponseRead.of(one, view), contents.get(one.position)
         rows.append(
             AnswerRow(
                 answer,
-                item.content if item is not None else None,
+                None if item is None else item.content,
                 () if one.is_pretest else version.tags[one.position],
-                expected,
+                None if answer.score is None else expected_at.get(one.position),
                 None if item is None else texts[one.position][begins:],
             )
         )

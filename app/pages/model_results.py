@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 from markupsafe import Markup
 
 from app.api.schemas.sessions import SessionRead
-from app.pages.rendering import short, time_tag, who
+from app.pages.rendering import time_tag, who
 from app.records.sessions import SessionRecord
-from app.reports.reference_strip import Reference, strip, strip_position
+from app.reports.formats import short
+from app.reports.reference_strip import strip, strip_position
 from app.services.banks.loaded import LoadedVersion
 from app.services.visibility import View
 
@@ -43,14 +44,7 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[S
 
 def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup | None:
     """Chart of a version's reference models and the sessions; None where none can be placed."""
-    population = () if version.curves is None else version.curves.population
-    reference = Reference.of(
-        version.bank,
-        population,
-        version.reference_abilities,
-        version.n_reference,
-        source=version.asked_when_calibrated.get("source"),
-    )
+    reference = version.reference
     placed = [
         (who(one), strip_position(one.estimate, reference))
         for one in sessions

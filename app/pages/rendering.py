@@ -20,12 +20,10 @@ from app.pages.static import address
 from app.records.fields import ends
 from app.reports.charts import interval_bar
 from app.reports.figures import answers_right, headline_lines, uncounted, whole_bank
-from app.reports.formats import short_digests
+from app.reports.formats import short, short_digests
 from app.reports.rendering import environment
 from app.reports.session.words import scored_on
 
-#: Most characters of a name that lists show.
-_SHORT = 80
 STATUS_WORDS: Mapping[str, str] = {
     "queued": "waits for a worker",
     "running": "running",
@@ -109,12 +107,6 @@ def link(path: str, /, **parameters: Any) -> str:
     """A path with a query; empty parameters are left out."""
     given = {name: value for name, value in parameters.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
-
-
-def short(text: object, most: int = _SHORT) -> str:
-    """The beginning of a text, in one line."""
-    line = " ".join(str(text)[: 4 * most].split())
-    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def who(session: Any) -> str:

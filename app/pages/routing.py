@@ -25,9 +25,10 @@ from app.pages.access import (
     take_for_nobody,
     visitor,
 )
-from app.pages.rendering import page, short
+from app.pages.rendering import page
+from app.reports.formats import short
 from app.services.container import Services
-from app.validation import sentence
+from app.validation import ANY_ID, sentence
 
 #: Allows nothing from other sites, no inline script or style, and no site that frames the page.
 HEADERS: Final = {
@@ -152,7 +153,7 @@ async def fault(request: Request, status: int, detail: str) -> Response:
 
 
 #: Id of the last row of the page before.
-After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
+After = Annotated[str | None, Query(pattern=ANY_ID, max_length=64)]
 #: Number of the last event that a part of a page shows, where the browser polls that part.
 Seen = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
@@ -166,9 +167,19 @@ class PageCall:
     services: Services
 
     async def page(
-        self, template: str, part: str | None = None, /, *, status: int = 200, **values: Any
+        self, template: str, part: str | None = None, /, *, status: int | None = None, **values: Any
     ) -> Response:
-        """A page, or the part of it that is asked for; see `app.pages.rendering.page`."""
+        """A page, or the part of it that is asked for; see `app.pages.rendering.page`.
+
+        By default its status is 422 if a `problem` is among the values.
+        """
+        status = status or (422 if values.get("problem") else 200)
+        # Refused by REST, because a misspelt filter would show everything. A page says so and
+        # stays: links that people pass on gain parameters on their way. Forms read what they can.
+        reads = [] if "values" in values else self.request.scope["route"].dependant.query_params
+        known = sorted(one.alias for one in reads)
+        ignored = [name for name in self.request.query_params if known and name not in known]
+        values |= {"reads": known, "ignored": ignored}
         return await page(self.request, template, part, status=status, **values)
 
     def see(self, path: str) -> Response:

@@ -298,7 +298,7 @@ def provisional_words(known: Provisional) -> str:
             f"{wider}; theta's unit and zero are guesses, too: compare models that were tested on "
             "this version with each other, and with nothing else."
         )
-    error = "" if known.se_b is None else f", so that difficulties are known to ±{known.se_b:.2f}"
+    error = "" if known.se_b is None else f", so that difficulties have an SE of {known.se_b:.2f}"
     return (
         f"The items' parameters are provisional: they rest on the answers of {known.n_examinees} "
         f"examinees, {known.answers_per_item:.0f} to an item{error}. {wider}."

@@ -64,7 +64,7 @@ class Headline:
     trust: Trust
     better_than: Annotated[
         float | None,
-        Field(description="Share of the reference models that are weaker; null if unknown."),
+        Field(description="Share of the reference models with less ability; null if unknown."),
     ]
     recent: Annotated[
         RecentRankFigures | None,
@@ -147,11 +147,13 @@ def headline_lines(headline: Headline) -> list[str]:
     better, recent = headline.better_than, headline.recent
     ability = f"ability (theta): {headline.theta_reason}"
     if headline.theta is not None:
-        error = "?" if headline.se is None else f"{headline.se:.2f}"
-        ability = f"ability (theta) {headline.theta:+.2f} ± {error}"
-    place = [] if better is None else [f"better than {100 * better:.0f} % of the reference models"]
+        error = "" if headline.se is None else f", SE {headline.se:.2f}"
+        ability = f"ability (theta) {headline.theta:+.2f}{error}"
+    place = []
+    if better is not None:
+        place.append(f"by ability better than {100 * better:.0f} % of the reference models")
     if recent is not None:
-        share = f"better than {100 * recent['better_than']:.0f} %"
+        share = f"by score better than {100 * recent['better_than']:.0f} %"
         place.append(f"{share} of the {recent['agents']} agents since {recent['since']}")
     return [
         f"{headline.examinee} on {headline.bank}: {100 * headline.score:.1f} %{interval}",
@@ -360,7 +362,4 @@ def interval_note(
     if not corrected:
         return "the interval is not symmetric: that is what these answers leave open"
     width = "wider" if hi - lo > 2 * half else "narrower"
-    return (
-        f"± is the standard error; the interval is {width} than 1.96 of it, as cross-validation "
-        "found"
-    )
+    return f"the interval is {width} than 1.96 SE either way, as cross-validation found"

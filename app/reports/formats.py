@@ -12,6 +12,12 @@ def short_digests(text: str) -> str:
     return _DIGEST.sub(r"\1…", text)
 
 
+def short(text: object, most: int = 80) -> str:
+    """The beginning of a text, in one line."""
+    line = " ".join(str(text)[: 4 * most].split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
 def item_name(key: str) -> Markup | str:
     """Name of an item, with the whole key as title where the name is shortened."""
     line = short_digests(key)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.learned_curves import PopulationPosition, share_below
 from app.records.fields import ends
@@ -27,28 +26,15 @@ class Reference:
     Attributes:
         population: Evenly spaced quantiles of their general ability, in standard deviations.
         thetas: Evenly spaced quantiles of their thetas; they place results without `population`.
+            Empty for a bank of several abilities.
         n: Number of reference models; None where unknown.
         source: Source of their answers, in words; None where unknown.
     """
 
-    population: Sequence[float]
-    thetas: Sequence[float]
-    n: int | None
+    population: Sequence[float] = ()
+    thetas: Sequence[float] = ()
+    n: int | None = None
     source: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        bank: ItemBank,
-        population: Sequence[float],
-        thetas: Sequence[float],
-        n: int | None,
-        *,
-        source: str | None = None,
-    ) -> "Reference":
-        """The reference models of a bank; thetas are dropped for a bank of several abilities."""
-        thetas = () if bank.abilities else thetas
-        return cls(population=population, thetas=thetas, n=n, source=source)
 
     @property
     def quantiles(self) -> Sequence[float]:

@@ -87,7 +87,7 @@ async def test_two_scored_answers_of_forty_give_no_result(
     page = (await client.get(f"{path}/report", params={"format": "html"})).text
     assert f"There is no score. {reason}" in page
     assert "predicted score on" not in page
-    assert " ± " not in page
+    assert ", SE " not in page
 
     given = await client.get(f"{path}/export", params={"format": "eee"})
     assert json.loads(given.content)["evaluation_results"] == []

@@ -231,7 +231,7 @@ def test_a_wait_is_shown_once_and_an_answer_with_its_figures() -> None:
     line = progress.take("estimate.updated", figures)
     assert line == "2 of about 9  q1  score 1  theta +0.50 SE 0.30  price unknown"
     assert headline(Updated.model_validate(figures)) == (
-        "score 60.0 % (95 %: 50.0 % to 70.0 %)   theta +0.50 ± 0.30 (95 %: -0.10 to +1.10)"
+        "score 60.0 % (95 %: 50.0 % to 70.0 %)   theta +0.50, SE 0.30 (95 %: -0.10 to +1.10)"
     )
     assert progress.take("session.waiting", waits) is not None
 

@@ -150,6 +150,22 @@ async def test_a_wrong_address_gives_a_page_or_a_problem(browser_with: NewBrowse
     filtered = await browser.get("/sessions?status=nope")
     assert filtered.status_code == 422
     assert "status in the address" in filtered.text
+    for query, expected in (
+        ("compare?first=foo", "first in the address: expected an id, ses_ and 26 lower-case"),
+        ("compare?session=foo", "session in the address: expected an id, ses_ and 26 lower-case"),
+        ("gates?after=9", "after in the address: expected an id, got &#39;9&#39;."),
+    ):
+        assert expected in (await browser.get(f"/{query}")).text
+
+
+async def test_a_page_names_the_parameters_that_it_ignores(browser_with: NewBrowser) -> None:
+    browser = await browser_with("read", "run")
+    told = "This page ignores stauts, &lt;i&gt; in its address; it reads after, bank_id, "
+    misspelt = await browser.get("/sessions?stauts=failed&bank_id=bnk_" + "0" * 26 + "&<i>=1")
+    assert (misspelt.status_code, told in misspelt.text) == (200, True)
+    # A page without parameters, and a form that takes its fields from the address.
+    for path in ("/keys?utm_source=chat", "/sessions?status=failed", "/gates?threshold=0.7"):
+        assert "This page ignores" not in (await browser.get(path)).text
 
 
 async def test_without_authentication_only_this_machine_is_answered(

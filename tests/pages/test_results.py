@@ -74,6 +74,9 @@ async def test_improvements_and_regressions_are_shown_with_their_texts(
     assert "the verdict by ability assumes" in text.partition("All figures")[2]
     assert ("twice 2 &lt;i&gt;makes" in worse) == (visibility == "open")
     assert "twice" not in text or visibility == "open"
+    again = await _answered(client, {"q0", "q1"})
+    alike = (await reader.get(f"/compare?first={older}&second={again}")).text
+    assert alike.count("<p>None of the questions that both answered.</p>") == 2
 
 
 async def test_a_comparison_needs_exactly_two_selected_sessions(
@@ -114,16 +117,32 @@ async def test_the_first_page_shows_the_last_result_of_each_model_the_best_first
 _STOPPING = {"stopping": {"score_margin": None, "max_items": 6}}
 
 
-async def _by_hand(client: Client, name: str) -> str:
+async def _by_hand(client: Client, name: str, *given: float) -> str:
     """Return the id of an ended session of this agent, one of whose answers has no score."""
     agent = {"examinee": {"name": name, "kind": "agent"}}
-    made = await posted(
-        client, "/v1/sessions", {"mode": "manual", "bank": "demo", **agent, **_STOPPING}, 201
-    )
-    scores = [{"score": score} for score in (1.0, 0.0, 1.0, 1.0, 0.0)]
+    scores = [{"score": score} for score in given or (1.0, 0.0, 1.0, 1.0, 0.0)]
+    stopping = {"score_margin": None, "max_items": len(scores) + 1}
+    body = {"mode": "manual", "bank": "demo", **agent, "stopping": stopping}
+    made = await posted(client, "/v1/sessions", body, 201)
     ended = await answered(client, made["id"], *scores, {"outcome": "refused"})
     assert ended["status"] == "completed"
     return str(made["id"])
+
+
+async def test_a_banks_page_places_the_results_of_its_leaderboard(
+    database: Database, browser_with: NewBrowser, client: Client
+) -> None:
+    await install_demo_bank(database)
+    precise = await _by_hand(client, "m", *([1.0, 0.0, 1.0] * 8))
+    latest = await _by_hand(client, "m", *([0.0] * 8))
+    (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    assert row["session_id"] == precise
+    reader = await browser_with("read")
+    places = [
+        re.findall(r'class="end aside">([^<]*)<', (await reader.get(path)).text)
+        for path in ("/banks/demo", f"/sessions/{precise}", f"/sessions/{latest}")
+    ]
+    assert places[0] == places[1] != places[2]
 
 
 def _notes(text: str) -> dict[str, list[str]]:

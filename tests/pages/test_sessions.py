@@ -5,12 +5,14 @@ import re
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from app.pages.live import Live
-from app.reports.formats import signed
+from app.reports.formats import percent, signed
 from app.storage.database import Database
-from tests.api.calls import posted
+from tests.api.calls import answered, posted
 from tests.api.conftest import Client
+from tests.api.test_several_abilities import install
 from tests.demo_bank import install_demo_bank
 from tests.pages.browser import Browser
 from tests.pages.conftest import NewBrowser
@@ -132,6 +134,19 @@ async def test_answers_are_found_by_outcome_and_by_words(
     assert f'href="{path}/steps/2" rel="prev"' in between
     assert f'href="{path}/steps/4" rel="next"' in between
     assert 'rel="next"' not in (await browser.get(f"{path}/steps/{N_ITEMS}")).text
+
+
+async def test_expected_scores_by_several_abilities_are_those_of_the_report(
+    app: FastAPI, browser_with: NewBrowser, client: Client
+) -> None:
+    await install(app.state.services)
+    body = {"mode": "manual", "bank": "tasks", "stopping": {"se": None, "max_items": 8}}
+    path = f"/sessions/{(await posted(client, '/v1/sessions', body, 201))['id']}"
+    await answered(client, path[-30:], *({"score": float(n % 2)} for n in range(8)))
+    items = (await client.get(f"/v1{path}/report")).json()["items"]
+    shown = (await (await browser_with("read")).get(f"{path}/answers")).text
+    told = [percent(item["expected"]) for item in items]
+    assert re.findall("expected ([^;<]+);", shown) == told
 
 
 async def test_actions_outside_the_scopes_of_a_key_are_hidden(

@@ -168,6 +168,7 @@ def report(
         identity(known, **fields),
         figures(known, asked, **(changes or {})),
         asked,
-        ended or Ended(reason="se_target", detail="SE 0.29 <= 0.3.", precision_reached=True),
+        ended
+        or Ended(stop_reason="se_target", stop_detail="SE 0.29 <= 0.3.", precision_reached=True),
         known,
     )

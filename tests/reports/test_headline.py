@@ -58,8 +58,8 @@ def test_four_lines_summarise_a_result() -> None:
         "from 20 of 1,298 questions (15 of 20 right): as exact as about 490 random questions; "
         "1.5 % of the calls, $0.0004 instead of $0.0260",
         "trust: good. All is well.",
-        "better than 92 % of the reference models; better than 60 % of the 30 agents since "
-        "2026-03-01; ability (theta) +1.02 ± 0.18",
+        "by ability better than 92 % of the reference models; by score better than 60 % of the 30 "
+        "agents since 2026-03-01; ability (theta) +1.02, SE 0.18",
     ]
 
 

@@ -10,7 +10,7 @@ from tests.reports.pages import Page
 
 QUARTERS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 BY_POSITION = Reference(population=QUARTERS, thetas=(9.0, 10.0), n=40)
-BY_THETA = Reference(population=(), thetas=QUARTERS, n=4_000)
+BY_THETA = Reference(thetas=QUARTERS, n=4_000)
 
 
 def _estimate(**stands: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def test_a_result_is_placed_by_its_general_ability_if_known() -> None:
         (_estimate(), BY_POSITION),
         (_estimate() | {"theta": None}, BY_THETA),
         (_estimate() | {"interval": {"lo": None, "hi": 0.9}}, BY_THETA),
-        (_estimate(), Reference(population=(), thetas=(), n=None)),
+        (_estimate(), Reference()),
     ],
 )
 def test_an_unplaced_result_has_no_position(estimate: dict[str, Any], reference: Reference) -> None:

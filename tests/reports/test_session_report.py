@@ -15,6 +15,7 @@ from app.engine.stopping import StopReason
 from app.records.fields import Interval, ends
 from app.records.leased import Failure
 from app.reports.formats import item_name
+from app.reports.reference_strip import Reference
 from app.reports.rendering import STYLE
 from app.reports.session.build import Asked, Ended
 from app.reports.session.facts import SessionReport
@@ -38,7 +39,8 @@ def plain_bank(n_items: int = 60) -> ItemBank:
 def binary(n: int = 20, theta: float = 0.5, *, failures: int = 0, **fields: Any) -> SessionReport:
     """Return the report of a test on a bank of one ability."""
     plan, quantiles = fields.pop("plan", None), fields.pop("quantiles", ())
-    bank = known(plain_bank(), plan, quantiles=quantiles, standard=True)
+    reference = Reference(thetas=quantiles, n=fields.get("n_calibrated_on"))
+    bank = known(plain_bank(), plan, reference=reference, standard=True)
     asked = taken(bank, bank.bank.expected_score(theta), n)
     asked = [replace(item, outcome="refused", score=None) for item in asked[:failures]] + asked[
         failures:
@@ -81,8 +83,8 @@ def failing() -> SessionReport:
         for step in range(1, 6)
     ]
     ended = Ended(
-        reason="too_many_failures",
-        detail=NASTY,
+        stop_reason="too_many_failures",
+        stop_detail=NASTY,
         precision_reached=False,
         failure={"code": "endpoint_unavailable", "detail": NASTY},
     )
@@ -113,7 +115,7 @@ KINDS: dict[str, Callable[[], SessionReport]] = {
     "one answer": lambda: binary(1),
     "failed": failing,
     "running": pending,
-    "cancelled": lambda: binary(4, ended=Ended(reason="cancelled"), status="cancelled"),
+    "cancelled": lambda: binary(4, ended=Ended(stop_reason="cancelled"), status="cancelled"),
     "by hand": lambda: binary(mode="manual", provisional=True, examinee=NASTY),
     "rescored": lambda: binary(
         relation="rescore",
@@ -161,7 +163,8 @@ def test_the_summary_speaks_plainly() -> None:
     assert "my-model answered 20 of the 60 questions of the bank arc (version 2)." in said
     expected = r"On the whole bank it is expected to score \d\d\.\d\u00a0% \(95\u00a0% int"
     assert re.search(expected, said)
-    assert re.search(r"better than about \d\d\u00a0% of the 1,200 reference models", said)
+    place = r"By ability it is better than about \d\d\u00a0% of the 1,200 reference models"
+    assert re.search(place, said)
     assert "All of its answers could be scored." in said
     assert "It took 20 calls, 980 tokens for $0.0024 and 4.2 seconds." in said
     assert "stopped because the ability was known as exactly as was asked for." in said
@@ -250,6 +253,14 @@ def test_a_bank_of_one_ability_shows_results_by_task() -> None:
     assert "no score is predicted for single tasks" in Page(render(found)).text
 
 
+def test_tasks_that_share_questions_are_said_to_overlap() -> None:
+    apart = known(plain_bank())
+    within = tuple((*tags, f"fifth-{i % 5}") for i, tags in enumerate(apart.tags))
+    for bank, said in ((apart, False), (replace(apart, tags=within), True)):
+        found = report(bank, taken(bank, bank.bank.expected_score(0.5), 20))
+        assert ("Tasks overlap" in Page(render(found)).text) == said
+
+
 def test_uniform_answers_flag_no_task() -> None:
     flagged, bank = 0, known(plain_bank())
     for seed in range(40):
@@ -282,7 +293,10 @@ def test_a_test_that_failed_early_says_why_and_what_was_right() -> None:
     detail = "5 calls in a row failed. Repair the endpoint, then continue the session."
     failure: Failure = {"code": "endpoint_unavailable", "detail": "HTTP 500."}
     ended = Ended(
-        reason="too_many_failures", detail=detail, precision_reached=False, failure=failure
+        stop_reason="too_many_failures",
+        stop_detail=detail,
+        precision_reached=False,
+        failure=failure,
     )
     asked = taken(bank, bank.bank.expected_score(0.5), 3)
     right = sum(one.score or 0 for one in asked)
@@ -307,10 +321,10 @@ def test_failures_are_shown_beside_the_score() -> None:
     ("fields", "code"),
     [
         ({"status": "running", "ended": Ended()}, "unfinished"),
-        ({"status": "cancelled", "ended": Ended(reason="cancelled")}, "cancelled"),
+        ({"status": "cancelled", "ended": Ended(stop_reason="cancelled")}, "cancelled"),
         ({"n": 4}, "few_answers"),
         ({"changes": {"person_fit": {"flagged": True}}}, "person_fit"),
-        ({"ended": Ended(reason="budget_exhausted", precision_reached=False)},
+        ({"ended": Ended(stop_reason="budget_exhausted", precision_reached=False)},
          "precision_not_reached"),
         ({"plan": {"prediction": {"method": "p-irt"}}}, "unchecked_interval"),
         ({"failures": 5}, "unmarked_answers"),
@@ -325,7 +339,7 @@ def test_a_score_without_curves_needs_no_check_of_curves() -> None:
 
 
 def test_a_session_without_a_result_mentions_no_intervals() -> None:
-    cut = Ended(reason="max_items", precision_reached=False)
+    cut = Ended(stop_reason="max_items", precision_reached=False)
     untold = {**binary().estimate, "reason": "Only 3 answers are marked."}
     changes = {"estimate": untold, "score": None}
     codes = {caution.code for caution in binary(ended=cut, changes=changes).warnings}

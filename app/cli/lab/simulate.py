@@ -337,7 +337,7 @@ def _report(
         own = ("this design", summary.items_mean, summary.accuracy_mae, summary.accuracy_mae_se)
         others = ((one.name, one.items, one.accuracy_mae, one.accuracy_mae_se) for one in simpler)
         for name, items, error, se in (own, *others):
-            told = f"{error:.4f}" + ("" if se is None else f" ± {se:.4f}")
+            told = f"{error:.4f}" + ("" if se is None else f", SE {se:.4f}")
             table.add_row(name, f"{items:.4g}", told)
         screen.print(table)
     write_json(

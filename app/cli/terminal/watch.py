@@ -124,7 +124,7 @@ def headline(figures: Updated | None) -> str:
         return "No result yet: needs at least 5 scored answers."
     estimate, score = figures.estimate, figures.score
     said = (
-        f"theta {number(estimate.theta)} ± {number(estimate.se, '.2f')} "
+        f"theta {number(estimate.theta)}, SE {number(estimate.se, '.2f')} "
         f"(95 %: {interval(estimate.interval)})"
     )
     if score is not None:
@@ -407,7 +407,7 @@ def _profile(profile: Profile | None, whole: str) -> list[tuple[str, str]]:
     return rows + [
         (
             ability.name.replace("_", " "),
-            f"{ability.value:+.2f} ± {ability.se:.2f}: better than "
+            f"{ability.value:+.2f}, SE {ability.se:.2f}: better than "
             f"{percent(ability.above)} of the reference models",
         )
         for ability in profile.abilities

@@ -1,8 +1,6 @@
 """API keys, and the choice of the project in which a key of all projects works."""
 
-from typing import Annotated
-
-from fastapi import Query, Response
+from fastapi import Response
 from pydantic import ValidationError
 
 from app.api.routers.api_keys import KeyId
@@ -11,7 +9,7 @@ from app.api.schemas.projects import ProjectRead
 from app.errors import MissingScopeError, SextantError
 from app.pages.access import PROJECT_COOKIE, Form, Visitor, set_cookie
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as
-from app.pages.routing import Call, PageCall, make_router
+from app.pages.routing import After, Call, PageCall, make_router
 from app.records.api_keys import Scope
 from app.records.fields import convert
 from app.records.projects import Limits
@@ -22,12 +20,10 @@ router = make_router()
 _LISTED = 50
 #: Limits that the form offers.
 _LIMITS = ("usd_per_day", "tokens_per_day", "stored_bytes", "open_sessions")
-AfterKey = Annotated[str | None, Query(pattern=r"^key_[0-9a-z]{26}$", alias="after")]
-AfterProject = Annotated[str | None, Query(pattern=r"^prj_[0-9a-z]{26}$", alias="after")]
 
 
 @router.get("/keys")
-async def key_list(call: Call, after: AfterKey = None) -> Response:
+async def key_list(call: Call, after: After = None) -> Response:
     """All keys that the visitor administers, including revoked ones."""
     call.visit.require("admin")
     return await _keys(call, after)
@@ -68,17 +64,15 @@ async def _keys(
     )
     return await call.page(
         "keys.html",
-        status=422 if problem else 200,
         rows=[ApiKeyRead.read(key) for key in found.items],
         more=found.has_more,
         secret=secret,
         problem=problem,
-        scopes=[scope.value for scope in Scope],
     )
 
 
 @router.get("/projects")
-async def project_list(call: Call, after: AfterProject = None) -> Response:
+async def project_list(call: Call, after: After = None) -> Response:
     """All projects, the newest first."""
     _require_all(call.visit)
     found = await call.services.projects.page(PageRequest(limit=_LISTED, after=after))

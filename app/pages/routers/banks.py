@@ -13,13 +13,14 @@ from app.api.schemas.banks import BankRead
 from app.api.schemas.common import BankRef, VersionRef
 from app.api.schemas.items import ItemRead
 from app.api.schemas.results import LeaderboardRead
+from app.api.schemas.sessions import SessionRead
 from app.api.schemas.versions import VersionItemRead, VersionRead
 from app.errors import NotFoundError
 from app.pages.items import PER_PAGE, Column, Items, Wanted, chosen, held, item_curve, items_of
-from app.pages.model_results import LOOKED_AT, last_results, namesakes, strip_of
+from app.pages.model_results import namesakes, strip_of
 from app.pages.routing import After, Call, PageCall, make_router
 from app.records.banks import BankVersion
-from app.records.sessions import SessionFilter, SessionRecord
+from app.records.sessions import SessionRecord
 from app.reports.headline import headline_of
 from app.reports.version.page import FLAG_WORDS, sections
 from app.services.banks.loaded import LoadedVersion
@@ -28,6 +29,8 @@ from app.storage.paging import PageRequest
 router = make_router()
 
 _LISTED = 50
+#: Most models of the leaderboard that a bank's page places among the reference models.
+_PLACED = 10
 #: Answers that an item's page shows at once; its chart shows the latest ones.
 _ANSWERS = 200
 #: Recorded answers of the calibration that an item's page shows at once.
@@ -60,10 +63,11 @@ async def bank_page(bank: BankRef, call: Call) -> Response:
     numbers = {version.id: version.number for version in rows}
     strip = None
     if rows:
-        wanted = SessionFilter(status="completed", bank_id=shown.id)
-        ended = await opened.sessions.list_page(PageRequest(limit=LOOKED_AT), wanted)
-        latest = last_results(ended.items, visit.view).get(shown.id, [])
-        strip = strip_of(await opened.versions.load(bank=shown.id), latest)
+        latest = await opened.versions.load(bank=shown.id)
+        present = await opened.leaderboards.present(shown.id, latest.bank.scale)
+        told = [SessionRead.of(one, visit.view) for one in present if one.summary["score"]]
+        told.sort(key=lambda one: -one.score["value"] if one.score else 0.0)
+        strip = strip_of(latest, told[:_PLACED])
     return await call.page("bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
 
 
@@ -117,7 +121,6 @@ async def item_list(
         bank_name=loaded.bank_name,
         rows=rows[PER_PAGE * (number - 1) : PER_PAGE * number],
         total=len(rows),
-        n_tests=items.n_tests,
         flags=items.flags,
         tags=sorted(loaded.tag_counts, key=lambda name: -loaded.tag_counts[name])[:200],
         wanted=wanted,

@@ -1,8 +1,6 @@
 """Calibrations: their progress, fit and exclusions, and their publication."""
 
-from typing import Annotated
-
-from fastapi import Query, Response
+from fastapi import Response
 from pydantic import ValidationError
 
 from app.api.routers.calibrations import CalibrationId
@@ -11,14 +9,13 @@ from app.deps import Feed
 from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, read_as, texts_in
-from app.pages.routing import Call, PageCall, Seen, make_router, unchanged
+from app.pages.routing import After, Call, PageCall, Seen, make_router, unchanged
 from app.storage.paging import PageRequest
 
 router = make_router()
 
 _LISTED = 50
 _RUNNING = ("queued", "running")
-After = Annotated[str | None, Query(pattern=r"^cal_[0-9a-z]{26}$")]
 
 
 @router.get("/calibrations")
@@ -69,7 +66,6 @@ async def _page(
     return await call.page(
         "calibration.html",
         "parts/calibration.html",
-        status=422 if problem else 200,
         calibration=shown,
         running=shown.status in _RUNNING,
         seen=seen,

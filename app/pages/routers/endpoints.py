@@ -1,8 +1,6 @@
 """Endpoints: the list, one endpoint, and forms that save, probe and delete."""
 
-from typing import Annotated
-
-from fastapi import Query, Response
+from fastapi import Response
 from pydantic import ValidationError
 
 from app.adapters.base import ProbeReport
@@ -14,14 +12,13 @@ from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, read_as
 from app.pages.routers.new_session import endpoint_in
-from app.pages.routing import Call, PageCall, make_router
+from app.pages.routing import After, Call, PageCall, make_router
 from app.records.sessions import SessionFilter
 from app.storage.paging import PageRequest
 
 router = make_router()
 
 _LISTED, _TESTS = 50, 10
-After = Annotated[str | None, Query(pattern=r"^end_[0-9a-z]{26}$")]
 
 
 @router.get("/endpoints")
@@ -53,7 +50,6 @@ async def _list(
     found = await call.services.endpoints.list(PageRequest(limit=_LISTED, after=after))
     return await call.page(
         "endpoints.html",
-        status=422 if problem else 200,
         rows=[EndpointRead.of(one) for one in found.items],
         more=found.has_more,
         values={name: text for name, text in (values or {}).items() if name != "api_key"},

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from fastapi import Response
@@ -15,7 +16,7 @@ from app.api.schemas.designs import SimulationCreate, SimulationRead
 from app.api.schemas.endpoints import EndpointCreate, EndpointRead
 from app.api.schemas.sessions import SessionCreate
 from app.engine.design.design import CONCURRENCY, PRESETS, Preset
-from app.engine.simulation.forecast import TOLD_MARGIN
+from app.engine.simulation.forecast import TOLD_MARGIN, Effort
 from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.pages.access import Form
 from app.pages.forms import (
@@ -29,7 +30,6 @@ from app.pages.forms import (
     texts_in,
 )
 from app.pages.routing import Call, PageCall, make_router
-from app.records.fields import convert
 from app.records.sessions import SessionFilter
 from app.services.container import Services
 from app.services.sessions.figures import effort_of
@@ -43,8 +43,6 @@ _CHOICES = 100
 _DEFAULTS = {"concurrency": str(CONCURRENCY), "kind": "openai_chat", "precision": "normal"}
 _SECRETS = ("api_key",)
 _GOALS = ("se", "margin", "max_items")
-
-
 _NORMAL = PRESETS[Preset.SCORE]["stopping"]
 _MARGIN = _NORMAL["score_margin"]
 #: Goals of each precision of a score; without `max_items` all of the bank may be asked.
@@ -55,36 +53,9 @@ PRECISIONS: Mapping[str, Body] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Takes:
-    """What a precision takes, as medians of simulated sessions; None where unknown.
-
-    Attributes:
-        margin: Half-width of the 95 % interval, as a share; 0 where all questions are asked.
-    """
-
-    margin: float
-    items: int
-    seconds: float | None
-    usd: float | None
-    tokens: float | None
-
-    @classmethod
-    def of(cls, found: SimulationRead) -> "Takes":
-        """The medians of sessions of one design."""
-        seconds, usd, tokens = (
-            None if one is None else one.median for one in (found.seconds, found.usd, found.tokens)
-        )
-        items = round(found.items.median)
-        margin = found.margin.median
-        return cls(margin=margin, items=items, seconds=seconds, usd=usd, tokens=tokens)
-
-    @classmethod
-    def exact(cls, found: SimulationRead) -> "Takes":
-        """The forecast for the margin `TOLD_MARGIN`, which the simulation reports beside it."""
-        takes, every = found.for_3_points, found.for_all
-        margin = TOLD_MARGIN if takes.items < every.items else 0.0
-        return convert(cls, takes, margin=margin)
+#: Half-width of the score's 95 % interval, as a share, 0 where all questions are asked; and what it
+#: takes.
+Takes: TypeAlias = tuple[float, Effort]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +64,7 @@ class _Found:
 
     Attributes:
         forecast: Forecast of goals that were set by hand.
-        takes: Forecast of each choice of precision, where no goals were set by hand.
+        takes: What each choice of precision takes, where no goals were set by hand.
     """
 
     forecast: SimulationRead | None = None
@@ -174,8 +145,20 @@ async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
     if any(name in form for name in _GOALS):
         return _Found(forecast=await simulated(_stopping(form)))
     quick, normal = [await simulated(PRECISIONS[one]) for one in ("quick", "normal")]
-    takes = {"quick": Takes.of(quick), "normal": Takes.of(normal), "exact": Takes.exact(normal)}
-    return _Found(takes=takes)
+    exact, every = normal.for_3_points, normal.for_all
+    margin = TOLD_MARGIN if exact.items < every.items else 0.0
+    return _Found(
+        takes={"quick": _typical(quick), "normal": _typical(normal), "exact": (margin, exact)}
+    )
+
+
+def _typical(found: SimulationRead) -> Takes:
+    """The medians of simulated sessions."""
+    seconds, usd, tokens = (
+        None if one is None else one.median for one in (found.seconds, found.usd, found.tokens)
+    )
+    effort = Effort(items=round(found.items.median), seconds=seconds, usd=usd, tokens=tokens)
+    return found.margin.median, effort
 
 
 async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
@@ -195,29 +178,28 @@ async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
     return known
 
 
+async def choices(call: PageCall) -> dict[str, list[Any]]:
+    """Banks with a version, and saved endpoints, that a form offers to whoever may read them."""
+    if not call.visit.may("read"):
+        return {"banks": [], "endpoints": []}
+    everything = PageRequest(limit=_CHOICES)
+    banks = (await call.services.banks.list_banks(everything)).items
+    endpoints = (await call.services.endpoints.list(everything)).items
+    return {
+        "banks": [BankRead.of(one, call.visit.view) for one in banks if one.latest is not None],
+        "endpoints": [EndpointRead.of(one) for one in endpoints],
+    }
+
+
 async def _form(call: PageCall, given: Mapping[str, str], found: _Found) -> Response:
-    opened = call.services
-    banks, endpoints = [], []
-    if call.visit.may("read"):
-        everything = PageRequest(limit=_CHOICES)
-        banks = [
-            BankRead.of(overview, call.visit.view)
-            for overview in (await opened.banks.list_banks(everything)).items
-            if overview.latest is not None
-        ]
-        endpoints = [
-            EndpointRead.of(one) for one in (await opened.endpoints.list(everything)).items
-        ]
-    values = {**_DEFAULTS, **{name: given[name] for name in given if name not in _SECRETS}}
     return await call.page(
         "new_session.html",
-        status=422 if found.problem else 200,
-        banks=banks,
-        endpoints=endpoints,
-        values=values,
+        problem=found.problem,
+        values=_DEFAULTS | {name: text for name, text in given.items() if name not in _SECRETS},
         precisions=PRECISIONS,
         key_typed="api_key" in given,
         found=found,
+        **await choices(call),
     )
 
 

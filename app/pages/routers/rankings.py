@@ -4,8 +4,6 @@ from fastapi import Response
 from pydantic import ValidationError
 
 from app.api.routers.rankings import RankingId
-from app.api.schemas.banks import BankRead
-from app.api.schemas.endpoints import EndpointRead
 from app.api.schemas.rankings import RankingCreate, RankingRead
 from app.deps import Feed
 from app.engine.design.design import CONCURRENCY
@@ -13,13 +11,14 @@ from app.engine.ranking.rules import RankingRules
 from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as, sections, texts_in
+from app.pages.routers.new_session import choices
 from app.pages.routing import After, Call, PageCall, Seen, make_router, unchanged
 from app.records.leased import ENDED
 from app.storage.paging import PageRequest
 
 router = make_router()
 
-_LISTED, _CHOICES = 50, 100
+_LISTED = 50
 _CHOSEN = "endpoint-"
 _RULES = RankingRules()
 _DEFAULTS = {
@@ -99,14 +98,9 @@ def _ranking(form: dict[str, str]) -> Body:
 
 
 async def _form(call: PageCall, values: dict[str, str], problem: Faults | None = None) -> Response:
-    everything = PageRequest(limit=_CHOICES)
-    banks = (await call.services.banks.list_banks(everything)).items
-    endpoints = (await call.services.endpoints.list(everything)).items
     return await call.page(
         "new_ranking.html",
-        status=422 if problem else 200,
-        banks=[BankRead.of(one, call.visit.view) for one in banks if one.latest is not None],
-        endpoints=[EndpointRead.of(one) for one in endpoints],
         values={**_DEFAULTS, **values},
         problem=problem,
+        **await choices(call),
     )

@@ -72,7 +72,7 @@ async def compare(
             SessionRead.of(record, view) for record in others.items if record.id != first
         ]
     sides = [None if record is None else SessionRead.of(record, view) for record in named]
-    return await call.page("compare.html", first=sides[0], second=sides[1], **shown)
+    return await call.page("compare.html", status=200, first=sides[0], second=sides[1], **shown)
 
 
 async def _changed(call: PageCall, first: SessionRecord, second: SessionRecord) -> list[_Changed]:
@@ -130,7 +130,6 @@ async def _gates(
     tests = (await call.services.sessions.list_page(PageRequest(limit=_LISTED), wanted)).items
     return await call.page(
         "gates.html",
-        status=422 if problem else 200,
         rows=[GateRead.of(gate, call.visit.view) for gate in found.items],
         more=found.has_more,
         tests=[SessionRead.of(record, call.visit.view) for record in tests],

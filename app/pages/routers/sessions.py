@@ -84,7 +84,6 @@ async def session_page(session_id: SessionId, call: Call) -> Response:
         **await asyncio.to_thread(course_values, points),
         last=last,
         answers=answers[::-1],
-        earlier=first,
         awaited=awaited,
         can_pause=record.status in ("queued", "running", "waiting"),
     )
@@ -100,7 +99,6 @@ async def _ended(call: PageCall, record: SessionRecord, problem: Faults | None =
         found = _reports[key] = await asyncio.to_thread(sections, report)
     return await call.page(
         "session_ended.html",
-        status=422 if problem else 200,
         session=SessionRead.of(record, view),
         sections=found,
         problem=problem,

@@ -23,6 +23,7 @@ from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends
 from app.records.leased import Failure
 from app.reports.figures import Headline, as_exact_as, begins_alike
+from app.reports.formats import short
 from app.reports.reference_strip import Reference, strip_position
 from app.reports.session.facts import (
     Ability,
@@ -54,9 +55,7 @@ class Known:
         bank: Parameters of the calibrated items.
         tags: Of each calibrated item.
         targets: Scores that a score model predicts, by tag.
-        quantiles: Of the abilities of the models it was calibrated on, evenly spaced; empty where
-            unknown.
-        population: Of the general ability by which score curves place them, likewise.
+        reference: The reference models.
         standard: These abilities have mean 0 and standard deviation 1, if nothing else is known.
         test: The test as it was designed, for what was known after each answer.
         join: Whether parameters and questions belong together, by all answers to the version so
@@ -66,8 +65,7 @@ class Known:
     bank: ItemBank
     tags: Sequence[Collection[str]]
     targets: Mapping[str, Target] = field(default_factory=dict)
-    quantiles: Sequence[float] = ()
-    population: Sequence[float] = ()
+    reference: Reference = field(default_factory=Reference)
     standard: bool = False
     test: AdaptiveTest
     join: JoinCheck | None = None
@@ -104,8 +102,8 @@ class Asked:
 class Ended:
     """How a test ended, or that it has not."""
 
-    reason: str | None = None
-    detail: str | None = None
+    stop_reason: str | None = None
+    stop_detail: str | None = None
     precision_reached: bool | None = None
     failure: Failure | None = None
 
@@ -145,39 +143,32 @@ def session_report(
         if profile
         else _answered_tasks(figures["estimate"]["theta"], positions, scores, known)
     )
+    named = {task.tag for task in tasks}
     n_tasks = len(known.test.tasks) - 1 if profile else len(tasks)
-    reference = Reference.of(
-        known.bank,
-        known.population,
-        known.quantiles,
-        identity.n_calibrated_on,
-        source=identity.asked_when_calibrated.get("source"),
-    )
-    return SessionReport(
+    return convert(
+        SessionReport,
+        ended,
         identity=identity,
         score=score,
         estimate=figures["estimate"],
         abilities=_abilities(profile, known),
         tasks=tuple(tasks[:MAX_TASKS]),
         n_tasks=max(n_tasks, len(tasks)),
+        tasks_overlap=any(len(named.intersection(tags)) > 1 for tags in known.tags),
         trace=() if figures["estimate"].get("reason") else _trace(asked, known),
         figures={
             name: figures.get(name)
             for name in ("progress", "usage", "outcomes", "pretest", "person_fit", "rescore")
         },
-        stop_reason=ended.reason,
-        stop_detail=ended.detail,
-        precision_reached=ended.precision_reached,
-        failure=ended.failure,
         warnings=cautions_of(
-            identity, figures, score, ended.reason, ended.precision_reached, known.join
+            identity, figures, score, ended.stop_reason, ended.precision_reached, known.join
         ),
         items=_items(asked, figures, known),
         n_asked=len(asked),
         join=known.join,
         headline=headline,
-        reference=reference,
-        standing=None if score is None else strip_position(figures["estimate"], reference),
+        reference=known.reference,
+        standing=None if score is None else strip_position(figures["estimate"], known.reference),
     )
 
 
@@ -208,15 +199,16 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         mean = float(target.weights @ target.model.mean)
         if not target.variance > 0.0:
             return None
-        population = NormalDist(mean, math.sqrt(target.variance))
+        models = NormalDist(mean, math.sqrt(target.variance))
         lo, hi = ends(predicted["interval"])
-        return _share(*map(population.cdf, (predicted["value"], lo, hi)))
+        return _share(*map(models.cdf, (predicted["value"], lo, hi)))
     stands = estimate.get("extrapolation") or {}
     if stands.get("standing") == PopulationPosition.UNKNOWN:
         return None  # their cautions say that nobody can tell
-    if known.population and (sd := stands.get("sd")) is not None:  # older sessions have none
+    population, thetas = known.reference.population, known.reference.thetas
+    if population and (sd := stands.get("sd")) is not None:  # older sessions have none
         at, reach = stands["position"], Z_95 * sd
-        return _share(*(share_below(at + by, known.population) for by in (0.0, -reach, reach)))
+        return _share(*(share_below(at + by, population) for by in (0.0, -reach, reach)))
     lo, hi = ends(estimate["interval"])
     if estimate["theta"] is None or lo is None or hi is None:
         return None
@@ -225,15 +217,15 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     if abilities is not None:
         direction, among = abilities.composite, abilities.population
         spread = math.sqrt(float(direction @ among.covariance @ direction))
-        population = NormalDist(float(direction @ among.mean), spread)
-    elif len(known.quantiles) > 1:
-        grid = np.linspace(0.0, 1.0, len(known.quantiles))
-        return _share(*np.interp(told, known.quantiles, grid).tolist())
+        models = NormalDist(float(direction @ among.mean), spread)
+    elif len(thetas) > 1:
+        grid = np.linspace(0.0, 1.0, len(thetas))
+        return _share(*np.interp(told, thetas, grid).tolist())
     elif known.standard:
-        population = NormalDist()
+        models = NormalDist()
     else:
         return None
-    return _share(*map(population.cdf, told))
+    return _share(*map(models.cdf, told))
 
 
 def _share(value: float, lo: float, hi: float) -> Share:
@@ -406,17 +398,17 @@ def _items(
     shown = asked[:MAX_ITEMS]
     told = figures["estimate"].get("reason") is None
     positions = [item.position for item in shown if not item.pretest]
-    expected = dict(zip(positions, _expected(positions, figures, known), strict=True))
+    expected = dict(zip(positions, expected_scores(positions, figures, known.bank), strict=True))
     begins = begins_alike([item.question for item in shown if item.question])
     return tuple(
         convert(
             AskedItem,
             item,
-            question=shortened(item.question and item.question[begins:]),
+            question=item.question and short(item.question[begins:], _SHORT),
             expected=expected.get(item.position),
-            target=shortened(item.target),
-            answer=shortened(item.answer),
-            reason=shortened(item.reason),
+            target=item.target and short(item.target, _SHORT),
+            answer=item.answer and short(item.answer, _SHORT),
+            reason=item.reason and short(item.reason, _SHORT),
             theta=item.theta if told else None,
             se=item.se if told else None,
         )
@@ -424,11 +416,11 @@ def _items(
     )
 
 
-def _expected(
-    positions: Sequence[int], figures: Mapping[str, Any], known: Known
+def expected_scores(
+    positions: Sequence[int], figures: Mapping[str, Any], bank: ItemBank
 ) -> list[float | None]:
-    """Mean scores on these items of models of the estimated abilities."""
-    profile, abilities = figures.get("profile"), known.bank.abilities
+    """Mean scores on these items of models of the abilities that a session estimated."""
+    profile, abilities = figures.get("profile"), bank.abilities
     if profile is not None and abilities is not None:
         at = np.array([ability["value"] for ability in profile["abilities"]])
         several: list[float | None] = abilities.items.expected_score(at)[list(positions)].tolist()
@@ -436,13 +428,5 @@ def _expected(
     theta = figures["estimate"]["theta"]
     if theta is None or not positions:
         return [None] * len(positions)
-    expected: list[float | None] = known.bank.expected_score(theta, positions).tolist()
+    expected: list[float | None] = bank.expected_score(theta, positions).tolist()
     return expected
-
-
-def shortened(text: str | None) -> str | None:
-    """The beginning of a text on one line."""
-    if text is None:
-        return None
-    line = " ".join(text.split())
-    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"

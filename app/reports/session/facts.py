@@ -72,7 +72,10 @@ class SessionIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Estimated share of the reference models with a lower score."""
+    """Estimated share of the reference models with a lower score, if a score model knows theirs.
+
+    Otherwise with less ability.
+    """
 
     value: float
     interval: Interval
@@ -89,7 +92,7 @@ class Score:
         equivalent_random_items: The same as a number.
         of: Tags that the score is about, with their weights; empty for the whole bank.
         checked: Whether the interval is corrected by the errors of tests of held-out models.
-        below: Share of the reference models with a lower score; None if unknown.
+        below: Share of the reference models below; None if unknown.
     """
 
     value: float
@@ -203,6 +206,7 @@ class SessionReport:
         estimate: theta, se, interval and method, as in the session.
         abilities: Empty if the bank measures one ability.
         tasks: Results by tag, the largest first; `n_tasks` counts all.
+        tasks_overlap: Whether an item has several of these tags.
         figures: The session's progress, usage, outcomes, pretest, person_fit and rescore.
         items: The first items; `n_asked` counts all.
         join: Check of the parameters against all answers to the version; None if not made.
@@ -217,6 +221,7 @@ class SessionReport:
     abilities: tuple[Ability, ...]
     tasks: tuple[TaskResult, ...]
     n_tasks: int
+    tasks_overlap: bool
     trace: tuple[TracePoint, ...]
     figures: JsonObject
     stop_reason: str | None

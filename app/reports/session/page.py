@@ -180,7 +180,7 @@ def _ability(report: SessionReport) -> str:
     corrected = estimate.get("interval_raw") is not None
     note = interval_note(estimate["theta"], estimate["se"], lo, hi, corrected=corrected)
     return (
-        f"{signed(estimate['theta'], 2)} ± {number(estimate['se'], 2)}, 95\u00a0% interval "
+        f"{signed(estimate['theta'], 2)}, SE {number(estimate['se'], 2)}, 95\u00a0% interval "
         f"{signed(lo, 2)} to {signed(hi, 2)}{f' ({note})' if note else ''}, by "
         f"{estimate['method']}, on scale {report.identity.scale}"
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.engine.inference.join import JoinCheck
+from app.engine.prediction.p_irt import SCORE_MODEL
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
 from app.records.fields import Interval
@@ -130,8 +131,8 @@ def _result(report: SessionReport) -> Iterator[str]:
             else f"better than about {percent(below.value)}"
         )
         yield (
-            f"That is {place} of the {f'{n:,} ' if n else ''}reference models "
-            f"({interval(below.interval)})."
+            f"{'That is' if score.method == SCORE_MODEL else 'By ability it is'} {place} of the "
+            f"{f'{n:,} ' if n else ''}reference models ({interval(below.interval)})."
         )
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from app.reports.charts import Line, histogram, line_chart
-from app.reports.formats import count, item_name, short_digests, signed
+from app.reports.formats import count, item_name, percent, short_digests, signed
 from app.reports.joins import join_sentence
 from app.reports.rendering import document, fragment
 from app.reports.version.build import FLAGGED
@@ -314,5 +314,4 @@ def _length_sentence(report: VersionReport, place: str) -> str:
 
 def _share(theta: float) -> str:
     """Share of a standard normal population below theta."""
-    share = 50 * math.erfc(-theta / math.sqrt(2))
-    return f"{share:.0f}\u00a0%" if 1 <= share <= 99 else ("1\u00a0%" if share < 1 else "99\u00a0%")
+    return percent(min(max(math.erfc(-theta / math.sqrt(2)) / 2, 0.01), 0.99))

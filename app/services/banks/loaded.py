@@ -36,6 +36,7 @@ from app.records.endpoints import Price
 from app.records.fields import convert
 from app.records.response_sets import UNPARSED_POLICY
 from app.records.sessions import Asking
+from app.reports.reference_strip import Reference
 from app.services.banks.origins import ASKED, Asked, RecentAgents
 from app.services.banks.spec import calls_out, item_scorer
 from app.storage.repositories.banks import scorer_json
@@ -275,6 +276,16 @@ class LoadedVersion:
         if self.n_examinees is None and self.curves is not None:
             return self.curves.n_reference
         return self.n_examinees
+
+    @property
+    def reference(self) -> Reference:
+        """The reference models, among whom results are placed."""
+        return Reference(
+            population=() if self.curves is None else self.curves.population,
+            thetas=() if self.bank.abilities else self.reference_abilities,
+            n=self.n_reference,
+            source=self.asked_when_calibrated.get("source"),
+        )
 
     @property
     def calling_scorers(self) -> tuple[ScorerSpec, ...]:

@@ -103,6 +103,12 @@ class LeaderboardService:
 
     database: Database
 
+    async def present(self, bank_id: str, scale: str) -> list[SessionRecord]:
+        """The sessions that a leaderboard lists on a scale, not ranked: that takes seconds."""
+        async with self.database.reading() as uow:
+            found = await uow.sessions.present_results(bank_id)
+        return [record for record in found if record.provenance["scale"] == scale]
+
     async def of_bank(
         self,
         bank: str,

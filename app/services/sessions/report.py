@@ -60,18 +60,12 @@ class SessionReports:
             items = await self.versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}
         known = await self._known(record, version, stored)
-        ended = Ended(
-            reason=record.stop_reason,
-            detail=record.stop_detail,
-            precision_reached=record.precision_reached,
-            failure=record.failure,
-        )
         return await asyncio.to_thread(
             lambda: session_report(
                 _identity(record, stored, version.n_reference),
                 record.summary,
                 [_asked(asked, version, texts) for asked in answers],
-                ended,
+                convert(Ended, record),
                 known,
                 headline_of(record),
             )
@@ -88,8 +82,7 @@ class SessionReports:
             bank=version.bank,
             tags=version.tags,
             targets=version.targets,
-            quantiles=version.reference_abilities,
-            population=() if version.curves is None else version.curves.population,
+            reference=version.reference,
             standard=calibration is not None and not calibration.get("link"),
             join=(await self.joins.of_sessions(stored)).check,
             test=await self.versions.adaptive_test(
