@@ -19,6 +19,16 @@ def test_a_sample_size_gives_back_its_own_interval(p: float, n: int, n_items: in
     assert equivalent_random_items(p, (hi - lo) / 2, n_items) == n
 
 
+@pytest.mark.parametrize("sd", [0.05, 0.2])
+def test_scores_in_between_take_as_many_items_as_their_own_spread_demands(sd: float) -> None:
+    """The half width of a random sample's mean is 1.96 sd / sqrt(n) in a large bank."""
+    scores = np.clip(np.random.default_rng(1).normal(0.55, sd, 4000), 0.0, 1.0)
+    found = equivalent_random_items(0.55, 1.959964 * sd / math.sqrt(400), 10**9, scores)
+    assert found == pytest.approx(400, abs=15)
+    whole = np.array([0.0, 1.0, 1.0])
+    assert equivalent_random_items(0.6, 0.1, 193, whole) == equivalent_random_items(0.6, 0.1, 193)
+
+
 def test_a_large_bank_comes_near_the_formula_with_replacement() -> None:
     # 0.25 (1.96 / 0.031)^2, less the four added answers.
     assert equivalent_random_items(0.5, 0.031, 10**9) == pytest.approx(999 - 4, abs=2)

@@ -15,23 +15,37 @@ import math
 from bisect import bisect_left
 from statistics import NormalDist
 
+from app.engine.models.base import FloatArray
+
 _Z_95 = NormalDist().inv_cdf(0.975)
 
 
-def equivalent_random_items(value: float, margin: float, n_items: int) -> int:
+def equivalent_random_items(
+    value: float, margin: float, n_items: int, scores: FloatArray | None = None
+) -> int:
     """Size of the random sample whose 95 % interval is as narrow; at most all items.
 
     Args:
         value: Score.
         margin: Half width of its 95 % interval.
         n_items: Number of items that make up the score.
+        scores: Scores on the items asked, shape (n,). Scores in between vary less than right and
+            wrong answers, so that fewer of them are as exact. None means right and wrong answers.
     """
+    spread = 1.0 if scores is None or not scores.size else _relative_sd(scores)
 
     def narrowness(n: int) -> float:
         lo, hi = sample_interval(value, n, n_items)
-        return (lo - hi) / 2
+        return spread * (lo - hi) / 2
 
     return 1 + bisect_left(range(1, n_items), -margin, key=narrowness)
+
+
+def _relative_sd(scores: FloatArray) -> float:
+    """Standard deviation of scores, relative to right and wrong answers with the same mean."""
+    mean = float(scores.mean())
+    most = mean * (1.0 - mean)
+    return round(math.sqrt(float(scores.var()) / most), 9) if most > 0.0 else 1.0
 
 
 def sample_interval(mean: float, n: float, n_items: float) -> tuple[float, float]:

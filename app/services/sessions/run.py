@@ -364,7 +364,10 @@ class SessionRun:
             "value": predicted.value,
             "interval": None if is_known else interval(predicted.lo, predicted.hi),
             "equivalent_random_items": equivalent_random_items(
-                predicted.value, predicted.margin, self.test.n_counted
+                predicted.value,
+                predicted.margin,
+                self.test.n_counted,
+                np.array([one.score for one in self.state.responses]),
             ),
             "interval_raw": predicted.raw and interval(*predicted.raw),
             "nonresponse": predicted.nonresponse,
