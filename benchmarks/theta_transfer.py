@@ -30,7 +30,7 @@ import numpy as np
 from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
-from app.calibration.multidimensional.score_curves import fit_curves, population_quantiles
+from app.calibration.multidimensional.score_curves import fit_curves, reference_population
 from app.calibration.pipeline.fit import decided, fit, prepared, records_of, tests_of, with_card
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
@@ -82,7 +82,7 @@ def placing_curves(scores):
         return None
     curves = fit_curves(scores, np.random.default_rng(0))
     return LearnedCurves(
-        curves=curves, n_reference=len(scores), population=population_quantiles(scores)
+        curves=curves, n_reference=len(scores), population=reference_population(scores)
     )
 
 

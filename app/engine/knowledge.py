@@ -4,7 +4,7 @@
      "prediction": {"items": [keys], "mean", "factors", "noise", "targets": {tag: {...}}},
      "curves": {"items": [keys], "n_reference", "abilities", "slopes", "intercept", "dispersion",
                 "errors": {target: {"within", "above", "below", ...}},
-                "population": [quantiles]}}
+                "population": [quantiles], "level": [mean, sd, n_items]}}
 
 Arrays are base64 of compressed 32-bit floats: a bank of 5,000 items takes about a megabyte. Items
 are named, because a version may leave some out or order them in its own way.
@@ -18,12 +18,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
-from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulation
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_estimate import logit_of
 from app.engine.prediction.score_model import ScoreModel, Target, Widths, most_factors, reduced
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 
@@ -124,7 +126,7 @@ def targets_of(
 
 def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str, Any]:
     """JSON of the curves of the items with these keys, in this order."""
-    curves = learned.curves
+    curves, population = learned.curves, learned.population
     return {
         "items": list(item_ids),
         "n_reference": learned.n_reference,
@@ -132,7 +134,8 @@ def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str,
         "slopes": packed(curves.slopes),
         "intercept": packed(curves.intercept),
         "dispersion": curves.dispersion,
-        "population": list(learned.population),
+        "population": [] if population is None else list(population.quantiles),
+        "level": population and [population.mean, population.sd, population.n_items],
         "errors": {name: error.to_dict() for name, error in learned.errors.items()},
     }
 
@@ -149,15 +152,32 @@ def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | N
     n = len(stored["items"])
     slopes = unpacked(stored["slopes"], int(stored["abilities"]), n)[:, at]
     intercept = unpacked(stored["intercept"], n)[at]
+    curves = ScoreCurves(slopes, intercept, float(stored["dispersion"]))
     return LearnedCurves(
-        curves=ScoreCurves(slopes, intercept, float(stored["dispersion"])),
+        curves=curves,
         n_reference=int(stored.get("n_reference", _FEW)),
         errors={
             name: ModelError.from_dict(error)
             for name, error in stored["errors"].items()
             if error.keys() >= _ERRORS  # errors in an older form are not in logits
         },
-        population=tuple(map(float, stored.get("population", ()))),
+        population=_population(stored, curves),
+    )
+
+
+def _population(stored: Mapping[str, Any], curves: ScoreCurves) -> ReferencePopulation | None:
+    """The stored population; where its level is not stored, the curves tell about where it is."""
+    if not stored.get("population"):
+        return None
+    if (level := stored.get("level")) is None:
+        logits = [
+            logit_of(float(expit(z * curves.slopes[0] + curves.intercept).mean()))
+            for z in (-1.0, 0.0, 1.0)
+        ]
+        level = logits[1], (logits[2] - logits[0]) / 2.0, curves.intercept.size
+    mean, sd, n_items = level
+    return ReferencePopulation(
+        quantiles=tuple(map(float, stored["population"])), mean=mean, sd=sd, n_items=n_items
     )
 
 

@@ -17,19 +17,18 @@ class ExtrapolationFigures(TypedDict):
     """Position of the examinee among the reference models, and whether their curves fit it."""
 
     position: float
-    """General ability of the examinee, in standard deviations of the reference models from their
-    mean."""
+    """General ability of the examinee, the logit of its score on the whole bank, in standard
+    deviations of the reference models from their mean."""
     sd: NotRequired[Annotated[float | None, Field(default=None)]]
-    """Standard error of `position`. Above 1, the answers say less about the position than knowing
-    that the examinee is like the reference models would, and decisions by ability use a wider
-    interval. Null in older results."""
+    """Standard error of `position`; 0 if every question was asked, null in older results."""
     percentile: float
-    """Share of the reference models that are weaker, 0 to 100."""
+    """Share of the reference models with a lower score, 0 to 100."""
     standing: Annotated[
         str, Field(json_schema_extra={"enum": ["within", "above", "below", "unknown"]})
     ]
-    """`above`: more than one standard error (`sd`) above the strongest reference model; `below`: as
-    far below the weakest; `unknown`: neither, and `sd` is above 1; otherwise `within`."""
+    """`above`: score above all reference models, and ability by the curves, too, by a standard
+    error; `below`: likewise below all; `unknown`: the answers leave the ability open, so decisions
+    by ability use a wider interval; otherwise `within`."""
     difference: float | None
     """Score by the randomly sampled questions minus score by the curves of the reference models;
     null with fewer than three sampled questions."""

@@ -151,9 +151,9 @@ def headline_lines(headline: Headline) -> list[str]:
         ability = f"ability (theta) {headline.theta:+.2f}{error}"
     place = []
     if better is not None:
-        place.append(f"by ability better than {100 * better:.0f} % of the reference models")
+        place.append(f"better than {100 * better:.0f} % of the reference models")
     if recent is not None:
-        share = f"by score better than {100 * recent['better_than']:.0f} %"
+        share = f"better than {100 * recent['better_than']:.0f} %"
         place.append(f"{share} of the {recent['agents']} agents since {recent['since']}")
     return [
         f"{headline.examinee} on {headline.bank}: {100 * headline.score:.1f} %{interval}",

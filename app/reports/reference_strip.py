@@ -110,15 +110,15 @@ def strip(
         bars,
         ends,
         words.items(),
-        title=f"Place among {models}, by ability",
+        title=f"Place among {models}",
         description="; ".join(f"{bar.label} is {bar.note} of them" for bar in bars) + ".",
         entries=[
             ("dot among", "reference models"),
-            ("one", "place by ability, with its uncertainty"),
+            ("one", "place by score, with its uncertainty"),
         ],
         among=dots.tolist(),
     )
-    said = f"Place among {models}, by ability: the axis says how many of them are weaker"
+    said = f"Place among {models}, by score: the axis says how many of them are weaker"
     if reference.n is not None and reference.n > _DOTS:
         said += f"; each dot stands for about {count(round(reference.n / _DOTS), 'model')}"
     if reference.source is not None:

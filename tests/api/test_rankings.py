@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.calibration.multidimensional.score_curves import fit_curves, population_quantiles
+from app.calibration.multidimensional.score_curves import fit_curves, reference_population
 from app.demo.bank import demo_bank
 from app.engine.knowledge import curves_to_dict
 from app.engine.prediction.correction import (
@@ -90,7 +90,7 @@ async def taught_by_weak_examinees(database: Database) -> None:
         curves=fit_curves(scores),
         n_reference=80,
         errors={},
-        population=population_quantiles(scores),
+        population=reference_population(scores),
     )
     # Nothing is decided about members that cannot be placed.
     beyond = ExtrapolationAdjustment(centre=0.0, spread=9.0, above=0.0, below=0.0, max_bias=2.0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
+from app.calibration.multidimensional.score_curves import reference_population
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.prediction.correction import (
@@ -18,8 +19,12 @@ from app.engine.prediction.learned_curves import (
     LearnedCurves,
     Place,
     PopulationPosition,
+    ReferencePopulation,
+    extrapolation,
+    share_below,
 )
 from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_estimate import ScoreReading
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation
 from tests.engine.random_banks import clean_bank
@@ -27,7 +32,8 @@ from tests.engine.random_banks import clean_bank
 N_ITEMS = 60
 ABOUT_IT, ABOUT_ANOTHER = (1.5, 0.0), (0.05, 1.5)
 #: Abilities in standard deviations of the reference models.
-POPULATION = (-2.2, -1.0, 0.0, 1.0, 2.2)
+QUANTILES = (-2.2, -1.0, 0.0, 1.0, 2.2)
+POPULATION = ReferencePopulation(quantiles=QUANTILES, mean=0.0, sd=1.0, n_items=N_ITEMS)
 
 
 def curves(slopes: tuple[float, float]) -> ScoreCurves:
@@ -36,7 +42,7 @@ def curves(slopes: tuple[float, float]) -> ScoreCurves:
     return ScoreCurves(np.tile(np.array(slopes)[:, None], N_ITEMS), intercept)
 
 
-def placed(known: ScoreCurves, population: tuple[float, ...], answers: list[Response]) -> Place:
+def placed(known: ScoreCurves, population: ReferencePopulation, answers: list[Response]) -> Place:
     found = LearnedCurves(curves=known, n_reference=80, population=population).place(answers)
     assert found is not None
     return found
@@ -145,11 +151,13 @@ def test_an_examinee_is_beyond_by_a_standard_deviation_of_where_it_stands() -> N
     at = known.locate(items, scores)
     sd = at.covariance[0, 0] ** 0.5
     for edge, standing in ((-0.01, "ABOVE"), (0.01, "WITHIN")):
-        found = placed(known, (-9.0, at.position - sd + edge), answers)
+        strongest = replace(POPULATION, quantiles=(-9.0, at.position - sd + edge))
+        found = placed(known, strongest, answers)
         assert found.standing is PopulationPosition[standing]
         assert (found.sd, found.position) == pytest.approx((sd, at.position))
     for edge, standing in ((0.01, "BELOW"), (-0.01, "WITHIN")):
-        found = placed(known, (at.position + sd + edge, 9.0), answers)
+        weakest = replace(POPULATION, quantiles=(at.position + sd + edge, 9.0))
+        found = placed(known, weakest, answers)
         assert found.standing is PopulationPosition[standing]
 
 
@@ -162,3 +170,65 @@ def test_the_likelihood_of_an_answer_averages_over_abilities(
     right = np.average(1 / (1 + np.exp(-(slope * z + intercept))), weights=np.exp(-0.5 * z**2))
     likely = np.exp(curve.locate(np.array([0]), np.array([score])).log_likelihood)
     assert likely == pytest.approx(right if score else 1 - right, abs=0.01)
+
+
+def reading_of(score: float) -> ScoreReading:
+    return ScoreReading(
+        value=score,
+        lo=score,
+        hi=score,
+        doubt=0.5,
+        evidence=0.0,
+        by_curves=score,
+        by_sample=score,
+        sampled=0,
+        position=9.0,
+        by_sample_alone=False,
+    )
+
+
+def test_a_reference_model_has_its_own_rank() -> None:
+    """Its score, with all questions asked, places it; the curves' own ability would not."""
+    rng = np.random.default_rng(4)
+    theta, items = rng.normal(size=(40, 1)), rng.normal(size=N_ITEMS)
+    scores = (rng.random((40, N_ITEMS)) < 1 / (1 + np.exp(1.5 * (items - theta)))).astype(float)
+    population, means = reference_population(scores), scores.mean(axis=1)
+    above = Place(PopulationPosition.ABOVE, 0.1, 9.0)
+    for score in means:
+        known = extrapolation(reading_of(score), above, population, (score, score, score))
+        weaker, equal = np.mean(means < score), np.mean(means == score)
+        assert weaker - 0.03 <= known.percentile / 100 <= weaker + equal + 0.03
+        assert known.standing is PopulationPosition.WITHIN
+        assert known.sd == 0.0
+    one_more = float(means.max()) + 1 / N_ITEMS
+    beyond = extrapolation(reading_of(one_more), above, population, (one_more,) * 3)
+    assert beyond.standing is PopulationPosition.ABOVE
+    assert beyond.caution is not None
+    assert "its ability is extrapolated" in beyond.caution
+
+
+@pytest.mark.parametrize(
+    ("by_curves", "score", "standing"),
+    [
+        (PopulationPosition.ABOVE, 0.95, PopulationPosition.ABOVE),
+        (PopulationPosition.WITHIN, 0.95, PopulationPosition.WITHIN),
+        (PopulationPosition.ABOVE, 0.6, PopulationPosition.WITHIN),
+        (PopulationPosition.UNKNOWN, 0.6, PopulationPosition.UNKNOWN),
+    ],
+)
+def test_score_and_curves_agree_that_an_examinee_is_beyond(
+    by_curves: PopulationPosition, score: float, standing: PopulationPosition
+) -> None:
+    place = Place(by_curves, 0.5, 2.0)
+    ends = (score, score - 0.04, score + 0.04)
+    found = extrapolation(reading_of(score), place, POPULATION, ends)
+    assert found.standing is standing
+    # A position is the logit of the score, here with mean 0 and standard deviation 1.
+    assert found.position == pytest.approx(logit((N_ITEMS * score + 0.5) / (N_ITEMS + 1)))
+    assert found.sd == pytest.approx(0.04 / (score * (1 - score)) / 1.96, rel=0.25)
+
+
+def test_shares_between_quantiles_are_interpolated() -> None:
+    positions = (-9.0, -2.2, -1.6, 0.0, 2.2, 9.0)
+    shares = [share_below(one, QUANTILES) for one in positions]
+    assert shares == pytest.approx([0.0, 0.0, 0.125, 0.5, 1.0, 1.0])

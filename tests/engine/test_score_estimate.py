@@ -254,10 +254,10 @@ def test_each_test_selects_from_its_own_part_of_the_bank() -> None:
     start = score_test(explained(large), weights, 50, np.ones(n, dtype=np.bool_)).start()
     parts = np.array([sampled.part(start.with_pending(ItemIndex(i), 0.01)) for i in range(n)])
     assert parts.diagonal().all()
-    assert parts.mean(axis=1) == pytest.approx(0.3, abs=3 / n)
-    assert parts.mean(axis=0) == pytest.approx(0.3, abs=3 / n)  # no item is favoured
+    assert parts.mean(axis=1) == pytest.approx(0.25, abs=3 / n)
+    assert parts.mean(axis=0) == pytest.approx(0.25, abs=3 / n)  # no item is favoured
     by_difficulty = parts[:, np.argsort(large.intercept)].reshape(n, 10, n // 10)
-    assert by_difficulty.mean(axis=2) == pytest.approx(0.3, abs=0.05)
+    assert by_difficulty.mean(axis=2) == pytest.approx(0.25, abs=0.05)
     test = score_test(explained(large), weights, 50, np.ones(n, dtype=np.bool_))
     state, _ = take(test, scores[0], seed=[1])
     first = state.responses[0]

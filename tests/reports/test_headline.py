@@ -58,7 +58,7 @@ def test_four_lines_summarise_a_result() -> None:
         "from 20 of 1,298 questions (15 of 20 right): as exact as about 490 random questions; "
         "1.5 % of the calls, $0.0004 instead of $0.0260",
         "trust: good. All is well.",
-        "by ability better than 92 % of the reference models; by score better than 60 % of the 30 "
+        "better than 92 % of the reference models; better than 60 % of the 30 "
         "agents since 2026-03-01; ability (theta) +1.02, SE 0.18",
     ]
 
@@ -144,7 +144,7 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
     )
     mute = with_figures(outcomes={**figures["outcomes"], "scored": 5, "unparsed": 3})
     for record, place, level, reason in (
-        (ended, within, "fair", "The score is known only to ±26.5 points."),
+        (ended, within, "fair", "The score is known only to ±27.7 points."),
         (ended, {}, "fair",
          "Too few reference models to place the model: mostly sampled questions count."),
         (for_theta, {}, "poor", "Too few reference models to place the model, and a test for "

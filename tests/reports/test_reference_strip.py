@@ -48,10 +48,10 @@ def test_the_strip_has_a_dot_per_model_and_counts_weaker_ones() -> None:
     page = Page(picture)
     dots = [one for tag, one in page.elements if tag == "circle" and one["class"] == "dot among"]
     assert len(dots) == 40
-    assert "better than 80\u00a0%" in page.text
+    assert "better than 88\u00a0%" in page.text
     assert "<b>" in page.text
     # The score's own interval is shown beside it.
-    assert "Place among 40 reference models, by ability" in page.text
+    assert "Place among 40 reference models, by score" in page.text
     assert "interval" not in page.text
     assert "unknown" not in page.text
     assert "Their answers" not in page.text

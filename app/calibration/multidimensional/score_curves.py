@@ -25,7 +25,7 @@ from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import GridBelief, GridEstimator
 from app.engine.information_index import index_of
 from app.engine.models.base import BoolArray, FloatArray, IntArray
-from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulation
 from app.engine.prediction.model_error import SCORE, ModelError, Seen, model_error
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, logit_of, prior_doubt
@@ -124,13 +124,15 @@ def strongest_first(scores: FloatArray) -> IntArray:
     return order
 
 
-def population_quantiles(scores: FloatArray) -> tuple[float, ...]:
-    """The 101 quantiles 0, 0.01, ..., 1 of the general ability, in SDs from its mean."""
+def reference_population(scores: FloatArray) -> ReferencePopulation:
+    """Distribution of the general ability of the examinees with these records."""
     answered = ~np.isnan(scores)
     theta = general_ability(np.where(answered, scores, 0.0), answered)
-    position = (theta - theta.mean()) / max(float(theta.std()), _LEAST_SPREAD)
-    quantiles = np.quantile(position, np.linspace(0.0, 1.0, 101))
-    return tuple(quantiles.round(4).tolist())
+    mean, sd = float(theta.mean()), max(float(theta.std()), _LEAST_SPREAD)
+    quantiles = np.quantile((theta - mean) / sd, np.linspace(0.0, 1.0, 101))
+    return ReferencePopulation(
+        quantiles=tuple(quantiles.round(4).tolist()), mean=mean, sd=sd, n_items=scores.shape[1]
+    )
 
 
 def _general_curves(
@@ -232,7 +234,7 @@ def learn_curves(
             name: model_error(errors, len(LOOKS), margin=0.0, kind=SCORE)
             for name, errors in seen.items()
         },
-        population=population_quantiles(scores),
+        population=reference_population(scores),
     )
 
 

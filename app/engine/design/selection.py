@@ -211,7 +211,7 @@ class SelectionDesign(Part):
         chosen = self.criterion in _CRITERIA and self.exposure is None
         if not chosen or facts.bank.abilities is not None or not facts.by_curves:
             return False
-        return bool(facts.curves.population) and is_drawable(
+        return facts.curves.population is not None and is_drawable(
             facts.weights_of(self.target), facts.active
         )
 

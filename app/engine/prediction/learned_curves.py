@@ -14,9 +14,10 @@ from enum import StrEnum
 import numpy as np
 
 from app.engine.bank import ItemBank
+from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
-from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading
+from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading, logit_of
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Response, answered
 
@@ -26,6 +27,7 @@ OPEN = 1.0
 DISAGREES = 10.0
 _MOST = 1e6  # largest ratio that is shown
 _ALL = 99.5  # percentile that rounds to all
+_ROUNDED = 1e-4  # quantiles are stored with four decimals
 _EDGE = 1e-3  # expected scores nearer to 0 or 1 are moved here before the logit is taken
 
 
@@ -62,6 +64,38 @@ class Place:
 UNPLACED = Place(PopulationPosition.UNKNOWN, math.inf, 0.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferencePopulation:
+    """General ability of the reference models: the logit of the score on the whole bank.
+
+    Attributes:
+        quantiles: Evenly spaced quantiles from the weakest to the strongest, in standard deviations
+            from the mean.
+        mean: Mean of the logits.
+        sd: Their standard deviation, above 0.
+        n_items: Number of items that the scores are about.
+    """
+
+    quantiles: tuple[float, ...]
+    mean: float
+    sd: float
+    n_items: int
+
+    def position(self, score: float) -> float:
+        """Position of a score, in standard deviations of the reference models from their mean.
+
+        Half an answer is added on either side, so that no score has an infinite logit.
+        """
+        return (logit_of((score * self.n_items + 0.5) / (self.n_items + 1.0)) - self.mean) / self.sd
+
+    def standing(self, position: float) -> PopulationPosition:
+        """Whether a known position is within, above or below the reference models."""
+        if position > self.quantiles[-1] + _ROUNDED:
+            return PopulationPosition.ABOVE
+        below = position < self.quantiles[0] - _ROUNDED
+        return PopulationPosition.BELOW if below else PopulationPosition.WITHIN
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LearnedCurves:
     """Score curves with their errors and the population that they were learned from.
@@ -70,14 +104,13 @@ class LearnedCurves:
         curves: Curves of the bank's items.
         n_reference: Number of reference models that they were learned from.
         errors: Error of the curves for each target, by its name; "all" is the whole bank.
-        population: Quantiles of the general ability of the reference models, evenly spaced, in
-            their standard deviations; empty where unknown.
+        population: General ability of the reference models; None where unknown.
     """
 
     curves: ScoreCurves
     n_reference: int
     errors: Mapping[str, ModelError] = field(default_factory=dict)
-    population: tuple[float, ...] = ()
+    population: ReferencePopulation | None = None
 
     @classmethod
     def of_parameters(cls, bank: ItemBank) -> "LearnedCurves":
@@ -98,14 +131,15 @@ class LearnedCurves:
 
     def place(self, responses: Sequence[Response]) -> Place | None:
         """Place of an examinee with these answers; None where the population is unknown."""
-        if not self.population:
+        if self.population is None:
             return None
+        weakest, *_, strongest = self.population.quantiles
         at = self.curves.locate(*answered(responses))
         sd = float(at.covariance[0, 0]) ** 0.5
         standing = PopulationPosition.UNKNOWN if sd > OPEN else PopulationPosition.WITHIN
-        if at.position - sd > self.population[-1]:
+        if at.position - sd > strongest:
             standing = PopulationPosition.ABOVE
-        elif at.position + sd < self.population[0]:
+        elif at.position + sd < weakest:
             standing = PopulationPosition.BELOW
         return Place(standing, sd, at.position)
 
@@ -123,9 +157,9 @@ class Extrapolation:
     answers are far likelier without them. Results say both in words.
 
     Attributes:
-        position: General ability, in standard deviations of the reference models from their mean.
-        sd: Standard error of the position; above 1 the answers say less about it than knowing that
-            the examinee is like the reference models would.
+        position: General ability, the logit of the score on the whole bank, in standard deviations
+            of the reference models from their mean.
+        sd: Standard error of the position; 0 if every question was asked.
         percentile: Share of the reference models that are weaker, from 0 to 100.
         standing: Within the reference models, above or below all of them, or unknown.
         difference: Score by the sampled questions less score by the curves; None with too few
@@ -148,14 +182,13 @@ class Extrapolation:
     @property
     def caution(self) -> str | None:
         """Reasons to trust the result less, in words; None without any."""
+        extrapolated = "its ability and score are" if self.sd else "its ability is"
         beyond = {
             PopulationPosition.ABOVE: (
-                "This model is stronger than all reference models: its ability and score are "
-                "extrapolated."
+                f"This model is stronger than all reference models: {extrapolated} extrapolated."
             ),
             PopulationPosition.BELOW: (
-                "This model is weaker than all reference models: its ability and score are "
-                "extrapolated."
+                f"This model is weaker than all reference models: {extrapolated} extrapolated."
             ),
             PopulationPosition.UNKNOWN: (
                 "These answers do not tell whether this model is like the reference models: if "
@@ -192,30 +225,48 @@ class Extrapolation:
         )
 
 
-def share_below(position: float, population: Sequence[float]) -> float:
+def share_below(position: float, quantiles: Sequence[float]) -> float:
     """Share of the reference models that are weaker than a position, from 0 to 1.
 
     Args:
         position: General ability, in standard deviations of the reference models.
-        population: Quantiles of their general ability, see `extrapolation`.
+        quantiles: Evenly spaced quantiles of their general ability, at least two.
     """
-    return bisect_left(population, position) / max(len(population), 1)
+    above = bisect_left(quantiles, position)
+    if above in (0, len(quantiles)):
+        return float(above > 0)
+    lo, hi = quantiles[above - 1], quantiles[above]
+    return (above - 1 + (position - lo) / (hi - lo)) / (len(quantiles) - 1)
 
 
-def extrapolation(told: ScoreReading, place: Place, population: Sequence[float]) -> Extrapolation:
+def extrapolation(
+    told: ScoreReading,
+    place: Place,
+    population: ReferencePopulation,
+    score: tuple[float, float, float],
+) -> Extrapolation:
     """Position of the examinee, and whether its answers agree with the curves.
 
+    The position is that of the score, as for the reference models, so that an examinee that answers
+    as one of them has its position. The curves decide whether the place is open.
+
     Args:
-        told: Estimate of its score.
-        place: Its place among the reference models.
-        population: Quantiles of the general ability of the reference models, evenly spaced from the
-            weakest to the strongest, in their standard deviations.
+        told: Estimate of the score of the test.
+        place: Place among the reference models by the curves.
+        population: General ability of the reference models.
+        score: Score on the whole bank, and the ends of its 95 % interval.
     """
+    position, lo, hi = map(population.position, score)
+    standing = population.standing(position)
+    if hi > lo and place.standing not in (standing, PopulationPosition.UNKNOWN):
+        standing = PopulationPosition.WITHIN
+    elif hi > lo:
+        standing = place.standing
     return Extrapolation(
-        position=told.position,
-        sd=place.sd,
-        percentile=100.0 * share_below(told.position, population),
-        standing=place.standing,
+        position=position,
+        sd=(hi - lo) / (2.0 * Z_95),
+        percentile=100.0 * share_below(position, population.quantiles),
+        standing=standing,
         difference=None if told.sampled < LEAST_SAMPLED else told.by_sample - told.by_curves,
         odds=math.exp(min(told.evidence, math.log(_MOST))),
     )

@@ -280,8 +280,9 @@ class LoadedVersion:
     @property
     def reference(self) -> Reference:
         """The reference models, among whom results are placed."""
+        population = None if self.curves is None else self.curves.population
         return Reference(
-            population=() if self.curves is None else self.curves.population,
+            population=() if population is None else population.quantiles,
             thetas=() if self.bank.abilities else self.reference_abilities,
             n=self.n_reference,
             source=self.asked_when_calibrated.get("source"),

@@ -26,16 +26,21 @@ from app.engine import Response
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design.parts import BudgetDesign
-from app.engine.estimation.estimators import GridBelief, GridEstimator, effective_answers
+from app.engine.estimation.estimators import Z_95, GridBelief, GridEstimator, effective_answers
 from app.engine.inference.diagnostics import inversions, person_fit
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.correction import KNOTS
 from app.engine.prediction.learned_curves import extrapolation
 from app.engine.prediction.p_irt import allowing_for_nonresponse
-from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
+from app.engine.prediction.score_estimate import (
+    Explained,
+    Explanations,
+    ScoreEstimator,
+    prior_doubt,
+)
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
-from app.engine.state import CatState
+from app.engine.state import CatState, answered
 from app.items import Outcome
 from app.records.fields import Interval, finite, interval
 from app.records.figures import (
@@ -97,7 +102,9 @@ def position_of(
 ) -> ExtrapolationFigures | None:
     """Position among the reference models; None if the version cannot place examinees."""
     learned = version.curves
-    if learned is None or (place := learned.place(state.responses)) is None:
+    if learned is None or learned.population is None:
+        return None
+    if (place := learned.place(state.responses)) is None:
         return None
     predictor = test.predictor
     if not isinstance(predictor, ScoreEstimator):
@@ -107,7 +114,15 @@ def position_of(
         error = learned.error_of(WHOLE_BANK)
         explanations = Explanations(curves, prior_doubt(learned.n_reference))
         predictor = ScoreEstimator(explanations, weights, error, version.active)
-    found = extrapolation(predictor.estimate(state.responses), place, learned.population)
+    if target is None or set(target) == {WHOLE_BANK}:
+        shown = test.predict(state)
+        score = shown.value, shown.lo, shown.hi
+    else:  # the sampled questions of a part say nothing of the rest
+        weights = target_weights(version.bank, {WHOLE_BANK: 1.0}, version.tags)
+        held = Explained.of(learned.curves, weights, *answered(state.responses))
+        reach = Z_95 * held.variance**0.5
+        score = held.value, max(held.value - reach, 0.0), min(held.value + reach, 1.0)
+    found = extrapolation(predictor.estimate(state.responses), place, learned.population, score)
     return {
         "position": found.position,
         "sd": found.sd,
