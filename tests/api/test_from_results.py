@@ -130,7 +130,7 @@ async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
 async def test_compared_options_become_a_bank_that_compares_them(
     client: Client, app: FastAPI
 ) -> None:
-    files = folders(24, 12, tasks=["colours"])
+    files = folders(8, 12, tasks=["colours"])
     found = await begun(client, files)
     assert found["asked"]["mode"] == "loglikelihood"
     assert found["asked"]["normalise"] == "characters"  # as acc_norm, not bytes
@@ -148,7 +148,7 @@ async def test_compared_options_become_a_bank_that_compares_them(
 async def test_too_few_models_stop_with_what_is_missing_and_more_continue(
     client: Client, app: FastAPI
 ) -> None:
-    files = folders(24, 12)
+    files = folders(8, 12)
     few = dict(list(files.items())[:4])
     found = await begun(client, few)
     assert found["calibration"] is None
@@ -156,15 +156,15 @@ async def test_too_few_models_stop_with_what_is_missing_and_more_continue(
     assert "--provisional" in found["stopped"]
     assert (await got(client, "/v1/banks/made"))["latest_version"] is None
     again = await begun(client, files)
-    assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 24)
+    assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 8)
     underway = await begun(client, files)
     assert underway["calibration"]["id"] == again["calibration"]["id"]
     assert (await published(app, client, again["calibration"]))["number"] == 1
 
 
 async def test_results_without_anything_new_make_no_version(client: Client, app: FastAPI) -> None:
-    files = folders(24, 12)
-    first, rest = dict(list(files.items())[:40]), dict(list(files.items())[40:])
+    files = folders(8, 12)
+    first, rest = dict(list(files.items())[:12]), dict(list(files.items())[12:])
     found = await begun(client, first)
     version = await published(app, client, found["calibration"])
     await posted(client, "/v1/calibrations", {"response_set": "made", "model": "3pl"}, 202)
@@ -201,7 +201,7 @@ async def test_token_counts_of_more_models_change_no_question(client: Client) ->
 
 
 async def test_questions_exclude_answers_written_by_their_author(client: Client) -> None:
-    files = dict(list(folders(24, 12).items())[:2])
+    files = dict(list(folders(8, 12).items())[:2])
     found = await begun(client, files, questions_only=True)
     assert (found["questions"], found["models"], found["response_set"]) == (12, 0, None)
     assert (found["calibration"], found["skipped"], found["incomplete_models"]) == (None, [], 0)
@@ -211,14 +211,14 @@ async def test_questions_exclude_answers_written_by_their_author(client: Client)
     (body,) = await sent(client, f"sums/{row['doc_hash']}")
     assert body["prompt"] == row["arguments"]["gen_args_0"]["arg_0"]
     # Answers of real models continue from there.
-    again = await begun(client, folders(24, 12))
-    assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 24)
+    again = await begun(client, folders(8, 12))
+    assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 8)
 
 
 async def test_a_version_that_cannot_be_made_leaves_the_calibration_and_says_why(
     client: Client, app: FastAPI
 ) -> None:
-    found = await begun(client, folders(24, 12))
+    found = await begun(client, folders(8, 12))
     services: Services = app.state.services
     bank = await got(client, "/v1/banks/made")
     await client.delete("/v1/banks/made", headers={"If-Match": f'"{bank["revision"]}"'})
@@ -299,7 +299,7 @@ async def test_files_beyond_one_request_go_to_a_server_in_parts(
     client.event_hooks["request"].append(sent)
     monkeypatch.setattr(sent_results, "_PART", 16_000)
     monkeypatch.setattr(sent_results, "_PIECE", 16_000)  # every file is sent in several pieces
-    server, files = AsyncSextant(BASE_URL, "", http=client), folders(24, 14)
+    server, files = AsyncSextant(BASE_URL, "", http=client), folders(12, 14)
     settings: dict[str, Any] = {"model": "1pl", "report_card": False, "publish": True}
     body = {"name": "made", **settings}
     found: Any = await sent_results.send(server, sources(files), body)
@@ -307,9 +307,9 @@ async def test_files_beyond_one_request_go_to_a_server_in_parts(
 
     assert len(parts) > 5
     assert max(parts) < 24_000
-    assert (found["questions"], found["known_questions"], found["models"]) == (14, 0, 24)
-    assert found["asked"]["source"].endswith("24 models")
-    assert found["response_set"]["n_answers"] == 24 * 14
+    assert (found["questions"], found["known_questions"], found["models"]) == (14, 0, 12)
+    assert found["asked"]["source"].endswith("12 models")
+    assert found["response_set"]["n_answers"] == 12 * 14
     assert (found["marking"]["scorer"], found["asked"]["shots"]) == ("extract", 1)
     version = await published(app, client, found["calibration"])
     assert version["knowledge"]["asked"]["source"] == found["asked"]["source"]

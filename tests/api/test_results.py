@@ -258,8 +258,8 @@ async def test_a_shorter_test_replaces_a_longer_one_only_with_new_settings(
     def asking(n: int) -> dict[str, Any]:
         return {"stopping": {"min_items": n, "max_items": n}}
 
-    await measured(client, working, "one", 0.5, **asking(60))
-    longest = await measured(client, working, "one", 0.5, **asking(60), seed=5)
+    await measured(client, working, "one", 0.5, **asking(30))
+    longest = await measured(client, working, "one", 0.5, **asking(30), seed=5)
     quick = await measured(client, working, "one", 0.5, **asking(10), seed=6)
     whole, part = (one["score"]["interval"] for one in (longest, quick))
     assert whole["hi"] - whole["lo"] < (part["hi"] - part["lo"]) / 1.25
