@@ -8,7 +8,7 @@ each, which must read the catalogue of all tables anew.
 import asyncio
 import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from typing import Any, ClassVar, Self
@@ -104,6 +104,14 @@ _SCHEMA = """
 def libpq(url: str) -> str:
     """Return the URL of the same database for psycopg."""
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+async def executed(database: Database, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    """Execute a statement that no code of Sextant would; return its rows, if it has any."""
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        cursor = await connection.execute(statement.encode(), values or None)
+        return await cursor.fetchall() if cursor.description else []
 
 
 def keep_what_empties(url: str) -> None:

@@ -1,12 +1,15 @@
 """Helpers for calls of the API: create resources, answer by hand, wait for the end of work."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
+
+import httpx2
 
 from app.services.container import Services
 from app.storage.database import Database
 from tests.api.conftest import Client
+from tests.databases import executed
 from tests.services.sessions import until
 from tests.waiting import waiting
 
@@ -76,17 +79,50 @@ async def ended(client: Client, path: str, *states: str) -> dict[str, Any]:
 
 async def an_hour_passed(database: Database) -> None:
     """Move the time at which pending items were asked back by one hour."""
-    async with database.unit_of_work() as uow:
-        connection = await uow.driver_connection()
-        await connection.execute("UPDATE administrations SET asked_at = asked_at - interval '1 h'")
+    await executed(database, "UPDATE administrations SET asked_at = asked_at - interval '1 h'")
 
 
-async def problem_of(
-    client: Client, path: str, body: object, status: int = 422, code: str | None = None
+async def got(client: Client, path: str, **options: Any) -> Any:
+    """Return the JSON of a resource that can be read."""
+    answer = await client.get(path, **options)
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+async def listing(client: Client, path: str, **options: Any) -> list[dict[str, Any]]:
+    """Return the entries of a list, or of its first page."""
+    found: list[dict[str, Any]] = (await got(client, path, **options))["data"]
+    return found
+
+
+async def refusal_of(
+    call: Awaitable[httpx2.Response],
+    status: int = 422,
+    code: str | None = None,
+    *,
+    says: str = "",
+    at: str | None = None,
 ) -> dict[str, Any]:
-    """Return the problem of a refused call, with this status and, where given, this code."""
-    answer = await client.post(path, json=body)
+    """Return the problem of a refused call.
+
+    Args:
+        call: The call.
+        status: Its status.
+        code: Its code, where given.
+        says: Part of its sentence.
+        at: Pointer of its only error, where given.
+    """
+    answer = await call
     assert answer.status_code == status, answer.text
     problem: dict[str, Any] = answer.json()
     assert code in (None, problem["code"])
+    assert says in problem["detail"]
+    assert at is None or [error["pointer"] for error in problem["errors"]] == [at]
     return problem
+
+
+async def problem_of(
+    client: Client, path: str, body: object, status: int = 422, code: str | None = None, **more: str
+) -> dict[str, Any]:
+    """Return the problem of a refused POST; the other arguments are those of `refusal_of`."""
+    return await refusal_of(client.post(path, json=body), status, code, **more)

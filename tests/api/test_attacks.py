@@ -13,6 +13,7 @@ from app.api.disconnects import entered_while_connected
 from app.api.rates import READ_AT_A_TIME
 from app.errors import BusyError, NotFoundError
 from app.fair_semaphore import FairSemaphore
+from tests.api.calls import got
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
 from tests.test_sandbox import until
@@ -54,9 +55,7 @@ async def test_others_are_answered_while_a_trial_hangs(client: Client) -> None:
     await asyncio.gather(attack, return_exceptions=True)
 
 
-async def test_trials_beyond_the_queue_are_refused_with_retry_after(
-    client: Client,
-) -> None:
+async def test_trials_beyond_the_queue_are_refused_with_retry_after(client: Client) -> None:
     attacks = [
         asyncio.create_task(client.post("/v1/scorers/pattern:test", json=trial(HANGING)))
         for _ in range(8)
@@ -76,7 +75,7 @@ async def test_bodies_are_small_where_the_route_says_nothing_else(client: Client
     kind = {"content-type": "application/json"}
     response = await client.post("/v1/endpoints", content=content, headers=kind)
     assert_problem(response, 413, "body_too_large")
-    schema = (await client.get("/openapi.json")).json()
+    schema = await got(client, "/openapi.json")
     limits = {
         operation.get("x-max-body-bytes")
         for path in schema["paths"].values()

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from app.deps import ScopeName
+from tests.api.calls import got
 from tests.api.conftest import Client, NewClient
 
 
@@ -63,7 +64,7 @@ async def test_every_operation_refuses_keys_without_its_scope_and_says_which(
 ) -> None:
     every: set[ScopeName] = {"read", "run", "banks:write"}
     others = {scope: await client_with(*every - {scope}) for scope in (*every, "admin")}
-    paths = (await client.get("/openapi.json")).json()["paths"]
+    paths = (await got(client, "/openapi.json"))["paths"]
     for path, method in ((p, m.upper()) for p, of in paths.items() for m in of if "/v1" in p):
         scope = _needed(method, path)
         kind = "application/x-ndjson" if path.endswith("items:batch") else "application/json"
@@ -82,7 +83,7 @@ async def test_keys_are_checked_before_the_body_is_parsed(anonymous: Client) -> 
 
 
 async def test_the_description_of_the_api_names_the_scheme_and_the_scopes(client: Client) -> None:
-    schema = (await client.get("/openapi.json")).json()
+    schema = await got(client, "/openapi.json")
     assert schema["components"]["securitySchemes"]["ApiKey"]["scheme"] == "bearer"
     assert schema["paths"]["/v1/api-keys"]["post"]["security"] == [{"ApiKey": ["admin"]}]
     assert "security" not in schema["paths"]["/healthz"]["get"]

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from app.services.container import Services
-from tests.api.calls import posted
+from tests.api import calls
+from tests.api.calls import got, posted, refusal_of
 from tests.api.conftest import Client, NewClient
 from tests.services.sessions import until
 
@@ -17,12 +18,9 @@ def scripted(theta: float) -> dict[str, Any]:
 
 
 async def measured(client: Client, working: Services, theta: float) -> dict[str, Any]:
-    body = {"bank": "demo", "endpoint": scripted(theta), "seed": 5, "stopping": STOPPING}
-    body["concurrency"] = 1  # makes the items independent of the order in which answers arrive
-    made = await posted(client, "/v1/sessions", body, 202)
-    await until(working, made["id"])
-    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{made['id']}")).json()
-    return ended
+    # One at a time: the items do not depend on the order in which answers arrive.
+    asked = {"bank": "demo", "stopping": STOPPING, "concurrency": 1}
+    return await calls.measured(client, working, f"at {theta:g}", {"theta": theta}, **asked)
 
 
 async def test_a_release_is_compared_with_the_last_one(client: Client, working: Services) -> None:
@@ -32,9 +30,9 @@ async def test_a_release_is_compared_with_the_last_one(client: Client, working: 
     assert named.status_code == 200, named.text
     assert named.json()["score"] == before["score"]["value"]
     await client.put("/v1/baselines/older", json={"session_id": before["id"]})
-    first = (await client.get("/v1/baselines?limit=1")).json()
+    first = await got(client, "/v1/baselines?limit=1")
     assert (first["last_id"], first["has_more"]) == ("older", True)
-    rest = (await client.get("/v1/baselines?limit=1&after=older")).json()
+    rest = await got(client, "/v1/baselines?limit=1&after=older")
     assert (rest["data"], rest["has_more"]) == ([named.json()], False)
     # The baseline outlasts its session.
     assert (await client.delete(f"/v1/sessions/{before['id']}")).status_code == 204
@@ -48,8 +46,8 @@ async def test_a_release_is_compared_with_the_last_one(client: Client, working: 
         }
         gate = await posted(client, "/v1/gates", body, 201)
         await until(working, gate["session_id"])
-        gate = (await client.get(f"/v1/gates/{gate['id']}")).json()
-        session = (await client.get(f"/v1/sessions/{gate['session_id']}")).json()
+        gate = await got(client, f"/v1/gates/{gate['id']}")
+        session = await got(client, f"/v1/sessions/{gate['session_id']}")
         assert (session["seed"], session["design"]["stopping"]["max_items"]) == (5, 50)
         assert gate["value"] == pytest.approx(session["score"]["value"] - before["score"]["value"])
         assert (gate["threshold"], gate["baseline"]) == (-tolerance, "production")
@@ -64,23 +62,19 @@ async def test_a_release_is_compared_with_the_last_one(client: Client, working: 
 
     assert (await client.delete(path)).status_code == 204
     assert (await client.get(path)).status_code == 404
-    kept = (await client.get(f"/v1/gates/{outcomes[0.5]['id']}")).json()
+    kept = await got(client, f"/v1/gates/{outcomes[0.5]['id']}")
     assert kept == outcomes[0.5]
 
 
 async def test_abilities_are_compared_with_a_session(client: Client, working: Services) -> None:
     before, after = [await measured(client, working, theta) for theta in (2.0, -2.0)]
-    body = {
-        "session_id": after["id"],
-        "baseline": before["id"],
-        "metric": "theta",
-        "tolerance": 0.5,
-    }
-    gate = (await client.post("/v1/gates", json=body)).json()
+    body = {"session_id": after["id"], "baseline": before["id"]}
+    body |= {"metric": "theta", "tolerance": 0.5}
+    gate = await posted(client, "/v1/gates", body)
     assert gate["outcome"] == "no_go"
     assert gate["value"] == pytest.approx(after["estimate"]["theta"] - before["estimate"]["theta"])
     turned = {**body, "session_id": before["id"], "baseline": after["id"]}
-    assert (await client.post("/v1/gates", json=turned)).json()["outcome"] == "go"
+    assert (await posted(client, "/v1/gates", turned))["outcome"] == "go"
 
 
 async def test_a_baseline_is_moved_by_its_maker_or_an_admin(
@@ -90,12 +84,9 @@ async def test_a_baseline_is_moved_by_its_maker_or_an_admin(
     body = {"session_id": before["id"]}
     mine, theirs = [await client_with("run", "read") for _ in range(2)]
     assert (await mine.put("/v1/baselines/mine", json=body)).status_code == 200
-    for refused in (
-        await theirs.put("/v1/baselines/mine", json=body),
-        await theirs.delete("/v1/baselines/mine"),
-    ):
-        assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
-        assert "was made by another key" in refused.json()["detail"]
+    path = "/v1/baselines/mine"
+    for call in (theirs.put(path, json=body), theirs.delete(path)):
+        await refusal_of(call, 403, "missing_scope", says="was made by another key")
     assert (await client.put("/v1/baselines/mine", json=body)).status_code == 200
 
 
@@ -114,8 +105,8 @@ async def test_comparisons_impossible_with_a_baseline_are_reported(
         refused = await client.post("/v1/gates", json={**gate, **said})
         assert refused.status_code in (404, 422)
         assert sentence in refused.text, refused.text
-    going_on = await client.post("/v1/sessions", json={"mode": "manual", "bank": "demo"})
-    early = await client.put("/v1/baselines/x", json={"session_id": going_on.json()["id"]})
-    assert early.json()["code"] == "invalid_state"
-    as_id = await client.put(f"/v1/baselines/{before['id']}", json={"session_id": before["id"]})
-    assert "got the id of a session" in as_id.json()["detail"]
+    going_on = await posted(client, "/v1/sessions", {"mode": "manual", "bank": "demo"})
+    early = client.put("/v1/baselines/x", json={"session_id": going_on["id"]})
+    await refusal_of(early, 409, "invalid_state")
+    as_id = client.put(f"/v1/baselines/{before['id']}", json={"session_id": before["id"]})
+    await refusal_of(as_id, says="got the id of a session")

@@ -13,7 +13,7 @@ from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 from app.exchange.response_files import write_csv
 from app.services.container import Services
-from tests.api.calls import answered, posted, problem_of
+from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import EVENTS, Client
 from tests.services.calibrations import answers, csv_of
 from tests.services.calibrations import run as run_calibration
@@ -53,25 +53,21 @@ async def test_answers_become_a_bank_version(
         monkeypatch.setattr(held_out, most, 10)
     simulated = answers(50)
     await recorded(client, csv_of(simulated))
+    filters = {"least_point_biserial": None}
     made = await started(
-        client,
-        model="2pl",
-        filters={"least_point_biserial": None},
-        compare=["1pl", "2pl"],
-        report_card=True,
+        client, model="2pl", filters=filters, compare=["1pl", "2pl"], report_card=True
     )
     assert (made["status"], made["result"], made["failure"]) == ("queued", None, None)
     assert made["settings"]["filters"]["least_point_biserial"] is None
-    early = await client.get(f"{URL}/{made['id']}/items")
-    assert (early.status_code, early.json()["code"]) == (409, "invalid_state")
+    await refusal_of(client.get(f"{URL}/{made['id']}/items"), 409, "invalid_state")
     await run(app, made["id"])
-    found = (await client.get(f"{URL}/{made['id']}")).json()
+    found = await got(client, f"{URL}/{made['id']}")
     assert found["status"] == "completed", found["failure"]
     result = found["result"]
     assert result["converged"]
     assert result["kept"] == {"items": 12, "examinees": 50}
     assert result["aic"] == pytest.approx(2 * 24 - 2 * result["log_likelihood"])
-    found_items = (await client.get(f"{URL}/{made['id']}/items")).json()["data"]
+    found_items = await listing(client, f"{URL}/{made['id']}/items")
     b = [item["b"] for item in found_items]
     assert [item["key"] for item in found_items] == [f"q{n}" for n in range(1, 13)]
     assert float(np.corrcoef(b, simulated.b)[0, 1]) > 0.9
@@ -80,8 +76,8 @@ async def test_answers_become_a_bank_version(
     assert {family["model"] for family in result["comparison"]} == {"1pl", "2pl"}
     assert result["comparison"][0]["bic"] <= result["comparison"][1]["bic"]
     assert result["fit"]["rmsea_lo"] <= result["fit"]["rmsea"] <= result["fit"]["rmsea_hi"]
-    assert (await client.get(URL)).json()["data"] == [found]
-    page = (await client.get(f"{URL}/{made['id']}/items?limit=5&after=9")).json()
+    assert await listing(client, URL) == [found]
+    page = await got(client, f"{URL}/{made['id']}/items?limit=5&after=9")
     assert [item["key"] for item in page["data"]] == ["q11", "q12"]
     assert (page["last_position"], page["has_more"]) == (11, False)
     item = page["data"][0]
@@ -93,10 +89,10 @@ async def test_answers_become_a_bank_version(
     assert (fifth["hold_out"], fifth["n_learned"] + fifth["n_examinees"]) == ("strongest_fifth", 50)
     assert [row["design"] for row in half["rows"]] == ["score", "ability"]
     assert (families["rows"], families["reason"][:23]) == ([], "No families are known: ")
-    rows = (await client.get(f"{URL}/{made['id']}/abilities?limit=50")).json()["data"]
+    rows = await listing(client, f"{URL}/{made['id']}/abilities?limit=50")
     assert [row["examinee"] for row in rows[:2]] == ["model-1", "model-2"]
     assert max(rows, key=lambda row: row["score"])["theta"] > 1
-    page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=47")).json()
+    page = await got(client, f"{URL}/{made['id']}/abilities?limit=2&after=47")
     assert [row["position"] for row in page["data"]] == [48, 49]
     assert (page["last_position"], page["has_more"]) == (49, False)
 
@@ -106,12 +102,12 @@ async def test_answers_become_a_bank_version(
     assert version["knowledge"] == result["knowledge"]
     assert version["calibration"]["id"] == made["id"]
     assert not version["provisional"]
-    assert (await client.get(published.headers["location"])).json() == version
+    assert await got(client, published.headers["location"]) == version
     services: Services = app.state.services
     loaded = await services.versions.load(version["id"])
     assert loaded.correction is not None
     assert loaded.correction.n_examinees == 50
-    report = (await client.get("/v1/banks/arc/versions/latest/report")).json()
+    report = await got(client, "/v1/banks/arc/versions/latest/report")
     facts = report["calibration"]
     assert (facts["n_examinees"], facts["n_items"], facts["model"]) == (50, 12, "2pl")
     assert facts["fit"]["verdict"] == version["calibration"]["fit"]["verdict"]
@@ -120,50 +116,41 @@ async def test_answers_become_a_bank_version(
     assert report["simulated"]["n_examinees"] == 50
     again = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "other"})
     assert (again.status_code, again.json()["scale"]) == (201, version["scale"])
-    kept = await client.delete(f"{URL}/{made['id']}")
-    assert (kept.status_code, kept.json()["code"]) == (409, "invalid_state")
-    used = await client.delete("/v1/response-sets/arc", headers={"If-Match": '"2"'})
-    assert (used.status_code, used.json()["code"]) == (409, "invalid_state")
+    await refusal_of(client.delete(f"{URL}/{made['id']}"), 409, "invalid_state")
+    used = client.delete("/v1/response-sets/arc", headers={"If-Match": '"2"'})
+    await refusal_of(used, 409, "invalid_state")
 
 
 async def test_a_wrong_key_can_stay_in_the_bank_for_the_score(client: Client, app: FastAPI) -> None:
-    head, *rows = csv_of(answers(100)).splitlines()
-    other = {"0": "1", "1": "0"}
-    turned = [",".join((name, other[first], *rest)) for name, first, *rest in map(_cells, rows)]
-    await recorded(client, "\n".join((head, *turned)))
+    head, *rows = [line.split(",") for line in csv_of(answers(100)).splitlines()]
+    for row in rows:
+        row[1] = str(1 - int(row[1]))
+    await recorded(client, "\n".join(map(",".join, (head, *rows))))
     made = await started(client, filters={"keep_for_score": True})
     assert made["settings"]["filters"]["keep_for_score"] is True
     await run(app, made["id"])
-    result = (await client.get(f"{URL}/{made['id']}")).json()["result"]
+    result = (await got(client, f"{URL}/{made['id']}"))["result"]
     assert result["dropped_items"]["n"] == 0
     assert result["score_only_items"]["reasons"] == {"low_point_biserial": 1}
     assert [item["name"] for item in result["score_only_items"]["listed"]] == ["q1"]
     assert result["kept"]["items"] == 12
     published = await posted(client, f"{URL}/{made['id']}:publish", {"bank": "arc"}, 201)
-    version = published["id"]
-    items = (await client.get("/v1/banks/arc/versions/1/items")).json()["data"]
-    (wrong,) = (item for item in items if item["key"] == "q1")
-    assert wrong["status"] == "active"
-    assert wrong["a"] == 0
-    asked = {"bank_version_id": version, "mode": "manual"}
-    session = await posted(client, "/v1/sessions", asked, 201)
-    bank = session["bank"]
+    items = await listing(client, "/v1/banks/arc/versions/1/items")
+    assert [(item["status"], item["a"]) for item in items if item["key"] == "q1"] == [("active", 0)]
+    asked = {"bank_version_id": published["id"], "mode": "manual"}
+    bank = (await posted(client, "/v1/sessions", asked, 201))["bank"]
     assert (bank["n_items"], bank["n_uncalibrated"]) == (12, 0)
-
-
-def _cells(row: str) -> list[str]:
-    return row.split(",")
 
 
 async def test_events_report_progress_until_the_end(client: Client, app: FastAPI) -> None:
     await recorded(client)
     made = await started(client)
     events = f"{URL}/{made['id']}/events"
-    early = (await client.get(events)).json()
+    early = await got(client, events)
     assert [event["type"] for event in early["data"]] == ["calibration.queued"]
     assert not early["ended"]
     await run(app, made["id"])
-    later = (await client.get(f"{events}?after=1")).json()
+    later = await got(client, f"{events}?after=1")
     assert later["data"][0]["type"] == "calibration.started"
     assert {event["data"]["phase"] for event in later["data"] if "phase" in event["data"]} >= {
         "calibrating",
@@ -183,13 +170,12 @@ async def test_events_report_progress_until_the_end(client: Client, app: FastAPI
 async def test_a_calibration_is_cancelled_once_and_deleted(client: Client) -> None:
     await recorded(client)
     made = await started(client)
-    live = await client.delete(f"{URL}/{made['id']}")
-    assert (live.status_code, live.json()["code"]) == (409, "invalid_state")
+    await refusal_of(client.delete(f"{URL}/{made['id']}"), 409, "invalid_state")
     cancelled = await client.post(f"{URL}/{made['id']}:cancel")
     assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
     await problem_of(client, f"{URL}/{made['id']}:cancel", None, 409, "invalid_state")
-    assert (await client.get(f"{URL}?status=cancelled")).json()["data"][0]["id"] == made["id"]
-    assert (await client.get(f"{URL}?status=running")).json()["data"] == []
+    assert (await listing(client, f"{URL}?status=cancelled"))[0]["id"] == made["id"]
+    assert await listing(client, f"{URL}?status=running") == []
     assert (await client.delete(f"{URL}/{made['id']}")).status_code == 204
     assert (await client.get(f"{URL}/{made['id']}")).status_code == 404
 
@@ -214,17 +200,17 @@ async def test_what_cannot_be_calibrated_is_refused_with_the_reason(client: Clie
         response = await client.post(URL, json={"response_set": "arc", **body})
         assert response.status_code == status, body
         assert says in response.text
-        assert (await client.get(URL)).json()["data"] == []
+        assert await listing(client, URL) == []
 
 
 async def test_several_abilities_respect_the_given_cycles(client: Client, app: FastAPI) -> None:
     await recorded(client, csv_of(answers(40)))
     made = await started(client, model="nested", dimensions=1, max_cycles=2)
     await run(app, made["id"])
-    result = (await client.get(f"{URL}/{made['id']}")).json()["result"]
+    result = (await got(client, f"{URL}/{made['id']}"))["result"]
     assert (result["iterations"], result["converged"]) == (2, False)
-    refused = await problem_of(client, f"{URL}/{made['id']}:publish", {"bank": "b"}, 409)
-    assert "larger max_cycles" in refused["detail"]
+    publish = f"{URL}/{made['id']}:publish"
+    await problem_of(client, publish, {"bank": "b"}, 409, says="larger max_cycles")
 
 
 async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
@@ -239,35 +225,15 @@ async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
     )
     await run(app, made["id"])
     await posted(client, f"{URL}/{made['id']}:publish", {"bank": "tasks"}, 201)
-    session = await posted(
-        client,
-        "/v1/sessions",
-        {
-            "mode": "manual",
-            "bank": "tasks",
-            "selection": {"criterion": "v_optimal", "target": {"law": 1.0}},
-        },
-        201,
-    )
+    selection = {"criterion": "v_optimal", "target": {"law": 1.0}}
+    body = {"mode": "manual", "bank": "tasks", "selection": selection}
+    session = await posted(client, "/v1/sessions", body, 201)
     told = (await answered(client, session["id"], *[{"score": 1.0}] * 5))["profile"]["tasks"]
-    assert [(task["tag"], task["n_items"]) for task in told] == [
-        ("all", 12),
-        ("law", 6),
-        ("maths", 6),
-    ]
-
-
-async def test_one_ability_is_not_linked_to_a_scale_of_several(
-    client: Client, app: FastAPI
-) -> None:
-    await recorded(client, csv_of(answers(40)))
-    made = await started(client, model="mirt", dimensions=1)
-    await run(app, made["id"])
-    version = (await client.post(f"{URL}/{made['id']}:publish", json={"bank": "b"})).json()
-    link = {"bank_version_id": version["id"]}
-    refused = await problem_of(client, URL, {"response_set": "arc", "link": link})
-    assert "measures several abilities (mirt)" in refused["detail"]
-    assert refused["errors"][0]["pointer"] == "/link/bank_version_id"
+    assert {task["tag"]: task["n_items"] for task in told} == {"all": 12, "law": 6, "maths": 6}
+    link = {"bank_version_id": session["bank"]["version_id"]}
+    several = "measures several abilities (nested)"
+    one = {"response_set": "arc", "link": link}
+    await problem_of(client, URL, one, at="/link/bank_version_id", says=several)
 
 
 async def test_continuous_scores_become_a_version_of_their_model(
@@ -282,7 +248,7 @@ async def test_continuous_scores_become_a_version_of_their_model(
     await recorded(client, b"".join(write_csv(table)).decode())
     made = await started(client, model="continuous")
     await run(app, made["id"])
-    found = (await client.get(f"{URL}/{made['id']}")).json()
+    found = await got(client, f"{URL}/{made['id']}")
     assert found["status"] == "completed", found["failure"]
     result = found["result"]
     assert result["local_dependence"] is None
@@ -290,21 +256,19 @@ async def test_continuous_scores_become_a_version_of_their_model(
     assert result["report_card"] is None
     assert result["fit"]["variance_r2"] > 0.7
     assert result["dispersion"] == pytest.approx(0.05, abs=0.015)
-    item = (await client.get(f"{URL}/{made['id']}/items?limit=1")).json()["data"][0]
+    item = (await listing(client, f"{URL}/{made['id']}/items?limit=1"))[0]
     assert item["k"] > 0
     assert item["se_k"] > 0
     version = await posted(client, f"{URL}/{made['id']}:publish", {"bank": "graded"}, 201)
     assert version["response_model"] == "continuous"
     assert version["knowledge"] == result["knowledge"]
     where = "/v1/banks/graded/versions/1"
-    assert (await client.get(f"{where}/items?limit=1")).json()["data"][0]["k"] == item["k"]
+    assert (await listing(client, f"{where}/items?limit=1"))[0]["k"] == item["k"]
     for part in ("report", "information", "lint"):
         response = await client.get(f"{where}/{part}")
         assert response.status_code == 200, response.text
-    refused = await problem_of(
-        client, URL, {"response_set": "arc", "model": "continuous", "compare": ["1pl"]}
-    )
-    assert "compare" in refused["detail"]
+    other = {"response_set": "arc", "model": "continuous", "compare": ["1pl"]}
+    await problem_of(client, URL, other, says="compare")
 
 
 UNPUBLISHABLE: list[tuple[dict[str, Any], int, str]] = [
@@ -314,26 +278,22 @@ UNPUBLISHABLE: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-async def test_unpublishable_calibrations_are_refused_before_they_start(
-    client: Client,
-) -> None:
+async def test_unpublishable_calibrations_are_refused_before_they_start(client: Client) -> None:
     await recorded(client)
     for publish, status, told in UNPUBLISHABLE:
-        response = await client.post(URL, json={"response_set": "arc", "publish": publish})
-        assert response.status_code == status, publish
-        assert told in response.json()["detail"]
-        assert (await client.get(URL)).json()["data"] == []
+        await problem_of(
+            client, URL, {"response_set": "arc", "publish": publish}, status, says=told
+        )
+        assert await listing(client, URL) == []
 
 
 async def test_a_bank_shared_by_another_project_takes_no_versions(client: Client) -> None:
     await client.post("/v1/projects", json={"name": "other"})
-    lent = await client.post(
-        "/v1/banks", json={"name": "lent", "shared": True}, headers={"Sextant-Project": "other"}
-    )
-    assert lent.status_code == 201, lent.text
+    there = {"Sextant-Project": "other"}
+    lent = await client.post("/v1/banks", json={"name": "lent", "shared": True}, headers=there)
     await recorded(client)
     asked = {"response_set": "arc", "publish": {"bank": lent.json()["id"]}}
-    assert (await client.post(URL, json=asked)).status_code == 404
+    await problem_of(client, URL, asked, 404)
 
 
 def test_a_stored_failure_may_lack_newer_fields() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from app import errors
 from app.api.errors import HTTP_CODES
+from tests.api.calls import got
 from tests.api.conftest import Client
 
 Document = dict[str, Any]
@@ -20,7 +21,7 @@ MOST_BYTES = 450_000
 
 @pytest.fixture
 async def document(client: Client) -> Document:
-    described: Document = (await client.get("/openapi.json")).json()
+    described: Document = await got(client, "/openapi.json")
     return described
 
 

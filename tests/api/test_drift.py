@@ -4,7 +4,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.api.schemas.drift import DriftRead
-from tests.api.calls import posted, problem_of
+from tests.api.calls import got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client
 from tests.services.calibrations import driven
 from tests.services.test_recalibration import world
@@ -18,19 +18,16 @@ async def test_drift_is_judged_from_a_response_set(
     monkeypatch.setattr("app.api.schemas.drift._AT_ONCE", 4)
     await world(app.state.services, n=800)
     url = "/v1/banks/living/versions/latest/drift"
-    response = await client.get(url, params={"response_set": "live", "limit": 10})
+    drift = await got(client, url, params={"response_set": "live", "limit": 10})
 
-    assert response.status_code == 200, response.text
-    drift = response.json()
     assert drift["scale"] == "old"
     assert len(drift["data"]) == 10
     DriftRead.model_validate(drift)
     assert drift["figures"]["easier"] == sum(item["possibly_leaked"] for item in drift["data"]) > 0
     assert drift["data"][0]["z"] > 3
     assert "has become easier" in drift["data"][0]["explanation"]
-    assert (await client.get(url)).status_code == 422
-    missing = await client.get(url, params={"response_set": "none"})
-    assert missing.status_code == 404
+    await refusal_of(client.get(url))
+    await refusal_of(client.get(url, params={"response_set": "none"}), 404)
 
 
 async def test_a_calibration_onto_a_version_flags_drifted_items(
@@ -43,13 +40,12 @@ async def test_a_calibration_onto_a_version_flags_drifted_items(
     await driven(app.state.services, made["id"])
 
     url = f"/v1/calibrations/{made['id']}"
-    result = (await client.get(url)).json()["result"]
-    items = (await client.get(f"{url}/items", params={"limit": 100})).json()["data"]
+    result = (await got(client, url))["result"]
+    items = await listing(client, f"{url}/items", params={"limit": 100})
     version = await posted(client, f"{url}:publish", {"bank": "living"}, 201)
     assert result["drift"]["easier"] == sum(item["drifted"] is True for item in items) > 0
     assert version["scale"] == "old"
     assert version["calibration"]["drift"] == result["drift"]
     assert version["lint"]["findings"]["drift"] == result["drift"]["drifted"]
     link["method"] = "stocking_lord"
-    refused = await problem_of(client, "/v1/calibrations", {**body, "link": link})
-    assert "fixed_anchor" in refused["detail"]
+    await problem_of(client, "/v1/calibrations", {**body, "link": link}, says="fixed_anchor")

@@ -25,6 +25,7 @@ from app.services import event_feed
 from app.services.event_feed import EventFeed, Reader, Topic
 from app.services.visibility import View
 from app.storage.database import Database
+from tests.api.calls import got
 
 POLL = {"Accept": "application/json"}
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -193,12 +194,9 @@ async def test_events_that_come_later_are_streamed_when_they_come(
     client: httpx2.AsyncClient, story: Story
 ) -> None:
     story.add("step")
-    async with client.stream("GET", "/events") as response:
-        lines = response.aiter_lines()
-        seen = [line async for line in _until(lines, "id: 1")]
+    async with begun(client) as lines:
         story.add("session.completed")
-        seen += [line async for line in lines]
-    assert "event: session.completed" in seen
+        assert "event: session.completed" in [line async for line in lines]
 
 
 async def _until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
@@ -206,6 +204,15 @@ async def _until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
         yield line
         if line == last:
             return
+
+
+@asynccontextmanager
+async def begun(client: httpx2.AsyncClient) -> AsyncIterator[AsyncIterator[str]]:
+    """Open a stream; yield its lines after those of the first event."""
+    async with client.stream("GET", "/events") as response:
+        lines = response.aiter_lines()
+        assert [line async for line in _until(lines, "id: 1")]
+        yield lines
 
 
 async def test_a_silent_stream_is_kept_alive_by_comments(
@@ -222,13 +229,10 @@ async def test_streams_share_reads_and_only_read_for_clients(
 ) -> None:
     story.add("step")
     feed: EventFeed = app.state.feed
-    async with client.stream("GET", "/events") as one, client.stream("GET", "/events") as other:
-        readers = [one.aiter_lines(), other.aiter_lines()]
-        for lines in readers:
-            assert [line async for line in _until(lines, "id: 1")]
+    async with begun(client) as one, begun(client) as other:
         fetched = len(story.fetches)
         story.add("session.completed")
-        for lines in readers:
+        for lines in (one, other):
             assert "id: 2" in [line async for line in lines]
     assert story.fetches[fetched:] == [1]  # once for both
     assert feed.looking is not None
@@ -278,9 +282,7 @@ async def test_streams_outlast_an_outage_and_lose_nothing(
     client: httpx2.AsyncClient, story: Story
 ) -> None:
     story.add("step")
-    async with client.stream("GET", "/events") as response:
-        lines = response.aiter_lines()
-        assert [line async for line in _until(lines, "id: 1")]
+    async with begun(client) as lines:
         story.is_away = True
         for _ in range(5):
             story.add("step")
@@ -293,9 +295,7 @@ async def test_streams_outlast_an_outage_and_lose_nothing(
 
 async def test_a_stream_ends_with_its_session(client: httpx2.AsyncClient, story: Story) -> None:
     story.add("step")
-    async with client.stream("GET", "/events") as response:
-        lines = response.aiter_lines()
-        assert [line async for line in _until(lines, "id: 1")]
+    async with begun(client) as lines:
         story.deleted = True
         assert not [line async for line in lines if line.startswith("event")]
 
@@ -351,11 +351,7 @@ async def test_a_server_that_stops_ends_its_streams_at_once(
     server: ApiServer, client: httpx2.AsyncClient, story: Story
 ) -> None:
     story.add("step")
-    async with client.stream("GET", "/events") as response:
-        lines = response.aiter_lines()
-        async for line in lines:
-            if line.startswith("id: 1"):
-                break
+    async with begun(client) as lines:
         server.should_exit = True
         # The server ends it cleanly: a cut connection would raise here.
         rest = [line async for line in lines]
@@ -368,11 +364,11 @@ async def test_polling_returns_the_same_events(client: httpx2.AsyncClient, story
     story.add("session.completed")
     after, types, over = 0, [], False
     while not over:
-        page = (await client.get("/events", params={"after": after}, headers=POLL)).json()
+        page = await got(client, "/events", params={"after": after}, headers=POLL)
         types += [event["type"] for event in page["data"]]
         after, over = page["last_seq"], page["ended"]
     assert types == ["step"] * 4 + ["session.completed"]
-    again = (await client.get("/events", params={"after": after}, headers=POLL)).json()
+    again = await got(client, "/events", params={"after": after}, headers=POLL)
     assert (again["data"], again["last_seq"], again["ended"]) == ([], 5, True)
 
 
@@ -383,7 +379,7 @@ async def test_polling_misses_no_event_that_arrives_meanwhile(
     story.happens_after["since"] = ["step", "session.completed"]
     after, types, over = 0, [], False
     while not over:
-        page = (await client.get("/events", params={"after": after}, headers=POLL)).json()
+        page = await got(client, "/events", params={"after": after}, headers=POLL)
         types += [event["type"] for event in page["data"]]
         after, over = page["last_seq"], page["ended"]
     assert types == ["step", "step", "session.completed"]
@@ -403,8 +399,6 @@ async def test_a_stream_ends_soon_after_its_readers_key_was_revoked(
 ) -> None:
     monkeypatch.setattr(events, "RECHECK_S", 0.01)
     story.add("step")
-    async with client.stream("GET", "/events") as response:
-        lines = response.aiter_lines()
-        assert [line async for line in _until(lines, "id: 1")]
+    async with begun(client) as lines:
         story.closed_to_readers = True
         assert not [line async for line in lines if line.startswith("event")]

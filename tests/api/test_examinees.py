@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.calls import answered, posted, problem_of
+from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, NewClient
 
 pytestmark = pytest.mark.usefixtures("services")
@@ -41,22 +41,22 @@ async def test_two_sessions_of_one_name_are_one_examinee_everywhere(client: Clie
     assert told["trust"] == sessions[0]["headline"]["trust"]["level"]
     assert told["theta"] == sessions[0]["estimate"]["theta"]
 
-    board = (await client.get("/v1/banks/demo/leaderboard")).json()
+    board = await got(client, "/v1/banks/demo/leaderboard")
     (row,) = board["data"]
     assert (row["session_id"], row["self_reported"]) == (sessions[1]["id"], True)
     assert row["examinee"]["scaffold"] == "loop 2"
     assert (row["endpoint"]["name"], row["endpoint"]["model"]) == ("solver", "m-1")
 
     both = {"session_ids": [session["id"] for session in sessions]}
-    compared = (await client.post("/v1/comparisons", json=both)).json()
+    compared = await posted(client, "/v1/comparisons", both)
     assert (compared["first"]["label"], compared["second"]["label"]) == ("solver", "solver")
 
     assert (await client.post("/v1/response-sets", json={"name": "by-hand"})).status_code == 201
     await posted(client, "/v1/response-sets/by-hand:collect", {"bank": "demo"}, 200)
-    collected = (await client.get("/v1/response-sets/by-hand")).json()
+    collected = await got(client, "/v1/response-sets/by-hand")
     assert collected["n_examinees"] == 1
 
-    listed = (await client.get("/v1/sessions", params={"examinee": "solver"})).json()["data"]
+    listed = await listing(client, "/v1/sessions", params={"examinee": "solver"})
     assert {one["id"] for one in listed} == {session["id"] for session in sessions}
 
 
@@ -71,7 +71,7 @@ async def test_leaderboards_group_by_model_scaffold_and_reporter(client: Client)
         await answered(client, (await begun(client, examinee))["id"], *ANSWERS)
 
     async def names(**query: Any) -> set[str]:
-        board = (await client.get("/v1/banks/demo/leaderboard", params=query)).json()
+        board = await got(client, "/v1/banks/demo/leaderboard", params=query)
         return {row["endpoint"]["name"] for row in board["data"]}
 
     assert await names(model="m-1") == {"solver", "other scaffold"}
@@ -86,38 +86,39 @@ async def test_a_name_belongs_to_the_key_that_first_used_it_and_to_admins(
 ) -> None:
     mine, theirs = [await client_with("run", "read") for _ in range(2)]
     await begun(mine)
-    taken = await problem_of(theirs, "/v1/sessions", session_of(), 403)
-    assert "was named by another key" in taken["detail"]
+    await problem_of(theirs, "/v1/sessions", session_of(), 403, says="was named by another key")
     await begun(mine)
     await begun(client)
 
-    other = await problem_of(mine, "/v1/sessions", session_of({**AGENT, "model": "m-2"}), 409)
-    assert other["detail"] == (
+    says = (
         "The examinee 'solver' is an agent (model m-1, scaffold loop 2); this request says an "
         "agent (model m-2, scaffold loop 2). Another examinee needs another name."
     )
+    other = session_of({**AGENT, "model": "m-2"})
+    await problem_of(mine, "/v1/sessions", other, 409, "already_exists", says=says)
 
 
 async def test_an_endpoint_of_the_same_name_is_another_examinee(client: Client) -> None:
     endpoint = {"name": "solver", "kind": "scripted", "model": "solver", "options": {"theta": 0}}
-    made = (await client.post("/v1/endpoints", json=endpoint)).json()
+    made = await posted(client, "/v1/endpoints", endpoint)
     session = await begun(client)
-    assert [one["id"] for one in (await client.get("/v1/endpoints")).json()["data"]] == [made["id"]]
+    assert [one["id"] for one in await listing(client, "/v1/endpoints")] == [made["id"]]
 
     await answered(client, session["id"], *ANSWERS)
-    (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    (row,) = await listing(client, "/v1/banks/demo/leaderboard")
     by_hand = row["endpoint"]["id"]
     assert by_hand != made["id"]
     # A named examinee is not called, and not changed or deleted as an endpoint.
     assert (await client.get(f"/v1/endpoints/{by_hand}")).status_code == 404
     gone = await client.delete(f"/v1/endpoints/{by_hand}", headers={"If-Match": '"1"'})
     assert gone.status_code == 404
-    live = await problem_of(client, "/v1/sessions", {"bank": "demo", "endpoint_id": by_hand})
-    assert "'solver' answers by hand, so it cannot be asked" in live["detail"]
+    live = {"bank": "demo", "endpoint_id": by_hand}
+    says = "'solver' answers by hand, so it cannot be asked"
+    await problem_of(client, "/v1/sessions", live, says=says)
     ranked = {"bank": "demo", "endpoints": [{"endpoint_id": i} for i in (by_hand, made["id"])]}
     assert (await client.post("/v1/rankings", json=ranked)).status_code == 422
-    refused = await client.post("/v1/sessions", json=session_of(mode="live", endpoint_id=by_hand))
-    assert "a live session takes no examinee" in refused.json()["detail"]
+    live = session_of(mode="live", endpoint_id=by_hand)
+    await problem_of(client, "/v1/sessions", live, says="a live session takes no examinee")
 
 
 async def test_a_name_ends_with_its_last_session(client: Client, client_with: NewClient) -> None:
@@ -132,18 +133,17 @@ async def test_concurrent_sessions_with_a_new_name_share_the_examinee(client: Cl
     made = await asyncio.gather(*(client.post("/v1/sessions", json=session_of()) for _ in range(6)))
     assert [one.status_code for one in made] == [201] * 6
     await asyncio.gather(*(answered(client, one.json()["id"], *ANSWERS) for one in made))
-    (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    (row,) = await listing(client, "/v1/banks/demo/leaderboard")
     assert row["examinee"]["name"] == "solver"
 
 
 async def test_an_extended_session_keeps_its_examinee(client: Client) -> None:
     session = await answered(client, (await begun(client, seed=1))["id"], *ANSWERS)
-    extended = await posted(
-        client, f"/v1/sessions/{session['id']}:extend", {"stopping": {"max_items": 8}}, 202
-    )
+    longer = {"stopping": {"max_items": 8}}
+    extended = await posted(client, f"/v1/sessions/{session['id']}:extend", longer, 202)
     more = await answered(client, extended["id"], *ANSWERS[:2])
     assert (more["status"], more["examinee"]["name"]) == ("completed", "solver")
-    (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    (row,) = await listing(client, "/v1/banks/demo/leaderboard")
     assert row["session_id"] == more["id"]
 
 
@@ -152,9 +152,7 @@ async def test_sessions_are_found_by_metadata_model_and_time(client: Client) -> 
     second = await begun(client, {**AGENT, "name": "b", "model": "m-2"}, metadata={"commit": "abc"})
 
     async def found(**query: str) -> list[str]:
-        answered = await client.get("/v1/sessions", params=query)
-        assert answered.status_code == 200, answered.text
-        return [one["id"] for one in answered.json()["data"]]
+        return [one["id"] for one in await listing(client, "/v1/sessions", params=query)]
 
     assert await found(**{"metadata.commit": "abc"}) == [second["id"], first["id"]]
     assert await found(**{"metadata.commit": "abc", "metadata.branch": "main"}) == [first["id"]]
@@ -162,5 +160,4 @@ async def test_sessions_are_found_by_metadata_model_and_time(client: Client) -> 
     assert await found(model="m-2") == [second["id"]]
     assert await found(since=second["created_at"]) == [second["id"]]
     assert await found(before=second["created_at"]) == [first["id"]]
-    refused = await client.get("/v1/sessions", params={"since": "yesterday"})
-    assert refused.status_code == 422
+    await refusal_of(client.get("/v1/sessions", params={"since": "yesterday"}))

@@ -5,6 +5,7 @@ import pytest
 from app.engine.inference.diagnostics import exposure_rates, overlap
 from app.printable import percent
 from app.services.banks.items import LEAST_TESTS
+from tests.api.calls import got
 from tests.api.conftest import Client
 from tests.api.test_in_flight import awaited, begun, told
 
@@ -13,26 +14,20 @@ PATH = "/v1/banks/demo/versions/latest/exposure"
 
 @pytest.mark.usefixtures("services")
 async def test_exposure_counts_tests_that_asked_an_item(client: Client) -> None:
-    empty = (await client.get(PATH)).json()
-    assert (empty["tests"], empty["n_asked"], empty["overlap"], empty["most_asked"]) == (
-        0,
-        0,
-        0,
-        [],
-    )
+    empty = await got(client, PATH)
+    assert [empty[name] for name in ("tests", "n_asked", "overlap", "most_asked")] == [0, 0, 0, []]
 
     asked: list[list[str]] = []
     for seed in range(LEAST_TESTS):
-        path = await begun(
-            client, seed=seed, stopping={"max_items": 3}, concurrency=1, preset="ability"
-        )
+        short = {"stopping": {"max_items": 3}, "concurrency": 1, "preset": "ability"}
+        path = await begun(client, seed=seed, **short)
         items, seen = await awaited(client, path), []
         while items:
             seen.append(items[0]["item"]["id"])
             items = (await told(client, path, items[0]))["next_items"]
         asked.append(seen)
 
-    shown = (await client.get(PATH)).json()
+    shown = await got(client, PATH)
     names = sorted({name for test in asked for name in test})
     tests = [[names.index(name) for name in test] for test in asked]
     rates = exposure_rates(tests, len(names))

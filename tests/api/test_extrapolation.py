@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.engine.bank import FloatArray
-from tests.api.calls import posted
+from tests.api.calls import got, listing, posted
 from tests.api.conftest import Client
 from tests.api.test_calibrations import URL, recorded, run, started
 
@@ -25,16 +25,12 @@ def records() -> FloatArray:
     return scores[np.argsort(scores.mean(axis=1), kind="stable")]
 
 
-async def published(
-    client: Client, app: FastAPI, scores: FloatArray, *, report_card: bool = False
-) -> dict[str, Any]:
+async def published(client: Client, app: FastAPI, scores: FloatArray) -> dict[str, Any]:
     """Publish a version calibrated on these scores; without a report card it takes a tenth."""
     head = ",".join(f"q{n}" for n in range(N_ITEMS))
     rows = [f"m{i}," + ",".join(str(int(score)) for score in row) for i, row in enumerate(scores)]
     await recorded(client, "\n".join([f"model,{head}", *rows]))
-    made = await started(
-        client, model="1pl", report_card=report_card, filters={"least_point_biserial": None}
-    )
+    made = await started(client, model="1pl", filters={"least_point_biserial": None})
     await run(app, made["id"])
     return await posted(client, f"{URL}/{made['id']}:publish", {"bank": "arc"}, 201)
 
@@ -50,18 +46,14 @@ async def answered(
         "stopping": {"se": None, "min_items": 1, "max_items": length},
         **design,
     }
-    created = await client.post("/v1/sessions", json=body)
-    assert created.status_code in (201, 202), created.text
-    session: dict[str, Any] = created.json()
+    session = await posted(client, "/v1/sessions", body)
     path = f"/v1/sessions/{session['id']}"
     while session["status"] == "awaiting_response":
-        item = (await client.get(f"{path}/next-item")).json()
+        item = await got(client, f"{path}/next-item")
         score = float(scores[int(item["item"]["id"].removeprefix("q"))])
-        session = (
-            await client.post(
-                f"{path}/responses", json={"step_token": item["step_token"], "score": score}
-            )
-        ).json()
+        session = await posted(
+            client, f"{path}/responses", {"step_token": item["step_token"], "score": score}
+        )
     return session
 
 
@@ -80,12 +72,11 @@ async def test_an_examinee_beyond_the_reference_models_is_reported_everywhere(
     assert stands["caution"].startswith("This model is stronger than all")
     assert 0 < stands["odds"] <= 1e6
     assert stands["agrees"] == (stands["odds"] < 10)
-    assert (
-        strong["score"]["interval"]["lo"] <= scores[77].mean() <= strong["score"]["interval"]["hi"]
-    )
+    interval = strong["score"]["interval"]
+    assert interval["lo"] <= scores[77].mean() <= interval["hi"]
 
     path = f"/v1/sessions/{strong['id']}"
-    rows = (await client.get(f"{path}/responses")).json()["data"]
+    rows = await listing(client, f"{path}/responses")
     sampled = [row["probability"] for row in rows if row["probability"] < 1]
     # With forty reference models about half of the questions are sampled.
     assert len(rows) / 5 < len(sampled) < len(rows)
@@ -93,13 +84,13 @@ async def test_an_examinee_beyond_the_reference_models_is_reported_everywhere(
     assert stands["difference"] is not None
     page = (await client.get(f"{path}/report", params={"format": "html"})).text
     assert "stronger than all reference models" in page
-    report = (await client.get(f"{path}/report")).json()
+    report = await got(client, f"{path}/report")
     assert "extrapolation" in {caution["code"] for caution in report["warnings"]}
     # The page rebuilds the test from the database and ends where the session ended.
     assert report["trace"][-1]["score"] == strong["score"]["value"]
 
     gate = {"session_id": strong["id"], "metric": "score", "threshold": 0.5}
-    decided = (await client.post("/v1/gates", json=gate)).json()
+    decided = await posted(client, "/v1/gates", gate)
     assert decided["extrapolation"] == stands
     assert stands["caution"] in decided["detail"]
 
@@ -110,14 +101,14 @@ async def test_an_examinee_beyond_the_reference_models_is_reported_everywhere(
     older = await answered(client, scores[77], length=12, prediction={"method": "p-irt"})
     assert older["score"]["method"] == "p-irt"
     guess = {"session_id": older["id"], "metric": "score", "threshold": 0.1}
-    told = (await client.post("/v1/gates", json=guess)).json()
+    told = await posted(client, "/v1/gates", guess)
     assert (told["outcome"], "no valid intervals" in told["detail"]) == ("inconclusive", True)
     assert told["p_beyond"] is None
 
     fresh = {"mode": "manual", "bank": "arc"}
     started = {"session": fresh, "metric": "score", "threshold": 0.5}
-    gate = (await client.post("/v1/gates", json=started)).json()
-    asked = (await client.get(f"/v1/sessions/{gate['session_id']}")).json()
+    gate = await posted(client, "/v1/gates", started)
+    asked = await got(client, f"/v1/sessions/{gate['session_id']}")
     assert asked["design"]["selection"]["criterion"] == "v_optimal"
 
     usual = await answered(client, scores[20])
@@ -125,6 +116,6 @@ async def test_an_examinee_beyond_the_reference_models_is_reported_everywhere(
     assert usual["estimate"]["extrapolation"]["standing"] == "within"
     assert usual["estimate"]["extrapolation"]["caution"] is None
     # The page counts the weaker reference models as the session does.
-    told = (await client.get(f"/v1/sessions/{usual['id']}/report")).json()["score"]["below"]
+    told = (await got(client, f"/v1/sessions/{usual['id']}/report"))["score"]["below"]
     assert 100 * told["value"] == usual["estimate"]["extrapolation"]["percentile"]
     assert told["interval"]["lo"] < told["value"] < told["interval"]["hi"]

@@ -8,17 +8,17 @@ from fastapi import FastAPI, Request
 
 from app.storage.database import Database
 from tests.adapters.test_guard import ALWAYS_REFUSED, PRIVATE
-from tests.api.calls import posted
+from tests.api.calls import got, listing, posted
 from tests.api.conftest import Client, client_of
 from tests.api.test_projects import STOPPING, bank_made
+from tests.databases import executed
 from tests.servers import serving
 
 FIELD = "base_url"
+REFUSALS = ("endpoint_address_blocked", "invalid_input")
 THROUGH = [
-    {"X-Forwarded-For": "127.0.0.1"},
-    {"Forwarded": "for=127.0.0.1"},
-    {"Via": "1.1 proxy"},
-    {"X-Real-IP": "127.0.0.1"},
+    *({"X-Forwarded-For": "127.0.0.1"}, {"Forwarded": "for=127.0.0.1"}),
+    *({"Via": "1.1 proxy"}, {"X-Real-IP": "127.0.0.1"}),
 ]
 
 
@@ -53,22 +53,16 @@ def taking_addresses(document: dict[str, Any]) -> set[tuple[str, str]]:
 async def bodies(client: Client, database: Database) -> dict[tuple[str, str], tuple[str, Any]]:
     """Return path and body of a request to each such operation, valid except for its address."""
     await bank_made(client, "exam")
-    item = (await client.get("/v1/banks/exam/items")).json()["data"][0]["id"]
+    item = (await listing(client, "/v1/banks/exam/items"))[0]["id"]
     simulated = {"kind": "scripted", "model": "m", "options": {"theta": 1}}
     other = {"kind": "scripted", "model": "n", "options": {"theta": 0}}
     saved = {"kind": "openai_chat", "base_url": "http://203.0.113.9/v1", "model": "m"}
     kept = await posted(client, "/v1/endpoints", {**saved, "name": "kept"})
     asking = {"bank": "exam", "min_items": 1}
-    ranking = await posted(
-        client,
-        "/v1/rankings",
-        {**asking, "endpoints": [{"endpoint": simulated}, {"endpoint": other}]},
-    )
-    async with database.unit_of_work() as uow:
-        connection = await uow.driver_connection()
-        await connection.execute(
-            "UPDATE rankings SET status = 'completed', summary = '{\"order\": []}'"
-        )
+    rivals = [{"endpoint": simulated}, {"endpoint": other}]
+    ranking = await posted(client, "/v1/rankings", {**asking, "endpoints": rivals})
+    ended = "UPDATE rankings SET status = 'completed', summary = '{\"order\": []}'"
+    await executed(database, ended)
     endpoint = {"kind": "openai_chat", FIELD: "", "model": "m"}
     session = {"bank": "exam", "endpoint": endpoint, "stopping": STOPPING}
     return {
@@ -108,9 +102,9 @@ async def test_no_route_accepts_a_forged_address(
     app: FastAPI, client: Client, database: Database
 ) -> None:
     known = await bodies(client, database)
-    document = (await client.get("/openapi.json")).json()
+    document = await got(client, "/openapi.json")
     assert taking_addresses(document) == set(known), "say here how each of these is asked"
-    before = (await client.get("/v1/endpoints")).json()
+    before = await got(client, "/v1/endpoints")
     asked = 0
     async with client_of(app, address="198.51.100.7") as far:
         far.headers["Authorization"] = client.headers["Authorization"]
@@ -133,12 +127,10 @@ async def test_no_route_accepts_a_forged_address(
                     )
                     said = (route, address, headers, answer.text)
                     assert answer.status_code == 422, said
-                    assert answer.json()["code"] in ("endpoint_address_blocked", "invalid_input"), (
-                        said
-                    )
+                    assert answer.json()["code"] in REFUSALS, said
                     asked += 1
     assert asked > 150
-    assert (await client.get("/v1/endpoints")).json() == before
+    assert await got(client, "/v1/endpoints") == before
 
 
 @pytest.fixture
@@ -164,7 +156,7 @@ async def test_remote_callers_cannot_have_local_host_names_called(
 ) -> None:
     """Host names are checked when called: by probes, previews and every scorer that calls."""
     await bank_made(client, "exam")
-    item = (await client.get("/v1/banks/exam/items")).json()["data"][0]["id"]
+    item = (await listing(client, "/v1/banks/exam/items"))[0]["id"]
     trial = {"item": {"prompt": "?", "target": ["x"]}, "answer": "y"}
     made = {}
     for kind in ("openai_chat", "callback"):

@@ -29,10 +29,7 @@ async def test_a_migrated_database_makes_it_ready(anonymous: Client) -> None:
 async def _ready(settings: Settings, url: str) -> tuple[httpx2.Response, httpx2.Response]:
     database = Database(url, pool_size=1)
     app = create_app(settings, database)
-    async with (
-        app.router.lifespan_context(app),
-        client_of(app) as client,
-    ):
+    async with app.router.lifespan_context(app), client_of(app) as client:
         answers = await client.get("/readyz"), await client.get("/healthz")
     await database.dispose()
     return answers
@@ -69,11 +66,8 @@ async def test_a_page_of_another_site_gets_no_access(anonymous: Client) -> None:
     assert not [name for name in response.headers if name.startswith("access-control")]
 
 
-NOWHERE = ["/redoc", "/v1/endpoints/"]
-
-
 async def test_there_are_no_pages_of_the_framework_and_no_redirects(client: Client) -> None:
-    for path in NOWHERE:
+    for path in ("/redoc", "/v1/endpoints/"):
         assert (await client.get(path)).status_code == 404
 
 

@@ -9,6 +9,7 @@ import httpx2
 from app.sandbox.pool import SMALL_MEMORY, Limits, sandbox
 from app.services.responses.confined_reading import scan_sent_lines
 from benchmarks.bombs import BOMBS, Bomb
+from tests.api.calls import got
 from tests.api.conftest import Client
 
 #: One of each way to expand; `benchmarks/attacks.py` sends them all.
@@ -66,7 +67,7 @@ async def test_a_bomb_is_refused_and_nothing_is_stored(client: Client) -> None:
     await client.post("/v1/response-sets", json={"name": "arc"})
     for name in _ANSWERS:
         assert_refused(await send(client, BOMBS[name]))
-        found = (await client.get("/v1/response-sets/arc")).json()
+        found = await got(client, "/v1/response-sets/arc")
         assert (found["n_examinees"], found["n_items"], found["revision"]) == (0, 0, 1), name
 
 
@@ -74,7 +75,7 @@ async def test_items_are_read_within_limits_too(client: Client) -> None:
     await client.post("/v1/banks", json={"name": "sums"})
     for name in _ITEMS:
         assert_refused(await send(client, _SHORTER.get(name, BOMBS[name])))
-        assert (await client.get("/v1/banks/sums")).json()["n_items"] == 0, name
+        assert (await got(client, "/v1/banks/sums"))["n_items"] == 0, name
 
 
 async def test_others_are_served_while_a_bomb_is_read(client: Client) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.services.container import Services
 from app.storage.database import Database
-from tests.api.calls import an_hour_passed, posted, problem_of
+from tests.api.calls import an_hour_passed, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client
 
 pytestmark = pytest.mark.usefixtures("services")
@@ -47,7 +47,7 @@ async def test_answers_come_in_any_order_and_each_brings_what_is_asked_next(clie
         assert session["progress"]["in_flight"] == len(items)
         assert items or session["status"] == "completed"
     assert session["progress"]["scored"] == len(seen) == 12
-    answers = (await client.get(f"{path}/responses")).json()["data"]
+    answers = await listing(client, f"{path}/responses")
     assert sorted(one["arrival"] for one in answers) == list(range(1, 13))
 
 
@@ -55,24 +55,15 @@ async def test_answers_that_come_at_once_are_all_counted_once(client: Client) ->
     path = await begun(client, concurrency=8, stopping={"max_items": 40})
     items = await awaited(client, path)
     while items:
-        doubled = [*items, *items]
+        answers = [{"step_token": item["step_token"], "score": 1.0} for item in items]
         replies = await asyncio.gather(
-            *(
-                client.post(
-                    f"{path}/responses", json={"step_token": item["step_token"], "score": 1.0}
-                )
-                for item in doubled
-            )
+            *(client.post(f"{path}/responses", json=answer) for answer in (*answers, *answers))
         )
         codes = sorted(reply.status_code for reply in replies)
         assert codes == [201] * len(items) + [409] * len(items)
-        items = [
-            item
-            for reply in replies
-            if reply.status_code == 201
-            for item in reply.json()["next_items"]
-        ]
-    session = (await client.get(path)).json()
+        taken = [reply.json() for reply in replies if reply.status_code == 201]
+        items = [item for one in taken for item in one["next_items"]]
+    session = await got(client, path)
     assert (session["status"], session["progress"]["scored"]) == ("completed", 40)
     assert session["outcomes"]["scored"] == 40
 
@@ -89,12 +80,12 @@ async def test_a_returned_item_is_late_for_its_former_client(client: Client) -> 
     path = await begun(client)
     first, *_ = await awaited(client, path)
     given_back = {"step_token": first["step_token"]}
-    released = (await client.post(f"{path}:release", json=given_back)).json()
+    released = await posted(client, f"{path}:release", given_back)
     assert released["item"] == first["item"]
     assert released["step_token"] != first["step_token"]
-    late = await problem_of(client, f"{path}/responses", {**given_back, "score": 0.0}, 409)
-    assert "one of steps 1, 2, 3, 4, which are pending" in late["detail"]
-    assert (await client.post(f"{path}:release", json=given_back)).status_code == 409
+    late, says = {**given_back, "score": 0.0}, "one of steps 1, 2, 3, 4, which are pending"
+    await problem_of(client, f"{path}/responses", late, 409, says=says)
+    await problem_of(client, f"{path}:release", given_back, 409)
     session = await told(client, path, released)
     assert session["progress"]["scored"] == 1
 
@@ -107,13 +98,12 @@ async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
     await an_hour_passed(database)
     found = await awaited(client, path)
     assert {one["step"] for one in found} == {5, 6, 7, 8}
-    await problem_of(
-        client, f"{path}/responses", {"step_token": items[0]["step_token"], "score": 1.0}, 409
-    )
-    session = (await client.get(path)).json()
+    late = {"step_token": items[0]["step_token"], "score": 1.0}
+    await problem_of(client, f"{path}/responses", late, 409)
+    session = await got(client, path)
     assert session["outcomes"]["error"] == 4
     assert session["progress"]["scored"] == 0
-    rows = (await client.get(f"{path}/responses")).json()["data"]
+    rows = await listing(client, f"{path}/responses")
     assert {row["error_code"] for row in rows[:4]} == {"timeout"}
 
 
@@ -128,22 +118,22 @@ async def test_a_session_whose_client_is_silent_ends_with_what_it_has(
         await told(client, path, item)
     await asyncio.sleep(0.25)  # waits for the limit under test
     assert await services.sessions.end_idle() == [path.rsplit("/", 1)[1]]
-    session = (await client.get(path)).json()
+    session = await got(client, path)
     assert (session["status"], session["progress"]["scored"]) == ("cancelled", 4)
     assert "No answer came within idle_timeout" in session["stop_detail"]
-    assert (await client.get(patient)).json()["status"] == "awaiting_response"
+    assert (await got(client, patient))["status"] == "awaiting_response"
 
 
 async def test_a_waiting_client_is_told_of_the_end_at_once(client: Client) -> None:
     path = await begun(client)
-    assert (await client.get(path, params={"wait": 1})).json()["status"] == "awaiting_response"
+    assert (await got(client, path, params={"wait": 1}))["status"] == "awaiting_response"
     waiting = asyncio.create_task(client.get(path, params={"wait": 60}))
     await client.post(f"{path}:cancel")
     async with asyncio.timeout(30):
         assert (await waiting).json()["status"] == "cancelled"
-        assert (await client.get(path, params={"wait": 60})).json()["status"] == "cancelled"
-    unknown = await client.get(f"/v1/sessions/ses_{'0' * 26}", params={"wait": 60})
-    assert unknown.json()["code"] == "not_found"
+        assert (await got(client, path, params={"wait": 60}))["status"] == "cancelled"
+    unknown = client.get(f"/v1/sessions/ses_{'0' * 26}", params={"wait": 60})
+    await refusal_of(unknown, 404, "not_found")
 
 
 async def test_an_answer_reports_its_usage_and_budgets_count_it(client: Client) -> None:
@@ -165,12 +155,9 @@ async def test_an_answer_reports_its_usage_and_budgets_count_it(client: Client) 
     usage = session["usage"]
     assert (usage["calls"], usage["usd"]) == (1, 0.75)
     assert (usage["tokens_in"], usage["tokens_out"]) == (900, 80)
-    (row, *_) = (await client.get(f"{path}/responses")).json()["data"]
-    assert (row["answer"], row["reason"], row["finish_reason"]) == (
-        "It is B.",
-        "All tests pass.",
-        "stop",
-    )
+    (row, *_) = await listing(client, f"{path}/responses")
+    assert (row["answer"], row["reason"]) == (rich["text"], rich["explanation"])
+    assert row["finish_reason"] == "stop"
     assert row["latency_ms"] == 12500
     assert row["method"]["reported"] == {"link": rich["link"], "metadata": {"try": "1"}}
 
@@ -202,29 +189,19 @@ async def test_forbidden_fields_are_refused_with_a_pointer(client: Client) -> No
     session = await begun(client)
     for path, fields, pointer in FORBIDDEN:
         body = {"step_token": "x", "score": 1.0, **fields} if path == "/responses" else fields
-        refused = await problem_of(client, f"{session}{path}", body)
-        assert [error["pointer"] for error in refused["errors"]] == [pointer]
+        refused = await problem_of(client, f"{session}{path}", body, at=pointer)
         assert "% say" not in refused["errors"][0]["detail"]  # a score of 1.5 is no percentage
 
 
 async def test_the_answer_of_another_session_is_not_taken(client: Client) -> None:
     mine, theirs = await begun(client), await begun(client)
     (item, *_) = await awaited(client, theirs)
-    await problem_of(
-        client, f"{mine}/responses", {"step_token": item["step_token"], "score": 1.0}, 409
-    )
-    nan = await client.post(
-        f"{mine}/responses",
-        content=b'{"step_token": "x", "score": 1.0, "usd": NaN}',
-        headers={"content-type": "application/json"},
-    )
-    assert nan.status_code in (400, 422)
+    stolen = {"step_token": item["step_token"], "score": 1.0}
+    await problem_of(client, f"{mine}/responses", stolen, 409)
 
 
 async def test_live_sessions_have_neither_limit(client: Client) -> None:
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
     for limit in ("answer_within", "idle_timeout"):
-        refused = await problem_of(
-            client, "/v1/sessions", {"bank": "demo", "endpoint": endpoint, limit: 5}
-        )
-        assert "are for manual sessions" in refused["detail"]
+        body = {"bank": "demo", "endpoint": endpoint, limit: 5}
+        await problem_of(client, "/v1/sessions", body, says="are for manual sessions")

@@ -1,6 +1,5 @@
 """Limits of single keys within their project."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,21 +7,16 @@ from fastapi import FastAPI
 
 from app.api.rates import let_in
 from app.errors import TooManyRequestsError
-from app.records.projects import Project
 from app.storage.database import Database
-from tests.api.calls import answered, posted
+from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, client_of
-from tests.api.test_limits import MANUAL
+from tests.api.test_limits import MANUAL, STREAM, paced
 from tests.api.test_projects import Member, bank_made
 
 NEW = {"name": "ci", "scopes": ["read", "run", "banks:write"]}
-NONE = {
-    "requests_per_s": None,
-    "open_sessions": None,
-    "event_streams": None,
-    "usd_per_day": None,
-    "tokens_per_day": None,
-    "stored_bytes": None,
+NONE: dict[str, float | None] = {
+    **dict.fromkeys(("requests_per_s", "open_sessions", "event_streams")),
+    **dict.fromkeys(("usd_per_day", "tokens_per_day", "stored_bytes")),
 }
 
 
@@ -43,28 +37,20 @@ async def limited(client: Client, key_id: str, **limits: float | None) -> dict[s
 async def test_limits_are_set_one_by_one_and_taken_away(client: Client) -> None:
     key_id, own = await key_of(client, usd_per_day=2.5, open_sessions=0)
     path = f"/v1/api-keys/{key_id}"
-    assert await limited(client, key_id, open_sessions=3) == {
-        **NONE,
-        "usd_per_day": 2.5,
-        "open_sessions": 3,
-    }
+    both = {**NONE, "usd_per_day": 2.5, "open_sessions": 3}
+    assert await limited(client, key_id, open_sessions=3) == both
     assert (await client.patch(path, json={})).json()["limits"]["open_sessions"] == 3
     assert await limited(client, key_id, usd_per_day=None) == {**NONE, "open_sessions": 3}
-    (listed,) = [
-        key for key in (await client.get("/v1/api-keys")).json()["data"] if key["id"] == key_id
-    ]
-    assert listed["limits"] == {**NONE, "open_sessions": 3}
+    found = {key["id"]: key["limits"] for key in await listing(client, "/v1/api-keys")}
+    assert found[key_id] == {**NONE, "open_sessions": 3}
     # Requests without effect are not in the trail.
-    trail = (await client.get("/v1/audit", params={"action": "update_api_key"})).json()["data"]
+    trail = await listing(client, "/v1/audit", params={"action": "update_api_key"})
     assert [entry["resources"] for entry in trail] == [[key_id], [key_id]]
 
     await client.delete(path)  # its sessions continue: the limit still counts them
     assert (await limited(client, key_id, tokens_per_day=1))["tokens_per_day"] == 1
-    for method in ("PATCH", "GET"):
-        refused = await client.request(
-            method, path if method == "PATCH" else f"{path}/spend", json={}, headers=own
-        )
-        assert refused.status_code == 401
+    await refusal_of(client.patch(path, json={}, headers=own), 401)
+    await refusal_of(client.get(f"{path}/spend", headers=own), 401)
 
 
 SENSELESS = [
@@ -103,14 +89,11 @@ async def test_invalid_limits_are_refused(client: Client) -> None:
 async def test_a_key_with_the_scope_admin_has_no_limits(client: Client) -> None:
     boss = {"name": "boss", "scopes": ["admin", "run"]}
     body = {**boss, "limits": {"usd_per_day": 1}}
-    refused = await client.post("/v1/api-keys", json=body)
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["pointer"] == "/limits"
+    await problem_of(client, "/v1/api-keys", body, at="/limits")
     made = await posted(client, "/v1/api-keys", boss)
     path = f"/v1/api-keys/{made['id']}"
-    refused = await client.patch(path, json={"limits": {"usd_per_day": 1}})
-    assert refused.status_code == 422
-    assert "makes and changes keys" in refused.json()["detail"]
+    limits = {"limits": {"usd_per_day": 1}}
+    await refusal_of(client.patch(path, json=limits), says="makes and changes keys")
 
 
 async def test_a_project_admin_limits_only_keys_of_the_project(
@@ -121,12 +104,8 @@ async def test_a_project_admin_limits_only_keys_of_the_project(
     async with await theirs.client("admin") as admin:
         own = await posted(admin, "/v1/api-keys", {**NEW, "limits": {"stored_bytes": 9}})
         assert (await limited(admin, own["id"], stored_bytes=8))["stored_bytes"] == 8
-        for method, path in (
-            ("PATCH", f"/v1/api-keys/{key_id}"),
-            ("GET", f"/v1/api-keys/{key_id}/spend"),
-        ):
-            refused = await admin.request(method, path, json={})
-            assert refused.status_code == 404
+        await refusal_of(admin.patch(f"/v1/api-keys/{key_id}", json={}), 404)
+        await refusal_of(admin.get(f"/v1/api-keys/{key_id}/spend"), 404)
 
 
 async def test_running_sessions_of_a_key_are_limited(client: Client) -> None:
@@ -134,20 +113,16 @@ async def test_running_sessions_of_a_key_are_limited(client: Client) -> None:
     key_id, own = await key_of(client, open_sessions=2)
     _, other = await key_of(client)
     begun = [(await client.post("/v1/sessions", json=MANUAL, headers=own)).json() for _ in range(2)]
-    refused = await client.post("/v1/sessions", json=MANUAL, headers=own)
-    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_sessions")
-    assert (
-        "This key has 2 sessions that have not ended, as many as it may have by its own"
-        in (refused.json()["detail"])
-    )
+    full = "This key has 2 sessions that have not ended, as many as it may have by its own"
+    refused = client.post("/v1/sessions", json=MANUAL, headers=own)
+    await refusal_of(refused, 429, "too_many_sessions", says=full)
     assert (await client.post("/v1/sessions", json=MANUAL, headers=other)).is_success
     await client.post(f"/v1/sessions/{begun[0]['id']}:cancel", headers=own)
     assert (await client.post("/v1/sessions", json=MANUAL, headers=own)).is_success
     await limited(client, key_id, open_sessions=None, event_streams=0)
     assert (await client.post("/v1/sessions", json=MANUAL, headers=own)).is_success
-    stream = {**own, "Accept": "text/event-stream"}
-    refused = await client.get(f"/v1/sessions/{begun[0]['id']}/events", headers=stream)
-    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+    stream = client.get(f"/v1/sessions/{begun[0]['id']}/events", headers={**own, **STREAM})
+    await refusal_of(stream, 429, "too_many_streams")
 
 
 async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: FastAPI) -> None:
@@ -155,7 +130,7 @@ async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: Fast
     _, other = await key_of(client)
 
     async def stored(headers: dict[str, str]) -> int:
-        spend = (await client.get("/v1/projects/default/spend", headers=headers)).json()
+        spend = await got(client, "/v1/projects/default/spend", headers=headers)
         return int(spend["key"]["stored_bytes"]["spent"])
 
     async with client_of(app, own["Authorization"].removeprefix("Bearer ")) as mine:
@@ -171,7 +146,7 @@ async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: Fast
         sets = await posted(mine, "/v1/response-sets", {"name": "answers"})
         imported = f"/v1/response-sets/{sets['id']}/imports"
         await posted(mine, imported, {"files": [rows]})
-        whole = (await client.get("/v1/projects/default/spend")).json()
+        whole = await got(client, "/v1/projects/default/spend")
         assert whole["stored_bytes"]["spent"] == await stored(own)
         assert whole["key"] is None  # an admin of all projects
 
@@ -184,9 +159,8 @@ async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: Fast
             ("POST", imported, again),
             ("PUT", "/v1/baselines/production", {"session_id": session["id"]}),
         ):
-            refused = await mine.request(method, path, json=body)
-            assert (refused.status_code, refused.json()["code"]) == (409, "storage_full"), path
-            assert "What this key made takes" in refused.json()["detail"]
+            refused = mine.request(method, path, json=body)
+            await refusal_of(refused, 409, "storage_full", says="What this key made takes")
         # Other keys continue; their additions to a bank count for the key that created it.
         assert (await client.post("/v1/banks/exam/items", json=more, headers=other)).is_success
         assert await stored(other) == 0
@@ -194,7 +168,7 @@ async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: Fast
         await mine.delete(f"/v1/sessions/{session['id']}")
         head = {"If-Match": f'"{sets["revision"] + 1}"'}
         await mine.delete(f"/v1/response-sets/{sets['id']}", headers=head)
-        whole = (await client.get("/v1/projects/default/spend")).json()
+        whole = await got(client, "/v1/projects/default/spend")
         assert whole["stored_bytes"]["spent"] == await stored(own)
         bank = (await mine.get("/v1/banks/exam")).headers["etag"]
         gone = await mine.delete("/v1/banks/exam?erase=true", headers={"If-Match": bank})
@@ -204,8 +178,7 @@ async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: Fast
 
 
 def test_a_key_may_have_its_own_rate_limit() -> None:
-    at = datetime.now(UTC)
-    project = Project(id="prj_paced", name="p", created_at=at, updated_at=at)
+    project = paced("prj_paced")
     for _ in range(20):
         let_in(project, "key_paced", 2.0, now=100.0)
     with pytest.raises(TooManyRequestsError, match="This key may send 2 requests") as refused:

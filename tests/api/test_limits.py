@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
-from sqlalchemy import text
 
 from app.acting import DEFAULT_PROJECT, EVERYBODY, acting_for
 from app.api.rates import let_in
@@ -15,15 +14,15 @@ from app.api.schemas.projects import UsageLimits
 from app.errors import TooManyRequestsError
 from app.main import create_app
 from app.records.projects import Limits, Project
-from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.scoping import of_opened
 from app.worker.loop import purge
-from tests.api.calls import answered, posted
+from tests.api.calls import answered, got, listing, posted, refusal_of
 from tests.api.conftest import Client, client_of
 from tests.api.test_projects import bank_made
+from tests.databases import executed
 
+STREAM = {"Accept": "text/event-stream"}
 MANUAL = {
     "mode": "manual",
     "bank": "exam",
@@ -31,11 +30,13 @@ MANUAL = {
 }
 
 
+def paced(project_id: str, requests_per_s: float | None = None) -> Project:
+    now, limits = datetime.now(UTC), Limits(requests_per_s=requests_per_s)
+    return Project(id=project_id, name="r", limits=limits, created_at=now, updated_at=now)
+
+
 def test_requests_are_let_in_at_the_rate_that_is_set() -> None:
-    now = datetime.now(UTC)
-    project = Project(
-        id="prj_rate", name="r", limits=Limits(requests_per_s=2), created_at=now, updated_at=now
-    )
+    project = paced("prj_rate", 2)
     for _ in range(20):
         let_in(project, "key_1", now=100.0)
     with pytest.raises(TooManyRequestsError) as refused:
@@ -53,10 +54,7 @@ def test_requests_are_let_in_at_the_rate_that_is_set() -> None:
 
 
 def test_one_key_leaves_the_others_of_its_project_a_part_of_the_rate() -> None:
-    now = datetime.now(UTC)
-    project = Project(
-        id="prj_share", name="s", limits=Limits(requests_per_s=4), created_at=now, updated_at=now
-    )
+    project = paced("prj_share", 4)
     let_in_at: dict[str, list[float]] = {"greedy": [], "modest": []}
     for tick in range(1200):
         at = 100 + tick / 10
@@ -81,12 +79,9 @@ async def test_a_project_is_held_to_its_limits(client: Client) -> None:
     limits = {"limits": {"open_sessions": 1, "event_streams": 0, "requests_per_s": 0.5}}
     await client.patch("/v1/projects/default", json=limits, headers=head)
     session = await posted(client, "/v1/sessions", MANUAL)
-    refused = await client.post("/v1/sessions", json=MANUAL)
-    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_sessions")
-    stream = {"Accept": "text/event-stream"}
-    refused = await client.get(f"/v1/sessions/{session['id']}/events", headers=stream)
-    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
-    assert "Project 'default'" in refused.json()["detail"]
+    await refusal_of(client.post("/v1/sessions", json=MANUAL), 429, "too_many_sessions")
+    stream = client.get(f"/v1/sessions/{session['id']}/events", headers=STREAM)
+    await refusal_of(stream, 429, "too_many_streams", says="Project 'default'")
     await client.post(f"/v1/sessions/{session['id']}:cancel")
     await posted(client, "/v1/sessions", MANUAL)
     answers = [await client.get("/v1/banks") for _ in range(6)]
@@ -96,15 +91,15 @@ async def test_a_project_is_held_to_its_limits(client: Client) -> None:
 
 
 async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
-    client: Client, app: FastAPI, database: Database
+    client: Client,
 ) -> None:
     await bank_made(client, "exam")
     limits = {"limits": {"open_sessions": 8}}
     await client.patch("/v1/projects/default", json=limits, headers={"If-Match": '"1"'})
 
     async def key() -> tuple[str, dict[str, str]]:
-        new, secret = await ApiKeyService(database).create(name="k", scopes=("run",))
-        return new.id, {"Authorization": f"Bearer {secret}"}
+        new = await posted(client, "/v1/api-keys", {"name": "k", "scopes": ["run"]})
+        return new["id"], {"Authorization": f"Bearer {new['secret']}"}
 
     async def begun(headers: dict[str, str]) -> tuple[list[str], str]:
         """Return sessions that the key may start, and why it may start no more."""
@@ -131,7 +126,7 @@ async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
     assert why.startswith("This key has 6 sessions that have not ended")
     assert "limit open_sessions: 8" in why
     assert len((await begun(modest))[0]) == 1  # three quarters of what remains
-    await ApiKeyService(database).revoke(greedy_id)
+    await client.delete(f"/v1/api-keys/{greedy_id}")
     assert len((await begun(modest))[0]) == 0  # sessions of a revoked key continue
     for session_id in many:
         await client.post(f"/v1/sessions/{session_id}:cancel")
@@ -162,7 +157,7 @@ async def test_without_keys_foreign_hosts_and_pages_are_refused(
         ):
             answer = await local.post("/v1/banks", json={"name": "x"}, headers=headers)
             assert answer.status_code == 403, headers
-        assert (await local.get("/v1/banks")).json()["data"] == []
+        assert await listing(local, "/v1/banks") == []
 
 
 async def test_a_session_knows_whether_it_came_straight_from_this_machine(
@@ -190,20 +185,16 @@ async def test_every_response_has_security_headers(client: Client) -> None:
 async def test_retention_is_set_by_project(client: Client, database: Database) -> None:
     await bank_made(client, "exam")
     told = {"response": "x"}
-    old, young, source = [
-        (await answered(client, (await posted(client, "/v1/sessions", MANUAL))["id"], told, told))[
-            "id"
-        ]
-        for _ in range(3)
-    ]
+    old, young, source = [(await posted(client, "/v1/sessions", MANUAL))["id"] for _ in range(3)]
+    for session_id in (old, young, source):
+        await answered(client, session_id, told, told)
     made = await posted(client, f"/v1/sessions/{source}:replay", {"estimator": {"method": "wle"}})
 
     async def age(days: int, *session_ids: str) -> None:
-        aged = text("UPDATE sessions SET finished_at = now() - :age WHERE id = ANY(:ids)")
+        aged = "UPDATE sessions SET finished_at = now() - %s * interval '1 day' WHERE id = ANY(%s)"
+        await executed(database, aged, [days, [*session_ids]])
         with acting_for(EVERYBODY):
             async with database.unit_of_work() as uow:
-                values = {"age": timedelta(days=days), "ids": list(session_ids)}
-                await uow._db.execute(aged.execution_options(**of_opened("these")), values)
                 await uow.projects.forget()
                 await uow.audit.purge()
 
@@ -212,27 +203,21 @@ async def test_retention_is_set_by_project(client: Client, database: Database) -
         answer = await client.patch("/v1/projects/default", json={"retention": days}, headers=head)
         assert answer.status_code == 200, answer.text
 
-    async def done(statement: str) -> None:
-        async with database.unit_of_work() as uow:
-            await (await uow.driver_connection()).execute(statement.encode())
-
     async def count(of: str) -> int:
-        async with database.unit_of_work() as uow:
-            counting = f"SELECT count(*) FROM {of}".encode()
-            cursor = await (await uow.driver_connection()).execute(counting)
-            found: tuple[int] | None = await cursor.fetchone()
-        assert found is not None
-        return found[0]
+        ((found,),) = await executed(database, f"SELECT count(*) FROM {of}")
+        return int(found)
 
     # The first of several answers may have failed while others of the call were kept.
-    await done(
+    await executed(
+        database,
         "UPDATE administrations SET answer_text = NULL, raw_text = NULL, reasoning = NULL, "
         'method = \'{"repeats": [{"answer_text": null}, {"answer_text": "said"}]}\' '
-        f"WHERE session_id = '{source}'"
+        f"WHERE session_id = '{source}'",
     )
-    await done(
+    await executed(
+        database,
         "INSERT INTO kept_answers (key, answer, project_id, created_at) SELECT day::text, '{}', "
-        f"'{DEFAULT_PROJECT}', now() - day * interval '1 day' FROM generate_series(1, 61, 30) day"
+        f"'{DEFAULT_PROJECT}', now() - day * interval '1 day' FROM generate_series(1, 61, 30) day",
     )
     await age(400, old, source)
     assert (await client.get(f"/v1/sessions/{old}")).status_code == 200  # no retention is set
@@ -241,9 +226,10 @@ async def test_retention_is_set_by_project(client: Client, database: Database) -
         f"administrations WHERE session_id = '{old}' AND (extracted = 'x' OR marking::text ~ 'x')",
         f"session_events WHERE session_id = '{old}' AND data ->> 'extracted' = 'x'",
     )
-    await done(
+    await executed(
+        database,
         "UPDATE administrations SET marking = "
-        '\'{"judgements": [{"score": 1, "reason": "It said x."}, {"score": null, "reason": ""}]}\''
+        '\'{"judgements": [{"score": 1, "reason": "It said x."}, {"score": null, "reason": ""}]}\'',
     )
     assert [await count(of) for of in quoted] == [2, 2]
     await keep(1, texts_days=30)
@@ -251,15 +237,15 @@ async def test_retention_is_set_by_project(client: Client, database: Database) -
     assert [await count(of) for of in quoted] == [0, 0]
     assert await count("kept_answers") == 1
     assert await count("administrations WHERE method::text LIKE '%said%'") == 0
-    answers = (await client.get(f"/v1/sessions/{old}/responses")).json()["data"]
+    answers = await listing(client, f"/v1/sessions/{old}/responses")
     assert [(each["score"], each["answer"]) for each in answers] == [(1, None), (1, None)]
     assert [each["score"] for each in answers[0]["marking"]["judgements"]] == [1, None]
     await keep(2, texts_days=30, events_days=30)
     await age(31, old)
-    events = (await client.get(f"/v1/sessions/{old}/events")).json()
+    events = await got(client, f"/v1/sessions/{old}/events")
     assert events["ended"]
     assert len(events["data"]) == 1
-    kept = (await client.get(f"/v1/sessions/{young}/responses")).json()["data"]
+    kept = await listing(client, f"/v1/sessions/{young}/responses")
     assert kept[0]["answer"] == "x"
     await keep(3, sessions_days=30)
     await age(31, old)
@@ -292,7 +278,7 @@ async def test_a_deletion_runs_beside_the_retention_job(client: Client, database
                 await asyncio.sleep(0.01)
             await deleting.execute("DELETE FROM sessions")
         await removal
-    assert (await client.get("/v1/sessions")).json()["data"] == []
+    assert await listing(client, "/v1/sessions") == []
 
 
 def test_a_whole_number_may_be_written_with_a_point() -> None:

@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import shutil
-import socket
 import subprocess
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,10 +20,11 @@ import pytest
 from app.cli.servers.server import serving
 from app.records.api_keys import Scope
 from app.settings import Settings
+from tests.servers import ROOT, free_port
 from tests.servers.forked import Forked
 from tests.waiting import waiting
+from tests.worker.sessions import said_in
 
-ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
 NEAR = {"kind": "openai_chat", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
 #: nginx with no configuration except the server to forward to.
@@ -42,14 +42,8 @@ FORWARDED = [
     *("Proxy-Client-IP", "WL-Proxy-Client-IP", "Ali-CDN-Real-IP", "X-Amzn-Trace-Id"),
     *("X-Host", "X-Scheme", "X-Proto", "Front-End-Https", "X-SSL", "SSL-Client-Cert"),
     *("X-Vercel-Id", "X-Nf-Request-Id", "X-Goog-Authenticated-User-Email", "X-Client-Cert"),
-    *(
-        "X-Upstream",
-        "X-Load-Balancer",
-        "X-LB",
-        "ngrok-trace-id",
-        "X-Auth-Request-User",
-        "X-Amz-Cf-Id",
-    ),
+    *("X-Upstream", "X-Load-Balancer", "X-LB", "ngrok-trace-id", "X-Auth-Request-User"),
+    *("X-Amz-Cf-Id",),
     *("X-Request-Start", "X-Cloud-Trace-Context", "X-Traefik-Router", "X-Ingress", "Kong-Debug"),
     *("X_FORWARDED_FOR", "HTTP_CLIENT_IP", "Via", "Forwarded", "X-Forwarded-For", "X-Real-IP"),
 ]
@@ -155,18 +149,13 @@ async def test_a_local_caller_has_private_addresses_called_as_the_settings_say(
 async def test_a_server_says_at_its_start_who_may_call_local_models(
     database_url: str, tmp_path: Path, more: dict[str, str], is_said: bool
 ) -> None:
-    plain = database_url.replace("postgresql+psycopg", "postgresql")
-    own = {"DATABASE_URL": plain, "SEXTANT_DATA_DIR": str(tmp_path), "SEXTANT_PORT": "0"}
-    env = {"PATH": "/usr/bin:/bin", "SEXTANT_LOG_LEVEL": "warning", "COLUMNS": "400"}
-    said = tmp_path / "said.txt"
+    own = {"SEXTANT_DATA_DIR": str(tmp_path), "SEXTANT_PORT": "0", "COLUMNS": "400"}
+    env = {"PATH": "/usr/bin:/bin", "SEXTANT_LOG_LEVEL": "warning", "DATABASE_URL": database_url}
+    said, command = tmp_path / "said.txt", ["sextant", "serve", "--no-worker"]
     with said.open("wb") as stderr:
-        process = Forked(
-            ["sextant", "serve", "--no-worker"], env={**env, **own, **more}, stderr=stderr
-        )
+        process = Forked(command, env={**env, **own, **more}, stderr=stderr)
     try:
-        async with waiting() as pause:
-            while "keys create" not in said.read_text():
-                await pause()
+        await said_in(said, process, "(keys create)")
     finally:
         process.terminate()
         process.wait(240)
@@ -179,12 +168,6 @@ def documented(language: str) -> str:
     text = OPERATIONS.read_text(encoding="utf-8")
     (block,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return str(block)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

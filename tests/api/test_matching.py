@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import Any
 
+from tests.api.calls import got, posted, problem_of
 from tests.api.conftest import Client, NewClient
 
 ITEMS: list[dict[str, Any]] = [
@@ -22,28 +23,25 @@ def hash_of(item: dict[str, Any]) -> str:
 
 
 async def made(client: Client, **settings: Any) -> None:
-    assert (await client.post("/v1/banks", json={"name": "own", **settings})).status_code == 201
+    await posted(client, "/v1/banks", {"name": "own", **settings})
     for item in ITEMS:
-        assert (await client.post("/v1/banks/own/items", json=item)).status_code == 201
+        await posted(client, "/v1/banks/own/items", item)
 
 
-async def match(client: Client, status: int = 200, **wanted: list[str]) -> dict[str, Any]:
-    reply = await client.post("/v1/banks/own/items:match", json=wanted)
-    assert reply.status_code == status, reply.text
-    found: dict[str, Any] = reply.json()
-    return found
+MATCH = "/v1/banks/own/items:match"
 
 
 async def test_items_are_matched_by_key_and_by_what_they_ask(client: Client) -> None:
     await made(client)
     hashes = [hash_of(item) for item in ITEMS]
-    found = await match(client, keys=["q2", "no"], content_hashes=[*hashes, "0" * 64])
+    wanted = {"keys": ["q2", "no"], "content_hashes": [*hashes, "0" * 64]}
+    found = await posted(client, MATCH, wanted, 200)
     assert found["matched"] == {
         "q2": ["q2"],
         **{one: [item["key"]] for one, item in zip(hashes, ITEMS, strict=True)},
     }
     assert found["missing"] == ["no", "0" * 64]
-    stored = (await client.get("/v1/banks/own/items/q3")).json()
+    stored = await got(client, "/v1/banks/own/items/q3")
     assert stored["content_hash"] == hashes[2]
 
 
@@ -53,17 +51,15 @@ async def test_items_of_a_withheld_bank_cannot_be_guessed(
     await made(client, visibility="withheld")
     reader = await client_with("read", "run")
     guess = hash_of(ITEMS[0])
-    refused = await match(reader, 403, content_hashes=[guess])
-    assert "matched by key alone" in refused["detail"]
+    await problem_of(reader, MATCH, {"content_hashes": [guess]}, 403, says="matched by key alone")
     # A hash given as a key beside that of the item reveals nothing either.
-    found = await match(reader, keys=["q1", guess])
+    found = await posted(reader, MATCH, {"keys": ["q1", guess]}, 200)
     assert (found["matched"], found["missing"]) == ({"q1": ["q1"]}, [guess])
-    assert guess in (await match(client, content_hashes=[guess]))["matched"]
+    assert guess in (await posted(client, MATCH, {"content_hashes": [guess]}, 200))["matched"]
 
 
 async def test_malformed_hashes_are_refused_with_a_pointer(client: Client) -> None:
     await made(client)
-    refused = await match(client, 422, content_hashes=["0" * 64, "ABC"])
-    (error,) = refused["errors"]
-    assert error["pointer"] == "/content_hashes/1"
-    assert error["detail"].startswith("expected a SHA-256 of 64 lower-case")
+    wanted = {"content_hashes": ["0" * 64, "ABC"]}
+    says = "expected a SHA-256 of 64 lower-case"
+    await problem_of(client, MATCH, wanted, at="/content_hashes/1", says=says)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.calls import posted
+from tests.api.calls import listing, posted
 from tests.api.conftest import Client, NewClient
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
@@ -36,8 +36,7 @@ async def bank(client: Client, **settings: Any) -> None:
 
 
 async def look(client: Client, item: str, **body: Any) -> dict[str, Any]:
-    reply = await posted(client, f"/v1/banks/facts/items/{item}:preview", body, 200)
-    return dict(reply)
+    return await posted(client, f"/v1/banks/facts/items/{item}:preview", body, 200)
 
 
 def endpoint(url: str, kind: str = "openai_chat", **settings: Any) -> dict[str, Any]:
@@ -64,7 +63,7 @@ async def test_a_preview_shows_what_is_really_sent_and_how_the_answer_is_marked(
     assert found["answer"]["outcome"] in ("scored", "unparsed")
     assert found["answer"]["answer"]
     assert found["answer"]["attempts"] == 1
-    assert (await client.get("/v1/endpoints")).json()["data"] == []
+    assert await listing(client, "/v1/endpoints") == []
 
 
 async def test_nothing_is_sent_where_only_the_request_is_wanted(
@@ -124,8 +123,7 @@ async def test_a_session_stores_a_hash_of_passed_on_parameters(client: Client) -
     for top_k in (1, 2, 1):
         body = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
         inline = {**body, "options": {"extra_body": {"top_k": top_k}}}
-        made = await client.post(
-            "/v1/sessions", json={"bank": "facts", "endpoint": inline, "stopping": {"max_items": 1}}
-        )
-        hashes.append(made.json()["provenance"]["endpoint"]["parameters_hash"])
+        asked = {"bank": "facts", "endpoint": inline, "stopping": {"max_items": 1}}
+        made = await posted(client, "/v1/sessions", asked)
+        hashes.append(made["provenance"]["endpoint"]["parameters_hash"])
     assert hashes[0] == hashes[2] != hashes[1]

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from fastapi import FastAPI
 from structlog.typing import EventDict
 
@@ -18,6 +19,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.validation import pointer_of
+from tests.api.calls import got, problem_of, refusal_of
 from tests.api.conftest import Client
 
 ENDPOINT = {"name": "a", "kind": "scripted"}
@@ -78,11 +80,8 @@ async def test_a_wrong_method_lists_every_method_of_the_path(client: Client) -> 
         assert set(response.headers["allow"].split(", ")) == allowed
 
 
-READ = ["/healthz", "/v1/scorers", "/v1/banks?limit=1", "/v1/banks/no"]
-
-
 async def test_head_answers_with_the_head_of_get(client: Client) -> None:
-    for path in READ:
+    for path in ("/healthz", "/v1/scorers", "/v1/banks?limit=1", "/v1/banks/no"):
         whole, head = await client.get(path), await client.head(path)
         assert (head.status_code, head.content) == (whole.status_code, b"")
         varying = {"x-request-id", "content-length"}  # the body of a problem names its request
@@ -111,15 +110,11 @@ NOT_JSON = [
 
 async def test_bytes_that_are_not_json_are_a_malformed_body(client: Client) -> None:
     for body in NOT_JSON:
-        response = await raw(client, body)
-        assert_problem(response, 400, "malformed_body")
-
-
-OTHER_TYPES = ["text/plain", "application/x-www-form-urlencoded", ""]
+        assert_problem(await raw(client, body), 400, "malformed_body")
 
 
 async def test_another_media_type_than_json_is_refused(client: Client) -> None:
-    for media_type in OTHER_TYPES:
+    for media_type in ("text/plain", "application/x-www-form-urlencoded", ""):
         response = await raw(client, json.dumps(ENDPOINT), media_type)
         body = assert_problem(response, 415, "unsupported_media_type")
         assert "application/json" in body["detail"]
@@ -133,19 +128,10 @@ async def test_each_wrong_field_is_pointed_at(client: Client) -> None:
     assert {fault["pointer"] for fault in body["errors"]} == {"/kind", "/limits/rpm", "/surprise"}
 
 
-WRONG_TYPES = [
-    ("timeout_s", True),
-    ("timeout_s", "5"),
-    ("limits", {"concurrency": 2.0}),
-    ("model", 5),
-]
-
-
 async def test_types_are_not_coerced(client: Client) -> None:
-    for field, value in WRONG_TYPES:
-        assert_problem(
-            await client.post("/v1/endpoints", json=ENDPOINT | {field: value}), 422, "invalid_input"
-        )
+    wrong = ({"timeout_s": True}, {"timeout_s": "5"}, {"limits": {"concurrency": 2.0}})
+    for fields in (*wrong, {"model": 5}):
+        await problem_of(client, "/v1/endpoints", ENDPOINT | fields, code="invalid_input")
 
 
 async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Client) -> None:
@@ -190,33 +176,22 @@ async def test_a_fault_says_what_was_expected_and_what_came(client: Client) -> N
         assert [fault["detail"] for fault in problem["errors"]] == [detail]
 
 
-UNSTORABLE = [r"\u0000", r"\ud800"]
-PLACES = ['{{"model": "{}"}}', '{{"options": {{"{}": 1}}}}']
-
-
 async def test_text_that_postgres_cannot_store_is_refused(client: Client) -> None:
-    for text in UNSTORABLE:
-        for place in PLACES:
-            response = await raw(client, place.format(text))
-            assert_problem(response, 422, "invalid_input")
-
-
-PADDINGS = [0, 100_000]
+    for text in (r"\u0000", r"\ud800"):
+        for body in (f'{{"model": "{text}"}}', f'{{"options": {{"{text}": 1}}}}'):
+            assert_problem(await raw(client, body), 422, "invalid_input")
 
 
 async def test_a_lone_surrogate_is_refused(client: Client) -> None:
-    for padding in PADDINGS:
+    for padding in (0, 100_000):
         body = b'{"params": {"\xed\xa0\x80": 1}}' + b" " * padding
         kind = {"content-type": "application/json"}
         response = await client.post("/v1/scorers/exact:test", content=body, headers=kind)
         assert_problem(response, 400, "malformed_body")
 
 
-WITH_NUL = ["/v1/endpoints/%00", "/v1/endpoints?name=%00"]
-
-
 async def test_nul_in_the_address_is_refused(client: Client) -> None:
-    for path in WITH_NUL:
+    for path in ("/v1/endpoints/%00", "/v1/endpoints?name=%00"):
         assert_problem(await client.get(path), 422, "invalid_input")
 
 
@@ -239,28 +214,18 @@ async def test_a_500_hides_its_cause_and_logs_it_with_the_request_id(
     assert entry["exc_info"]
 
 
-async def test_an_error_of_our_own_that_is_not_the_callers_is_a_plain_500(
-    app: FastAPI, client: Client
+@pytest.mark.parametrize(
+    ("error", "status", "is_told"),
+    [(SextantError, 500, False), (SecretsError, 503, True), (DatabaseUnavailableError, 503, True)],
+)
+async def test_a_fault_of_the_server_is_told_where_it_may_be_repaired(
+    app: FastAPI, client: Client, error: type[SextantError], status: int, is_told: bool
 ) -> None:
-    error = SextantError("/var/lib/sextant/postgres cannot be read")
-    body = assert_problem(await failed(app, client, error), 500, "internal_error")
-    assert "postgres" not in str(body)
-
-
-async def test_a_secret_that_cannot_be_read_is_a_503_with_the_reason(
-    app: FastAPI, client: Client
-) -> None:
-    error = SecretsError("Set SEXTANT_SECRET_KEY to the key that was used then.")
-    body = assert_problem(await failed(app, client, error), 503, "secrets_error")
-    assert "SEXTANT_SECRET_KEY" in body["detail"]
-
-
-async def test_a_database_that_is_away_is_a_503_with_retry_after(
-    app: FastAPI, client: Client
-) -> None:
-    response = await failed(app, client, DatabaseUnavailableError("gone"))
-    assert_problem(response, 503, "database_unavailable")
-    assert int(response.headers["retry-after"]) > 0
+    response = await failed(app, client, error("/var/lib/sextant cannot be read"))
+    body = assert_problem(response, status, error.code if is_told else "internal_error")
+    assert ("/var/lib/sextant" in str(body)) == is_told
+    if error is DatabaseUnavailableError:
+        assert int(response.headers["retry-after"]) > 0
 
 
 def test_every_error_has_a_status_and_subclasses_inherit_it() -> None:
@@ -283,7 +248,7 @@ def test_pointers_escape_what_json_pointers_must_escape() -> None:
 
 
 async def test_every_operation_documents_its_errors_as_problems(client: Client) -> None:
-    schema = (await client.get("/openapi.json")).json()
+    schema = await got(client, "/openapi.json")
     assert schema["openapi"].startswith("3.1")
     assert "Problem" in schema["components"]["schemas"]
     assert "HTTPValidationError" not in schema["components"]["schemas"]
@@ -346,11 +311,7 @@ UNKNOWN_PARAMETERS = [
 
 async def test_an_unknown_query_parameter_is_refused(client: Client) -> None:
     for path, parameter, known in UNKNOWN_PARAMETERS:
-        response = await client.get(path)
-        assert response.status_code == 422, response.text
-        problem = response.json()
-        assert problem["code"] == "invalid_input"
-        assert known in problem["detail"]
+        problem = await refusal_of(client.get(path), 422, "invalid_input", says=known)
         (error,) = problem["errors"]
         assert error["pointer"].startswith(f"/query/{parameter}")
 
@@ -368,7 +329,7 @@ async def test_a_misspelt_field_gets_a_suggestion(client: Client) -> None:
         "limits": {"concurency": 3},
         "zzz": 1,
     }
-    problems = (await client.post("/v1/endpoints", json=body)).json()["errors"]
+    problems = (await problem_of(client, "/v1/endpoints", body))["errors"]
     told = {problem["pointer"]: problem["detail"] for problem in problems}
     assert told["/limits/concurency"] == "no such field; did you mean 'concurrency'?"
     assert told["/zzz"].startswith("no such field; there are name, kind,")

@@ -15,7 +15,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.scoping import of_opened
-from tests.api.calls import posted
+from tests.api.calls import got, listing, posted, refusal_of
 from tests.api.conftest import Client, client_of
 from tests.api.test_webhooks import HOOK
 
@@ -98,16 +98,8 @@ OF_PARENTS = {
     "answer_sheets": "set_id IN (SELECT id FROM response_sets WHERE project_id = :id)",
 }
 OWN = [
-    "endpoints",
-    "banks",
-    "response_sets",
-    "calibrations",
-    "sessions",
-    "rankings",
-    "gates",
-    "installations",
-    "webhooks",
-    "api_keys",
+    *("endpoints", "banks", "response_sets", "calibrations", "sessions", "rankings", "gates"),
+    *("installations", "webhooks", "api_keys"),
 ]
 
 
@@ -155,8 +147,8 @@ async def furnished(member: Member) -> dict[str, str]:
 async def one_of_each(client: Client) -> dict[str, str]:
     """Create resources as `furnished` does, but no key and no project."""
     bank = await bank_made(client, "theirs-bank")
-    version = (await client.get("/v1/banks/theirs-bank")).json()["latest_version"]["id"]
-    item = (await client.get("/v1/banks/theirs-bank/items/q1")).json()["id"]
+    version = (await got(client, "/v1/banks/theirs-bank"))["latest_version"]["id"]
+    item = (await got(client, "/v1/banks/theirs-bank/items/q1"))["id"]
     scripted = {"kind": "scripted", "model": "theirs-model", "options": {"theta": 1}}
     endpoint = await posted(client, "/v1/endpoints", {"name": "theirs-endpoint", **scripted})
     manual = {"mode": "manual", "bank": "theirs-bank", "stopping": STOPPING}
@@ -174,7 +166,7 @@ async def one_of_each(client: Client) -> dict[str, str]:
     calibration = await posted(client, "/v1/calibrations", wanted)
     installation = await posted(client, "/v1/catalog/small:install", {})
     webhook = await posted(client, "/v1/webhooks", HOOK)
-    told = (await client.get(f"/v1/webhooks/{webhook['id']}/deliveries")).json()["data"]
+    told = await listing(client, f"/v1/webhooks/{webhook['id']}/deliveries")
     return {
         "bank": bank["id"],
         "item": item,
@@ -249,13 +241,13 @@ async def asked(
 
 
 async def test_no_id_of_another_project_is_accepted_and_nothing_of_it_seen_or_changed(
-    app: FastAPI, database: Database, theirs: Member, ours: Member
+    database: Database, theirs: Member, ours: Member
 ) -> None:
     ids = await furnished(theirs)
     client = await ours.client("admin")
     await bank_made(client, "mine")
     before = await state_of(database, theirs.project_id)
-    document = (await client.get("/openapi.json")).json()
+    document = await got(client, "/openapi.json")
     count = 0
     for guess in guesses(document):
         there = await asked(client, guess, ids)
@@ -275,65 +267,62 @@ async def test_no_id_of_another_project_is_accepted_and_nothing_of_it_seen_or_ch
     assert count > 2000
 
 
-async def test_a_shared_bank_can_be_used_but_not_changed(
-    app: FastAPI, database: Database, theirs: Member, ours: Member
-) -> None:
+async def test_a_shared_bank_can_be_used_but_not_changed(theirs: Member, ours: Member) -> None:
     owner, user = await theirs.client("admin"), await ours.client("admin")
     bank = await bank_made(owner, "common", shared=True)
-    assert (await user.get("/v1/banks")).json()["data"][0]["id"] == bank["id"]
-    assert (await user.get("/v1/banks/common/items/q1")).json()["prompt"] == "theirs-1?"
+    assert (await listing(user, "/v1/banks"))[0]["id"] == bank["id"]
+    assert (await got(user, "/v1/banks/common/items/q1"))["prompt"] == "theirs-1?"
     manual = {"mode": "manual", "bank": "common", "stopping": STOPPING}
     session = await posted(user, "/v1/sessions", manual)
     path = f"/v1/sessions/{session['id']}"
-    awaited = (await user.get(f"{path}/next-item")).json()
+    awaited = await got(user, f"{path}/next-item")
     told = {"step_token": awaited["step_token"], "response": "x"}
     assert (await user.post(f"{path}/responses", json=told)).status_code == 201
-    assert (await owner.get("/v1/sessions")).json()["data"] == []
+    assert await listing(owner, "/v1/sessions") == []
     assert (await owner.get(path)).status_code == 404
     exposure = "/v1/banks/common/versions/latest/exposure"
-    assert [(await each.get(exposure)).json()["tests"] for each in (owner, user)] == [0, 1]
+    assert [(await got(each, exposure))["tests"] for each in (owner, user)] == [0, 1]
 
     item = {"key": "new", "prompt": "?", "target": "x"}
     head = {"If-Match": '"1"'}
-    for answer in (
-        await user.post("/v1/banks/common/items", json=item),
-        await user.post("/v1/banks/common/imports", json=TABLE),
-        await user.patch("/v1/banks/common", json={"description": "mine"}, headers=head),
-        await user.delete("/v1/banks/common", headers=head),
+    for call in (
+        user.post("/v1/banks/common/items", json=item),
+        user.post("/v1/banks/common/imports", json=TABLE),
+        user.patch("/v1/banks/common", json={"description": "mine"}, headers=head),
+        user.delete("/v1/banks/common", headers=head),
     ):
-        assert answer.status_code == 404, answer.text
-    present = (await owner.get("/v1/banks/common")).json()
+        await refusal_of(call, 404)
+    present = await got(owner, "/v1/banks/common")
     assert (present["n_items"], present["description"]) == (4, "")
 
     head = {"If-Match": f'"{present["revision"]}"'}
-    refused = await owner.patch("/v1/banks/common", json={"shared": False}, headers=head)
-    assert refused.status_code == 409
-    assert "other projects" in refused.text
-    hidden = await owner.patch("/v1/banks/common", json={"visibility": "withheld"}, headers=head)
-    assert hidden.status_code == 422
+    unshared = owner.patch("/v1/banks/common", json={"shared": False}, headers=head)
+    await refusal_of(unshared, 409, says="other projects")
+    hidden = owner.patch("/v1/banks/common", json={"visibility": "withheld"}, headers=head)
+    await refusal_of(hidden, 422)
     # Other projects may use the name for their own bank, which it then refers to.
     own = await bank_made(user, "common")
-    assert (await user.get("/v1/banks/common")).json()["id"] == own["id"]
+    assert (await got(user, "/v1/banks/common"))["id"] == own["id"]
     for client in (owner, user):
         await client.aclose()
 
 
 async def test_a_key_of_all_projects_works_in_the_one_it_names(
-    app: FastAPI, database: Database, client: Client, theirs: Member
+    client: Client, theirs: Member
 ) -> None:
     member = await theirs.client("read", "run", "banks:write")
     bank = await bank_made(member, "a")
     assert bank["project_id"] == theirs.project_id
     assert bank["created_by"] == theirs.key_id
-    version = (await member.get("/v1/banks/a/versions/1")).json()
+    version = await got(member, "/v1/banks/a/versions/1")
     assert version["created_by"] == theirs.key_id
     more = {"key": "new", "prompt": "?", "target": "x"}
     assert (await posted(member, "/v1/banks/a/items", more))["created_by"] == theirs.key_id
-    items = (await member.get("/v1/banks/a/items")).json()["data"]
+    items = await listing(member, "/v1/banks/a/items")
     assert {item["created_by"] for item in items} == {theirs.key_id}
     there = {"Sextant-Project": "theirs"}
     assert (await client.get("/v1/banks/a")).status_code == 404
-    assert (await client.get("/v1/banks/a", headers=there)).json()["id"] == bank["id"]
+    assert (await got(client, "/v1/banks/a", headers=there))["id"] == bank["id"]
     default = {"Sextant-Project": "default"}
     assert (await member.get("/v1/banks/a", headers=default)).status_code == 404
     assert (await member.get("/v1/banks/a", headers=there)).status_code == 200
@@ -341,11 +330,9 @@ async def test_a_key_of_all_projects_works_in_the_one_it_names(
     assert (await member.get("/v1/projects/theirs")).status_code == 200
     assert (await member.get("/v1/projects/default")).status_code == 404
 
-    project = (await client.get("/v1/projects/theirs")).json()
+    project = await got(client, "/v1/projects/theirs")
     path, head = f"/v1/projects/{project['id']}", {"If-Match": '"1"'}
-    refused = await client.delete(path, headers=head)
-    assert refused.status_code == 409
-    assert "1 bank" in refused.text
+    await refusal_of(client.delete(path, headers=head), 409, says="1 bank")
     empty = await posted(client, "/v1/projects", {"name": "empty"})
     assert empty["created_by"] not in (None, theirs.key_id)
     assert project["created_by"] is None  # created by no key

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from tests.api.calls import problem_of
+from tests.api.calls import got, listing, posted, problem_of
 from tests.api.conftest import Client
 from tests.services.calibrations import driven, imported
 
@@ -31,41 +31,32 @@ async def test_a_provisional_import_can_be_revised(client: Client, app: FastAPI)
     ]
     items = {"content": "\n".join(map(json.dumps, lines)), "name": "items.jsonl"}
     await client.post("/v1/banks", json={"name": "own"})
-    refused = await client.post("/v1/banks/own/imports", json={"items": items})
-    body = {"items": items, "provisional": True}
-    made = await client.post("/v1/banks/own/imports", json=body)
-    version = made.json()["version"]
-    offer = await client.get("/v1/banks/own/versions/latest/recalibration")
+    imports, latest = "/v1/banks/own/imports", "/v1/banks/own/versions/latest"
+    await problem_of(client, imports, {"items": items}, says="say `provisional`")
+    made = await posted(client, imports, {"items": items, "provisional": True}, 201)
+    version = made["version"]
+    offer = await got(client, f"{latest}/recalibration")
 
-    assert refused.status_code == 422
-    assert "say `provisional`" in refused.json()["detail"]
-    assert made.status_code == 201, made.text
     assert version["provisional"] is True
     assert version["knowledge"]["provisional"]["n_examinees"] == 0
     assert "beliefs" not in version["knowledge"]["provisional"]
-    assert (offer.json()["n_examinees"], offer.json()["wanted"], offer.json()["due"]) == (
-        0,
-        30,
-        False,
-    )
+    assert (offer["n_examinees"], offer["wanted"], offer["due"]) == (0, 30, False)
 
     await imported(app.state.services, table())
     asked = {"response_set": "answers", "prior_version_id": version["id"]}
-    created = (await client.post("/v1/calibrations", json=asked)).json()
+    created = await posted(client, "/v1/calibrations", asked)
     await driven(app.state.services, created["id"])
-    result = (await client.get(f"/v1/calibrations/{created['id']}")).json()["result"]
-    published = await client.post(f"/v1/calibrations/{created['id']}:publish", json={"bank": "own"})
-    again = (await client.get("/v1/banks/own/versions/latest/recalibration")).json()
-    rows = (await client.get("/v1/banks/own/versions/latest/items?limit=100")).json()["data"]
-    report = (await client.get("/v1/banks/own/versions/latest/report")).json()
+    result = (await got(client, f"/v1/calibrations/{created['id']}"))["result"]
+    await posted(client, f"/v1/calibrations/{created['id']}:publish", {"bank": "own"}, 201)
+    again = await got(client, f"{latest}/recalibration")
+    rows = await listing(client, f"{latest}/items?limit=100")
+    report = await got(client, f"{latest}/report")
 
-    assert published.status_code == 201, published.text
     assert result["local_dependence"] is None
     assert again["provisional"]["n_examinees"] == 40
-    assert again["provisional"]["widening"] < offer.json()["provisional"]["widening"]
+    assert again["provisional"]["widening"] < offer["provisional"]["widening"]
     assert again["wanted"] == 60
     assert np.corrcoef([row["b"] for row in rows], np.arange(N))[0, 1] > 0.9
     assert "answers of 40 examinees" in report["summary"][1]
-    link = {"bank_version_id": version["id"]}
-    both = await problem_of(client, "/v1/calibrations", {**asked, "link": link})
-    assert "has no setting link" in both["detail"]
+    both = {**asked, "link": {"bank_version_id": version["id"]}}
+    await problem_of(client, "/v1/calibrations", both, says="has no setting link")

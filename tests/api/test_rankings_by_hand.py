@@ -19,7 +19,7 @@ from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.queue import JobQueue
-from tests.api.calls import an_hour_passed, posted, problem_of
+from tests.api.calls import an_hour_passed, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import EVENTS, Client, NewClient
 from tests.api.test_webhooks import HOOK
 from tests.services.sessions import figures_of
@@ -42,10 +42,8 @@ async def begun(client: Client, *names: str, **said: Any) -> str:
 
 
 async def fetched(client: Client, path: str, n: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await posted(client, f"{path}/next-items", {"n": n}, 200))[
-        "data"
-    ]
-    return found
+    found = await posted(client, f"{path}/next-items", {"n": n}, 200)
+    return list(found["data"])
 
 
 def answers(services: Services, items: Sequence[str]) -> dict[str, FloatArray]:
@@ -149,7 +147,7 @@ async def test_items_in_hand_never_exceed_the_request(client: Client, app: FastA
     services: Services = app.state.services
     hook = await posted(client, "/v1/webhooks", {**HOOK, "events": ["ranking.completed"]}, 201)
     path = await begun(client, **{**SMALL, "max_items": 30})  # enough to separate the three
-    assert (await client.get(path)).json()["order"] == []
+    assert (await got(client, path))["order"] == []
     hand = await driver(client, services)
     found = await hand.finish(path, 4)
 
@@ -158,22 +156,22 @@ async def test_items_in_hand_never_exceed_the_request(client: Client, app: FastA
     assert len(hand.asked) == len(set(hand.asked)) == found["progress"]["scored"]
     assert found["progress"]["in_flight"] == 0
     for one in found["order"]:
-        session = (await client.get(f"/v1/sessions/{one['session_id']}")).json()
+        session = await got(client, f"/v1/sessions/{one['session_id']}")
         assert (session["status"], session["mode"]) == ("completed", "manual")
         assert (session["self_reported"], session["examinee"]["name"]) == (True, one["name"])
         assert (session["score"], session["estimate"]["theta"]) == (one["score"], one["theta"])
         assert session["progress"]["items"] == one["items"] <= 30
-    board = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    board = await listing(client, "/v1/banks/demo/leaderboard")
     assert {(row["examinee"]["name"], row["self_reported"]) for row in board} == {
         (name, True) for name in THETAS
     }
-    told = EVENTS.validate_python((await client.get(f"{path}/events")).json()["data"])
+    told = EVENTS.validate_python(await listing(client, f"{path}/events"))
     assert (told[0].type, told[-1].type) == ("ranking.created", "ranking.completed")
     assert {one.type for one in told[1:-1]} == {"ranking.updated"}
-    sent = (await client.get(f"/v1/webhooks/{hook['id']}/deliveries")).json()["data"]
+    sent = await listing(client, f"/v1/webhooks/{hook['id']}/deliveries")
     assert [one["type"] for one in sent] == ["ranking.completed", "webhook.created"]
-    refused = await problem_of(client, f"{path}/next-items", {"n": 1}, 409, "invalid_state")
-    assert "is completed and asks nothing more" in refused["detail"]
+    says = "is completed and asks nothing more"
+    await problem_of(client, f"{path}/next-items", {"n": 1}, 409, "invalid_state", says=says)
 
 
 async def test_a_repeated_fetch_is_the_same_and_an_answer_counts_once(client: Client) -> None:
@@ -224,9 +222,9 @@ async def test_answers_of_two_clients_that_come_at_once_are_all_counted_once(
         assert len(taken) == len(items)
         counted += len(items)
         assert {one.status_code, other.status_code} <= {200, 409}
-        ranking = (await client.get(path)).json()
+        ranking = await got(client, path)
         items = await fetched(client, path, 6) if ranking["status"] == "running" else []
-    ranking = (await client.get(path)).json()
+    ranking = await got(client, path)
     assert ranking["status"] == "completed"
     assert ranking["progress"] == {"items": counted, "scored": counted, "in_flight": 0}
 
@@ -268,31 +266,29 @@ async def test_a_members_session_calls_cannot_bypass_the_ranking(client: Client)
     (item,) = await fetched(client, path, 1)
     own = f"/v1/sessions/{item['session_id']}"
     assert await fetched(client, own, 64) == [item]
-    assert (await client.get(f"{own}/next-item")).json() == item
+    assert await got(client, f"{own}/next-item") == item
     other = next(
         one
-        for one in (await client.get("/v1/sessions")).json()["data"]
+        for one in await listing(client, "/v1/sessions")
         if one["examinee"]["name"] != item["examinee"]
     )
     theirs = f"/v1/sessions/{other['id']}"
     answer = {"step_token": item["step_token"], "score": 1.0}
-    for call, body in (("/next-items", {}), ("/responses", answer), (":release", answer)):
-        body = {"step_token": answer["step_token"]} if call == ":release" else body
-        refused = await problem_of(client, f"{theirs}{call}", body, 409, "invalid_state")
-        assert "waits for no answer now: its ranking rnk_" in refused["detail"]
+    token, says = {"step_token": item["step_token"]}, "waits for no answer now: its ranking rnk_"
+    for call, body in (("/next-items", {}), ("/responses", answer), (":release", token)):
+        await problem_of(client, f"{theirs}{call}", body, 409, "invalid_state", says=says)
     assert (await client.get(f"{theirs}/next-item")).status_code == 409
-    for call in (":cancel", ":pause"):
-        refused = await problem_of(client, f"{own}{call}", None, 409, "invalid_state")
-        assert "belongs to ranking" in refused["detail"]
-    assert "belongs to ranking" in (await client.delete(own)).json()["detail"]
+    for refused in (
+        *(client.post(f"{own}{verb}") for verb in (":cancel", ":pause")),
+        client.delete(own),
+    ):
+        await refusal_of(refused, 409, "invalid_state", says="belongs to ranking")
     both = await fetched(client, path, 2)
-    mixed = await problem_of(
-        client, f"{theirs}/responses", {"step_token": both[0]["step_token"], "score": 1.0}, 409
-    )
-    assert mixed["code"] == "stale_step"
-    assert (await client.get(path)).json()["progress"]["scored"] == 0
+    mixed = {"step_token": both[0]["step_token"], "score": 1.0}
+    await problem_of(client, f"{theirs}/responses", mixed, 409, "stale_step")
+    assert (await got(client, path))["progress"]["scored"] == 0
 
-    released = await posted(client, f"{own}:release", {"step_token": item["step_token"]}, 200)
+    released = await posted(client, f"{own}:release", token, 200)
     assert released["item"] == item["item"]
     await problem_of(client, f"{own}/responses", answer, 409, "stale_step")
     told = {"step_token": released["step_token"], "score": 1.0}
@@ -310,9 +306,9 @@ async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
     where = f"/v1/sessions/{items[0]['session_id']}"
     late = {"step_token": items[0]["step_token"], "score": 1.0}
     await problem_of(client, f"{where}/responses", late, 409, "stale_step")
-    (row, _) = (await client.get(f"{where}/responses")).json()["data"]
+    (row, _) = await listing(client, f"{where}/responses")
     assert (row["outcome"], row["error_code"]) == ("error", "timeout")
-    assert (await client.get(path)).json()["progress"]["items"] == 3
+    assert (await got(client, path))["progress"]["items"] == 3
 
 
 async def test_a_ranking_whose_client_is_silent_ends_with_what_it_has(
@@ -326,12 +322,12 @@ async def test_a_ranking_whose_client_is_silent_ends_with_what_it_has(
     await asyncio.sleep(0.25)  # waits for the limit under test
     assert await services.sessions.end_idle() == []
     assert await services.rankings.end_idle() == [path.rsplit("/", 1)[1]]
-    ranking = (await client.get(path)).json()
+    ranking = await got(client, path)
     assert (ranking["status"], ranking["progress"]["scored"]) == ("cancelled", 2)
     assert "No answer came within idle_timeout" in ranking["stop_detail"]
-    member = (await client.get(f"/v1/sessions/{ranking['order'][0]['session_id']}")).json()
+    member = await got(client, f"/v1/sessions/{ranking['order'][0]['session_id']}")
     assert member["status"] == "cancelled"
-    assert (await client.get(patient)).json()["status"] == "running"
+    assert (await got(client, patient))["status"] == "running"
 
 
 async def test_no_worker_takes_it_and_cancelling_ends_it_for_its_client(
@@ -348,18 +344,15 @@ async def test_no_worker_takes_it_and_cancelling_ends_it_for_its_client(
     live = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
     asked = [{"endpoint": live}, {"endpoint": {**live, "model": "n"}}]
     other = await posted(client, RANKED, {"bank": "demo", "endpoints": asked}, 202)
-    refused = await problem_of(client, f"{RANKED}/{other['id']}/next-items", {}, 409)
-    assert "is live: the server asks the endpoints itself" in refused["detail"]
+    says = "is live: the server asks the endpoints itself"
+    await problem_of(client, f"{RANKED}/{other['id']}/next-items", {}, 409, says=says)
 
-    kept = await client.delete(path)
-    assert kept.status_code == 409
-    assert "; cancel it before deleting it." in kept.json()["detail"]
+    await refusal_of(client.delete(path), 409, says="; cancel it before deleting it.")
     assert (await posted(client, f"{path}:cancel", None))["status"] == "cancelled"
     told = {"step_token": item["step_token"], "score": 1.0}
     where = f"/v1/sessions/{item['session_id']}/responses"
-    late = await problem_of(client, where, told, 409, "invalid_state")
-    assert "is cancelled" in late["detail"]
-    assert (await client.get(path)).json()["progress"]["scored"] == 0
+    await problem_of(client, where, told, 409, "invalid_state", says="is cancelled")
+    assert (await got(client, path))["progress"]["scored"] == 0
     assert (await client.delete(path)).status_code == 204
     assert (await client.get(where.removesuffix("/responses"))).status_code == 404
     await begun(await client_with("run", "read"))  # the names were removed with it
@@ -369,53 +362,46 @@ async def test_a_named_examinee_joins_and_only_it_is_asked(client: Client, app: 
     services: Services = app.state.services
     path = await begun(client, "weak", "strong", **SMALL)
     joining = {"examinee": {"name": "middle", "kind": "agent", "model": "m"}}
-    early = await problem_of(client, f"{path}:join", joining, 409, "invalid_state")
-    assert "only a completed one" in early["detail"]
+    join, early = f"{path}:join", "only a completed one"
+    await problem_of(client, join, joining, 409, "invalid_state", says=early)
     hand = await driver(client, services)
     first = await hand.finish(path, 2)
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
-    wrong = await problem_of(client, f"{path}:join", {"endpoint": endpoint})
-    assert "takes an examinee, as all its members are" in wrong["detail"]
+    says = "takes an examinee, as all its members are"
+    await problem_of(client, join, {"endpoint": endpoint}, says=says)
     again = {"examinee": {**joining["examinee"], "name": "weak"}}
-    twice = await problem_of(client, f"{path}:join", again)
-    assert "Examinee weak is in the ranking twice" in twice["detail"]
+    await problem_of(client, join, again, says="Examinee weak is in the ranking twice")
 
-    joined = await posted(client, f"{path}:join", joining, 202)
-    assert joined["status"] == "running"
+    assert (await posted(client, join, joining, 202))["status"] == "running"
     before = len(hand.asked)
     second = await hand.finish(path, 2)
     assert second["status"] == "completed"
     assert [one["name"] for one in second["order"]] == ["strong", "middle", "weak"]
     assert {name for name, _ in hand.asked[before:]} == {"middle"}
-    known = {one["name"]: (one["theta"], one["score"], one["items"]) for one in first["order"]}
-    for one in second["order"]:
-        assert known.get(one["name"], (one["theta"], one["score"], one["items"])) == (
-            one["theta"],
-            one["score"],
-            one["items"],
-        )
+    before_and_after = [
+        {one["name"]: (one["theta"], one["score"], one["items"]) for one in ranking["order"]}
+        for ranking in (first, second)
+    ]
+    assert before_and_after[0].items() <= before_and_after[1].items()
 
 
 async def test_budgets_count_usage_from_the_client_and_failures_end_it(client: Client) -> None:
-    path = await begun(client, "weak", "strong", **SMALL, budget={"usd": 30.0})
-    items, spent = await fetched(client, path, 2), 0.0
-    while items:
-        item, spent = items.pop(0), spent + 2.0
-        told = {"step_token": item["step_token"], "score": 1.0, "usd": 2.0}
-        where = f"/v1/sessions/{item['session_id']}/responses"
-        items += (await posted(client, where, told, 201))["next_items"]
-    ranking = (await client.get(path)).json()
-    assert (ranking["status"], ranking["usage"]["usd"]) == ("completed", spent)
-    assert (ranking["stop_reason"], spent <= 30.0) == ("budget_exhausted", True)
+    async def ended(n: int, answer: dict[str, Any], **said: Any) -> tuple[dict[str, Any], int]:
+        """Return a ranking and its number of answers, all of which are this one."""
+        path, n_told = await begun(client, "weak", "strong", **SMALL, **said), 0
+        items = await fetched(client, path, n)
+        while items:
+            item, n_told = items.pop(0), n_told + 1
+            told = {"step_token": item["step_token"], **answer}
+            where = f"/v1/sessions/{item['session_id']}/responses"
+            items += (await posted(client, where, told, 201))["next_items"]
+        return await got(client, path), n_told
 
-    path = await begun(client, "weak", "strong", **SMALL)
-    items = await fetched(client, path, 1)
-    while items:
-        item = items.pop(0)
-        told = {"step_token": item["step_token"], "outcome": "error"}
-        where = f"/v1/sessions/{item['session_id']}/responses"
-        items += (await posted(client, where, told, 201))["next_items"]
-    ranking = (await client.get(path)).json()
+    ranking, n_told = await ended(2, {"score": 1.0, "usd": 2.0}, budget={"usd": 30.0})
+    assert (ranking["status"], ranking["usage"]["usd"]) == ("completed", 2.0 * n_told)
+    assert (ranking["stop_reason"], n_told <= 15) == ("budget_exhausted", True)
+
+    ranking, _ = await ended(1, {"outcome": "error"})
     assert (ranking["status"], ranking["stop_reason"]) == ("failed", "too_many_failures")
     assert {one["rank_hi"] for one in ranking["order"]} == {2}
 
@@ -434,41 +420,25 @@ UNRANKABLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_cannot_be_ranked_is_a_problem_and_nothing_is_stored(client: Client) -> None:
+async def test_what_cannot_be_ranked_is_a_problem_and_nothing_is_stored(
+    client: Client, client_with: NewClient
+) -> None:
     for changes, words in UNRANKABLE:
-        refused = await client.post(RANKED, json={**ranking_of(), **changes})
-        assert refused.status_code == 422, changes
-        assert words in refused.text
+        assert words in str(await problem_of(client, RANKED, {**ranking_of(), **changes}))
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
     live = [{"endpoint": endpoint}, {"endpoint": {**endpoint, "model": "n"}}]
     for limit in ("answer_within", "idle_timeout"):
         body = {"bank": "demo", "endpoints": live, limit: 5}
-        assert "are for manual sessions" in (await problem_of(client, RANKED, body))["detail"]
-    assert (await client.get(RANKED)).json()["data"] == []
-    assert (await client.get("/v1/sessions")).json()["data"] == []
+        await problem_of(client, RANKED, body, says="are for manual sessions")
+    assert await listing(client, RANKED) == []
+    assert await listing(client, "/v1/sessions") == []
     path = await begun(client)
     for n in (10_000, 0):
-        refused = await client.post(f"{path}/next-items", json={"n": n})
-        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/n")
-
-
-async def test_names_belong_to_the_key_that_first_used_them(
-    client: Client, client_with: NewClient
-) -> None:
-    mine, theirs, reading = [
-        await client_with(*scopes) for scopes in (("run", "read"), ("run", "read"), ("read",))
-    ]
-    path = await begun(mine)
-    taken = await problem_of(theirs, RANKED, ranking_of("weak", "another"), 403, "missing_scope")
-    assert "'weak' was named by another key" in taken["detail"]
-    assert len((await client.get(RANKED)).json()["data"]) == 1
-    await begun(mine)
-    await begun(client)
-    await problem_of(reading, f"{path}/next-items", {}, 403, "missing_scope")
-    other = ranking_of("weak", "another")
-    other["examinees"][0]["model"] = "m-2"
-    known = await problem_of(mine, RANKED, other, 409, "already_exists")
-    assert "this request says an agent (model m-2)" in known["detail"]
+        await problem_of(client, f"{path}/next-items", {"n": n}, at="/n")
+    # Names belong to the key that first used them.
+    theirs, says = await client_with("run", "read"), "'weak' was named by another key"
+    await problem_of(theirs, RANKED, ranking_of("weak", "x"), 403, "missing_scope", says=says)
+    assert len(await listing(client, RANKED)) == 1
 
 
 async def test_concurrent_rankings_with_a_new_name_share_the_examinee(client: Client) -> None:
@@ -484,5 +454,5 @@ async def test_concurrent_rankings_with_a_new_name_share_the_examinee(client: Cl
     for one in made:
         path = f"{RANKED}/{one.json()['id']}"
         await fetched(client, path, 1)
-        ids |= {entry["endpoint_id"] for entry in (await client.get(path)).json()["order"]}
+        ids |= {entry["endpoint_id"] for entry in (await got(client, path))["order"]}
     assert len(ids) == len(names)

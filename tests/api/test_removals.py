@@ -12,7 +12,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
 from app.settings import Settings
 from app.storage.database import Database
-from tests.api.calls import bank_of, ended, posted
+from tests.api.calls import bank_of, ended, posted, refusal_of
 from tests.api.conftest import Client, client_of
 from tests.api.test_webhooks import HOOK
 from tests.databases import libpq
@@ -98,13 +98,10 @@ async def test_a_bank_and_its_sessions_leave_no_text(
         *("items.content", "administrations.answer_text", "kept_answers.answer"),
         "endpoints.model",
     }
-    gate = await posted(
-        client, "/v1/gates", {"session_id": made["session"]["id"], "threshold": 0.0}
-    )
+    asked = {"session_id": made["session"]["id"], "threshold": 0.0}
+    gate = await posted(client, "/v1/gates", asked)
 
-    refused = await deleted(client, bank, erase=True)
-    assert refused.status_code == 409
-    assert made["session"]["id"] in refused.json()["detail"]
+    await refusal_of(deleted(client, bank, erase=True), 409, says=made["session"]["id"])
     assert (await client.get(bank)).status_code == 200, "what is refused changes nothing"
 
     assert (await deleted(client, bank)).status_code == 204
@@ -134,9 +131,8 @@ async def test_an_endpoint_in_use_is_erased_with_its_last_session(
         endpoint = await posted(client, "/v1/endpoints", body)
         made = await measured(client, url, endpoint=None, endpoint_id=endpoint["id"])
     path = f"/v1/endpoints/{endpoint['id']}"
-    refused = await deleted(client, path, erase=True)
-    assert refused.status_code == 409
-    assert f"1 session ({made['session']['id']})" in refused.json()["detail"]
+    says = f"1 session ({made['session']['id']})"
+    await refusal_of(deleted(client, path, erase=True), 409, says=says)
     assert (await deleted(client, path)).status_code == 204
     assert "endpoints.id" in rows_with(settings.database_url, endpoint["id"])
     assert (await deleted(client, f"/v1/sessions/{made['session']['id']}")).status_code == 204
@@ -159,17 +155,15 @@ async def test_a_project_is_erased_with_all_that_it_holds(
         again = {"Idempotency-Key": "once"}
         await theirs.post("/v1/response-sets", json={"name": MARK}, headers=again)
         await posted(theirs, "/v1/webhooks", {**HOOK, "url": f"http://127.0.0.1:9/{MARK}"})
-        refused = await deleted(client, "/v1/projects/team", erase=True)
-        assert refused.status_code == 409
-        assert underway["id"] in refused.json()["detail"]
+        refused = deleted(client, "/v1/projects/team", erase=True)
+        await refusal_of(refused, 409, says=underway["id"])
         assert "items.content" in rows_with(settings.database_url, MARK)
         await posted(theirs, f"/v1/sessions/{underway['id']}:cancel", None)
     assert (await deleted(client, "/v1/projects/team")).status_code == 409
     assert (await deleted(client, "/v1/projects/team", erase=True)).status_code == 204
     assert rows_with(settings.database_url, MARK) == set()
-    assert rows_with(settings.database_url, project.id) <= {
-        *("audit.project_id", "audit.resources", "audit.path")
-    }
+    left = {"audit.project_id", "audit.resources", "audit.path"}
+    assert rows_with(settings.database_url, project.id) <= left
 
 
 async def test_the_default_project_stays(client: Client) -> None:
@@ -177,7 +171,6 @@ async def test_the_default_project_stays(client: Client) -> None:
     content = '{"key": "q", "prompt": "?", "target": "4", "a": 1, "b": 0}'
     await posted(client, "/v1/banks/kept/imports", {"items": {"content": content}})
     await posted(client, "/v1/sessions", {"mode": "manual", "bank": "kept"})
-    refused = await deleted(client, "/v1/projects/default", erase=True)
-    assert (refused.status_code, refused.json()["code"]) == (409, "invalid_state")
-    assert "always exists" in refused.json()["detail"]
+    refused = deleted(client, "/v1/projects/default", erase=True)
+    await refusal_of(refused, 409, "invalid_state", says="always exists")
     assert (await client.get(f"/v1/banks/{bank['id']}")).status_code == 200

@@ -6,6 +6,7 @@ from structlog.typing import EventDict
 
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.api.calls import listing
 from tests.api.test_projects import Member, furnished
 from tests.waiting import waiting
 
@@ -28,7 +29,7 @@ async def test_a_workers_lines_bear_the_id_of_the_request_that_made_the_work(
             ENDS,
             strict=True,
         ):
-            trail = (await client.get("/v1/audit", params={"action": route})).json()["data"]
+            trail = await listing(client, "/v1/audit", params={"action": route})
             requests = {entry["resources"][0]: entry["request_id"] for entry in trail}
             lines = [line for line in logs if line["event"] == event]
             assert lines

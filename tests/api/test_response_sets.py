@@ -9,9 +9,8 @@ import httpx2
 
 from app.exchange.response_files import write_parquet
 from app.exchange.responses import read_responses
-from tests.api.calls import posted, problem_of
+from tests.api.calls import got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client
-from tests.exchange.traps import TRAPS
 
 SCORES = "model,q1,q2\nm1,1,0\nm2,,1\n"
 
@@ -35,12 +34,11 @@ async def test_a_set_is_made_read_listed_and_deleted(client: Client) -> None:
         read = await client.get(f"/v1/response-sets/{reference}")
         assert read.json() == created
         assert read.headers["etag"] == '"1"'
-    assert (await client.get("/v1/response-sets")).json()["data"] == [created]
+    assert await listing(client, "/v1/response-sets") == [created]
     await problem_of(client, "/v1/response-sets", {"name": "arc"}, 409, "already_exists")
-    bare = await client.delete("/v1/response-sets/arc")
-    assert (bare.status_code, bare.json()["code"]) == (428, "precondition_required")
-    stale = await client.delete("/v1/response-sets/arc", headers={"If-Match": '"2"'})
-    assert (stale.status_code, stale.json()["code"]) == (412, "precondition_failed")
+    await refusal_of(client.delete("/v1/response-sets/arc"), 428, "precondition_required")
+    stale = client.delete("/v1/response-sets/arc", headers={"If-Match": '"2"'})
+    await refusal_of(stale, 412, "precondition_failed")
     gone = await client.delete("/v1/response-sets/arc", headers={"If-Match": '"1"'})
     assert gone.status_code == 204
     assert (await client.get("/v1/response-sets/arc")).status_code == 404
@@ -50,32 +48,28 @@ async def test_answers_are_imported_with_a_report(client: Client) -> None:
     await made(client)
     url = "/v1/response-sets/arc/imports"
     await posted(client, url, text_file() | {"dry_run": True}, 200)
-    assert (await client.get("/v1/response-sets/arc")).json()["n_answers"] == 0
+    assert (await got(client, "/v1/response-sets/arc"))["n_answers"] == 0
     report = await posted(client, url, text_file(), 201)
     assert (report["rows_read"], report["accepted"], report["skipped"]) == (3, 3, [])
     assert report["files"] == [{"name": "scores.csv", "format": "table", "rows_read": 3}]
-    found = (await client.get("/v1/response-sets/arc")).json()
+    found = await got(client, "/v1/response-sets/arc")
     assert report["response_set"] == found
     assert found["outcomes"]["scored"] == 3
     assert found["density"] == 0.75
-    again = (await client.post(url, json=text_file("model,q1\nm1,0\n"))).json()
+    again = await posted(client, url, text_file("model,q1\nm1,0\n"))
     (skipped,) = again["skipped"]
-    assert (skipped["reason"], skipped["count"]) == ("conflict", 1)
-    assert again["accepted"] == 0
+    assert (skipped["reason"], skipped["count"], again["accepted"]) == ("conflict", 1, 0)
+    assert skipped["places"]
 
 
 async def test_binary_files_and_the_names_beside_them_come_in(client: Client) -> None:
     await made(client)
+    packed = write_parquet(read_responses(SCORES.encode()))
     row = {"doc_id": 0, "doc_hash": "h", "resps": [["x"]], "filter": "f", "metrics": ["acc"]}
     files = [
         {"name": "m/samples_t_2026-11-20T10-00-00.jsonl", "content": json.dumps(row | {"acc": 1})},
         {"name": "m/results_2026-11-20T10-00-00.json", "content": '{"model_name": "org/m"}'},
-        {
-            "name": "x.parquet",
-            "content_base64": base64.b64encode(
-                write_parquet(read_responses(SCORES.encode()))
-            ).decode(),
-        },
+        {"name": "x.parquet", "content_base64": base64.b64encode(packed).decode()},
     ]
     report = await posted(client, "/v1/response-sets/arc/imports", {"files": files}, 201)
     assert [file["format"] for file in report["files"]] == ["lm-eval", "table"]
@@ -103,8 +97,7 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 async def test_an_invalid_import_is_refused_with_its_place(client: Client) -> None:
     await made(client)
     for body, pointer in SENSELESS:
-        response = await problem_of(client, "/v1/response-sets/arc/imports", body)
-        assert [error["pointer"] for error in response["errors"]] == [pointer]
+        await problem_of(client, "/v1/response-sets/arc/imports", body, at=pointer)
 
 
 async def test_what_is_not_there_is_not_found(client: Client) -> None:
@@ -114,36 +107,7 @@ async def test_what_is_not_there_is_not_found(client: Client) -> None:
         client.post("/v1/response-sets/none/imports", json=text_file()),
         client.delete("/v1/response-sets/none", headers={"If-Match": '"1"'}),
     ):
-        response = await call
-        assert (response.status_code, response.json()["code"]) == (404, "not_found")
-
-
-async def test_known_pitfalls_of_formats_give_no_wrong_answers(client: Client) -> None:
-    for number, trap in enumerate(TRAPS):
-        name = f"trap-{number}"
-        await made(client, name)
-        files = [
-            {"name": path, "content_base64": base64.b64encode(content).decode()}
-            for path, content in trap.files.items()
-        ]
-        body = {"files": files, **trap.choices}
-        for dry in (True, False):
-            url = f"/v1/response-sets/{name}/imports"
-            response = await client.post(url, json=body | {"dry_run": dry})
-            if trap.refusal is not None:
-                assert response.status_code == 422, trap.name
-                assert trap.refusal in response.text.replace("\\\\", "\\"), trap.name
-                continue
-            assert response.status_code == (200 if dry else 201), (trap.name, response.text)
-            report = response.json()
-            counts = {outcome: n for outcome, n in report["outcomes"].items() if n}
-            assert counts == trap.outcomes, trap.name
-            skipped = {entry["reason"]: entry["count"] for entry in report["skipped"]}
-            assert skipped == trap.skipped, trap.name
-            assert all(entry["places"] for entry in report["skipped"]), trap.name
-        stored = (await client.get(f"/v1/response-sets/{name}")).json()
-        kept = {outcome: n for outcome, n in stored["outcomes"].items() if n}
-        assert kept == ({} if trap.refusal is not None else trap.outcomes), trap.name
+        await refusal_of(call, 404, "not_found")
 
 
 async def test_real_lm_eval_files_ask_for_a_metric_and_then_come_in(
@@ -155,8 +119,7 @@ async def test_real_lm_eval_files_ask_for_a_metric_and_then_come_in(
         for path in sorted((shared_data / "lm_eval").iterdir())
     ]
     url = "/v1/response-sets/real/imports"
-    refused = await problem_of(client, url, {"files": files})
-    assert "'acc', 'acc_norm'. Choose one metric" in refused["detail"]
+    await problem_of(client, url, {"files": files}, says="'acc', 'acc_norm'. Choose one metric")
     body = {"files": files, "metrics": ["acc_norm", "exact_match"], "examinee": "llama"}
     taken = await posted(client, url, body, 201)
     assert taken["outcomes"]["scored"] == 24

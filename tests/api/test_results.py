@@ -9,7 +9,7 @@ from app.records.fields import ends
 from app.services.container import Services
 from app.services.results.comparisons import _within
 from tests.api import calls
-from tests.api.calls import posted, problem_of
+from tests.api.calls import got, listing, posted, problem_of
 from tests.api.conftest import Client
 from tests.services.sessions import until
 
@@ -31,24 +31,23 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     weak = await measured(client, working, "weak", -2.0)
     other = await measured(client, working, "weak", -2.0, prompt={"system": "Be brief."})
     unlike = {"session_ids": [strong["id"], other["id"]]}
-    caution = (await client.post("/v1/comparisons", json=unlike)).json()["caution"]
+    caution = (await posted(client, "/v1/comparisons", unlike))["caution"]
     assert "were not asked alike: they differ in words around the questions" in caution
-    assert "not asked alike" in (await client.get("/v1/banks/demo/leaderboard")).json()["caution"]
+    assert "not asked alike" in (await got(client, "/v1/banks/demo/leaderboard"))["caution"]
 
-    found = await posted(
-        client, "/v1/comparisons", {"session_ids": [strong["id"], weak["id"]]}, 200
-    )
+    both = {"session_ids": [strong["id"], weak["id"]]}
+    found = await posted(client, "/v1/comparisons", both, 200)
     assert (found["first"]["label"], found["second"]["label"]) == ("strong", "weak")
     assert (found["metric"], found["score"]["verdict"]) == ("score", "above")
     assert found["score"]["delta"] == pytest.approx(
         strong["score"]["value"] - weak["score"]["value"]
     )
     assert found["caution"].startswith("This bank was not cross-validated")
-    answered = (await client.get(f"/v1/sessions/{strong['id']}/responses")).json()["data"]
+    answered = await listing(client, f"/v1/sessions/{strong['id']}/responses")
     times = sorted(one["latency_ms"] for one in answered)
     half = times[-(-len(times) // 2) - 1]
     assert found["first"]["latency_ms"]["p50"] == half <= found["first"]["latency_ms"]["p95"]
-    (first, *_) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    (first, *_) = await listing(client, "/v1/banks/demo/leaderboard")
     assert first["latency_ms"] == strong["usage"]["latency_ms"] == found["first"]["latency_ms"]
     cost = strong["usage"]["usd"]
     assert first["usd_per_item"] == (cost if cost is None else cost / strong["progress"]["items"])
@@ -58,19 +57,16 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert theta["p_value"] < 0.01
     assert theta["items_to_decide"] == 0
     assert theta["interval"]["lo"] > 0
-    answers = [
-        {
-            row["item_id"]: row["score"]
-            for row in (await client.get(f"/v1/sessions/{s['id']}/responses")).json()["data"]
-        }
-        for s in (strong, weak)
-    ]
+    answers = []
+    for session in (strong, weak):
+        rows = await listing(client, f"/v1/sessions/{session['id']}/responses")
+        answers.append({row["item_id"]: row["score"] for row in rows})
     common = answers[0].keys() & answers[1].keys()
     # A grid that holds no posterior is not used for a new estimate.
     for copy in ("replay", "extend"):
         coarse = {"estimator": {"nodes": 3, "range": [-4, 4]}}
-        refused = await problem_of(client, f"/v1/sessions/{strong['id']}:{copy}", coarse)
-        assert [error["pointer"] for error in refused["errors"]] == ["/estimator/range"]
+        path = f"/v1/sessions/{strong['id']}:{copy}"
+        await problem_of(client, path, coarse, at="/estimator/range")
     assert found["n_common"] == len(common)
     if found["common"] is not None:
         differences = [answers[0][item] - answers[1][item] for item in common]
@@ -94,9 +90,8 @@ async def test_examinees_of_a_response_set_compare_without_theta(client: Client)
     rows = "model," + ",".join(f"q{n}" for n in range(40)) + "\n"
     rows += "good," + ",".join("1" if n % 10 else "0" for n in range(40)) + "\n"
     rows += "bad," + ",".join("1" if n % 2 else "0" for n in range(40)) + "\n"
-    await client.post(
-        "/v1/response-sets/recorded/imports", json={"files": [{"name": "s.csv", "content": rows}]}
-    )
+    files = {"files": [{"name": "s.csv", "content": rows}]}
+    await posted(client, "/v1/response-sets/recorded/imports", files)
     body = {"response_set": "recorded", "examinees": ["good", "bad"]}
 
     found = await posted(client, "/v1/comparisons", body, 200)
@@ -104,16 +99,15 @@ async def test_examinees_of_a_response_set_compare_without_theta(client: Client)
     assert found["n_common"] == 40
     score = found["score"]
     assert (score["delta"], score["test"], score["verdict"]) == (0.4, "mcnemar_exact", "above")
-    await problem_of(
-        client, "/v1/comparisons", {**body, "examinees": ["good", "nobody"]}, 404, "not_found"
-    )
+    body["examinees"] = ["good", "nobody"]
+    await problem_of(client, "/v1/comparisons", body, 404, "not_found")
 
 
 async def test_thetas_on_other_scales_are_refused_and_listed_apart(
     client: Client, working: Services
 ) -> None:
     old = await measured(client, working, "strong", 2.0)
-    rows = (await client.get("/v1/banks/demo/versions/latest/items?limit=100")).json()["data"]
+    rows = await listing(client, "/v1/banks/demo/versions/latest/items?limit=100")
 
     async def version(slope: float) -> None:
         parameters = "item,a,b,c,d\n" + "".join(
@@ -128,7 +122,7 @@ async def test_thetas_on_other_scales_are_refused_and_listed_apart(
     refused = await problem_of(client, "/v1/comparisons", both, 422, "scale_mismatch")
     assert refused["detail"].startswith("The scores are of different questions. The abilities ")
     assert "version 1 of 'demo' and version 2 of 'demo': link" in refused["detail"]
-    board = (await client.get("/v1/banks/demo/leaderboard")).json()
+    board = await got(client, "/v1/banks/demo/leaderboard")
     assert [entry["session_id"] for entry in board["data"]] == [new["id"]]
     (other,) = board["other_scales"]
     assert [entry["session_id"] for entry in other["data"]] == [old["id"]]
@@ -157,16 +151,12 @@ async def test_a_gate_on_an_ended_session_decides_at_once(
     session = await measured(client, working, "strong", 2.0)
     for threshold, direction, outcome in DECIDED:
         body = {"session_id": session["id"], "threshold": threshold, "direction": direction}
-        body["metric"] = "theta"
-
-        made = await client.post("/v1/gates", json=body)
-
-        assert made.status_code == 201, (threshold, made.text)
+        made = await client.post("/v1/gates", json={**body, "metric": "theta"})
         gate = made.json()
         assert (gate["status"], gate["outcome"]) == ("decided", outcome)
         assert (gate["margin"] > 0) == (outcome == "go")
         assert gate["interval"]["lo"] < session["estimate"]["theta"] < gate["interval"]["hi"]
-        assert (await client.get(made.headers["Location"])).json() == gate
+        assert await got(client, made.headers["Location"]) == gate
 
 
 async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_tell(
@@ -175,22 +165,22 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     session = await measured(client, working, "strong", 2.0)
     near = session["estimate"]["theta"] - 0.01
     body = {"session_id": session["id"], "metric": "theta", "threshold": near}
-    gate = (await client.post("/v1/gates", json=body)).json()
+    gate = await posted(client, "/v1/gates", body)
     assert gate["outcome"] == "inconclusive"
     assert 0.5 <= gate["p_beyond"] < 0.6
-    longer = await client.post(f"/v1/sessions/{session['id']}:extend", json={})
-    await until(working, longer.json()["id"])
-    again = {**body, "session_id": longer.json()["id"]}
-    looked = (await client.post("/v1/gates", json=again)).json()
+    longer = await posted(client, f"/v1/sessions/{session['id']}:extend", {})
+    await until(working, longer["id"])
+    again = {**body, "session_id": longer["id"]}
+    looked = await posted(client, "/v1/gates", again)
     assert "95 % interval, adjusted for 2 looks" in looked["detail"]
-    extended = (await client.get(f"/v1/sessions/{longer.json()['id']}")).json()
+    extended = await got(client, f"/v1/sessions/{longer['id']}")
     lo, hi = ends(extended["estimate"]["interval"])
     assert lo is not None
     assert hi is not None
     assert looked["interval"]["lo"] < lo < hi < looked["interval"]["hi"]
     score = session["score"]["value"]
     body = {"session_id": session["id"], "metric": "score", "threshold": round(score - 0.001, 6)}
-    assert (await client.post("/v1/gates", json=body)).json()["outcome"] == "inconclusive"
+    assert (await posted(client, "/v1/gates", body))["outcome"] == "inconclusive"
 
 
 async def test_a_gate_starts_a_session_that_stops_once_it_is_decided(
@@ -199,16 +189,13 @@ async def test_a_gate_starts_a_session_that_stops_once_it_is_decided(
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 2.0, "seed": 3}}
     session = {"bank": "demo", "endpoint": endpoint, "seed": 5, "stopping": {"max_items": 100}}
 
-    gate = (
-        await client.post(
-            "/v1/gates", json={"session": session, "metric": "theta", "threshold": -1.0}
-        )
-    ).json()
+    asked = {"session": session, "metric": "theta", "threshold": -1.0}
+    gate = await posted(client, "/v1/gates", asked)
     assert gate["status"] in ("pending", "decided")
     await until(working, gate["session_id"])
 
-    decided = (await client.get(f"/v1/gates/{gate['id']}")).json()
-    ended = (await client.get(f"/v1/sessions/{gate['session_id']}")).json()
+    decided = await got(client, f"/v1/gates/{gate['id']}")
+    ended = await got(client, f"/v1/sessions/{gate['session_id']}")
     assert decided["outcome"] == "go"
     assert ended["stop_reason"] in ("decision_reached", "se_target")
     assert ended["design"]["stopping"]["cut_score"]["theta"] == -1.0
@@ -216,79 +203,70 @@ async def test_a_gate_starts_a_session_that_stops_once_it_is_decided(
 
 async def test_what_cannot_be_gated_or_compared_is_a_clear_problem(client: Client) -> None:
     nobody = "ses_00000000000000000000000000"
-    assert (await client.post("/v1/gates", json={"threshold": 0.0})).status_code == 422
+    await problem_of(client, "/v1/gates", {"threshold": 0.0})
     await problem_of(client, "/v1/gates", {"session_id": nobody, "threshold": 0.0}, 404)
     for mark, words in (("score", "a share from 0 to 1, got 60"), ("theta", "50 logits, got 60")):
         far = {"session_id": nobody, "threshold": 60, "metric": mark}
-        assert words in (await problem_of(client, "/v1/gates", far))["detail"]
-    for body in ({}, {"session_ids": [nobody]}, {"response_set": "x"}):
-        assert (await client.post("/v1/comparisons", json=body)).status_code == 422
-    await problem_of(client, "/v1/comparisons", {"session_ids": [nobody, nobody]})
+        await problem_of(client, "/v1/gates", far, says=words)
+    for ids in ({}, {"session_ids": [nobody]}, {"session_ids": [nobody] * 2}):
+        await problem_of(client, "/v1/comparisons", ids)
+    await problem_of(client, "/v1/comparisons", {"response_set": "x"})
     assert (await client.get("/v1/banks/nothing/leaderboard")).status_code == 404
 
 
 async def test_a_running_session_cannot_be_compared(client: Client, working: Services) -> None:
-    made = await client.post("/v1/sessions", json={"mode": "manual", "bank": "demo"})
+    made = await posted(client, "/v1/sessions", {"mode": "manual", "bank": "demo"})
     ended = await measured(client, working, "strong", 2.0)
-    body = {"session_ids": [made.json()["id"], ended["id"]]}
+    body = {"session_ids": [made["id"], ended["id"]]}
     await problem_of(client, "/v1/comparisons", body, 409, "invalid_state")
-    gate = await client.post("/v1/gates", json={"session_id": made.json()["id"], "threshold": 0.0})
-    assert gate.json()["status"] == "pending"
+    gate = await posted(client, "/v1/gates", {"session_id": made["id"], "threshold": 0.0})
+    assert gate["status"] == "pending"
 
 
 async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     client: Client, working: Services
 ) -> None:
-    assert (await client.get("/v1/banks/demo/leaderboard")).json()["data"] == []
+    assert await listing(client, "/v1/banks/demo/leaderboard") == []
     first = await measured(client, working, "strong", 2.0)
     again = await measured(client, working, "strong", 2.0, seed=6)
     await measured(client, working, "twin", 2.0)
     await measured(client, working, "weak", -2.0)
     await posted(client, f"/v1/sessions/{first['id']}:replay", {}, 201)
 
-    board = (await client.get("/v1/banks/demo/leaderboard")).json()
+    board = await got(client, "/v1/banks/demo/leaderboard")
 
     entries = {entry["endpoint"]["name"]: entry for entry in board["data"]}
     assert set(entries) == {"strong", "twin", "weak"}
     assert entries["strong"]["session_id"] == again["id"]
     assert entries["strong"]["group"] == entries["twin"]["group"] == 1
     assert (entries["strong"]["rank_lo"], entries["strong"]["rank_hi"]) == (1, 2)
-    assert (entries["weak"]["group"], entries["weak"]["rank_lo"], entries["weak"]["rank_hi"]) == (
-        2, 3, 3,
-    )  # fmt: skip
-    assert board["data"][-1]["endpoint"]["name"] == "weak"
-    assert entries["weak"]["finished_at"]
-    assert (
-        entries["weak"]["interval"]["lo"]
-        < entries["weak"]["theta"]
-        < entries["weak"]["interval"]["hi"]
-    )
+    weak = board["data"][-1]
+    assert weak == entries["weak"]
+    assert (weak["group"], weak["rank_lo"], weak["rank_hi"]) == (2, 3, 3)
+    assert weak["finished_at"]
+    assert weak["interval"]["lo"] < weak["theta"] < weak["interval"]["hi"]
 
 
 async def test_a_shorter_test_replaces_a_longer_one_only_with_new_settings(
     client: Client, working: Services
 ) -> None:
     async def shown() -> list[str]:
-        board = (await client.get("/v1/banks/demo/leaderboard")).json()
+        board = await got(client, "/v1/banks/demo/leaderboard")
         assert board["unranked"] == []
         return [entry["session_id"] for entry in board["data"]]
 
     def asking(n: int) -> dict[str, Any]:
         return {"stopping": {"min_items": n, "max_items": n}}
 
-    await measured(client, working, "one", 0.5, **asking(60))
-    longest = await measured(client, working, "one", 0.5, **asking(60), seed=5)
+    await measured(client, working, "one", 0.5, **asking(30))
+    longest = await measured(client, working, "one", 0.5, **asking(30), seed=5)
     quick = await measured(client, working, "one", 0.5, **asking(10), seed=6)
-    assert (
-        longest["score"]["interval"]["hi"] - longest["score"]["interval"]["lo"]
-        < (quick["score"]["interval"]["hi"] - quick["score"]["interval"]["lo"]) / 1.25
-    )
+    whole, part = (one["score"]["interval"] for one in (longest, quick))
+    assert whole["hi"] - whole["lo"] < (part["hi"] - part["lo"]) / 1.25
     assert await shown() == [longest["id"]]
-    (endpoint,) = (await client.get("/v1/endpoints", params={"name": "one"})).json()["data"]
+    (endpoint,) = await listing(client, "/v1/endpoints", params={"name": "one"})
     body = {"options": {"theta": -0.5, "seed": 3}}
-    revision = {"If-Match": f'"{endpoint["revision"]}"'}
-    path = f"/v1/endpoints/{endpoint['id']}"
-    changed = await client.patch(path, json=body, headers=revision)
-    assert changed.status_code == 200, changed.text
+    match = {"If-Match": f'"{endpoint["revision"]}"'}
+    await client.patch(f"/v1/endpoints/{endpoint['id']}", json=body, headers=match)
     changed_since = await measured(client, working, "one", -0.5, **asking(10), seed=7)
     assert await shown() == [changed_since["id"]]

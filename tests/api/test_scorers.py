@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.demo.model_server import create_model_server
-from tests.api.calls import posted, problem_of
+from tests.api.calls import got, listing, posted, problem_of
 from tests.api.conftest import Client, NewClient
 from tests.servers import serving
 
@@ -11,11 +11,11 @@ ITEM = {"prompt": "2 + 2 = ?", "target": ["4"]}
 
 
 async def test_every_scorer_is_listed_with_the_schema_of_its_parameters(client: Client) -> None:
-    listed = (await client.get("/v1/scorers")).json()["data"]
+    listed = await listing(client, "/v1/scorers")
     assert {"exact", "choice", "numeric", "pattern", "includes"} <= {s["name"] for s in listed}
     for scorer in listed:
         assert scorer["params"]["type"] == "object"
-        assert (await client.get(f"/v1/scorers/{scorer['name']}")).json() == scorer
+        assert await got(client, f"/v1/scorers/{scorer['name']}") == scorer
 
 
 TRIALS: list[tuple[dict[str, Any], str, float | None]] = [
@@ -37,13 +37,11 @@ async def test_unknown_scorers_and_wrong_parameters_are_clear_problems(client: C
     assert (await client.get("/v1/scorers/numerical")).status_code == 404
     trial = {"item": ITEM, "answer": "4"}
     assert (await client.post("/v1/scorers/numerical:test", json=trial)).status_code == 404
-    wrong = await problem_of(
-        client, "/v1/scorers/numeric:test", trial | {"params": {"tolerence": 1}}
-    )
-    assert wrong["errors"][0]["pointer"] == "/params/tolerence"
-    trial = {"item": {**ITEM, "target": 4}, "answer": "4"}
-    number = await client.post("/v1/scorers/numeric:test", json=trial)
-    assert number.json()["detail"] == "/item/target/0: expected a text, got a number"
+    misspelt = trial | {"params": {"tolerence": 1}}
+    await problem_of(client, "/v1/scorers/numeric:test", misspelt, at="/params/tolerence")
+    number = {"item": {**ITEM, "target": 4}, "answer": "4"}
+    says = "/item/target/0: expected a text, got a number"
+    await problem_of(client, "/v1/scorers/numeric:test", number, says=says)
 
 
 async def test_a_judge_is_really_called_by_a_key_that_may_run(
@@ -54,19 +52,12 @@ async def test_a_judge_is_really_called_by_a_key_that_may_run(
             "name": "judge", "kind": "openai_chat", "base_url": f"{url}/v1",
             "model": "sextant-judge", "price": {"input_per_1m": 1.0},
         }  # fmt: skip
-        assert (await client.post("/v1/endpoints", json=endpoint)).status_code == 201
+        await posted(client, "/v1/endpoints", endpoint)
         trial = {"item": ITEM, "answer": "4", "params": {"judges": ["judge"]}}
-        marked = await client.post("/v1/scorers/judge:test", json=trial)
+        marked = await posted(client, "/v1/scorers/judge:test", trial, 200)
         reader = await client_with("read")
-        refused = await reader.post("/v1/scorers/judge:test", json=trial)
-        plain = await reader.post("/v1/scorers/numeric:test", json=trial | {"params": {}})
+        await problem_of(reader, "/v1/scorers/judge:test", trial, 403, "missing_scope")
 
-    assert marked.status_code == 200, marked.text
-    assert marked.json()["score"] == 1.0
-    assert marked.json()["marking"]["usage"]["calls"] == 1
-    assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
-    assert (plain.status_code, plain.json()["code"]) == (403, "missing_scope")
-    missing = await problem_of(
-        client, "/v1/scorers/judge:test", trial | {"params": {"judges": ["nobody"]}}
-    )
-    assert "'nobody', which is not there" in missing["detail"]
+    assert (marked["score"], marked["marking"]["usage"]["calls"]) == (1.0, 1)
+    missing, says = {"params": {"judges": ["nobody"]}}, "'nobody', which is not there"
+    await problem_of(client, "/v1/scorers/judge:test", trial | missing, says=says)

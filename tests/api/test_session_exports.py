@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.calls import answered, bank_of, posted
+from tests.api.calls import answered, bank_of, got, posted, refusal_of
 from tests.api.conftest import Client, NewClient
 
 ITEMS = [
@@ -18,19 +18,10 @@ ITEMS = [
 async def session_of(client: Client, *answers: dict[str, Any], visibility: str = "open") -> str:
     numbers = "".join(f"q{n},1.2,{n - 1.5},0,1\n" for n in range(8))
     await bank_of(client, "sums", ITEMS, numbers, visibility=visibility)
-    session = await posted(
-        client,
-        "/v1/sessions",
-        {
-            "mode": "manual",
-            "bank": "sums",
-            "stopping": {"se": None, "min_items": 1, "max_items": max(len(answers), 1)},
-            "metadata": {"model": "org/mine"},
-            "seed": 1,
-        },
-        201,
-    )
-    identifier: str = session["id"]
+    stopping = {"se": None, "min_items": 1, "max_items": max(len(answers), 1)}
+    body = {"mode": "manual", "bank": "sums", "stopping": stopping, "seed": 1}
+    body["metadata"] = {"model": "org/mine"}
+    identifier: str = (await posted(client, "/v1/sessions", body, 201))["id"]
     await answered(client, identifier, *answers)
     return identifier
 
@@ -46,7 +37,7 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     assert f'filename="{identifier}.eee.jsonl"' in lines.headers["content-disposition"]
 
     document = whole.json()
-    session = (await client.get(f"/v1/sessions/{identifier}")).json()
+    session = await got(client, f"/v1/sessions/{identifier}")
     assert document["model_info"] == {"name": "org/mine", "id": "org/mine"}
     assert document["eval_library"]["name"] == "sextant"
     accuracy, theta = document["evaluation_results"]
@@ -69,12 +60,8 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     assert {row["evaluation_result_id"] for row in rows} == {accuracy["evaluation_result_id"]}
     first = rows[0]
     number = int(first["sample_id"][1:])
-    assert first["input"] == {
-        "raw": f"{number} + 1 = ?",
-        "reference": [str(number + 1)],
-        "choices": None,
-    }
-    asked = {"raw": first["input"]["raw"], "reference": first["input"]["reference"]}
+    asked = {"raw": f"{number} + 1 = ?", "reference": [str(number + 1)]}
+    assert first["input"] == {**asked, "choices": None}
     expected = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     assert first["sample_hash"] == expected
     assert first["output"]["raw"] == ["2"]
@@ -88,7 +75,7 @@ async def test_content_of_a_withheld_bank_is_not_exported(
     identifier = await session_of(client, {"response": "2"}, visibility="withheld")
     reader = await client_with("read")
     url = f"/v1/sessions/{identifier}/export?format=eee-items"
-    shown, whole = (await reader.get(url)).json(), (await client.get(url)).json()
+    shown, whole = await got(reader, url), await got(client, url)
     assert (shown["input"], shown["sample_hash"]) == ({"raw": "", "reference": []}, None)
     assert whole["input"]["raw"].endswith(" + 1 = ?")
     assert shown["evaluation"] == whole["evaluation"]
@@ -97,19 +84,16 @@ async def test_content_of_a_withheld_bank_is_not_exported(
 @pytest.mark.parametrize("query", ["", "?format=eee-items"])
 async def test_a_running_session_is_not_exported(client: Client, query: str) -> None:
     identifier = await session_of(client)
-    response = await client.get(f"/v1/sessions/{identifier}/export{query}")
-    assert (response.status_code, response.json()["code"]) == (409, "invalid_state")
+    await refusal_of(client.get(f"/v1/sessions/{identifier}/export{query}"), 409, "invalid_state")
 
 
-async def test_a_session_without_a_score_has_no_result(client: Client) -> None:
-    identifier = await session_of(client, {"outcome": "error"})
-    document = (await client.get(f"/v1/sessions/{identifier}/export")).json()
+@pytest.mark.parametrize(("answer", "n_rows"), [({"outcome": "error"}, 0), ({"score": 1.0}, 1)])
+async def test_a_session_without_a_score_has_no_result(
+    client: Client, answer: dict[str, Any], n_rows: int
+) -> None:
+    url = f"/v1/sessions/{await session_of(client, answer)}/export"
+    document = await got(client, url)
     assert document["evaluation_results"] == []
-    assert document["detailed_evaluation_results"]["total_rows"] == 0
-
-
-async def test_lines_of_a_test_without_a_result_name_none(client: Client) -> None:
-    identifier = await session_of(client, {"score": 1.0})
-    url = f"/v1/sessions/{identifier}/export"
-    assert (await client.get(url)).json()["evaluation_results"] == []
-    assert "evaluation_result_id" not in (await client.get(f"{url}?format=eee-items")).json()
+    assert document["detailed_evaluation_results"]["total_rows"] == n_rows
+    lines = (await client.get(f"{url}?format=eee-items")).text
+    assert (len(lines.splitlines()), "evaluation_result_id" in lines) == (n_rows, False)

@@ -11,12 +11,7 @@ from fastapi import FastAPI
 from app.calibration.multidimensional.score_model import LearnedScores, learn_scores
 from app.calibration.pipeline.calibrator import task_targets
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.knowledge import (
-    ABILITIES,
-    PREDICTION,
-    abilities_to_dict,
-    prediction_to_dict,
-)
+from app.engine.knowledge import ABILITIES, PREDICTION, abilities_to_dict, prediction_to_dict
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
@@ -24,7 +19,7 @@ from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from tests.api import calls
-from tests.api.calls import answered, ended, posted, problem_of
+from tests.api.calls import answered, ended, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 
@@ -32,6 +27,8 @@ N_ITEMS = 40
 KEYS = tuple(f"{'maths' if j % 2 else 'law'}/{j}" for j in range(N_ITEMS))
 TAGS = tuple(key.partition("/")[0] for key in KEYS)
 URL = "/v1/banks/tasks/versions/latest"
+
+pytestmark = pytest.mark.usefixtures("services")
 
 
 def known() -> MultidimensionalModel:
@@ -92,7 +89,7 @@ async def measured(
     return await calls.measured(client, services, name, options, **design)
 
 
-async def test_a_form_predicts_the_score_of_an_examinee(client: Client, services: Services) -> None:
+async def test_a_form_predicts_the_score_of_an_examinee(client: Client) -> None:
     form = await posted(client, f"{URL}:compose", {"items": 10}, 200)
     chosen = [KEYS.index(item["key"]) for item in form["items"]]
     weights = np.array([item["weight"] for item in form["items"]])
@@ -102,15 +99,13 @@ async def test_a_form_predicts_the_score_of_an_examinee(client: Client, services
     assert np.mean(np.abs(missed) <= form["half_width95"]) > 0.88
     assert np.abs(missed).mean() == pytest.approx(form["expected_error"], rel=0.35)
     assert form["cost"] is None
-    held = (await client.get(f"{URL}/items?limit=100")).json()["data"]
+    held = await listing(client, f"{URL}/items?limit=100")
     assert {item["item_id"] for item in form["items"]} <= {item["item_id"] for item in held}
 
 
-async def test_a_form_comes_as_csv_where_that_is_accepted(
-    client: Client, services: Services
-) -> None:
+async def test_a_form_comes_as_csv_where_that_is_accepted(client: Client) -> None:
     asked = {"items": 4, "target": {"maths": 1.0}, "ask": ["law"]}
-    told = (await client.post(f"{URL}:compose", json=asked)).json()
+    told = await posted(client, f"{URL}:compose", asked)
     answer = await client.post(f"{URL}:compose", json=asked, headers={"Accept": "text/csv"})
     assert answer.headers["content-type"].startswith("text/csv")
     assert "tasks-v1-4.form.csv" in answer.headers["content-disposition"]
@@ -121,7 +116,7 @@ async def test_a_form_comes_as_csv_where_that_is_accepted(
     assert told["target"] == {"maths": 1.0}
 
 
-async def test_costs_turn_a_form_to_cheap_items(client: Client, services: Services) -> None:
+async def test_costs_turn_a_form_to_cheap_items(client: Client) -> None:
     dear = {f"{key}": 50.0 if j < N_ITEMS // 2 else 1.0 for j, key in enumerate(KEYS)}
     given: list[tuple[Any, float]] = [("expected_tokens", 8 * 1.5), (dear, 8.0)]
     for costs, total in given:
@@ -140,31 +135,23 @@ NO_FORMS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-async def test_a_form_that_cannot_be_built_is_a_clear_problem(
-    client: Client, services: Services
-) -> None:
+async def test_a_form_that_cannot_be_built_is_a_clear_problem(client: Client) -> None:
     for body, pointer, words in NO_FORMS:
-        answer = await problem_of(client, f"{URL}:compose", body)
-        assert answer["errors"][0]["pointer"] == pointer
-        assert words in answer["detail"]
+        await problem_of(client, f"{URL}:compose", body, at=pointer, says=words)
 
 
 async def test_a_version_without_a_score_model_has_no_forms_and_no_gates_on_tags(
-    client: Client, app: FastAPI
+    client: Client, services: Services
 ) -> None:
-    opened: Services = app.state.services
-    await install_demo_bank(opened.database)
+    await install_demo_bank(services.database)
     answer = await problem_of(client, "/v1/banks/demo/versions/latest:compose", {"items": 4})
     assert "nested or mirt" in answer["detail"]
     session = {"mode": "manual", "bank": "demo"}
     gate = {"session": session, "metric": "score", "tag": "arithmetic", "threshold": 0.5}
-    refused = await problem_of(client, "/v1/gates", gate)
-    assert refused["errors"][0]["pointer"] == "/tag"
-    assert "measures one ability" in refused["detail"]
+    await problem_of(client, "/v1/gates", gate, at="/tag", says="measures one ability")
     model = {**session, "prediction": {"method": "score-model"}}
-    made = await problem_of(client, "/v1/sessions", model)
-    assert made["errors"][0]["pointer"] == "/prediction/method"
-    assert (await client.get("/v1/sessions")).json()["data"] == []
+    await problem_of(client, "/v1/sessions", model, at="/prediction/method")
+    assert await listing(client, "/v1/sessions") == []
 
 
 async def test_gates_and_leaderboards_use_the_score_a_session_reported(
@@ -180,26 +167,25 @@ async def test_gates_and_leaderboards_use_the_score_a_session_reported(
 
     for tag in (None, "law", "maths"):
         body = {"session_id": able["id"], "metric": "score", "tag": tag, "threshold": 0.1}
-        gate = (await client.post("/v1/gates", json=body)).json()
+        gate = await posted(client, "/v1/gates", body)
         assert gate["value"] == tasks[tag or "all"]["value"]
         assert gate["outcome"] == ("inconclusive" if tag == "law" else "go")  # not asked
         assert gate["tag"] == tag
         assert (f"score of {tag}" in gate["detail"]) == (tag is not None)
     strange = {"session_id": able["id"], "metric": "score", "tag": "physics", "threshold": 0.1}
-    refused = await problem_of(client, "/v1/gates", strange)
-    assert "known tags: all, law, maths" in refused["detail"]
+    await problem_of(client, "/v1/gates", strange, says="known tags: all, law, maths")
     theta = {"session_id": able["id"], "metric": "theta", "tag": "law", "threshold": 0.1}
-    assert (await client.post("/v1/gates", json=theta)).json()["errors"][0]["pointer"] == "/tag"
+    await problem_of(client, "/v1/gates", theta, at="/tag")
 
     weak = await measured(client, working, "weak", -2.0)
-    board = (await client.get("/v1/banks/tasks/leaderboard")).json()
+    board = await got(client, "/v1/banks/tasks/leaderboard")
     assert [entry["session_id"] for entry in board["data"]] == [able["id"], weak["id"]]
     whole = board["data"][0]["score"]
     assert (whole["value"], whole["target"]) == (tasks["all"]["value"], None)
     exported = await client.get(f"/v1/sessions/{able['id']}/export?format=eee")
     assert str(tasks["all"]["value"]) in exported.text
     body = {"session_ids": [able["id"], weak["id"]]}
-    compared = (await client.post("/v1/comparisons", json=body)).json()
+    compared = await posted(client, "/v1/comparisons", body)
     assert compared["theta"]["verdict"] == "above"
 
 
@@ -210,27 +196,21 @@ async def test_an_exported_version_is_imported_with_its_abilities(
     content = (await client.get(f"{URL}/export?format={file_format}")).text
     where = "items" if file_format == "jsonl" else "parameters"
     await client.post("/v1/banks", json={"name": "copy"})
-    made = await client.post("/v1/banks/copy/imports", json={where: {"content": content}})
-    assert made.status_code == 201, made.text
-    version = (await client.get("/v1/banks/copy/versions/1")).json()
+    await posted(client, "/v1/banks/copy/imports", {where: {"content": content}}, 201)
+    version = await got(client, "/v1/banks/copy/versions/1")
     assert version["response_model"] == ("mirt" if file_format == "mirt" else "nested")
     again = await services.versions.load(version["id"])
     assert again.bank.abilities is not None
     np.testing.assert_allclose(
         again.bank.abilities.items.slopes, known().items.slopes, rtol=1e-6, atol=1e-8
     )
-    session = {"mode": "manual", "bank": "copy"}
-    made = await client.post("/v1/sessions", json=session)
-    told = await answered(client, made.json()["id"], *[{"score": 1.0}] * 5)
+    session = await posted(client, "/v1/sessions", {"mode": "manual", "bank": "copy"})
+    told = await answered(client, session["id"], *[{"score": 1.0}] * 5)
     assert told["score"]["method"] == "combined"
     assert len(told["profile"]["abilities"]) == 3
-    refused = await problem_of(
-        client, "/v1/banks/copy/imports", {where: {"content": content}, "response_model": "2pl"}
-    )
-    assert "not of a 2pl one" in refused["detail"]
-    py_irt = await client.get(f"{URL}/export?format=py-irt")
-    assert py_irt.status_code == 422
-    assert "measures several" in py_irt.json()["detail"]
+    other = {where: {"content": content}, "response_model": "2pl"}
+    await problem_of(client, "/v1/banks/copy/imports", other, says="not of a 2pl one")
+    await refusal_of(client.get(f"{URL}/export?format=py-irt"), says="measures several")
 
 
 async def test_other_loadings_make_another_version_on_another_scale(client: Client) -> None:
@@ -240,26 +220,19 @@ async def test_other_loadings_make_another_version_on_another_scale(client: Clie
         content = f"item,intercept,general,dimension_1\nq1,0.5,1,{second}\nq2,0,2,-{second}\n"
         body = {"parameters": {"content": content}}
         assert (await client.post("/v1/banks/same/imports", json=body)).status_code == 201
-        made.append((await client.get("/v1/banks/same/versions/latest")).json())
+        made.append(await got(client, "/v1/banks/same/versions/latest"))
     first, other = made
     assert first["response_model"] == "nested"
     assert first["parameters_hash"] != other["parameters_hash"]
     assert first["scale"].removeprefix("same-v1") != other["scale"].removeprefix("same-v2")
 
 
-async def test_models_are_ranked_by_their_general_ability(
-    client: Client, working: Services
-) -> None:
-    members = [
-        {
-            "endpoint": {
-                "kind": "scripted",
-                "model": name,
-                "options": {"skills": {"law": skill, "maths": skill}, "seed": 3},
-            }
-        }
-        for name, skill in (("weak", -2.0), ("able", 2.0))
-    ]
+@pytest.mark.usefixtures("working")
+async def test_models_are_ranked_by_their_general_ability(client: Client) -> None:
+    members = []
+    for name, skill in (("weak", -2.0), ("able", 2.0)):
+        options = {"skills": {"law": skill, "maths": skill}, "seed": 3}
+        members.append({"endpoint": {"kind": "scripted", "model": name, "options": options}})
     body = {"bank": "tasks", "endpoints": members, "seed": 1, "budget": {"items": 60}}
     made = await posted(client, "/v1/rankings", body, 202)
     ranking = await ended(client, f"/v1/rankings/{made['id']}")

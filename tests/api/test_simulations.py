@@ -20,7 +20,7 @@ from app.errors import FileFormatError
 from app.exchange.bundles import line
 from app.services.banks.imports import BankImport
 from app.services.results import simulations
-from tests.api.calls import posted
+from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
 
 pytestmark = pytest.mark.usefixtures("services")
@@ -36,32 +36,22 @@ async def forecast_of(client: Client, **changes: Any) -> dict[str, Any]:
 
 
 async def refused(client: Client, **changes: Any) -> dict[str, Any]:
-    response = await client.post(URL, json={"bank": "demo", "n_examinees": 30, **changes})
-    assert response.status_code == 422, response.text
-    problem: dict[str, Any] = response.json()
-    return problem
+    return await problem_of(client, URL, {"bank": "demo", "n_examinees": 30, **changes})
 
 
 async def test_a_goal_that_few_tests_reach_is_reported(client: Client) -> None:
-    found = await forecast_of(
-        client, n_examinees=5, stopping={"score_margin": 0.01, "max_items": 12}
-    )
+    stopping = {"score_margin": 0.01, "max_items": 12}
+    found = await forecast_of(client, n_examinees=5, stopping=stopping)
     assert found["reached"] == 0.0
     assert "0 % of the simulated tests become as exact as asked for" in found["caution"]
-    assert (await forecast_of(client, n_examinees=5, stopping={"score_margin": 0.3}))[
-        "caution"
-    ] is None
+    found = await forecast_of(client, n_examinees=5, stopping={"score_margin": 0.3})
+    assert found["caution"] is None
 
 
 async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> None:
-    found = await forecast_of(
-        client,
-        price={"input_per_1m": 1.0, "output_per_1m": 2.0},
-        tokens_in=100,
-        tokens_out=10,
-        latency_ms=500,
-        concurrency=2,
-    )
+    price = {"input_per_1m": 1.0, "output_per_1m": 2.0}
+    usual = {"tokens_in": 100, "tokens_out": 10, "latency_ms": 500}
+    found = await forecast_of(client, price=price, concurrency=2, **usual)
     assert (found["population"], found["n_examinees"]) == ("prior", 10)
     assert found["items"]["median"] == 8
     assert found["seconds"]["median"] == 2
@@ -73,25 +63,14 @@ async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> No
 
 
 async def test_a_saved_endpoint_gives_its_price_and_limits(client: Client) -> None:
-    made = await posted(
-        client,
-        "/v1/endpoints",
-        {
-            "name": "priced",
-            "kind": "scripted",
-            "model": "simulated",
-            "price": {"input_per_1m": 10.0, "output_per_1m": 0.0},
-            "limits": {"rpm": 30},
-        },
-        201,
-    )
-    found = await forecast_of(
-        client, endpoint_id=made["id"], tokens_in=50, tokens_out=5, latency_ms=100
-    )
+    body = {"name": "priced", "kind": "scripted", "model": "simulated", "limits": {"rpm": 30}}
+    body["price"] = {"input_per_1m": 10.0, "output_per_1m": 0.0}
+    usual = {"tokens_in": 50, "tokens_out": 5, "latency_ms": 100}
+    endpoint = await posted(client, "/v1/endpoints", body, 201)
+    found = await forecast_of(client, endpoint_id=endpoint["id"], **usual)
     assert found["seconds"]["median"] == pytest.approx(8 * 2)
     assert found["usd"]["median"] > 0
-    unknown = await client.post(URL, json={"bank": "demo", "endpoint_id": "end_none"})
-    assert unknown.status_code == 404
+    await problem_of(client, URL, {"bank": "demo", "endpoint_id": "end_none"}, 404)
 
 
 async def test_examinees_are_drawn_like_the_reference_models(client: Client, app: FastAPI) -> None:
@@ -130,21 +109,20 @@ async def test_what_cannot_be_forecast_is_refused_with_the_reason(
     monkeypatch.setattr(simulations, "MAX_ITEMS", 100)
     long = await refused(client, stopping={"max_items": 10})
     assert "at most 10 examinees" in long["detail"]
-    missing = await client.post(URL, json={"bank": "nobody"})
-    assert missing.status_code == 404
+    await problem_of(client, URL, {"bank": "nobody"}, 404)
 
 
 async def test_a_bundle_gives_the_same_forecast_without_a_server(
     client: Client, tmp_path: Path
 ) -> None:
-    asked = {"stopping": {"score_margin": 0.05}, "n_examinees": 20}
+    asked = {"stopping": {"score_margin": 0.05}, "n_examinees": 8}
     over_rest = await forecast_of(client, **asked)
     files = {"bundle": tmp_path / "demo.sextant-bank.jsonl", "export": tmp_path / "demo.csv"}
     offline, said = {}, {}
     for way, path in files.items():
         path.write_bytes((await client.get(f"/v1/banks/demo/versions/latest/{way}")).content)
         out = tmp_path / f"{way}.json"
-        flags = ["--bank", path, "--margin", "5", "--examinees", "20", "--json", out]
+        flags = ["--bank", path, "--margin", "5", "--examinees", "8", "--json", out]
         result = await asyncio.to_thread(CliRunner().invoke, command, list(map(str, flags)))
         assert result.exit_code == 0, result.output
         offline[way], said[way] = json.loads(out.read_text())["forecast"], result.output

@@ -1,21 +1,17 @@
 """Stored bytes of a project are counted after imports, edits, copies and deletions."""
 
-from sqlalchemy import delete, text
+from sqlalchemy import text
 
 from app.acting import DEFAULT_PROJECT
 from app.storage.database import Database
-from app.storage.rows.projects import KeptAnswerRow
 from app.storage.scoping import of_opened
-from tests.api.calls import answered, posted, problem_of
+from tests.api.calls import answered, got, posted, problem_of
 from tests.api.conftest import Client
+from tests.api.test_limits import MANUAL
 from tests.api.test_projects import bank_made
+from tests.databases import executed
 
 LONG = "a long text that can be compressed; " * 300
-MANUAL = {
-    "mode": "manual",
-    "bank": "exam",
-    "stopping": {"se": None, "min_items": 1, "max_items": 2},
-}
 _PRESENT = text("""
     SELECT (SELECT coalesce(sum(pg_column_size(content)), 0) FROM items)
         + (SELECT coalesce(sum(pg_column_size(examinee) + pg_column_size(codes)
@@ -60,8 +56,7 @@ async def test_imports_edits_copies_and_deletions_are_counted(
     await answered(client, session["id"], {"response": LONG}, {"response": "x"})
     after = await counted()
     assert after > before
-    async with database.unit_of_work() as uow:
-        await uow._db.execute(delete(KeptAnswerRow))
+    await executed(database, "DELETE FROM kept_answers")
     assert before < await counted() < after
     assert await grows("POST", f"/v1/sessions/{session['id']}:replay", {})
     assert await grows("PUT", "/v1/baselines/production", {"session_id": session["id"]})
@@ -76,15 +71,12 @@ async def test_imports_edits_copies_and_deletions_are_counted(
     # The limit of a project applies.
     head, limits = {"If-Match": '"1"'}, {"limits": {"stored_bytes": await counted()}}
     assert (await client.patch("/v1/projects/default", json=limits, headers=head)).is_success
-    spend = (await client.get("/v1/projects/default/spend")).json()
+    spend = await got(client, "/v1/projects/default/spend")
     assert int(spend["stored_bytes"]["spent"]) == await counted()
+    more = {"files": [{"content": "examinee,item,score\nf,q1,1\n", "name": "f.csv"}]}
     for full, body in (
         ("/v1/sessions", MANUAL),
         ("/v1/banks/exam/items", new),
-        (
-            f"{path}/imports",
-            {"files": [{"content": "examinee,item,score\nf,q1,1\n", "name": "f.csv"}]},
-        ),
+        (f"{path}/imports", more),
     ):
-        refused = await problem_of(client, full, body, 409, "storage_full")
-        assert "bytes allowed" in refused["detail"]
+        await problem_of(client, full, body, 409, "storage_full", says="bytes allowed")

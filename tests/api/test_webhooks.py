@@ -3,6 +3,7 @@
 import base64
 from typing import Any
 
+from tests.api.calls import listing, posted
 from tests.api.conftest import Client
 from tests.api.test_problems import assert_problem
 
@@ -17,7 +18,7 @@ async def test_a_webhook_is_made_listed_sent_again_and_deleted(client: Client) -
     assert found.json()["data"] == [made.json()]
     assert (made.json()["events"], made.json()["disabled_at"]) == (["gate.decided"], None)
     path = f"/v1/webhooks/{made.json()['id']}"
-    (first,) = (await client.get(f"{path}/deliveries")).json()["data"]
+    (first,) = await listing(client, f"{path}/deliveries")
     assert (first["type"], first["status"]) == ("webhook.created", "pending")
     again = await client.post(f"{path}/deliveries/{first['id']}:send")
     assert again.status_code == 200
@@ -28,7 +29,7 @@ async def test_a_webhook_is_made_listed_sent_again_and_deleted(client: Client) -
 
 
 async def test_all_events_are_sent_where_none_are_named(client: Client) -> None:
-    events = (await client.post("/v1/webhooks", json=HOOK)).json()["events"]
+    events = (await posted(client, "/v1/webhooks", HOOK))["events"]
     assert {"session.completed", "endpoint.failed", "gate.decided"} < set(events)
 
 

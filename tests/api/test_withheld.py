@@ -23,7 +23,7 @@ from app.deps import ScopeName
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.api.calls import ended, posted, problem_of
+from tests.api.calls import ended, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, NewClient
 from tests.api.test_webhooks import HOOK
 from tests.pages.browser import logged_in
@@ -88,10 +88,7 @@ class World:
     sessions: dict[str, str] = field(default_factory=dict)
 
     async def post(self, path: str, body: object) -> dict[str, Any]:
-        answer = await self.owner.post(path, json=body)
-        assert answer.status_code < 300, (path, answer.text)
-        made: dict[str, Any] = answer.json()
-        return made
+        return await posted(self.owner, path, body)
 
     async def session(self, name: str, path: str = "/v1/sessions", **body: Any) -> str:
         if path == "/v1/sessions":
@@ -142,28 +139,23 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
         ("marker", "callback", servers["callback"]),
         ("judge", "openai_chat", servers["judge"]),
     ]
-    made = {
-        name: (
-            await world.post(
-                "/v1/endpoints",
-                {"name": name, "kind": kind, "base_url": url, "model": f"sextant-{name}"}
-                | {"api_key": "sk-x", "retry": {"max_attempts": 2, "base_s": 0.01, "cap_s": 0.01}},
-            )
-        )["id"]
-        for name, kind, url in endpoints
-    }
+    made = {}
+    for name, kind, url in endpoints:
+        body: dict[str, Any] = {"name": name, "kind": kind, "base_url": url, "api_key": "sk-x"}
+        body["retry"] = {"max_attempts": 2, "base_s": 0.01, "cap_s": 0.01}
+        made[name] = (await world.post("/v1/endpoints", body | {"model": f"sextant-{name}"}))["id"]
     await _banks(world)
     scripted = {"kind": "scripted", "model": "able", "options": {"theta": 50}}
     echo = await world.session("echo", endpoint_id=made["echo"], pretest={"items_per_session": 2})
     knowing = await world.session("scripted", endpoint=scripted)
     await world.session("broken", endpoint_id=made["broken"])
     manual = await world.session("manual", mode="manual")
-    awaited = (await client.get(f"/v1/sessions/{manual}/next-item")).json()
+    awaited = await got(client, f"/v1/sessions/{manual}/next-item")
     told = {"step_token": awaited["step_token"], "response": f"{CANARY} by hand"}
     await world.post(f"/v1/sessions/{manual}/responses", told)
     await world.session("extended", f"/v1/sessions/{echo}:extend", stopping=STOPPING)
     await world.session("replayed", f"/v1/sessions/{echo}:replay", estimator={"method": "wle"})
-    twin = (await client.get(f"/v1/banks/{TWIN}")).json()["latest_version"]["id"]
+    twin = (await got(client, f"/v1/banks/{TWIN}"))["latest_version"]["id"]
     await world.session("moved", f"/v1/sessions/{knowing}:replay", bank_version_id=twin)
     await world.session("again", f"/v1/sessions/{world.sessions['moved']}:extend")
     await world.session("rescored", f"/v1/sessions/{echo}:rescore")
@@ -182,20 +174,18 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
     by_hand = (await world.post("/v1/rankings", {**body, "examinees": pair}))["id"]
     for each in (ranking, failed):
         await ended(client, f"/v1/rankings/{each}")
-    gates = [
-        (await world.post("/v1/gates", {"session_id": world.sessions[name], "threshold": 0.5}))[
-            "id"
-        ]
-        for name in ("echo", "broken")
-    ]
+    gates = []
+    for name in ("echo", "broken"):
+        gated = {"session_id": world.sessions[name], "threshold": 0.5}
+        gates.append((await world.post("/v1/gates", gated))["id"])
     await world.post("/v1/response-sets", {"name": "secret-answers"})
     await world.post("/v1/response-sets/secret-answers:collect", {"bank": BANK, "simulated": True})
-    members = (await client.get("/v1/sessions?limit=100")).json()["data"]
+    members = await listing(client, "/v1/sessions?limit=100")
     left_behind = next(s["id"] for s in members if s["ranking_id"] == failed)
     installation = (await world.post("/v1/catalog/small:install", {}))["id"]
     installed = await ended(client, f"/v1/installations/{installation}")
     assert installed["status"] == "completed", installed["failure"]
-    delivered = (await client.get(f"/v1/webhooks/{webhook}/deliveries?limit=100")).json()["data"]
+    delivered = await listing(client, f"/v1/webhooks/{webhook}/deliveries?limit=100")
     assert {"session.failed", "ranking.failed", "gate.decided"} < {one["type"] for one in delivered}
     world.ids = {
         "bank": [BANK, "small"],
@@ -257,11 +247,9 @@ async def _banks(world: World) -> None:
         (TWIN, {}, plain),
     ):
         await world.post("/v1/banks", {"name": name, **settings})
-        lines = "\n".join(map(json.dumps, rows))
-        await world.post(
-            f"/v1/banks/{name}/imports",
-            {"items": {"content": lines}, "parameters": {"content": parameters}},
-        )
+        lines = {"content": "\n".join(map(json.dumps, rows))}
+        files = {"items": lines, "parameters": {"content": parameters}}
+        await world.post(f"/v1/banks/{name}/imports", files)
 
 
 #: Bodies for routes that refuse an empty one.
@@ -349,7 +337,7 @@ async def found_by(
     client: Client, world: World, *, by: Collection[str] = ("GET", "POST")
 ) -> tuple[set[tuple[str, str]], int]:
     """Return where a caller finds the canary, and how many requests succeeded."""
-    document = (await client.get("/openapi.json")).json()
+    document = await got(client, "/openapi.json")
     leaks, answered = set(), 0
     live = {world.sessions["manual"], world.ids["ranking_id"][-1]}
     for ask in asks(document, world):
@@ -442,15 +430,12 @@ async def _only_writers_choose_or_move_a_scorer(
         ("pattern", {"pattern": "^c"}),
     ):
         for session in (echo, moved):
-            refused = await runner.post(
-                f"/v1/sessions/{session}:rescore", json={"scorer": {"name": name, "params": params}}
-            )
-            assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
-            assert "withheld" in refused.json()["detail"]
+            scorer = {"scorer": {"name": name, "params": params}}
+            rescore = f"/v1/sessions/{session}:rescore"
+            await problem_of(runner, rescore, scorer, 403, "missing_scope", says="withheld")
     await posted(runner, f"/v1/sessions/{echo}:rescore", {}, 202)
     # Scorers of an open bank would receive answers given on a withheld one.
-    refused = await runner.post(f"/v1/sessions/{moved}:rescore", json={})
-    assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+    await refusal_of(runner.post(f"/v1/sessions/{moved}:rescore", json={}), 403, "missing_scope")
 
     # Scorers used before still score an extended session, though the bank lists them no more.
     bank = await world.owner.get(f"/v1/banks/{BANK}")
@@ -475,36 +460,33 @@ async def _only_writers_choose_or_move_a_scorer(
         ("/v1/rankings", {"bank": BANK, "endpoints": [{"endpoint": mine}] * 2}),
     ):
         await problem_of(runner, path, body, 403, "missing_scope")
-    told = (await runner.post("/v1/sessions", json={"bank": BANK, "mode": "manual"})).json()
-    assert "a key that may write it" in told["detail"]
+    by_hand = {"bank": BANK, "mode": "manual"}
+    await problem_of(runner, "/v1/sessions", by_hand, says="a key that may write it")
     under_test = world.ids["endpoint_id"][0]
     match = {"If-Match": (await runner.get(f"/v1/endpoints/{under_test}")).headers["etag"]}
-    changed = await runner.patch(
-        f"/v1/endpoints/{under_test}", json={"timeout_s": 9}, headers=match
-    )
-    assert changed.status_code == 403
-    assert "was made by another key" in changed.json()["detail"]
+    change = runner.patch(f"/v1/endpoints/{under_test}", json={"timeout_s": 9}, headers=match)
+    await refusal_of(change, 403, says="was made by another key")
 
 
 async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> None:
     path = f"/v1/sessions/{world.sessions['scripted']}"
     (mine, *_), (theirs, *_) = [
-        (await caller.get(f"{path}/responses")).json()["data"] for caller in (reader, world.owner)
+        (await listing(caller, f"{path}/responses")) for caller in (reader, world.owner)
     ]
     hidden = {name for name in theirs if theirs[name] != mine[name]}
     assert hidden <= {"answer", "extracted", "extractor", "marking", "scorer_hash", "raw"}
     assert {"answer", "scorer_hash"} <= hidden
     assert {mine[name] for name in hidden} == {None}
-    session = (await reader.get(path)).json()
+    session = await got(reader, path)
     assert session["estimate"] == (await world.owner.get(path)).json()["estimate"]
     assert set(session["provenance"]["asking"]) == {"bank_revision", "unparsed_policy"}
     asked = session["provenance"]["asked"]
     assert (asked["mode"], asked["shots"], "scorer" in asked) == ("generate", 1, False)
-    bank = (await reader.get(f"/v1/banks/{BANK}")).json()
+    bank = await got(reader, f"/v1/banks/{BANK}")
     assert (bank["default_scorer"], bank["prompt"]) == (None, None)
-    item = (await reader.get(f"/v1/banks/{BANK}/items/q0")).json()
+    item = await got(reader, f"/v1/banks/{BANK}/items/q0")
     assert (item["withheld"], item["content_hash"], item["key"]) == (True, None, "q0")
-    asked = (await reader.get(f"/v1/sessions/{world.sessions['manual']}/next-item")).json()["item"]
+    asked = (await got(reader, f"/v1/sessions/{world.sessions['manual']}/next-item"))["item"]
     assert asked["id"].startswith("q")
     assert (asked["prompt"], asked["messages"], asked["choices"]) == (None, [], [])
     awaited = await reader.post(f"/v1/sessions/{world.sessions['manual']}/next-items", json={})
@@ -513,12 +495,12 @@ async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> 
     awaited = await reader.post(f"{ranking}/next-items", json={"n": 1})
     (asked,) = (one["item"] for one in awaited.json()["data"])
     assert (asked["prompt"], asked["messages"], asked["choices"]) == (None, [], [])
-    broken = (await reader.get(f"/v1/sessions/{world.sessions['broken']}")).json()
+    broken = await got(reader, f"/v1/sessions/{world.sessions['broken']}")
     assert broken["failure"]["code"] == "endpoint_fault"
     assert "banks:write" in broken["stop_detail"]
     # Answers given on an open bank stay open.
     own = {"mode": "manual", "bank": TWIN, "stopping": STOPPING}
-    open_one = (await reader.post("/v1/sessions", json=own)).json()
+    open_one = await posted(reader, "/v1/sessions", own)
     assert open_one["provenance"]["asking"]["default_scorer"]["name"] == "by_kind"
-    awaited = (await reader.get(f"/v1/sessions/{open_one['id']}/next-item")).json()["item"]
+    awaited = (await got(reader, f"/v1/sessions/{open_one['id']}/next-item"))["item"]
     assert awaited["prompt"] == "What?"

@@ -228,11 +228,8 @@ def _once(facts: Facts) -> Iterator[str]:
         if (usage.get("tokens_in") or 0) + (usage.get("tokens_out") or 0) != tokens:
             yield f"{name}: tells usage {usage} of {tokens} tokens"
         events = facts.events[name]
-        if (events["least"], events["most"], events["n"]) != (
-            1,
-            session["event_seq"],
-            session["event_seq"],
-        ):
+        last = session["event_seq"]
+        if (events["least"], events["most"], events["n"]) != (1, last, last):
             yield f"{name}: events {events['least']} to {events['most']} are {events['n']}"
         if sorted(events["steps"] or []) != [row["step"] for row in closed]:
             yield f"{name}: events tell answers to {sorted(events['steps'] or [])}"

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,9 +18,9 @@ from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 from tests.databases import libpq
+from tests.servers import ROOT, free_port
 from tests.servers.forked import Forked
 
-ROOT: Final = Path(__file__).parents[2]
 #: Worker processes, and as many API processes.
 N_WORKERS: Final = 2
 
@@ -156,13 +155,6 @@ def children_of(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += map(int, tasks.read_text().split())
     return found
-
-
-def free_port() -> int:
-    """Return an unused port of this machine."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextlib.asynccontextmanager

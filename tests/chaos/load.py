@@ -115,31 +115,23 @@ class Client:
             "retry": _RETRY,
         }
 
+    async def _begun(self, kind: str, name: str, items: int, **more: Any) -> str:
+        """Start a session or ranking of this length; return its path."""
+        length = {"min_items": items, "max_items": items}
+        body = {"bank": "chaos", "seed": int(name[1:]), "metadata": {"chaos": name}, **more}
+        body |= length if kind == "rankings" else {"stopping": {"se": None, **length}}
+        body |= {} if "mode" in more else {"failures": _HARDY}
+        _, made = await self.call("POST", f"/v1/{kind}", body, key=name)
+        return f"/v1/{kind}/{made['id']}"
+
     async def session(self, nth: int, items: int) -> dict[str, Any]:
         """Run a live session to its end."""
-        body = {
-            "bank": "chaos",
-            "endpoint": self._endpoint(f"s{nth}"),
-            "stopping": {"se": None, "min_items": items, "max_items": items},
-            "concurrency": 1 + nth % 4,
-            "failures": _HARDY,
-            "seed": nth,
-            "metadata": {"chaos": f"s{nth}"},
-        }
-        _, made = await self.call("POST", "/v1/sessions", body, key=f"s{nth}")
-        return await self.ended(f"/v1/sessions/{made['id']}")
+        body = {"endpoint": self._endpoint(f"s{nth}"), "concurrency": 1 + nth % 4}
+        return await self.ended(await self._begun("sessions", f"s{nth}", items, **body))
 
     async def manual(self, nth: int, items: int) -> dict[str, Any]:
         """Run a manual session to its end."""
-        body = {
-            "bank": "chaos",
-            "mode": "manual",
-            "stopping": {"se": None, "min_items": items, "max_items": items},
-            "seed": nth,
-            "metadata": {"chaos": f"m{nth}"},
-        }
-        _, made = await self.call("POST", "/v1/sessions", body, key=f"m{nth}")
-        path = f"/v1/sessions/{made['id']}"
+        path = await self._begun("sessions", f"m{nth}", items, mode="manual")
         while True:
             status, awaited = await self.call("GET", f"{path}/next-item", fine=[409])
             if status == 409:
@@ -152,26 +144,16 @@ class Client:
             status, _ = await self.call(
                 "POST", f"{path}/responses", answer, key=key, fine=[409]
             )  # 409: it was accepted, but the response was lost
-            self.acknowledged.append((made["id"], awaited["step"], float(right)))
+            self.acknowledged.append((path.rpartition("/")[2], awaited["step"], float(right)))
             await asyncio.sleep(0.2)
 
     async def ranking(self, nth: int, items: int) -> dict[str, Any]:
         """Run a ranking of three to its end."""
-        body = {
-            "bank": "chaos",
-            "endpoints": [{"endpoint": self._endpoint(f"r{nth}-{one}")} for one in range(3)],
-            "min_items": items,
-            "max_items": items,
-            "budget": {"items": 3 * items},
-            "concurrency": 2,
-            "failures": _HARDY,
-            "seed": nth,
-            "metadata": {"chaos": f"r{nth}"},
-        }
-        _, made = await self.call("POST", "/v1/rankings", body, key=f"r{nth}")
-        return await self.ended(f"/v1/rankings/{made['id']}")
+        members = [{"endpoint": self._endpoint(f"r{nth}-{one}")} for one in range(3)]
+        body = {"endpoints": members, "budget": {"items": 3 * items}, "concurrency": 2}
+        return await self.ended(await self._begun("rankings", f"r{nth}", items, **body))
 
-    async def calibration(self, nth: int) -> dict[str, Any]:
+    async def calibration(self, nth: int, _: int) -> dict[str, Any]:
         """Run a calibration to its end."""
         body = {"response_set": "chaos", "model": "2pl", "report_card": False, "seed": 1}
         for again in itertools.count():
@@ -192,21 +174,13 @@ async def work(client: Client, load: Load) -> list[dict[str, Any]]:
 
     async def later(nth: int, n: int, doing: Any) -> dict[str, Any]:
         await asyncio.sleep(max(0.0, begin + nth * load.over_s / n - time.monotonic()))
-        return dict(await doing())
+        return dict(await doing(nth, items))
 
-    jobs = [
-        *(
-            later(i, load.sessions, lambda i=i: client.session(i, items))
-            for i in range(load.sessions)
-        ),
-        *(later(i, load.manual, lambda i=i: client.manual(i, items)) for i in range(load.manual)),
-        *(
-            later(i, load.rankings, lambda i=i: client.ranking(i, items))
-            for i in range(load.rankings)
-        ),
-        *(
-            later(i, load.calibrations, lambda i=i: client.calibration(i))
-            for i in range(load.calibrations)
-        ),
-    ]
+    kinds = (
+        (load.sessions, client.session),
+        (load.manual, client.manual),
+        (load.rankings, client.ranking),
+        (load.calibrations, client.calibration),
+    )
+    jobs = [later(nth, n, doing) for n, doing in kinds for nth in range(n)]
     return list(await asyncio.gather(*jobs))

@@ -80,7 +80,7 @@ TAMPERINGS: dict[LiteralString, str] = {
 
 
 @pytest.mark.slow
-async def test_manipulated_data_is_found(honest: tuple[str, Path]) -> None:
+async def test_manipulated_data_and_lost_answers_are_found(honest: tuple[str, Path]) -> None:
     url, log = honest
     with psycopg.connect(url) as connection:
         facts = Facts.read(connection, log)
@@ -103,13 +103,10 @@ async def test_manipulated_data_is_found(honest: tuple[str, Path]) -> None:
         twice = check(facts, wanted={**WANTED, "sessions": 2}, disturbed_model=0, again=replay)
         assert "2 sessions were asked for and 1 are there" in twice.faults
 
-
-async def test_lost_answers_are_found(honest: tuple[str, Path]) -> None:
-    url, log = honest
-    good = next(line for line in log.read_text().splitlines() if '"good"' in line)
-    number = good.partition('"reply": "')[2].partition('"')[0]
-    call = next(line for line in log.read_text().splitlines() if f'"call": "{number}"' in line)
-    with psycopg.connect(url) as connection:
+        lines = log.read_text().splitlines()
+        good = next(line for line in lines if '"good"' in line)
+        number = good.partition('"reply": "')[2].partition('"')[0]
+        call = next(line for line in lines if f'"call": "{number}"' in line)
         with log.open("a") as file:
             for again in (f"{number}-again", f"{number}-more"):
                 file.write("\n".join([call, good, ""]).replace(number, again))

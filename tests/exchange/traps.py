@@ -1,38 +1,15 @@
-"""Files that a careless importer misreads, with the expected result of each.
-
-The tests of readers use the same functions; the API imports one file of each kind.
-"""
+"""Parts of files that a careless importer misreads."""
 
 import io
 import json
 import struct
 import zlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 SAMPLES = "model/samples_gsm8k_2026-11-20T10-00-00.123456.jsonl"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trap:
-    """Files of one import.
-
-    Attributes:
-        outcomes: Number of accepted answers by outcome.
-        skipped: Number of skipped answers by reason.
-        refusal: Part of the message if the import is refused; otherwise the counts hold.
-        choices: Choices that the files require, as fields of the API.
-    """
-
-    name: str
-    files: Mapping[str, bytes]
-    outcomes: Mapping[str, int] = field(default_factory=dict)
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    refusal: str | None = None
-    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def lines(*rows: Any) -> bytes:
@@ -108,77 +85,4 @@ def instance(name: str, *stats: dict[str, Any], **fields: Any) -> dict[str, Any]
     return {"instance_id": name, "train_trial_index": 0, "stats": list(stats)} | fields
 
 
-_TWO_FILTERS = {
-    SAMPLES: lines(
-        sample(filter="strict-match", exact_match=0.0), sample(filter="flexible-extract")
-    )
-}
 HEADER = {"eval": {"task": "arc", "model": "m"}}
-_RIGHT = stat("exact_match", 1.0)
-_PACKED = {"header.json": HEADER, "samples/1_epoch_1.json": scored("C")}
-
-TRAPS = (
-    Trap(
-        name="two filters for a document",
-        files=_TWO_FILTERS,
-        refusal="2 filters, and each would count: 'flexible-extract', 'strict-match'. Choose one",
-    ),
-    Trap(
-        name="duplicate row",
-        files={SAMPLES: lines(sample(), sample(), sample(exact_match=0.0))},
-        outcomes={"scored": 1},
-        skipped={"duplicate": 1, "conflict": 1},
-    ),
-    Trap(
-        name="inspect values and failures",
-        files={
-            "log.json": log(
-                scored("C"),
-                scored(float("nan"), 2),
-                scored("I", 3, error={"message": "boom"}),
-                scored("I", 4, limit={"type": "token"}),
-                scored("P", 5),
-            )
-        },
-        outcomes={"scored": 2, "error": 1, "truncated": 1},
-        skipped={"not_scored": 1},
-    ),
-    Trap(
-        name="zstd entry",
-        files={"log.eval": archive(_PACKED, zstd=_PACKED)},
-        outcomes={"scored": 1},
-    ),
-    Trap(
-        name="perturbed HELM row",
-        files=helm(
-            instance("id1", _RIGHT),
-            instance("id1", _RIGHT, perturbation={"name": "typos"}),
-            instance("id1", _RIGHT, train_trial_index=1),
-            instance("id2", stat("exact_match", None, count=0)),
-        ),
-        outcomes={"scored": 2},
-        skipped={"perturbed": 1, "not_scored": 1},
-    ),
-    Trap(
-        name="examinees of py-irt",
-        files={
-            "answers.jsonl": lines(
-                {"subject_id": "m1", "responses": {"q1": 1, "q2": None}},
-                {"subject_id": "m2", "responses": {}},
-                {"subject_id": "m1", "responses": {"q1": 0}},
-            )
-        },
-        outcomes={"scored": 1},
-        skipped={"not_scored": 1, "no_answers": 1, "conflict": 1},
-    ),
-    Trap(
-        name="text in a cell",
-        files={"wide.csv": b"model,q1,q2\nm1,1,yes\n"},
-        refusal="wide.csv:2:q2: expected a score, got 'yes'",
-    ),
-    Trap(
-        name="pickle",
-        files={"scores.pkl": b"\x80\x04K\x01."},
-        refusal="",  # never opened: its bytes are no text of any format
-    ),
-)

@@ -21,6 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 60
 
 
+def free_port() -> int:
+    """Return an unused port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
     """Serve an ASGI application from a thread on a free loopback port; yield `http://host:port`.

@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-ROOT = Path(__file__).parents[2]
+from tests.servers import ROOT
+
 #: Sockets by code and libraries.
 _known: dict[tuple[Path, str], Path] = {}
 

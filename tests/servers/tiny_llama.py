@@ -8,7 +8,6 @@ noise; everything around it (routes, errors, usage, log-probabilities) is the re
 
 import argparse
 import json
-import socket
 import tempfile
 import threading
 from pathlib import Path
@@ -16,6 +15,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import xllamacpp
+
+from tests.servers import free_port
 
 EMBEDDING, FEED_FORWARD, LAYERS, HEADS, KV_HEADS, CONTEXT = 64, 128, 2, 4, 2, 2048
 SPECIAL = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
@@ -90,11 +91,6 @@ def write_model(path: Path, *, seed: int = 0, context: int = CONTEXT) -> None:
     writer.close()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def main() -> None:
     """Serve until stopped."""
     parser = argparse.ArgumentParser(description="llama.cpp's server on a tiny random model.")
@@ -117,7 +113,7 @@ def main() -> None:
         parameters.warmup = False
         parameters.verbosity = 1  # errors only; otherwise ten lines per request
         parameters.cpuparams.n_threads = 1
-        parameters.port = arguments.port or _free_port()
+        parameters.port = arguments.port or free_port()
         if arguments.api_key:
             parameters.api_keys = [arguments.api_key]
         server = xllamacpp.Server(parameters)

@@ -1,19 +1,21 @@
 """Sessions with real workers: run to their end, in this process or by others."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import text
-
 from app.calling import RetryPolicy
+from app.items import ScorerSpec
 from app.records.endpoints import EndpointSettings
+from app.records.leased import LeasedRecord
 from app.records.sessions import Closing, SessionRecord
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from app.settings import Settings
-from app.storage.scoping import of_opened
+from tests.databases import executed
 from tests.servers.forked import Forked
 from tests.services.sessions import spec, until
 from tests.waiting import waiting
@@ -38,33 +40,58 @@ async def closings(services: Services, record: SessionRecord) -> dict[str, Closi
     return {row.item_key: row.closing for row in rows if row.closing is not None}
 
 
-async def run_session(services: Services, **changes: Any) -> SessionRecord:
-    """Return a session that has ended; `changes` as for `spec`."""
+async def run_session(services: Services, *statuses: str, **changes: Any) -> SessionRecord:
+    """Return a session that has ended, or has one of these states; `changes` as for `spec`."""
     created = await services.sessions.create(spec(**changes))
-    return await until(services, created.id)
+    return await until(services, created.id, *statuses)
+
+
+async def rescored(
+    services: Services, session_id: str, scorer: ScorerSpec | None = None, *statuses: str
+) -> SessionRecord:
+    """Return what scores the answers of a session again, once it has one of these states."""
+    made = await services.derived_sessions.rescore(session_id, scorer, {})
+    return await until(services, made.id, *statuses)
+
+
+def failure_of(record: LeasedRecord) -> Mapping[str, Any]:
+    """Return why it failed."""
+    assert record.failure is not None
+    return record.failure
 
 
 async def lapse_twice(services: Services, table: str) -> None:
     """Have all work of a table look as if its lease had run out twice without a step."""
-    said = text(f"UPDATE {table} SET lapses = 2")
-    async with services.database.unit_of_work() as uow:
-        await uow._db.execute(said.execution_options(**of_opened(table)))
+    await executed(services.database, f"UPDATE {table} SET lapses = 2")
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the environment of processes with these settings, whose lines are not wrapped."""
+    assert settings.database_url is not None
+    return {
+        **os.environ,
+        "DATABASE_URL": settings.database_url,
+        "SEXTANT_DATA_DIR": str(settings.data_dir),
+        "SEXTANT_HEARTBEAT_S": str(settings.heartbeat_s),
+        "SEXTANT_LEASE_S": str(settings.lease_s),
+        "COLUMNS": "4000",
+    }
+
+
+async def said_in(log: Path, process: Forked, pattern: str) -> str:
+    """Return the first group of a pattern, once the log of a process that runs matches it."""
+    read = log.read_text
+    async with waiting() as pause:
+        while (found := re.search(pattern, read())) is None:
+            assert process.poll() is None, read()
+            await pause()
+    return found[1] or ""
 
 
 @contextmanager
 def worker_process(settings: Settings) -> Iterator[Forked]:
     """Run `sextant worker` as a separate process; kill it at the end if it still runs."""
-    assert settings.database_url is not None
-    process = Forked(
-        ["sextant", "worker"],
-        env={
-            **os.environ,
-            "DATABASE_URL": settings.database_url,
-            "SEXTANT_DATA_DIR": str(settings.data_dir),
-            "SEXTANT_HEARTBEAT_S": str(settings.heartbeat_s),
-            "SEXTANT_LEASE_S": str(settings.lease_s),
-        },
-    )
+    process = Forked(["sextant", "worker"], env=environment(settings))
     try:
         yield process
     finally:

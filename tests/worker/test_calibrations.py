@@ -20,7 +20,7 @@ from app.settings import Settings
 from app.worker.loop import running_worker
 from tests.services.calibrations import answers, csv_of, ended, imported
 from tests.services.sessions import events_of, spec, until
-from tests.worker.sessions import lapse_twice, worker_process
+from tests.worker.sessions import failure_of, lapse_twice, worker_process
 
 PLAN = CalibrationPlan()
 
@@ -94,8 +94,7 @@ async def test_a_process_that_dies_is_a_failure_with_a_reason(working: Services)
     made = await working.calibrations.create("answers", PLAN)
     os.kill(await halted(os.getpid()), signal.SIGKILL)
     record = await ended(working, made.id, "failed")
-    assert record.failure is not None
-    assert "ended without a result (exit -9)" in record.failure["detail"]
+    assert "ended without a result (exit -9)" in failure_of(record)["detail"]
 
 
 async def test_a_stopped_worker_hands_its_calibration_over(services: Services) -> None:
@@ -157,15 +156,3 @@ async def test_two_workers_share_the_parts(working: Services, settings: Settings
         for process in (mine, theirs):
             os.kill(process, signal.SIGCONT)
         await ended(working, made.id, "completed")
-
-
-@pytest.mark.slow
-async def test_cancelling_ends_the_parts_that_run(working: Services) -> None:
-    made = await in_parts(working)
-    process = await halted(os.getpid())
-    await working.calibrations.cancel(made.id)
-    await gone(process)
-    again = await working.calibrations.create("answers", PLAN)
-    await ended(working, again.id, "completed")
-    assert (await working.calibrations.get(made.id)).status == "cancelled"
-    assert await data_of(working, made.id, "completed") == []

@@ -18,6 +18,7 @@ from app.records.endpoints import Endpoint, Limits, Price
 from app.records.sessions import Plan, SessionRecord
 from app.services.container import Services
 from app.services.endpoints import calls
+from app.services.endpoints.budgets import counted
 from app.services.endpoints.specs import EndpointChange
 from app.worker.loop import running_worker
 from tests.servers import serving
@@ -25,7 +26,7 @@ from tests.services.judged import marker
 from tests.services.rankings import contest, ranked
 from tests.services.sessions import figures_of, spec, until
 from tests.waiting import waiting
-from tests.worker.sessions import closings, model_at
+from tests.worker.sessions import closings, failure_of, model_at
 from tests.worker.test_repeats_and_cache import N_ITEMS, Sampling, install
 
 PRICE = Price(input_per_1m=1.0, output_per_1m=2.0)
@@ -80,6 +81,10 @@ async def begun(services: Services, endpoint: Endpoint, **plan: Any) -> SessionR
     )
 
 
+async def run(services: Services, endpoint: Endpoint, **plan: Any) -> SessionRecord:
+    return await until(services, (await begun(services, endpoint, **plan)).id)
+
+
 @pytest.mark.parametrize("change", ["base_url", "path", "kind", "base_url before it is claimed"])
 async def test_another_address_ends_a_session_and_is_never_asked(
     services: Services, change: str
@@ -104,9 +109,8 @@ async def test_another_address_ends_a_session_and_is_never_asked(
         async with running_worker(services):
             ended = await until(services, made.id)
         assert ended.status == "failed"
-        assert ended.failure is not None
-        assert ended.failure["code"] == EndpointMovedError.code
-        assert "was changed from openai_chat at" in ended.failure["detail"]
+        assert failure_of(ended)["code"] == EndpointMovedError.code
+        assert "was changed from openai_chat at" in failure_of(ended)["detail"]
         assert other.seen == []
         assert {key for key, _ in honest.seen} <= {"Bearer key-of-the-first"}
 
@@ -119,12 +123,11 @@ async def test_an_extended_session_asks_what_the_older_one_asked_or_is_refused(
     with serving(honest.app) as url, serving(other.app) as elsewhere:
         endpoint = await saved(working, url)
         stopping = {"se": None, "min_items": 1, "max_items": 4}
-        made = await until(working, (await begun(working, endpoint, stopping=stopping)).id)
+        made = await run(working, endpoint, stopping=stopping)
         further: Plan = {"stopping": {**stopping, "max_items": N_ITEMS}}
         await changed(working, endpoint, model="n")
         extended = await working.derived_sessions.extend(made.id, further, {})
-        ended = await until(working, extended.id)
-        assert ended.status == "completed", ended.failure
+        ended = await until(working, extended.id, "completed")
         assert len(honest.seen) == N_ITEMS
         await changed(working, endpoint, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
         with pytest.raises(EndpointMovedError, match="start it again"):
@@ -151,8 +154,7 @@ async def test_a_new_key_and_price_reach_a_session_and_its_model_stays(working: 
             await changed(working, endpoint, api_key="key-of-the-next", model="n", price=dear)
 
         honest.after[3] = rotate
-        made = await begun(working, endpoint)
-        ended = await until(working, made.id)
+        ended = await run(working, endpoint)
         found = await closings(working, ended)
     assert ended.status == "completed", ended.failure
     keys = [key for key, _ in honest.seen]
@@ -177,9 +179,8 @@ async def test_a_judge_with_a_new_address_scores_no_more(working: Services) -> N
             await changed(working, found, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
 
         judge.after[2] = move
-        ended = await until(working, (await begun(working, await saved(working, url))).id)
-    assert ended.failure is not None
-    assert ended.failure["code"] == "judge_moved"
+        ended = await run(working, await saved(working, url))
+    assert failure_of(ended)["code"] == "judge_moved"
     assert other.seen == []
 
 
@@ -222,7 +223,7 @@ async def test_a_leaderboard_names_the_model_that_was_asked(working: Services) -
     honest = Model(usage=usage())
     with serving(honest.app) as url:
         endpoint = await saved(working, url)
-        ended = await until(working, (await begun(working, endpoint)).id)
+        ended = await run(working, endpoint)
         await changed(working, endpoint, model="a-better-one")
         board = (await working.leaderboards.of_bank("sums")).board
     assert ended.endpoint_model == "m"
@@ -247,7 +248,7 @@ async def test_no_answer_is_cached_under_another_address(
         await until(working, made.id)
         n_before = len(honest.calls)
         victim = await saved(working, url, "victim")
-        ended = await until(working, (await begun(working, victim, cache=True)).id)
+        ended = await run(working, victim, cache=True)
         kept = (figures_of(ended)["usage"]["cache"] or {"calls": 0})["calls"]
     assert ended.status == "completed", ended.failure
     assert kept <= n_before
@@ -256,14 +257,25 @@ async def test_no_answer_is_cached_under_another_address(
 
 
 @pytest.mark.parametrize(
+    ("told", "counts"),
+    [
+        *(((None, None), (40, 9)), ((7, None), (7, 9))),
+        *(((None, 1), (40, 1)), ((0, 1), (40, 1)), ((7, 0), (7, 0))),
+    ],
+)
+def test_tokens_that_are_not_reported_count_as_reserved(
+    told: tuple[int | None, int | None], counts: tuple[int, int]
+) -> None:
+    assert counted("openai_chat", told, (40, 9)) == counts
+    assert counted("scripted", told, (40, 9)) == told
+
+
+@pytest.mark.parametrize(
     ("told", "budget"),
     [
-        ({"prompt_tokens": 10}, {"usd": 0.001}),
-        ({"prompt_tokens": 0, "completion_tokens": 1}, {"tokens": 20}),
-        ({"completion_tokens": 1}, {"usd": 0.001}),
         ({"prompt_tokens": 10, "completion_tokens": 0}, {"tokens": 20}),
+        ({"completion_tokens": 1}, {"usd": 0.001}),
         (None, {"usd": 0.001}),
-        (None, {"tokens": 20}),
     ],
 )
 async def test_unreported_usage_counts_as_reserved(
@@ -274,7 +286,7 @@ async def test_unreported_usage_counts_as_reserved(
     with serving(hiding.app) as url:
         price = Price(input_per_1m=50.0, output_per_1m=2.0)
         endpoint = await working.endpoints.create(model_at(f"{url}/v1", name="m", price=price))
-        ended = await until(working, (await begun(working, endpoint, budget=budget)).id)
+        ended = await run(working, endpoint, budget=budget)
         found = await closings(working, ended)
     assert ended.stop_reason == "budget_exhausted", ended.stop_detail
     assert len(hiding.seen) == 1
@@ -285,10 +297,7 @@ async def test_unreported_usage_counts_as_reserved(
 @pytest.mark.parametrize(
     ("told", "budget"),
     [
-        (None, {"usd_per_day": 0.0605}),
         (None, {"tokens_per_day": 1210}),
-        ({"prompt_tokens": 10}, {"usd_per_day": 0.0605}),
-        ({"prompt_tokens": 0, "completion_tokens": 1}, {"tokens_per_day": 1210}),
         ({"prompt_tokens": 0, "completion_tokens": 1}, {"usd_per_day": 0.0605}),
     ],
 )

@@ -31,6 +31,8 @@ from tests.servers.fault_server import FaultServer
 from tests.services.sessions import scripted, spec, until
 from tests.worker.sessions import model_at, run_session
 
+ANSWER = {"choices": [{"message": {"content": "A"}, "finish_reason": "stop"}]}
+
 
 async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
     services: Services, monkeypatch: pytest.MonkeyPatch
@@ -96,11 +98,8 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
         return await answer(self, request)
 
     monkeypatch.setattr(Scripted, "complete", silent_in_the_end)
-    plan = {
-        "stopping": {"se": None, "max_items": 300},
-        "budget": {"seconds": 3.0},
-        "concurrency": 64,
-    }
+    plan = {"stopping": {"se": None, "max_items": 300}, "budget": {"seconds": 3.0}}
+    plan["concurrency"] = 64
     # Each round of answers doubles the number in flight, starting at four.
     ended = await run_session(working, plan=plan, endpoint=scripted(theta=0.0))
 
@@ -135,9 +134,8 @@ async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
     monkeypatch.setattr(EndpointRepository, "reserve", flickering)
     paced = model_at(f"{faults_url}/ok/v1", limits=Limits(rpm=60_000))
     async with running_worker(services):
-        ended = await run_session(services, endpoint=paced)
+        ended = await run_session(services, "completed", endpoint=paced)
 
-    assert ended.status == "completed", ended.failure
     assert ended.summary["outcomes"]["error"] == 0
     assert faults.asked["ok"] == 12
 
@@ -219,9 +217,7 @@ async def test_an_answer_that_another_process_gave_meanwhile_is_a_conflict(
 async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
     working: Services, faults: FaultServer, faults_url: str, budget: dict[str, float]
 ) -> None:
-    silent = faults.canned(
-        "unmetered", {"choices": [{"message": {"content": "A"}, "finish_reason": "stop"}]}
-    )
+    silent = faults.canned("unmetered", ANSWER)
     plan = {"stopping": {"se": None, "max_items": 30}, "budget": budget, "concurrency": 1}
     price = Price(input_per_1m=1.0, output_per_1m=4.0)
     endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for an answer
@@ -237,53 +233,36 @@ async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
 async def test_an_absurd_token_count_counts_as_unknown(
     working: Services, faults: FaultServer, faults_url: str
 ) -> None:
-    absurd = faults.canned(
-        "absurd",
-        {
-            "choices": [{"message": {"content": "A"}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 10**12, "completion_tokens": 5},
-        },
-    )
+    usage = {"prompt_tokens": 10**12, "completion_tokens": 5}
+    absurd = faults.canned("absurd", {**ANSWER, "usage": usage})
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
-    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}{absurd}/v1"))
+    model = model_at(f"{faults_url}{absurd}/v1")
+    ended = await run_session(working, "completed", plan=plan, endpoint=model)
 
-    assert ended.status == "completed", ended.failure
     assert ended.summary["usage"]["tokens_out"] == 15
 
 
-async def test_a_worker_stops_even_if_the_queue_cannot_be_left_in_good_order(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("owner", "name", "leaves_with"),
+    [
+        (procrastinate.App, "run_worker_async", ConnectorException("Postgres is away.")),
+        (loop, "sweep", None),
+    ],
+    ids=["unable to sign off", "while it connects"],
+)
+async def test_a_worker_stops_even_if_it_is_not_in_good_order(
+    services: Services, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, leaves_with: Any
 ) -> None:
     up = asyncio.Event()
 
-    async def unable_to_sign_off(*_: object, **__: object) -> None:
-        try:
-            up.set()
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise ConnectorException("Postgres is away.") from None
-
-    monkeypatch.setattr(procrastinate.App, "run_worker_async", unable_to_sign_off)
-    worker = asyncio.create_task(loop.work(services))
-    await up.wait()
-
-    worker.cancel()
-    stopped, _ = await asyncio.wait([worker], timeout=60)
-
-    assert stopped
-
-
-async def test_a_worker_stops_even_if_it_is_told_to_while_it_connects(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    up = asyncio.Event()
-
-    async def connected_just_then(_: procrastinate.App) -> None:
+    async def held(*_: object, **__: object) -> None:
         up.set()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
+        if leaves_with:
+            raise leaves_with
 
-    monkeypatch.setattr(loop, "sweep", connected_just_then)
+    monkeypatch.setattr(owner, name, held)
     worker = asyncio.create_task(loop.work(services))
     await up.wait()
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
+from fastapi import FastAPI
 
 from app.main import create_app
 from app.services.api_keys import ApiKeyService
@@ -14,6 +14,8 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.api.calls import answered, got, listing, posted, problem_of
+from tests.api.conftest import Client, client_of
 from tests.servers.hub import COMMIT, DATASET, Hub, served_as_the_hub
 from tests.services.catalog import (
     PARAMETERS,
@@ -26,7 +28,7 @@ from tests.services.catalog import (
 )
 from tests.waiting import waiting
 
-Client = httpx2.AsyncClient
+OTHER_FILE = "is not the file that the catalogue's entry names"
 
 
 @pytest.fixture
@@ -58,17 +60,24 @@ def settings(database_url: str, tmp_path: Path, url: str) -> Settings:
 
 
 @pytest.fixture
-async def opened(settings: Settings, database: Database) -> AsyncIterator[tuple[Client, Services]]:
-    """Return a client of the API with all scopes, and its services; no worker runs."""
+async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
     app = create_app(settings, database)
     async with app.router.lifespan_context(app):
-        _, secret = await ApiKeyService(database).create(name="test", scopes=["admin"])
-        async with Client(
-            transport=httpx2.ASGITransport(app=app),
-            base_url="http://test",
-            headers={"Authorization": f"Bearer {secret}"},
-        ) as client:
-            yield client, app.state.services
+        yield app
+
+
+@pytest.fixture
+async def client(app: FastAPI, database: Database) -> AsyncIterator[Client]:
+    """Return a client of the API with all scopes."""
+    _, secret = await ApiKeyService(database).create(name="test", scopes=["admin"])
+    async with client_of(app, secret) as client:
+        yield client
+
+
+@pytest.fixture
+def services(app: FastAPI) -> Services:
+    found: Services = app.state.services
+    return found
 
 
 async def until(
@@ -76,7 +85,7 @@ async def until(
 ) -> dict[str, Any]:
     async with waiting(120) as pause:
         while True:
-            found: dict[str, Any] = (await client.get(f"/v1/installations/{name}")).json()
+            found: dict[str, Any] = await got(client, f"/v1/installations/{name}")
             if ready(found):
                 return found
             await pause()
@@ -87,20 +96,18 @@ def ended(found: dict[str, Any]) -> bool:
 
 
 async def installed(client: Client) -> dict[str, Any]:
-    started = (await client.post("/v1/catalog/small:install")).json()
+    started = await posted(client, "/v1/catalog/small:install", None)
     return await until(client, started["id"], ended)
 
 
 async def names(client: Client) -> list[str]:
-    return [bank["name"] for bank in (await client.get("/v1/banks")).json()["data"]]
+    return [bank["name"] for bank in await listing(client, "/v1/banks")]
 
 
 async def test_a_bank_is_installed_by_its_name_alone(
-    opened: tuple[Client, Services], hub: Hub
+    client: Client, services: Services, hub: Hub
 ) -> None:
-    client, services = opened
-    listed = (await client.get("/v1/catalog")).json()["data"]
-    assert {"gsm8k", "small"} <= {entry["name"] for entry in listed}
+    assert {"gsm8k", "small"} <= {entry["name"] for entry in await listing(client, "/v1/catalog")}
     started = await client.post("/v1/catalog/small:install")
     assert started.status_code == 202
     assert started.headers["location"] == f"/v1/installations/{started.json()['id']}"
@@ -110,7 +117,7 @@ async def test_a_bank_is_installed_by_its_name_alone(
         done = await until(client, started.json()["id"], ended)
         assert done["status"] == "completed", done["failure"]
         assert done["result"]["items"] == {"active": 5, "quarantined": 1, "pretest": 0}
-        entry = (await client.get("/v1/catalog/small")).json()
+        entry = await got(client, "/v1/catalog/small")
         assert entry["bank_id"] == done["result"]["bank_id"]
         asked = Counter(hub.asked)
         again = await installed(client)
@@ -120,17 +127,13 @@ async def test_a_bank_is_installed_by_its_name_alone(
 
 
 async def test_a_failure_is_one_sentence_and_the_same_call_continues(
-    opened: tuple[Client, Services], hub: Hub
+    client: Client, services: Services, hub: Hub
 ) -> None:
-    client, services = opened
     async with running_worker(services):
         hub.files["irt.csv"] = PARAMETERS.replace(b"1.5", b"1.4")
         changed = await installed(client)
         assert changed["status"] == "failed"
-        assert (
-            "irt.csv is not the file that the catalogue's entry names"
-            in changed["failure"]["detail"]
-        )
+        assert f"irt.csv {OTHER_FILE}" in changed["failure"]["detail"]
         hub.files["irt.csv"] = PARAMETERS
         del hub.files["main/test.jsonl"]
         hub.cuts["test.jsonl"] = 1
@@ -139,11 +142,10 @@ async def test_a_failure_is_one_sentence_and_the_same_call_continues(
     assert await names(client) == ["small"]
 
 
-async def test_cancelling_makes_no_bank(opened: tuple[Client, Services], hub: Hub) -> None:
-    client, services = opened
+async def test_cancelling_makes_no_bank(client: Client, services: Services, hub: Hub) -> None:
     hub.held.add("irt.csv")
     async with running_worker(services):
-        started = (await client.post("/v1/catalog/small:install")).json()
+        started = await posted(client, "/v1/catalog/small:install", None)
         await until(client, started["id"], lambda found: found["progress"]["file"] == "irt.csv")
         cancelled = await client.post(f"/v1/installations/{started['id']}:cancel")
         assert cancelled.json()["status"] == "cancelled"
@@ -153,11 +155,10 @@ async def test_cancelling_makes_no_bank(opened: tuple[Client, Services], hub: Hu
 
 
 async def test_a_stopped_worker_hands_its_installation_over(
-    opened: tuple[Client, Services], hub: Hub
+    client: Client, services: Services, hub: Hub
 ) -> None:
-    client, services = opened
     hub.held.add("irt.csv")
-    started = (await client.post("/v1/catalog/small:install")).json()
+    started = await posted(client, "/v1/catalog/small:install", None)
     async with running_worker(services):
         await until(client, started["id"], lambda found: found["progress"]["file"] == "irt.csv")
     assert await names(client) == []
@@ -169,9 +170,8 @@ async def test_a_stopped_worker_hands_its_installation_over(
 
 
 async def test_without_a_known_hash_the_hash_of_the_hub_is_checked(
-    opened: tuple[Client, Services], hub: Hub, tmp_path: Path
+    client: Client, services: Services, hub: Hub, tmp_path: Path
 ) -> None:
-    client, services = opened
     path = tmp_path / "catalog/small.toml"
     entry = path.read_text()
     path.write_text(entry.replace(f', sha256 = "{sha256(QUESTIONS)}"}}, {{url', "}, {url", 1))
@@ -179,52 +179,43 @@ async def test_without_a_known_hash_the_hash_of_the_hub_is_checked(
     async with running_worker(services):
         wrong = await installed(client)
         assert wrong["status"] == "failed"
-        assert (
-            "test.jsonl is not the file that the catalogue's entry names"
-            in wrong["failure"]["detail"]
-        )
+        assert f"test.jsonl {OTHER_FILE}" in wrong["failure"]["detail"]
         hub.wrong.clear()
         done = await installed(client)
     assert done["result"]["files"]["questions"]["checked_by"] == "hub"
 
 
 async def test_results_of_agents_are_calibrated_after_the_download(
-    opened: tuple[Client, Services], hub: Hub, tmp_path: Path, url: str
+    client: Client, services: Services, hub: Hub, tmp_path: Path, url: str
 ) -> None:
-    client, services = opened
     content = solved()
     hub.files["responses.jsonl"] = content.replace(b": 1", b": 2", 1)
     source = f'{{url = "{url}/plain/responses.jsonl"}}'
     (tmp_path / "catalog/agents.toml").write_text(agents_entry(source))
     install = "/v1/catalog/agents:install"
     async with running_worker(services):
-        faulty = await until(client, (await client.post(install)).json()["id"], ended)
+        faulty = await until(client, (await posted(client, install, None))["id"], ended)
         assert "responses.jsonl, line 1: expected 0 or 1" in faulty["failure"]["detail"]
         assert await names(client) == []
         hub.files["responses.jsonl"] = content
-        done = await until(client, (await client.post(install)).json()["id"], ended)
+        done = await until(client, (await posted(client, install, None))["id"], ended)
     result = done["result"]
     assert result["files"]["responses"]["checked_by"] == "content"
     assert result["files"]["responses"]["sha256"] == sha256(content)
     assert (result["agents"], result["rows"], result["was_there"]) == (19, 16, False)
-    calibrated = (await client.get(f"/v1/calibrations/{result['calibration_id']}")).json()
+    calibrated = await got(client, f"/v1/calibrations/{result['calibration_id']}")
     assert calibrated["bank_version_id"] == result["bank_version_id"]
     assert calibrated["result"]["kept"]["examinees"] == 19
-    entry = (await client.get("/v1/catalog/agents")).json()
+    entry = await got(client, "/v1/catalog/agents")
     assert (entry["agents"], entry["asked"]) == (19, None)
 
     endpoint = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
-    refused = await client.post("/v1/sessions", json={"bank": "agents", "endpoint": endpoint})
-    assert "no endpoint can be asked" in refused.json()["detail"]
+    asked = {"bank": "agents", "endpoint": endpoint}
+    await problem_of(client, "/v1/sessions", asked, says="no endpoint can be asked")
     stopping = {"min_items": 8, "max_items": 8}
     body = {"bank": "agents", "mode": "manual", "concurrency": 8, "stopping": stopping}
-    session = (await client.post("/v1/sessions", json=body)).json()
-    path = f"/v1/sessions/{session['id']}"
-    items = (await client.post(f"{path}/next-items", json={"n": 8})).json()["data"]
-    while items:
-        answer = {"step_token": items.pop(0)["step_token"], "score": 1.0}
-        session = (await client.post(f"{path}/responses", json=answer)).json()
-        items += session["next_items"]
+    session = await posted(client, "/v1/sessions", body)
+    session = await answered(client, session["id"], *[{"score": 1.0}] * 8)
     assert session["headline"]["recent"] == {
         "since": "2025-12-01",
         "agents": 19,
@@ -233,9 +224,8 @@ async def test_results_of_agents_are_calibrated_after_the_download(
 
 
 async def test_faults_of_a_withheld_entry_quote_nothing(
-    opened: tuple[Client, Services], hub: Hub, tmp_path: Path
+    client: Client, services: Services, hub: Hub, tmp_path: Path
 ) -> None:
-    client, services = opened
     path = tmp_path / "catalog/small.toml"
     path.write_text(path.read_text().replace('"MIT"', '"MIT"\nvisibility = "withheld"'))
     hub.files["irt.csv"] = PARAMETERS + b"\n"

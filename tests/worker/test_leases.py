@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
-from sqlalchemy import text
 
 from app.errors import InvalidInputError, LeaseLostError
 from app.records.sessions import Advance, SelectedItem, SessionEvent, SessionRecord
@@ -14,9 +13,10 @@ from app.services.container import Services
 from app.services.sessions.runner import StepWriter
 from app.storage.leased import MAX_LAPSES
 from app.storage.repositories.sessions import SessionRepository
-from app.storage.scoping import of_opened
 from app.worker.loop import running_worker
+from tests.databases import executed
 from tests.services.sessions import scripted, spec, until
+from tests.worker.sessions import failure_of
 
 LEASE, GRACE = timedelta(seconds=60), timedelta(0)
 
@@ -30,23 +30,16 @@ async def _claimed(services: Services, session_id: str) -> SessionRecord:
 
 async def _run_out(services: Services, session_id: str, *, counts: bool = True) -> int:
     """Let the lease expire and be found; return the number of lapses in a row."""
-    async with services.database.unit_of_work() as uow:
-        await uow._db.execute(
-            text(
-                "UPDATE sessions SET lease_expires_at = now() - interval '1 s' WHERE id = :id"
-            ).execution_options(**of_opened("the session")),
-            {"id": session_id},
-        )
+    over = "UPDATE sessions SET lease_expires_at = now() - interval '1 s' WHERE id = %s"
+    await executed(services.database, over, [session_id])
     async with services.database.unit_of_work() as uow:
         assert session_id in await uow.sessions.stalled(grace=GRACE, lease=LEASE, counts=counts)
         return (await uow.sessions.get(session_id)).lapses
 
 
 async def _created(services: Services) -> str:
-    made = await services.sessions.create(
-        spec(endpoint=scripted(), plan={"stopping": {"se": None, "max_items": 3}})
-    )
-    return made.id
+    short = {"stopping": {"se": None, "max_items": 3}}
+    return (await services.sessions.create(spec(endpoint=scripted(), plan=short))).id
 
 
 async def test_only_leases_of_running_work_lapse(services: Services) -> None:
@@ -60,9 +53,7 @@ async def test_only_leases_of_running_work_lapse(services: Services) -> None:
         await uow.sessions.release({session: epoch})
     assert await _run_out(services, session) == 0  # it was handed back
     await _claimed(services, session)
-    async with services.database.unit_of_work() as uow:
-        waiting = text("UPDATE sessions SET status = 'waiting'")
-        await uow._db.execute(waiting.execution_options(**of_opened("the session")))
+    await executed(services.database, "UPDATE sessions SET status = 'waiting'")
     assert await _run_out(services, session) == 0  # it waited for a rate limit
     await _claimed(services, session)
     assert await _run_out(services, session) == 1
@@ -81,13 +72,11 @@ async def test_repeated_lapses_fail_with_a_reason_and_can_be_resumed(services: S
     async with running_worker(services):
         ended = await until(services, session)
         assert ended.status == "failed"
-        assert ended.failure is not None
-        assert ended.failure["code"] == "lease_lapsed"
-        assert "until the lease ran out" in ended.failure["detail"]
+        assert failure_of(ended)["code"] == "lease_lapsed"
+        assert "until the lease ran out" in failure_of(ended)["detail"]
         resumed = await services.sessions.resume(session)
         assert (resumed.failure, resumed.lapses) == (None, 0)
-        done = await until(services, session)
-    assert done.status == "completed", done.failure
+        await until(services, session, "completed")
     assert before is not None
     assert REGISTRY.get_sample_value(name, labels) == before + 1
 
@@ -97,13 +86,8 @@ async def test_a_lease_from_a_clock_that_went_back_is_expired(services: Services
     await _claimed(services, session_id)
     async with services.database.unit_of_work() as uow:
         assert not await uow.sessions.claim(session_id, worker_id="other", lease=LEASE)
-        await uow._db.execute(
-            text(
-                "UPDATE sessions SET lease_expires_at = lease_expires_at + interval '1 h'"
-                " WHERE id = :id"
-            ).execution_options(**of_opened("the session")),
-            {"id": session_id},
-        )
+    ahead = "UPDATE sessions SET lease_expires_at = lease_expires_at + interval '1 h'"
+    await executed(services.database, ahead)
     async with services.database.unit_of_work() as uow:
         assert session_id in await uow.sessions.stalled(grace=GRACE, lease=LEASE)
         assert await uow.sessions.claim(session_id, worker_id="other", lease=LEASE)

@@ -13,14 +13,14 @@ from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
-from app.records.sessions import AskedJson
+from app.records.sessions import AskedJson, SessionRecord
 from app.reports.figures import asked_caution
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest
-from tests.services.sessions import scripted, spec, until
-from tests.worker.sessions import closings, model_at, run_session
+from tests.services.sessions import scripted, spec
+from tests.worker.sessions import closings, failure_of, model_at, rescored, run_session
 
 CALIBRATED: AskedJson = {"mode": "loglikelihood", "normalise": "none", "shots": 0}
 PLAN = {
@@ -40,16 +40,18 @@ async def install(services: Services, *items: ItemRecord, **prompt: Any) -> None
     """Create a bank that requires likelihoods; the fault server prefers the fewest words."""
     style = {"mode": "loglikelihood", "normalise": "none", **prompt}
     keys = [item.key for item in items]
+    ones = np.ones(len(keys))
+    alike = ItemBank.from_intercepts(a=ones, intercept=0 * ones, item_ids=keys)
     await services.banks.import_bank(
         BankSpec(name="choices", prompt=style),
-        BankImport(
-            items=items,
-            parameters=ItemBank.from_intercepts(
-                a=np.ones(len(keys)), intercept=np.zeros(len(keys)), item_ids=keys
-            ),
-            asked=CALIBRATED,
-        ),
+        BankImport(items=items, parameters=alike, asked=CALIBRATED),
     )
+
+
+def said_of(session: SessionRecord) -> str | None:
+    """Return the caution where a session asks otherwise than its bank was calibrated."""
+    told = session.provenance
+    return asked_caution(told["asked"], told["asked_when_calibrated"])
 
 
 async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
@@ -86,13 +88,9 @@ async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
     assert ended.summary["usage"]["calls"] == len(faults.calls) == 6
     assert {call.body["max_tokens"] for call in faults.calls} == {1}
     assert ended.provenance["asked"]["mode"] == "loglikelihood"
-    assert (
-        asked_caution(ended.provenance["asked"], ended.provenance["asked_when_calibrated"]) is None
-    )
+    assert said_of(ended) is None
 
-    again = await working.derived_sessions.rescore(ended.id, None, {})
-    rescored = await until(working, again.id)
-    assert rescored.summary["rescore"]["changed"] == 0
+    assert (await rescored(working, ended.id)).summary["rescore"]["changed"] == 0
 
 
 async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
@@ -106,8 +104,7 @@ async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
     assert "Answer with the letter" in faults.calls[0].body["messages"][-1]["content"]
     asked = ended.provenance["asked"]
     assert (asked["mode"], asked["wanted"]) == ("generate", "loglikelihood")
-    said = asked_caution(asked, ended.provenance["asked_when_calibrated"])
-    assert said is not None
+    said = said_of(ended) or ""
     assert said.startswith("When the bank was calibrated, its options were compared by how likely")
     assert "here the answer is asked for" in said
     assert asked_caution(asked, {}) is not None  # also where the calibration is unknown
@@ -124,9 +121,8 @@ async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sent
     ended = await run_session(working, bank="choices", plan=PLAN, endpoint=endpoint)
 
     assert ended.status == "failed"
-    assert ended.failure is not None
-    assert ended.failure["code"] == "endpoint_no_likelihoods"
-    assert "returns no log-probabilities of a prompt" in ended.failure["detail"]
+    assert failure_of(ended)["code"] == "endpoint_no_likelihoods"
+    assert "returns no log-probabilities of a prompt" in failure_of(ended)["detail"]
     assert ended.summary["progress"]["items"] == 1
 
 
@@ -156,8 +152,7 @@ async def test_a_session_takes_fewer_examples_or_another_system_prompt_and_says_
 
     asking = created.provenance["asking"]["prompt"]
     assert (len(asking["prefix"]), asking["system"]) == (2, "Think.")
-    said = asked_caution(created.provenance["asked"], created.provenance["asked_when_calibrated"])
-    assert said is not None
+    said = said_of(created) or ""
     assert "0 examples stood before each question" in said
     assert "and 1 stand here" in said
     with pytest.raises(InvalidInputError, match="at most the 2 examples"):

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from app.records.endpoints import Price
+from app.records.sessions import Plan
 from app.services.container import Services
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import figures_of, scripted, spec, until
-from tests.worker.sessions import QUICK, asked, model_at, run_session
+from tests.worker.sessions import QUICK, asked, failure_of, model_at, run_session
 
 
 async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: Services) -> None:
@@ -64,14 +65,11 @@ async def test_a_wrong_key_ends_the_session_at_once(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     faults.api_key = "right"
-    ended = await run_session(
-        working, plan={"concurrency": 1}, endpoint=model_at(f"{faults_url}/ok/v1")
-    )
+    one_by_one, model = {"concurrency": 1}, model_at(f"{faults_url}/ok/v1")
+    ended = await run_session(working, "failed", plan=one_by_one, endpoint=model)
 
-    assert ended.status == "failed"
     assert ended.stop_reason == "too_many_failures"
-    assert ended.failure is not None
-    assert ended.failure["code"] == "endpoint_unauthorized"
+    assert failure_of(ended)["code"] == "endpoint_unauthorized"
     start_again = "Start again with the right address and key (sextant run, SEXTANT_ENDPOINT_KEY)."
     assert str(ended.stop_detail).endswith(start_again)
     assert figures_of(ended)["outcomes"]["error"] == 1
@@ -83,31 +81,23 @@ async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
 ) -> None:
     plan = {"failures": {"max_consecutive": 2}}
     nobody = model_at("http://127.0.0.1:9/v1", retry=replace(QUICK, max_attempts=1))
-    ended = await run_session(working, plan=plan, endpoint=nobody)
+    ended = await run_session(working, "failed", plan=plan, endpoint=nobody)
 
-    assert ended.status == "failed"
-    assert ended.failure is not None
-    assert ended.failure["code"] == "endpoint_unreachable"
-    assert str(ended.stop_detail).endswith(
-        "refused. Repair the endpoint, then continue the session "
-        f"(sextant sessions extend {ended.id} --max-items N)."
-    )
-    assert figures_of(ended)["estimate"]["theta"] is None
-    assert figures_of(ended)["estimate"]["reason"].startswith(
-        "Needs at least 5 scored answers, has 0"
-    )
+    assert failure_of(ended)["code"] == "endpoint_unreachable"
+    told = f"then continue the session (sextant sessions extend {ended.id} --max-items N)."
+    assert str(ended.stop_detail).endswith(f"refused. Repair the endpoint, {told}")
+    estimate = figures_of(ended)["estimate"]
+    assert estimate["theta"] is None
+    assert estimate["reason"].startswith("Needs at least 5 scored answers, has 0")
 
 
 async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     faults.retry_after_s = 0.5
-    created = await working.sessions.create(
-        spec(
-            plan={"stopping": {"se": None, "min_items": 1, "max_items": 1}},
-            endpoint=model_at(f"{faults_url}/rate_limited-1/v1"),
-        )
-    )
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 1}}
+    throttled = model_at(f"{faults_url}/rate_limited-1/v1")
+    created = await working.sessions.create(spec(plan=plan, endpoint=throttled))
 
     waiting = await until(working, created.id, "waiting")
     ended = await until(working, created.id)
@@ -125,10 +115,9 @@ async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> N
         "budget": {"usd": 0.0005},
         "concurrency": 1,
     }
+    price = Price(input_per_1m=1.0, output_per_1m=4.0)
     priced = scripted(theta=0.5, seed=3)
-    priced = replace(
-        priced, settings=replace(priced.settings, price=Price(input_per_1m=1.0, output_per_1m=4.0))
-    )
+    priced = replace(priced, settings=replace(priced.settings, price=price))
     ended = await run_session(working, plan=plan, endpoint=priced)
 
     assert ended.stop_reason == "budget_exhausted"
@@ -165,34 +154,30 @@ async def test_cancel_pause_and_resume(working: Services) -> None:
 async def test_an_extended_session_continues_where_the_old_one_stopped(working: Services) -> None:
     parent = await run_session(working)
 
-    extended = await working.derived_sessions.extend(
-        parent.id, {"stopping": {"se": None, "max_items": 20}}, {}
-    )
+    longer: Plan = {"stopping": {"se": None, "max_items": 20}}
+    extended = await working.derived_sessions.extend(parent.id, longer, {})
     ended = await until(working, extended.id)
 
     old, new = await asked(working, parent), await asked(working, ended)
     assert new[: len(old)] == old
     assert len(new) == 20
     assert ended.parent_id == parent.id
-    plan = {"stopping": {"se": None, "max_items": 20}, "concurrency": 1}
-    straight = await working.sessions.create(spec(plan=plan))
-    found = (await until(working, straight.id)).summary["estimate"]
-    assert found["theta"] == pytest.approx(figures_of(ended)["estimate"]["theta"])
+    straight = await run_session(working, plan={**longer, "concurrency": 1})
+    found, told = (figures_of(one)["estimate"]["theta"] for one in (straight, ended))
+    assert found == pytest.approx(told)
 
 
 async def test_a_model_with_only_unparsed_answers_gets_no_theta(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
-    silent = faults.canned(
-        "silent", {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {}}
-    )
+    choice = {"message": {"content": ""}, "finish_reason": "stop"}
+    silent = faults.canned("silent", {"choices": [choice], "usage": {}})
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 6}}
     ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}{silent}/v1"))
 
     assert ended.status == "failed"
     assert figures_of(ended)["outcomes"]["unparsed"] == 6
-    assert ended.stop_detail is not None
-    assert "None of 6 answers could be scored" in ended.stop_detail
+    assert "None of 6 answers could be scored" in str(ended.stop_detail)
 
 
 async def test_an_extended_session_repeats_items_that_failed(

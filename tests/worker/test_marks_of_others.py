@@ -17,7 +17,8 @@ from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import figures_of, scripted, spec, until
+from tests.services.sessions import figures_of, scripted, spec
+from tests.worker.sessions import rescored, run_session
 
 #: One item at a time, so that items do not depend on which answer arrives first.
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1}
@@ -40,8 +41,7 @@ def marker_url(marker: FaultServer) -> Iterator[str]:
 
 async def measured(services: Services, bank: str = "judged", **changes: object) -> SessionRecord:
     given = {"endpoint": scripted(theta=THETA, seed=5), "plan": PLAN, **changes}
-    made = await services.sessions.create(spec(bank=bank, **given))
-    return await until(services, made.id)
+    return await run_session(services, bank=bank, **given)
 
 
 async def changed(services: Services, bank: str = "judged", **changes: object) -> None:
@@ -79,9 +79,7 @@ async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) 
     theirs = await measured(working)
     await changed(working)
 
-    mine = await until(
-        working, (await working.derived_sessions.rescore(theirs.id, ANYTHING, {})).id
-    )
+    mine = await rescored(working, theirs.id, ANYTHING)
     later = await measured(working)
 
     assert figures_of(mine)["rescore"]["mean_after"] == 1.0
@@ -111,7 +109,7 @@ async def test_items_in_pretest_are_marked_by_their_own_session(working: Service
     plan = {**PLAN, "pretest": {"items_per_session": 3}}
     theirs = await measured(working, BANK, plan=plan)
     await changed(working, BANK)
-    await until(working, (await working.derived_sessions.rescore(theirs.id, ANYTHING, {})).id)
+    await rescored(working, theirs.id, ANYTHING)
 
     later = await measured(working, BANK, plan=plan)
 
@@ -125,17 +123,10 @@ async def test_a_callback_of_a_rescore_receives_no_other_answers(
     await judged_bank(working, "includes")
     theirs = await measured(working)
     await changed(working)
-    await working.endpoints.create(
-        EndpointSpec(
-            settings=EndpointSettings(
-                name="mine", kind="callback", model="mine", base_url=marker_url
-            ),
-            api_key="signs",
-        )
-    )
+    hook = EndpointSettings(name="mine", kind="callback", model="mine", base_url=marker_url)
+    await working.endpoints.create(EndpointSpec(settings=hook, api_key="signs"))
     mine = ScorerSpec("callback", {"endpoint": "mine"})
-    made = await until(working, (await working.derived_sessions.rescore(theirs.id, mine, {})).id)
-    assert made.status == "completed", made.failure
+    await rescored(working, theirs.id, mine, "completed")
     heard = len(marker.calls)
     assert heard == 12
 

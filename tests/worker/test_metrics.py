@@ -4,10 +4,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,6 +18,7 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.api.conftest import client_of
 from tests.services.calibrations import answers, csv_of, imported
 from tests.services.sessions import spec, until
 from tests.worker.sessions import model_at
@@ -60,14 +61,10 @@ def require_shown(expression: str, legend: str, samples: Samples) -> None:
         assert set(re.findall(r"{{(\w+)}}", legend)) <= known, legend
 
 
-@pytest.fixture
-async def scrape(settings: Settings, database: Database) -> AsyncIterator[Scrape]:
+@asynccontextmanager
+async def scraping(settings: Settings, database: Database) -> AsyncIterator[Scrape]:
     app = create_app(settings, database)
-    transport = httpx2.ASGITransport(app=app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx2.AsyncClient(transport=transport, base_url="http://sextant.test") as client,
-    ):
+    async with app.router.lifespan_context(app), client_of(app) as client:
 
         async def look() -> Samples:
             answer = await client.get("/metrics")
@@ -75,6 +72,12 @@ async def scrape(settings: Settings, database: Database) -> AsyncIterator[Scrape
             return read(answer.text)
 
         yield look
+
+
+@pytest.fixture
+async def scrape(settings: Settings, database: Database) -> AsyncIterator[Scrape]:
+    async with scraping(settings, database) as scrape:
+        yield scrape
 
 
 async def test_metrics_match_the_work_done_and_fill_each_panel(
@@ -129,13 +132,8 @@ async def test_metrics_match_the_work_done_and_fill_each_panel(
 
 async def test_without_a_database_the_process_metrics_are_served(settings: Settings) -> None:
     away = Database("postgresql+psycopg://nobody@127.0.0.1:9/none", pool_size=1)
-    app = create_app(settings, away)
-    transport = httpx2.ASGITransport(app=app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx2.AsyncClient(transport=transport, base_url="http://sextant.test") as client,
-    ):
-        found = read((await client.get("/metrics")).text)
+    async with scraping(settings, away) as scrape:
+        found = await scrape()
     await away.dispose()
     assert total(found, "sextant_tokens_total") >= 0
     assert not found["sextant_underway"]

@@ -19,7 +19,7 @@ from app.settings import Settings
 from app.storage import binaries
 from app.storage.backups import back_up
 from app.storage.database import Database
-from tests.api.calls import ended
+from tests.api.calls import ended, got, listing
 from tests.databases import libpq
 from tests.servers.fault_server import FaultServer
 from tests.waiting import waiting
@@ -99,7 +99,7 @@ async def made(client: httpx2.AsyncClient, path: str, body: object) -> Any:
 async def delivered(client: httpx2.AsyncClient, webhook_id: str, event: str) -> None:
     async with waiting() as pause:
         while True:
-            found = (await client.get(f"/v1/webhooks/{webhook_id}/deliveries")).json()["data"]
+            found = await listing(client, f"/v1/webhooks/{webhook_id}/deliveries")
             if any(one["type"] == event and one["status"] == "delivered" for one in found):
                 return
             await pause()
@@ -108,7 +108,7 @@ async def delivered(client: httpx2.AsyncClient, webhook_id: str, event: str) -> 
 async def everything(client: httpx2.AsyncClient, ids: dict[str, str]) -> tuple[str, int]:
     """Return the responses of every GET route and page, and how many succeeded."""
     told, answered = [], 0
-    routes = (await client.get("/openapi.json")).json()["paths"]
+    routes = (await got(client, "/openapi.json"))["paths"]
     pages = ["/metrics", "/", "/audit", *(f"/sessions/{ids['session_id']}", "/endpoints")]
     paths = [
         path.format_map(ids)
@@ -149,35 +149,24 @@ async def test_planted_secrets_are_found_nowhere(
     _, key = await ApiKeyService(database).create(name="all", scopes=[Scope.ADMIN])
     secrets = {**PLANTED, "the API key": key, "the secret key": KEY_A}
     async with serve(settings, key, KEY_A) as (client, log):
-        given = {
-            "kind": "openai_chat",
-            "model": "m",
-            "api_key": PLANTED["the endpoint's key"],
-            "headers": {"X-Extra": PLANTED["its extra header"]},
-        }
+        given: dict[str, Any] = {"kind": "openai_chat", "model": "m"}
+        given["api_key"] = PLANTED["the endpoint's key"]
+        given["headers"] = {"X-Extra": PLANTED["its extra header"]}
         urls = {name: f"{faults_url}/{name}/v1" for name in ("said", "talkative", "judging")}
-        first = await made(
-            client, "/v1/endpoints", {**given, "name": "first", "base_url": urls["said"]}
-        )
+        tested = {**given, "name": "first", "base_url": urls["said"]}
+        first = await made(client, "/v1/endpoints", tested)
         judge = {**given, "name": "judge", "base_url": urls["judging"]}
         judge["api_key"] = PLANTED["the judge's key"]
         await made(client, "/v1/endpoints", judge)
-        hook = {
-            "url": f"{urls['said']}/chat/completions",
-            "secret": "whsec_" + PLANTED["the webhook's secret"],
-        }
+        hook = {"url": f"{urls['said']}/chat/completions"}
+        hook["secret"] = "whsec_" + PLANTED["the webhook's secret"]
         webhook = await made(client, "/v1/webhooks", hook)
         bank = await made(client, "/v1/banks", {"name": "exam"})
         scorer = {"name": "judge", "params": {"judges": ["judge"]}}
         judged = await made(client, "/v1/banks", {"name": "judged", "default_scorer": scorer})
+        rows = [{"key": f"q{n}", "prompt": f"2+{n}?", "target": "4"} for n in range(3)]
         items = {
-            "items": {
-                "content": "\n".join(
-                    json.dumps({"key": f"q{n}", "prompt": f"2+{n}?", "target": "4"})
-                    for n in range(3)
-                ),
-                "name": "items.jsonl",
-            },
+            "items": {"content": "\n".join(map(json.dumps, rows)), "name": "items.jsonl"},
             "parameters": {"content": "item,a,b,c,d\nq0,1,0,0,1\nq1,1,0,0,1\nq2,1,0,0,1\n"},
         }
         for each in (bank, judged):

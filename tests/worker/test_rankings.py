@@ -14,7 +14,7 @@ from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest, places, ranked
 from tests.services.sessions import events_of, figures_of, scripted
 from tests.waiting import waiting
-from tests.worker.sessions import model_at
+from tests.worker.sessions import failure_of, model_at
 
 _WAITING_STEP = """
     SELECT FROM pg_stat_activity WHERE datname = current_database()
@@ -202,8 +202,7 @@ async def test_a_ranking_without_any_answer_fails_with_a_reason(
     ended = await ranked(working, created.id)
 
     assert ended.status == "failed"
-    assert ended.failure is not None
-    assert "Only 0 of 2 examinees" in ended.failure["detail"]
+    assert "Only 0 of 2 examinees" in failure_of(ended)["detail"]
 
 
 async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None:

@@ -38,9 +38,8 @@ async def test_a_ranking_is_taken_over_from_a_killed_worker(
 ) -> None:
     endpoints = [model_at(f"{faults_url}/slow/v1", model=name) for name in "ab"]
     rules = RankingRules(min_items=20, max_items=20)
-    created = await services.rankings.create(
-        contest(endpoints=endpoints, rules=rules, asking={"concurrency": 2})
-    )
+    asked_of_two = contest(endpoints=endpoints, rules=rules, asking={"concurrency": 2})
+    created = await services.rankings.create(asked_of_two)
     with worker_process(settings) as process:
         async with waiting() as pause:
             while (await services.rankings.get(created.id)).event_seq < 4:
@@ -78,11 +77,10 @@ async def test_a_session_survives_a_stop_of_postgres(scratch: Path, tmp_path: Pa
             await asyncio.to_thread(postgres.stop)
             await asyncio.sleep(3)
             await asyncio.to_thread(postgres.start)
-            ended = await until(services, created.id)
+            ended = await until(services, created.id, "completed")
             rows = await services.sessions.responses(created.id)
         await database.dispose()
 
-    assert ended.status == "completed", ended.failure
     assert sorted(row.arrival or 0 for row in rows) == list(range(1, 61))
     assert ended.summary["outcomes"]["scored"] == 60
 
@@ -109,19 +107,6 @@ async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
     assert ended.lapses == 0  # progress counts them anew
 
 
-async def test_a_worker_presumed_dead_writes_nothing(services: Services) -> None:
-    examinee = scripted(theta=0.0, latency_ms=300)
-    plan = {"stopping": {"se": None, "max_items": 5}}
-    async with running_worker(services):
-        created = await services.sessions.create(spec(plan=plan, endpoint=examinee))
-        await until(services, created.id, "running")
-        paused = await services.sessions.pause(created.id)  # takes the lease away
-        before = await services.sessions.events(created.id)
-        await asyncio.sleep(0.6)  # twice as long as the answer in flight
-        assert await services.sessions.events(created.id) == before
-    assert paused.status == "paused"
-
-
 @pytest.mark.slow
 async def test_pretest_items_survive_killed_workers(services: Services, settings: Settings) -> None:
     await living_bank(services)
@@ -138,14 +123,13 @@ async def test_pretest_items_survive_killed_workers(services: Services, settings
             epoch = (await epoch_above(services, created.id, epoch)).lease_epoch
             await until(services, created.id, "running")
     async with running_worker(services):
-        ended = await until(services, created.id)
+        ended = await until(services, created.id, "completed")
         # The other session draws other pretest items, as those of the first are no longer rarest.
         quick = scripted(theta=0.6, seed=4)
         straight = await run_session(services, bank=BANK, plan=plan, endpoint=quick)
 
     rows = await services.sessions.responses(ended.id)
     steps = [row.step for row in rows]
-    assert ended.status == "completed", ended.failure
     assert ended.lease_epoch >= 3
     assert steps == list(range(1, 39))
     assert [row.position for row in rows if row.is_pretest] == ended.design["pretest"]["positions"]

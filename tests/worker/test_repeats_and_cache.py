@@ -26,7 +26,7 @@ from app.services.responses.collection import Collection
 from tests.servers import serving
 from tests.services.judged import marker
 from tests.services.sessions import figures_of, spec, until
-from tests.worker.sessions import closings, model_at
+from tests.worker.sessions import closings, model_at, rescored
 
 N_ITEMS = 12
 
@@ -175,10 +175,9 @@ async def test_repeats_count_as_their_mean_and_estimate_the_noise(working: Servi
         assert (closing.attempts, closing.tokens_in) == (3, 30)
     assert {closing.score for closing in found.values()} > {0.0, 1.0}
 
-    again = await working.derived_sessions.rescore(ended.id, None, {})
-    rescored = await until(working, again.id)
-    assert figures_of(rescored)["rescore"]["changed"] == 0
-    assert_same_estimate(rescored, ended)
+    again = await rescored(working, ended.id)
+    assert figures_of(again)["rescore"]["changed"] == 0
+    assert_same_estimate(again, ended)
 
 
 async def test_each_repeat_has_a_seed_and_a_kept_answer_of_its_own(working: Services) -> None:
@@ -201,18 +200,11 @@ async def test_the_number_of_repeats_is_limited(services: Services) -> None:
     for repeats in (0, 33):
         with pytest.raises(InvalidInputError, match="repeats: expected 1 to 32"):
             await services.sessions.create(spec(plan={"repeats": repeats}))
+    item = ItemRecord(key="a", content=ItemContent(prompt="?", choices=("x", "y"), target=("x",)))
+    one = ItemBank.from_intercepts(a=np.ones(1), intercept=np.zeros(1), item_ids=["a"])
     await services.banks.import_bank(
         BankSpec(name="choices", prompt={"mode": "loglikelihood"}),
-        BankImport(
-            items=[
-                ItemRecord(
-                    key="a", content=ItemContent(prompt="?", choices=("x", "y"), target=("x",))
-                )
-            ],
-            parameters=ItemBank.from_intercepts(
-                a=np.ones(1), intercept=np.zeros(1), item_ids=["a"]
-            ),
-        ),
+        BankImport(items=[item], parameters=one),
     )
     endpoint = model_at("http://127.0.0.1:9/v1", kind="openai_completions")
     with pytest.raises(InvalidInputError, match="repeats need mode 'generate'"):

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,16 +12,14 @@ from app.items import Outcome, ScorerSpec
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.scoring import AnswerScorer
-from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.service import AskedAnswer
 from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import figures_of, spec, until
-from tests.worker.sessions import run_session
+from tests.services.sessions import answered, figures_of, spec, until
+from tests.worker.sessions import rescored, run_session
 
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 15}, "concurrency": 3}
-CONTAINS_IT = ScorerSpec("pattern", {"pattern": "It is"})
 
 
 @pytest.fixture
@@ -33,8 +30,7 @@ def model_url() -> Iterator[str]:
 
 async def measured(services: Services, **changes: Any) -> SessionRecord:
     await judged_bank(services, "includes")
-    created = await services.sessions.create(spec(bank="judged", plan=PLAN, **changes))
-    return await until(services, created.id)
+    return await run_session(services, bank="judged", plan=PLAN, **changes)
 
 
 async def marks(services: Services, record: SessionRecord) -> list[tuple[str, str, float | None]]:
@@ -56,9 +52,8 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
 
     always = ScorerSpec("pattern", {"pattern": "."})
     made = await working.derived_sessions.rescore(old.id, always, {"why": "trial"})
-    new = await until(working, made.id)
+    new = await until(working, made.id, "completed")
 
-    assert new.status == "completed", new.failure
     assert (new.parent_id, new.relation) == (old.id, "rescore")
     after = await marks(working, new)
     assert [item for item, _, _ in after] == [item for item, _, _ in before]
@@ -82,15 +77,12 @@ async def test_a_judge_scores_stored_answers_within_its_budget(
     await marker(working, model_url)
     judge = ScorerSpec("judge", {"judges": ["judge"]})
 
-    new = await until(working, (await working.derived_sessions.rescore(old.id, judge, {})).id)
+    new = await rescored(working, old.id, judge, "completed")
 
-    assert new.status == "completed", new.failure
     assert figures_of(new)["usage"]["judge"]["calls"] == 15
-    assert [score for _, _, score in await marks(working, new)] == [
-        score for _, _, score in await marks(working, old)
-    ]
+    assert await marks(working, new) == await marks(working, old)
     poor = ScorerSpec("judge", {"judges": ["judge"], "budget": {"calls": 4}})
-    ended = await until(working, (await working.derived_sessions.rescore(old.id, poor, {})).id)
+    ended = await rescored(working, old.id, poor)
     assert (ended.status, ended.stop_reason) == ("completed", "budget_exhausted")
     assert figures_of(ended)["usage"]["judge"]["calls"] == 4
     assert figures_of(ended)["outcomes"]["scored"] == 4
@@ -101,14 +93,12 @@ async def test_answers_unscored_by_a_dead_judge_are_scored_later(
 ) -> None:
     await marker(working, "http://127.0.0.1:9/v1")
     await judged_bank(working, "judge", judges=["judge"])
-    failed = await run_session(working, bank="judged", plan=PLAN)
-    assert failed.status == "failed"
+    failed = await run_session(working, "failed", bank="judged", plan=PLAN)
     await marker(working, model_url, name="spare")
     spare = ScorerSpec("judge", {"judges": ["spare"]})
 
-    new = await until(working, (await working.derived_sessions.rescore(failed.id, spare, {})).id)
+    new = await rescored(working, failed.id, spare, "completed")
 
-    assert new.status == "completed", new.failure
     assert figures_of(new)["outcomes"]["scored"] == figures_of(failed)["outcomes"]["error"] > 0
 
 
@@ -138,9 +128,8 @@ async def test_another_worker_goes_on_where_one_stopped(
     monkeypatch.setattr(AnswerScorer, "mark", plain)
 
     async with running_worker(services):
-        new = await until(services, made.id)
+        new = await until(services, made.id, "completed")
 
-    assert new.status == "completed", new.failure
     assert len(await marks(services, new)) == 15
     assert figures_of(new)["usage"]["judge"]["calls"] == 15
     # Theta uses the answers in their old order, whoever scored them.
@@ -152,18 +141,11 @@ async def test_another_worker_goes_on_where_one_stopped(
 async def test_a_score_without_an_answer_cannot_be_rescored(working: Services) -> None:
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
     record = await working.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
-    given = (
-        ManualAnswer(step_token="", score=1.0),
-        ManualAnswer(step_token="", response="no idea at all"),
-        ManualAnswer(step_token="", outcome=Outcome.REFUSED),
-    )
-    for answer in given:
-        awaited = await working.manual_sessions.next_item(record.id)
-        answered = replace(answer, step_token=awaited.step_token)
-        record = (await working.manual_sessions.answer(record.id, answered)).record
+    given = ({"score": 1.0}, {"response": "no idea at all"}, {"outcome": Outcome.REFUSED})
+    record = await answered(working, record, lambda at: given[at.step - 1])
 
     always = ScorerSpec("pattern", {"pattern": "."})
-    new = await until(working, (await working.derived_sessions.rescore(record.id, always, {})).id)
+    new = await rescored(working, record.id, always)
 
     outcomes = [(outcome, score) for _, outcome, score in await marks(working, new)]
     assert outcomes == [("error", None), ("scored", 1.0), ("refused", None)]
@@ -172,15 +154,13 @@ async def test_a_score_without_an_answer_cannot_be_rescored(working: Services) -
 async def test_impossible_rescores_are_refused(working: Services) -> None:
     running = await working.sessions.create(spec(mode="manual", endpoint=None))
     with pytest.raises(InvalidStateError, match="has ended"):
-        await working.derived_sessions.rescore(running.id, None, {})
+        await rescored(working, running.id)
     old = await measured(working)
     with pytest.raises(UnknownNameError):
-        await working.derived_sessions.rescore(old.id, ScorerSpec("exakt"), {})
+        await rescored(working, old.id, ScorerSpec("exakt"))
     with pytest.raises(InvalidInputError, match="which is not there"):
-        await working.derived_sessions.rescore(
-            old.id, ScorerSpec("judge", {"judges": ["gone"]}), {}
-        )
-    new = await until(working, (await working.derived_sessions.rescore(old.id, CONTAINS_IT, {})).id)
+        await rescored(working, old.id, ScorerSpec("judge", {"judges": ["gone"]}))
+    new = await rescored(working, old.id, ScorerSpec("pattern", {"pattern": "It is"}))
     with pytest.raises(InvalidStateError, match="extend that one"):
         await working.derived_sessions.extend(new.id, {}, {})
     with pytest.raises(InvalidStateError, match="is not a rescoring"):

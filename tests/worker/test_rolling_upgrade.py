@@ -1,12 +1,10 @@
 """A rolling upgrade: two API processes and two workers are replaced while sessions run."""
 
 import asyncio
-import os
-import re
 import shutil
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import pytest
@@ -17,17 +15,17 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.migrate import newest_revision
-from tests.databases import libpq
+from tests.api.calls import got, posted
 from tests.servers import ROOT
 from tests.servers.forked import Forked
 from tests.services.sessions import until
-from tests.waiting import waiting
 from tests.worker.sessions import asked as items_asked
+from tests.worker.sessions import environment, said_in
 
 N_ITEMS = 25
 _MIGRATION = """
 import sqlalchemy as sa
-from tests.waiting import waiting
+
 from alembic import op
 
 revision = "0123456789ab"
@@ -57,17 +55,8 @@ class Fleet:
     """Processes on one database, from the old or the new code."""
 
     def __init__(self, settings: Settings, logs: Path) -> None:
-        assert settings.database_url is not None
         self._logs = logs
-        self._environment = {
-            **os.environ,
-            "DATABASE_URL": libpq(settings.database_url),
-            "SEXTANT_DATA_DIR": str(settings.data_dir),
-            "SEXTANT_HEARTBEAT_S": "0.4",
-            "SEXTANT_LEASE_S": "3",
-            "SEXTANT_DATABASE_POOL_SIZE": "3",
-            "COLUMNS": "4000",
-        }
+        self._environment = {**environment(settings), "SEXTANT_DATABASE_POOL_SIZE": "3"}
         self._running: list[tuple[Forked, Path]] = []
 
     def start(self, code: Path, *command: str) -> tuple[Forked, Path]:
@@ -82,13 +71,7 @@ class Fleet:
     async def up(self, code: Path, *command: str) -> tuple[Forked, str]:
         """Start a process and wait until it is ready; return it and its address."""
         process, log = self.start(code, *command)
-        async with waiting(120) as pause:
-            while True:
-                found = re.search(r"listens on (\S+)|takes sessions", log.read_text())
-                if found is not None:
-                    return process, found[1] or ""
-                assert process.poll() is None, log.read_text()
-                await pause()
+        return process, await said_in(log, process, r"listens on (\S+)|takes sessions")
 
     async def ended(self, code: Path, *command: str) -> tuple[int, str]:
         process, log = self.start(code, *command)
@@ -136,9 +119,7 @@ async def test_sessions_continue_while_everything_is_replaced(
             return process, await stack.enter_async_context(client)
 
         async def new_session(client: httpx2.AsyncClient) -> str:
-            made = await client.post("/v1/sessions", json=body)
-            assert made.status_code == 202, made.text
-            return cast(str, made.json()["id"])
+            return str((await posted(client, "/v1/sessions", body, 202))["id"])
 
         apis = [await api(ROOT) for _ in range(2)]
         workers = [(await fleet.up(ROOT, "worker"))[0] for _ in range(2)]
@@ -148,8 +129,7 @@ async def test_sessions_continue_while_everything_is_replaced(
         assert code == 0, said
         assert "0123456789ab" in said
         for _, client in apis:  # the old processes still serve
-            ready = await client.get("/readyz")
-            assert ready.status_code == 200, ready.text
+            await got(client, "/readyz")
             ids.append(await new_session(client))
         for number in range(2):
             await stop(workers[number])
@@ -165,8 +145,7 @@ async def test_sessions_continue_while_everything_is_replaced(
 
         asked = []
         for each in ids:
-            record = await until(services, each)
-            assert record.status == "completed", record.failure
+            record = await until(services, each, "completed")
             rows = await services.sessions.responses(each)
             assert sorted(row.arrival or 0 for row in rows) == list(range(1, N_ITEMS + 1))
             asked.append(await items_asked(services, record))

@@ -1,8 +1,6 @@
 """A wrong or lost secret key: what waits and says why, what goes on, and the recovery."""
 
 import asyncio
-import os
-import re
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -27,27 +25,20 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
+from tests.api.calls import listing, posted, problem_of, refusal_of
 from tests.servers import serving
 from tests.servers.forked import Forked
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import spec, until
 from tests.waiting import waiting
+from tests.worker.sessions import environment, rescored, said_in
 
 KEY_A, KEY_B, KEY_C = ("QUFB" * 10 + "QUE=", "QkJC" * 10 + "QkI=", "Q0ND" * 10 + "Q0M=")
 MODEL_KEY = "sk-the-model-wants-this"
 
 
-def environment(settings: Settings, key: str | None) -> dict[str, str]:
-    assert settings.database_url is not None
-    env = {
-        **os.environ,
-        "DATABASE_URL": settings.database_url,
-        "SEXTANT_DATA_DIR": str(settings.data_dir),
-        "SEXTANT_HEARTBEAT_S": "0.2",
-        "SEXTANT_LEASE_S": "1",
-        "COLUMNS": "4000",
-    }
-    return env | ({"SEXTANT_SECRET_KEY": key} if key else {})
+def with_key(settings: Settings, key: str | None) -> dict[str, str]:
+    return environment(settings) | ({"SEXTANT_SECRET_KEY": key} if key else {})
 
 
 @asynccontextmanager
@@ -57,16 +48,12 @@ async def serve(
     """Run a server with this secret key and a client of it; SIGTERM at the end."""
     told = settings.data_dir / "stderr.txt"
     with told.open("wb") as stderr:
-        process = Forked(
-            ["sextant", "serve", "--port", "0"], env=environment(settings, key), stderr=stderr
-        )
+        command = ["sextant", "serve", "--port", "0"]
+        process = Forked(command, env=with_key(settings, key), stderr=stderr)
     try:
-        async with waiting() as pause:
-            while (found := re.search(r"listens on (\S+)", told.read_text())) is None:
-                assert process.poll() is None, told.read_text()
-                await pause()
+        url = await said_in(told, process, r"listens on (\S+)")
         headers = {"Authorization": f"Bearer {secret}"}
-        async with httpx2.AsyncClient(base_url=found[1], headers=headers, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
             yield client, told
     finally:
         process.terminate()
@@ -76,7 +63,7 @@ async def serve(
 def rotate(settings: Settings, key: str | None) -> "subprocess.CompletedProcess[str]":
     command = ["sextant", "keys", "rotate-secret"]
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as wrong:
-        process = Forked(command, env=environment(settings, key), stdout=said, stderr=wrong)
+        process = Forked(command, env=with_key(settings, key), stdout=said, stderr=wrong)
         code = process.wait()
         texts = [file.read().decode() for file in (said, wrong) if file.seek(0) == 0]
     return subprocess.CompletedProcess(command, code, *texts)
@@ -114,7 +101,7 @@ def endpoint(name: str, url: str) -> dict[str, Any]:
 
 SESSION = {
     "bank": "demo",
-    "stopping": {"se": None, "min_items": 60, "max_items": 60},
+    "stopping": {"se": None, "min_items": 40, "max_items": 40},
     "concurrency": 1,
     "seed": 1,
 }
@@ -125,19 +112,18 @@ async def test_nothing_is_lost_until_a_wrong_key_is_corrected(
     settings: Settings, secret: str, model_url: str
 ) -> None:
     async with serve(settings, secret, KEY_A) as (client, told):
-        made = await client.post("/v1/endpoints", json=endpoint("model", model_url))
-        patched = (await client.post("/v1/endpoints", json=endpoint("other", model_url))).json()
-        assert made.status_code == 201, made.text
-        started = await client.post(
-            "/v1/sessions",
-            json=SESSION | {"endpoint_id": made.json()["id"]},
-            headers={"Idempotency-Key": "once"},
-        )
+        made, patched = [
+            await posted(client, "/v1/endpoints", endpoint(name, model_url))
+            for name in ("model", "other")
+        ]
+        once: dict[str, Any] = {
+            "json": SESSION | {"endpoint_id": made["id"]},
+            "headers": {"Idempotency-Key": "once"},
+        }
+        started = await client.post("/v1/sessions", **once)
         assert started.status_code == 202, started.text
-        ours = started.json()["id"]
-        theirs = (
-            await client.post("/v1/sessions", json=SESSION | {"endpoint_id": patched["id"]})
-        ).json()["id"]
+        ours, with_other = started.json()["id"], SESSION | {"endpoint_id": patched["id"]}
+        theirs = (await posted(client, "/v1/sessions", with_other))["id"]
         await session_when(client, ours, "running")
         assert "Warning" not in told.read_text()
         assert (await client.get("/readyz")).json()["secrets"] == "ok"
@@ -152,20 +138,13 @@ async def test_nothing_is_lost_until_a_wrong_key_is_corrected(
         waiting = await session_when(client, ours, "waiting")
         assert "SEXTANT_SECRET_KEY" in waiting["waiting_reason"]
         for path, body in (
-            ("/v1/sessions", SESSION | {"endpoint_id": patched["id"]}),
+            ("/v1/sessions", with_other),
             (f"/v1/endpoints/{patched['id']}:probe", None),
         ):
-            refused = await client.post(path, json=body)
-            assert (refused.status_code, refused.json()["code"]) == (503, "secrets_error")
-            assert "PATCH" in refused.json()["detail"]
-        repeated = await client.post(
-            "/v1/sessions",
-            json=SESSION | {"endpoint_id": made.json()["id"]},
-            headers={"Idempotency-Key": "once"},
-        )
-        assert (repeated.status_code, repeated.json()["code"]) == (503, "secrets_error")
-        assert (await client.post(f"/v1/sessions/{ours}:pause")).status_code == 200
-        assert (await client.post(f"/v1/sessions/{ours}:resume")).status_code == 200
+            await problem_of(client, path, body, 503, "secrets_error", says="PATCH")
+        await refusal_of(client.post("/v1/sessions", **once), 503, "secrets_error")
+        for verb in ("pause", "resume"):
+            await posted(client, f"/v1/sessions/{ours}:{verb}", None)
         await session_when(client, ours, "waiting")
 
         path = f"/v1/endpoints/{patched['id']}"
@@ -176,35 +155,28 @@ async def test_nothing_is_lost_until_a_wrong_key_is_corrected(
         )
         assert cured.status_code == 200, cured.text
         done = await session_when(client, theirs, "completed")
-        assert done["progress"]["items"] == 60
-        kinds = [
-            e["type"] for e in (await client.get(f"/v1/sessions/{ours}/events")).json()["data"]
-        ]
+        assert done["progress"]["items"] == 40
+        kinds = [each["type"] for each in await listing(client, f"/v1/sessions/{ours}/events")]
         assert kinds.count("session.waiting") <= 4
 
     listed = await asyncio.to_thread(rotate, settings, KEY_B)
     assert listed.returncode == 1
-    assert made.json()["id"] in listed.stderr
+    assert made["id"] in listed.stderr
     assert patched["id"] not in listed.stderr
 
     async with serve(settings, secret, f"{KEY_C},{KEY_B},{KEY_A}") as (client, told):
         assert "Warning" not in told.read_text()
         done = await session_when(client, ours, "completed")
-        assert done["progress"]["items"] == 60
-        repeated = await client.post(
-            "/v1/sessions",
-            json=SESSION | {"endpoint_id": made.json()["id"]},
-            headers={"Idempotency-Key": "once"},
-        )
+        assert done["progress"]["items"] == 40
+        repeated = await client.post("/v1/sessions", **once)
         assert repeated.headers["idempotent-replayed"] == "true"
         rotated = await asyncio.to_thread(rotate, settings, f"{KEY_C},{KEY_B},{KEY_A}")
         assert rotated.returncode == 0, rotated.stderr
 
     async with serve(settings, secret, KEY_C) as (client, told):
         assert "Warning" not in told.read_text()
-        for one in (made.json(), patched):
-            probed = await client.post(f"/v1/endpoints/{one['id']}:probe")
-            assert probed.status_code == 200, probed.text
+        for one in (made, patched):
+            await posted(client, f"/v1/endpoints/{one['id']}:probe", None)
 
 
 @pytest.mark.slow
@@ -214,7 +186,7 @@ async def test_a_lost_key_file_is_reported_and_a_rotation_reaches_a_running_serv
     settings.data_dir.mkdir(exist_ok=True)
     key_file = settings.data_dir / "secret.key"
     async with serve(settings, secret, None) as (client, told):
-        made = (await client.post("/v1/endpoints", json=endpoint("model", model_url))).json()
+        made = await posted(client, "/v1/endpoints", endpoint("model", model_url))
         before = key_file.read_text()
         rotated = await asyncio.to_thread(rotate, settings, None)
         assert rotated.returncode == 0, rotated.stderr
@@ -276,8 +248,7 @@ async def test_a_session_waits_for_its_endpoints_key_and_continues(
         with pytest.raises(SecretsError):
             await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=PLAN))
         key_file.write(right)
-        ended = await until(services, made.id)
-    assert ended.status == "completed", ended.failure
+        await until(services, made.id, "completed")
     kinds = [event.type for event in await services.sessions.events(made.id)]
     assert kinds.count("session.waiting") == 1
 
@@ -292,16 +263,13 @@ async def test_scoring_and_rescoring_wait_for_the_scorers_key(
     async with running_worker(services):
         await until(services, made.id, "waiting")
         key_file.write(right)
-        ended = await until(services, made.id)
-        assert ended.status == "completed", ended.failure
+        ended = await until(services, made.id, "completed")
         assert ended.summary["outcomes"]["scored"] == 8
 
         key_file.swap()
-        again = await services.derived_sessions.rescore(made.id, None, {})
-        await until(services, again.id, "waiting")
+        again = await rescored(services, made.id, None, "waiting")
         key_file.write(right)
-        marked = await until(services, again.id)
-    assert marked.status == "completed", marked.failure
+        marked = await until(services, again.id, "completed")
     assert marked.summary["rescore"]["changed"] == 0
 
 
@@ -374,9 +342,9 @@ async def test_an_interrupted_rotation_loses_nothing_and_continues(
     assert len(keys) == 2
     newest = SecretBox(settings.model_copy(update={"secret_key": SecretStr(keys[0])}))
     for endpoint in saved:
-        found = (await services.endpoints.get(endpoint.id)).sealed
-        assert found.api_key is not None
-        assert newest.decrypt(found.api_key) == MODEL_KEY
+        sealed = (await services.endpoints.get(endpoint.id)).sealed.api_key
+        assert sealed is not None
+        assert newest.decrypt(sealed) == MODEL_KEY
 
 
 async def test_secrets_that_no_key_decrypts_are_listed_and_kept(

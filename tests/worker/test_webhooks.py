@@ -34,7 +34,7 @@ from tests.services.rankings import contest
 from tests.services.sessions import figures_of, spec, until
 from tests.services.test_lock_order import waiting as somebody_waits
 from tests.waiting import waiting
-from tests.worker.sessions import model_at, worker_process
+from tests.worker.sessions import model_at, run_session, worker_process
 
 # From the test vectors of the specification.
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -144,14 +144,9 @@ async def test_each_end_is_sent_once_without_texts_or_secrets(
     await services.calibrations.cancel(calibration.id)
     async with running_worker(services):
         ended = await until(services, done.id)
-        broken = [
-            await services.sessions.create(spec(endpoint=None, endpoint_id=endpoint.id))
-            for endpoint in [
-                await services.endpoints.create(model_at(f"{url}/model", name="broken"))
-            ]
-            for _ in range(2)
-        ]
-        failed = [await until(services, one.id) for one in broken]
+        endpoint = await services.endpoints.create(model_at(f"{url}/model", name="broken"))
+        broken = {"endpoint": None, "endpoint_id": endpoint.id}
+        failed = [await run_session(services, "failed", **broken) for _ in range(2)]
         late = await services.gates.create(GateSpec(threshold=1.0), done.id)
         (told,) = await settled(services, webhook)
 
