@@ -176,7 +176,7 @@ async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
     return known
 
 
-async def choices(call: PageCall) -> dict[str, list[Any]]:
+async def choices(call: PageCall) -> dict[str, Any]:
     """Banks with a version, and saved endpoints, that a form offers to whoever may read them."""
     if not call.visit.may("read"):
         return {"banks": [], "endpoints": []}
