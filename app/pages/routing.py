@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from app.api.errors import headers_of, status_of
 from app.api.rates import let_in, reading_turn
-from app.deps import AllServices, services
+from app.deps import AllServices, ScopeName, services
 from app.errors import SextantError, UnauthenticatedError
 from app.pages.access import (
     VISIT_COOKIE,
@@ -187,11 +187,25 @@ class PageCall:
         return see(self.request, path)
 
 
-def _call(request: Request, visit: Visit, opened: AllServices) -> PageCall:
-    return PageCall(request, visit, opened)
+def _of(*scopes: ScopeName) -> Any:
+    """A call that is refused if the visitor's key does not cover `scopes`."""
+
+    async def call(request: Request, visit: Visit, opened: AllServices) -> PageCall:
+        if scopes:
+            visit.require(*scopes)
+        return PageCall(request, visit, opened)
+
+    return Depends(call)
 
 
-Call = Annotated[PageCall, Depends(_call)]
+#: A call, and calls that need these scopes.
+Call = Annotated[PageCall, _of()]
+Read = Annotated[PageCall, _of("read")]
+Run = Annotated[PageCall, _of("run")]
+ReadRun = Annotated[PageCall, _of("read", "run")]
+Write = Annotated[PageCall, _of("banks:write")]
+ReadWrite = Annotated[PageCall, _of("read", "banks:write")]
+Admin = Annotated[PageCall, _of("admin")]
 
 
 def unchanged() -> Response:

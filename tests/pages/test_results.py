@@ -114,9 +114,6 @@ async def test_the_first_page_shows_the_last_result_of_each_model_the_best_first
     assert 'href="/sessions/new"' in (await (await browser_with("read", "run")).get("/")).text
 
 
-_STOPPING = {"stopping": {"score_margin": None, "max_items": 6}}
-
-
 async def _by_hand(client: Client, name: str, *given: float) -> str:
     """Return the id of an ended session of this agent, one of whose answers has no score."""
     agent = {"examinee": {"name": name, "kind": "agent"}}
@@ -160,9 +157,9 @@ async def test_models_with_equal_names_show_differences_and_notes(
     await install_demo_bank(database)
     by_hand, alone = [await _by_hand(client, name) for name in ("twin", "alone")]
     endpoint = {"kind": "scripted", "name": "twin", "model": "<i>", "options": {"theta": 0.5}}
-    made = await posted(
-        client, "/v1/sessions", {"bank": "demo", "endpoint": endpoint, **_STOPPING}, 202
-    )
+    stopping = {"score_margin": None, "max_items": 6}
+    body = {"bank": "demo", "endpoint": endpoint, "stopping": stopping}
+    made = await posted(client, "/v1/sessions", body, 202)
     await until(working, made["id"])
     reader = await browser_with("read")
     text = (await reader.get("/banks/demo/leaderboard")).text

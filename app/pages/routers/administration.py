@@ -9,7 +9,7 @@ from app.api.schemas.projects import ProjectRead
 from app.errors import MissingScopeError, SextantError
 from app.pages.access import PROJECT_COOKIE, Form, Visitor, set_cookie
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as
-from app.pages.routing import After, Call, PageCall, make_router
+from app.pages.routing import Admin, After, PageCall, make_router
 from app.records.api_keys import Scope
 from app.records.fields import convert
 from app.records.projects import Limits
@@ -23,16 +23,14 @@ _LIMITS = ("usd_per_day", "tokens_per_day", "stored_bytes", "open_sessions")
 
 
 @router.get("/keys")
-async def key_list(call: Call, after: After = None) -> Response:
+async def key_list(call: Admin, after: After = None) -> Response:
     """All keys that the visitor administers, including revoked ones."""
-    call.visit.require("admin")
     return await _keys(call, after)
 
 
 @router.post("/keys")
-async def create(form: Form, call: Call) -> Response:
+async def create(form: Form, call: Admin) -> Response:
     """Create a key; its secret is shown only once."""
-    call.visit.require("admin")
     scopes = [scope.value for scope in Scope if f"scope-{scope.value}" in form]
     try:
         given: Body = {"name": form.get("name", ""), "scopes": scopes}
@@ -49,9 +47,8 @@ async def create(form: Form, call: Call) -> Response:
 
 
 @router.post("/keys/{key_id}/revoke")
-async def revoke(key_id: KeyId, call: Call) -> Response:
+async def revoke(key_id: KeyId, call: Admin) -> Response:
     """Revoke a key from now on."""
-    call.visit.require("admin")
     await call.services.api_keys.revoke(key_id, project_id=call.visit.administered)
     return call.see("/keys")
 
@@ -72,7 +69,7 @@ async def _keys(
 
 
 @router.get("/projects")
-async def project_list(call: Call, after: After = None) -> Response:
+async def project_list(call: Admin, after: After = None) -> Response:
     """All projects, the newest first."""
     _require_all(call.visit)
     found = await call.services.projects.page(PageRequest(limit=_LISTED, after=after))
@@ -81,7 +78,7 @@ async def project_list(call: Call, after: After = None) -> Response:
 
 
 @router.post("/projects")
-async def choose(form: Form, call: Call) -> Response:
+async def choose(form: Form, call: Admin) -> Response:
     """Choose the project in which this browser works from now on."""
     _require_all(call.visit)
     chosen = await call.services.projects.recent(form.get("project", ""))
@@ -91,7 +88,6 @@ async def choose(form: Form, call: Call) -> Response:
 
 
 def _require_all(visit: Visitor) -> None:
-    visit.require("admin")
     if visit.works_in is None:
         raise MissingScopeError(
             "This needs a key with the scope 'admin' of all projects; yours is for one project."

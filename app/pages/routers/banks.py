@@ -18,7 +18,7 @@ from app.api.schemas.versions import VersionItemRead, VersionRead
 from app.errors import NotFoundError
 from app.pages.items import PER_PAGE, Column, Items, Wanted, chosen, held, item_curve, items_of
 from app.pages.model_results import namesakes, strip_of
-from app.pages.routing import After, Call, PageCall, make_router
+from app.pages.routing import After, PageCall, Read, make_router
 from app.records.banks import BankVersion
 from app.records.sessions import SessionRecord
 from app.reports.headline import headline_of
@@ -44,19 +44,17 @@ ItemStatus = Literal["", "active", "quarantined", "pretest"]
 
 
 @router.get("/banks")
-async def bank_list(call: Call, after: After = None) -> Response:
+async def bank_list(call: Read, after: After = None) -> Response:
     """Banks, the newest first."""
-    call.visit.require("read")
     found = await call.services.banks.list_banks(PageRequest(limit=_LISTED, after=after))
     rows = [BankRead.of(overview, call.visit.view) for overview in found.items]
     return await call.page("banks.html", rows=rows, more=found.has_more)
 
 
 @router.get("/banks/{bank}")
-async def bank_page(bank: BankRef, call: Call) -> Response:
+async def bank_page(bank: BankRef, call: Read) -> Response:
     """One bank: how it is asked, and its versions."""
     visit, opened = call.visit, call.services
-    visit.require("read")
     shown = BankRead.of(await opened.banks.get_bank(bank), visit.view)
     found = await opened.versions.list_page(bank, PageRequest(limit=_LISTED))
     rows = [VersionRead.read(version) for version in found.items]
@@ -72,10 +70,9 @@ async def bank_page(bank: BankRef, call: Call) -> Response:
 
 
 @router.get("/banks/{bank}/versions/{version}")
-async def version_page(bank: BankRef, version: VersionRef, call: Call) -> Response:
+async def version_page(bank: BankRef, version: VersionRef, call: Read) -> Response:
     """One version: its precision, its faults, and how evenly sessions use its items."""
     opened = call.services
-    call.visit.require("read")
     found = await opened.versions.get(bank, version)
     return await call.page(
         "version.html",
@@ -100,7 +97,7 @@ async def _report(call: PageCall, version: BankVersion) -> Markup:
 async def item_list(
     bank: BankRef,
     version: VersionRef,
-    call: Call,
+    call: Read,
     sort: Column = "position",
     order: Literal["asc", "desc"] = "asc",
     status: ItemStatus = "",
@@ -110,7 +107,6 @@ async def item_list(
     number: PageNumber = 1,
 ) -> Response:
     """The items of a version: sorted, filtered, a page at a time."""
-    call.visit.require("read")
     found, loaded, items = await _items(call, bank, version)
     wanted = Wanted(sort, order == "desc", status or None, tag or None, flag or None, text, number)
     rows = await asyncio.to_thread(chosen, items, wanted)
@@ -134,12 +130,11 @@ async def item_page(
     bank: BankRef,
     version: VersionRef,
     item: ItemId,
-    call: Call,
+    call: Read,
     number: PageNumber = 1,
 ) -> Response:
     """One item: its text, its curve with the scores in sessions, and all answers to it."""
     opened = call.services
-    call.visit.require("read")
     found, loaded, items = await _items(call, bank, version)
     stored = await opened.items.get(bank, item, reveal=call.visit.view.is_whole)
     row = next((row for row in items.rows if row.item.item_id == stored.id), None)
@@ -194,13 +189,12 @@ async def _items(
 @router.get("/banks/{bank}/leaderboard")
 async def leaderboard(
     bank: BankRef,
-    call: Call,
+    call: Read,
     confidence: Annotated[float, Query(ge=0.5, lt=1)] = 0.95,
     name: Word = None,
     value: Word = None,
 ) -> Response:
     """The leaderboard of a bank: a result of each examinee, with ties."""
-    call.visit.require("read")
     found = await call.services.leaderboards.of_bank(bank, confidence=confidence)
     shown = [found.board, *found.others]
     sessions: list[SessionRecord] = []

@@ -9,7 +9,7 @@ from app.deps import Feed
 from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, read_as, texts_in
-from app.pages.routing import After, Call, PageCall, Seen, make_router, unchanged
+from app.pages.routing import After, PageCall, Read, ReadWrite, Seen, Write, make_router, unchanged
 from app.storage.paging import PageRequest
 
 router = make_router()
@@ -19,9 +19,8 @@ _RUNNING = ("queued", "running")
 
 
 @router.get("/calibrations")
-async def calibration_list(call: Call, after: After = None) -> Response:
+async def calibration_list(call: Read, after: After = None) -> Response:
     """Calibrations, the newest first."""
-    call.visit.require("read")
     found = await call.services.calibrations.list_page(PageRequest(limit=_LISTED, after=after))
     rows = [CalibrationRead.read(record) for record in found.items]
     return await call.page("calibrations.html", rows=rows, more=found.has_more)
@@ -29,10 +28,9 @@ async def calibration_list(call: Call, after: After = None) -> Response:
 
 @router.get("/calibrations/{calibration_id}")
 async def calibration_page(
-    calibration_id: CalibrationId, call: Call, feed: Feed, seen: Seen = None
+    calibration_id: CalibrationId, call: Read, feed: Feed, seen: Seen = None
 ) -> Response:
     """One calibration; the page polls it every other second while it runs."""
-    call.visit.require("read")
     newest = await feed.newest("calibration", calibration_id)
     if seen == newest:
         return unchanged()
@@ -40,17 +38,15 @@ async def calibration_page(
 
 
 @router.post("/calibrations/{calibration_id}/cancel")
-async def cancel(calibration_id: CalibrationId, call: Call) -> Response:
+async def cancel(calibration_id: CalibrationId, call: Write) -> Response:
     """Cancel a calibration."""
-    call.visit.require("banks:write")
     await call.services.calibrations.cancel(calibration_id)
     return call.see(f"/calibrations/{calibration_id}")
 
 
 @router.post("/calibrations/{calibration_id}/publish")
-async def publish(calibration_id: CalibrationId, form: Form, call: Call) -> Response:
+async def publish(calibration_id: CalibrationId, form: Form, call: ReadWrite) -> Response:
     """Publish a calibration as a bank version."""
-    call.visit.require("read", "banks:write")
     try:
         body = read_as(PublicationCreate, {**texts_in(form, "bank", "notes")})
         version = await call.services.calibrations.publish(calibration_id, body.to_domain())

@@ -12,7 +12,7 @@ from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, read_as
 from app.pages.routers.new_session import endpoint_in
-from app.pages.routing import After, Call, PageCall, make_router
+from app.pages.routing import After, PageCall, Read, ReadRun, Run, make_router
 from app.records.sessions import SessionFilter
 from app.storage.paging import PageRequest
 
@@ -22,16 +22,14 @@ _LISTED, _TESTS = 50, 10
 
 
 @router.get("/endpoints")
-async def endpoint_list(call: Call, after: After = None) -> Response:
+async def endpoint_list(call: Read, after: After = None) -> Response:
     """Saved endpoints, and the form for a new one."""
-    call.visit.require("read")
     return await _list(call, after)
 
 
 @router.post("/endpoints")
-async def save(form: Form, call: Call) -> Response:
+async def save(form: Form, call: ReadRun) -> Response:
     """Save an endpoint."""
-    call.visit.require("read", "run")
     try:
         body = read_as(NamedEndpointCreate, endpoint_in(form))
         await call.services.scorer_guard.require_free(call.visit.view, body.name)
@@ -59,16 +57,14 @@ async def _list(
 
 
 @router.get("/endpoints/{endpoint_id}")
-async def endpoint_page(endpoint_id: EndpointId, call: Call) -> Response:
+async def endpoint_page(endpoint_id: EndpointId, call: Read) -> Response:
     """One endpoint: its settings, its last sessions and their cost."""
-    call.visit.require("read")
     return await _page(call, endpoint_id)
 
 
 @router.post("/endpoints/{endpoint_id}/probe")
-async def probe(endpoint_id: EndpointId, call: Call) -> Response:
+async def probe(endpoint_id: EndpointId, call: ReadRun) -> Response:
     """Probe the endpoint for what it supports."""
-    call.visit.require("read", "run")
     try:
         told = await call.services.endpoints.probe(endpoint_id)
     except SextantError as error:
@@ -77,9 +73,8 @@ async def probe(endpoint_id: EndpointId, call: Call) -> Response:
 
 
 @router.post("/endpoints/{endpoint_id}/delete")
-async def delete(endpoint_id: EndpointId, form: Form, call: Call) -> Response:
+async def delete(endpoint_id: EndpointId, form: Form, call: Run) -> Response:
     """Delete an endpoint; its sessions stay."""
-    call.visit.require("run")
     await call.services.scorer_guard.require_free(call.visit.view, endpoint_id=endpoint_id)
     revision = form.get("revision", "")
     await call.services.endpoints.delete(

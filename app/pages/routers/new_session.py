@@ -29,7 +29,7 @@ from app.pages.forms import (
     sections,
     texts_in,
 )
-from app.pages.routing import Call, PageCall, make_router
+from app.pages.routing import PageCall, Run, make_router
 from app.records.sessions import SessionFilter
 from app.services.container import Services
 from app.services.sessions.figures import effort_of
@@ -75,17 +75,15 @@ class _Found:
 
 
 @router.get("/sessions/new")
-async def new_session(call: Call) -> Response:
+async def new_session(call: Run) -> Response:
     """The form of a new session."""
-    call.visit.require("run")
     return await _form(call, dict(call.request.query_params), _Found())
 
 
 @router.post("/sessions/new")
-async def send(form: Form, call: Call) -> Response:
+async def send(form: Form, call: Run) -> Response:
     """Start the session, or forecast, probe or preview it, by the button that was pressed."""
     opened = call.services
-    call.visit.require("run")
     wanted = form.pop("do", "start")
     try:
         if wanted == "start":
@@ -178,7 +176,7 @@ async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
     return known
 
 
-async def choices(call: PageCall) -> dict[str, list[Any]]:
+async def choices(call: PageCall) -> dict[str, Any]:
     """Banks with a version, and saved endpoints, that a form offers to whoever may read them."""
     if not call.visit.may("read"):
         return {"banks": [], "endpoints": []}

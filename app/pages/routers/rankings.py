@@ -12,7 +12,7 @@ from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as, sections, texts_in
 from app.pages.routers.new_session import choices
-from app.pages.routing import After, Call, PageCall, Seen, make_router, unchanged
+from app.pages.routing import After, PageCall, Read, ReadRun, Run, Seen, make_router, unchanged
 from app.records.leased import ENDED
 from app.storage.paging import PageRequest
 
@@ -29,25 +29,22 @@ _DEFAULTS = {
 
 
 @router.get("/rankings")
-async def ranking_list(call: Call, after: After = None) -> Response:
+async def ranking_list(call: Read, after: After = None) -> Response:
     """Rankings, the newest first."""
-    call.visit.require("read")
     found = await call.services.rankings.list_page(PageRequest(limit=_LISTED, after=after))
     rows = [RankingRead.of(record, call.visit.view) for record in found.items]
     return await call.page("rankings.html", rows=rows, more=found.has_more)
 
 
 @router.get("/rankings/new")
-async def new_ranking(call: Call) -> Response:
+async def new_ranking(call: ReadRun) -> Response:
     """The form that starts a ranking."""
-    call.visit.require("read", "run")
     return await _form(call, dict(call.request.query_params))
 
 
 @router.post("/rankings/new")
-async def begin_ranking(form: Form, call: Call) -> Response:
+async def begin_ranking(form: Form, call: ReadRun) -> Response:
     """Start a ranking."""
-    call.visit.require("read", "run")
     try:
         body = read_as(RankingCreate, _ranking(form))
         created = await call.services.rankings.create(body.to_domain())
@@ -58,10 +55,9 @@ async def begin_ranking(form: Form, call: Call) -> Response:
 
 @router.get("/rankings/{ranking_id}")
 async def ranking_page(
-    ranking_id: RankingId, call: Call, feed: Feed, seen: Seen = None
+    ranking_id: RankingId, call: Read, feed: Feed, seen: Seen = None
 ) -> Response:
     """One ranking with its present order; the page polls it every second while it runs."""
-    call.visit.require("read")
     newest = await feed.newest("ranking", ranking_id)
     if seen == newest:
         return unchanged()
@@ -78,9 +74,8 @@ async def ranking_page(
 
 
 @router.post("/rankings/{ranking_id}/cancel")
-async def cancel_ranking(ranking_id: RankingId, call: Call) -> Response:
+async def cancel_ranking(ranking_id: RankingId, call: Run) -> Response:
     """End a ranking with the answers so far."""
-    call.visit.require("run")
     await call.services.rankings.cancel(ranking_id)
     return call.see(f"/rankings/{ranking_id}")
 

@@ -13,7 +13,7 @@ from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, numbers_in, read_as, texts_in
 from app.pages.live import AnswerRow, answers_of
-from app.pages.routing import After, Call, PageCall, make_router
+from app.pages.routing import After, PageCall, Read, ReadRun, make_router
 from app.records.sessions import SessionFilter, SessionRecord
 from app.storage.paging import PageRequest
 
@@ -39,7 +39,7 @@ class _Changed:
 
 @router.get("/compare")
 async def compare(
-    call: Call,
+    call: Read,
     first: SessionName = None,
     second: SessionName = None,
     ticked: Annotated[list[SessionName] | None, Query(alias="session", max_length=100)] = None,
@@ -47,7 +47,6 @@ async def compare(
 ) -> Response:
     """Two sessions: the difference between them, and the questions on which they differ."""
     opened, view = call.services, call.visit.view
-    call.visit.require("read")
     shown: dict[str, Any] = {"comparison": None, "problem": None, "changed": [], "others": []}
     if ticked:  # ids begin with their time: the older session is first
         first, second = (*sorted(filter(None, ticked)), None, None)[:2]
@@ -95,16 +94,14 @@ async def _changed(call: PageCall, first: SessionRecord, second: SessionRecord) 
 
 
 @router.get("/gates")
-async def gate_list(call: Call, after: After = None) -> Response:
+async def gate_list(call: Read, after: After = None) -> Response:
     """Gates and their outcomes, the newest first."""
-    call.visit.require("read")
     return await _gates(call, after, {}, None)
 
 
 @router.post("/gates")
-async def create_gate(form: Form, call: Call) -> Response:
+async def create_gate(form: Form, call: ReadRun) -> Response:
     """Compare a session with a threshold."""
-    call.visit.require("read", "run")
     try:
         plain = texts_in(form, "session_id", "metric", "direction")
         body = read_as(GateCreate, {**plain, **numbers_in(form, "threshold", "confidence")})
@@ -115,9 +112,8 @@ async def create_gate(form: Form, call: Call) -> Response:
 
 
 @router.get("/gates/{gate_id}")
-async def gate_page(gate_id: GateId, call: Call) -> Response:
+async def gate_page(gate_id: GateId, call: Read) -> Response:
     """One gate."""
-    call.visit.require("read")
     gate = GateRead.of(await call.services.gates.get(gate_id), call.visit.view)
     return await call.page("gate.html", gate=gate)
 

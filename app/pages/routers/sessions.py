@@ -22,7 +22,7 @@ from app.pages.forms import Body, Faults, faults_in, margin_in, numbers_in
 from app.pages.items import item_curve
 from app.pages.live import AnswerKind, Live, answers_of, course_values, is_over, state_of
 from app.pages.model_results import strip_of
-from app.pages.routing import After, Call, PageCall, make_router
+from app.pages.routing import After, PageCall, Read, ReadRun, Run, make_router
 from app.records.leased import ENDED
 from app.records.sessions import SessionFilter, SessionRecord
 from app.reports.session.page import sections
@@ -45,14 +45,13 @@ Any_ = Annotated[str | None, Query(max_length=0)]
 
 @router.get("/sessions")
 async def session_list(
-    call: Call,
+    call: Read,
     status: SessionStatus | Any_ = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
     after: After = None,
 ) -> Response:
     """Sessions, the newest first."""
-    call.visit.require("read")
     wanted = SessionFilter(status=status or None, endpoint_id=endpoint_id, bank_id=bank_id)
     request = PageRequest(limit=_LISTED, after=after)
     found = await call.services.sessions.list_page(request, wanted)
@@ -61,10 +60,9 @@ async def session_list(
 
 
 @router.get("/sessions/{session_id}")
-async def session_page(session_id: SessionId, call: Call) -> Response:
+async def session_page(session_id: SessionId, call: Read) -> Response:
     """One session: its progress while it runs, or its report."""
     visit, opened = call.visit, call.services
-    visit.require("read")
     record = await opened.sessions.get(session_id)
     shown = SessionRead.of(record, visit.view)
     if record.status in ENDED:
@@ -108,12 +106,11 @@ async def _ended(call: PageCall, record: SessionRecord, problem: Faults | None =
 @router.get("/sessions/{session_id}/live")
 async def session_stream(
     session_id: SessionId,
-    call: Call,
+    call: Read,
     feed: Feed,
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
     """Changes of a session's page, as server-sent events of HTML."""
-    call.visit.require("read")
     await call.services.sessions.get(session_id)
 
     async def fetch(seq: int) -> list[Any]:
@@ -135,14 +132,13 @@ async def session_stream(
 @router.get("/sessions/{session_id}/answers")
 async def answer_list(
     session_id: SessionId,
-    call: Call,
+    call: Read,
     after: Annotated[int, Query(ge=0, le=10**9)] = 0,
     only: Annotated[AnswerKind | Literal[""], Query()] = "",
     search: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
     """The questions of a session in order of asking, a page at a time."""
     opened, view = call.services, call.visit.view
-    call.visit.require("read")
     record = await opened.sessions.get(session_id)
     is_filtered = bool(only or search)
     limit = None if is_filtered else _ANSWERS + 1
@@ -160,10 +156,9 @@ async def answer_list(
 
 
 @router.get("/sessions/{session_id}/steps/{step}")
-async def answer_page(session_id: SessionId, step: Step, call: Call) -> Response:
+async def answer_page(session_id: SessionId, step: Step, call: Read) -> Response:
     """One question of a session: its whole text, how it was scored, and its curve."""
     opened, view = call.services, call.visit.view
-    call.visit.require("read")
     record = await opened.sessions.get(session_id)
     asked = await opened.sessions.responses(session_id, after_step=step - 1, limit=2)
     if not asked or asked[0].step != step:
@@ -191,8 +186,7 @@ async def answer_page(session_id: SessionId, step: Step, call: Call) -> Response
 
 def _add_action(action: Callable[[SessionService, str], Awaitable[object]], name: str) -> None:
     @router.post(f"/sessions/{{session_id}}/{name}", name=name)
-    async def steer(session_id: SessionId, call: Call) -> Response:
-        call.visit.require("run")
+    async def steer(session_id: SessionId, call: Run) -> Response:
         await action(call.services.sessions, session_id)
         return call.see(f"/sessions/{session_id}")
 
@@ -203,18 +197,16 @@ _add_action(SessionService.resume, "resume")
 
 
 @router.post("/sessions/{session_id}/delete")
-async def delete(session_id: SessionId, call: Call) -> Response:
+async def delete(session_id: SessionId, call: Run) -> Response:
     """Delete an ended session."""
-    call.visit.require("run")
     await call.services.sessions.delete(session_id)
     return call.see("/sessions")
 
 
 @router.post("/sessions/{session_id}/extend")
-async def extend(session_id: SessionId, form: Form, call: Call) -> Response:
+async def extend(session_id: SessionId, form: Form, call: ReadRun) -> Response:
     """Continue an ended session in a new one."""
     opened = call.services
-    call.visit.require("read", "run")
     try:
         body = SessionExtend.model_validate(_extension(form, await opened.sessions.get(session_id)))
         created = await opened.derived_sessions.extend(session_id, body.plan(), body.metadata)
@@ -235,9 +227,8 @@ def _extension(form: dict[str, str], record: SessionRecord) -> Body:
 
 
 @router.post("/sessions/{session_id}/answer")
-async def answer_by_hand(session_id: SessionId, form: Form, call: Call) -> Response:
+async def answer_by_hand(session_id: SessionId, form: Form, call: Run) -> Response:
     """Answer the question that a session by hand awaits."""
-    call.visit.require("run")
     if "step_token" not in form:
         raise InvalidInputError("The form does not say which question it answers.")
     answer = ManualAnswer(step_token=form["step_token"], response=form.get("response", ""))
