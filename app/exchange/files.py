@@ -61,10 +61,10 @@ class FileFormat(StrEnum):
 class Problems:
     """Faults of a file: all are counted, and the first hundred are kept, shortened."""
 
-    def __init__(self) -> None:
+    def __init__(self, remedy: str = "") -> None:
         self.count = 0
         self.kept: list[FieldProblem] = []
-        self.remedy = ""
+        self.remedy = remedy
 
     def add(self, pointer: str, detail: str) -> None:
         """Add a fault."""

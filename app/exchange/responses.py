@@ -5,13 +5,14 @@
 | wide | first column: names of examinees; every other column: one item |
 | long | examinee, item, score, in any order; also `trial`, where examinees answer repeatedly |
 
-A long file is recognised by its column names: `examinee`, `model`, `subject` or `subject_id`;
-`item` or `item_id`; `score` or `response`. It may also have `trial`, and `benchmark_id` and
-`test_condition`, which are not read. An empty cell, NA, NaN, null or None means no answer.
+A file with a column of items is long; `_NAMES_OF` lists the names of its columns. It may also have
+`trial`, and `benchmark_id`, `test_condition` and a first column without a name, as of row numbers,
+which are not read. An empty cell, NA, NaN, null or None means no answer.
 """
 
 import io
 import math
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -25,13 +26,19 @@ from app.errors import FileFormatError
 from app.exchange.files import MAX_CELLS, SCORE_RANGE, Problems, comma_hint
 from app.exchange.table_batches import NAMES, TEXT, TableFile, floats_of, names_of
 
-_LONG_ROLES = (
-    ("examinee", frozenset({"examinee", "model", "subject", "subject_id"})),
-    ("item", frozenset({"item", "item_id"})),
-    ("score", frozenset({"score", "response"})),
-)
+_NAMES_OF = {
+    "examinee": ("model", "model_name", "model_id", "examinee_id", "subject", "subject_id"),
+    "item": ("item_id", "question", "question_id", "doc_id"),
+    "score": ("response", "correct", "is_correct", "acc", "exact_match"),
+}
+_ROLE_OF = {name: role for role, names in _NAMES_OF.items() for name in names}
 _TRIAL = "trial"
-_LONG_COLUMNS = {role for role, _ in _LONG_ROLES} | {_TRIAL, "benchmark_id", "test_condition"}
+_LONG_COLUMNS = {*_NAMES_OF, _TRIAL, "benchmark_id", "test_condition", ""}
+#: What is expected of a long file; faults of a wide file of few columns name it, too.
+_EXPECTED = "the columns {}, each once, and perhaps trial, got".format(
+    ", ".join(f"{role} (or {', '.join(names)})" for role, names in _NAMES_OF.items())
+)
+_FEW_COLUMNS = range(len(_NAMES_OF), 20)  # such a file may be a long one with other names
 _FIRST_TRIAL = 1
 _MAX_TRIAL = 1_000_000
 #: Most cells of each table into which a long file is split.
@@ -105,6 +112,9 @@ def _wide(
     file: TableFile, name: str, score_range: tuple[float, float] | None
 ) -> Iterator[tuple[int, ResponseTable]]:
     header, problems = file.header, Problems()
+    if len(header) in _FEW_COLUMNS:
+        remedy = f" If each row is one answer: expected {_EXPECTED} {', '.join(header):.200}."
+        problems.remedy = file.remedy = remedy
     items = tuple(header[1:])
     known: set[str] = set()
     row = 2
@@ -338,26 +348,19 @@ def _check_header(header: Sequence[str], name: str) -> None:
 
 
 def _long_roles(header: Sequence[str], name: str) -> dict[str, int] | None:
-    """Role to column of a long file; None for a wide file, which lacks one of the three columns.
+    """Role to column of a long file; None for a wide file, which has no column of items.
 
     Raises:
-        FileFormatError: A long file with a column of another role.
+        FileFormatError: A long file that lacks a column, or has one twice or of another role.
     """
-    roles: dict[str, int] = {}
-    others = []
-    for j, text in enumerate(header):
-        title = text.strip().lower()
-        role = next((role for role, names in _LONG_ROLES if title in names), title)
-        if role in _LONG_COLUMNS and role not in roles:
-            roles[role] = j
-        else:
-            others.append(text)
-    if any(role not in roles for role, _ in _LONG_ROLES):
+    titles = [re.sub(r"[\s-]+", "_", text.strip().lower()) for text in header]
+    roles = {_ROLE_OF.get(title, title): j for j, title in enumerate(titles)}
+    if "item" not in roles:
         return None
-    if others:
+    if len(roles) < len(header) or not _NAMES_OF.keys() <= roles.keys() <= _LONG_COLUMNS:
         raise FileFormatError(
-            f"{name}:1: expected the columns examinee, item, score and perhaps trial, got "
-            f"{', '.join(header):.200}."
+            f"{name}:1: a table with a column {header[roles['item']]!r:.80} holds one answer a "
+            f"row: expected {_EXPECTED} {', '.join(header):.200}."
         )
     return roles
 
@@ -382,7 +385,7 @@ def _outside(
     found = np.nonzero((scores < lo) | (scores > hi) | np.isinf(scores))
     outside = scores[found]
     if score_range == SCORE_RANGE and ((outside > hi) & (outside <= _PERCENT)).any():
-        problems.remedy = _OF_PERCENT
+        problems.remedy = _OF_PERCENT + problems.remedy.removeprefix(_OF_PERCENT)
     return found
 
 

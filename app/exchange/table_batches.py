@@ -52,11 +52,15 @@ class TableFile:
     Args:
         file: Seekable file; gzip and Parquet are recognised.
 
+    Attributes:
+        remedy: Advice that follows the message of cells that are not numbers.
+
     Raises:
         FileFormatError: Not a table, or too many columns.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
+        self.remedy = ""
         self._name = name
         self._file = file
         self._stream = unpacked(file, name)
@@ -113,7 +117,7 @@ class TableFile:
                 f"{self._name}: expected rows of at most {BLOCK_BYTES} bytes, got a longer one "
                 "or a quote that is not closed."
             ) from cause
-        name, problems, row = self._name, Problems(), 2
+        name, problems, row = self._name, Problems(self.remedy), 2
         stream = unpacked(self._file, name)
         _csv_header(stream, name)
         texts = [TEXT] * len(self.header)
@@ -131,7 +135,7 @@ class TableFile:
 
     def _parquet_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
         n_rows = max(1, _BATCH_CELLS // max(1, len(self.header)))
-        problems = Problems()
+        problems = Problems(self.remedy)
         try:
             for batch in self._parquet.iter_batches(batch_size=n_rows, use_threads=False):
                 columns = []

@@ -35,6 +35,8 @@ def parquet(**columns: list[object]) -> bytes:
         b",q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n",
         b"score,item_id,model\n1,q1,alpha\n0.5,q2,beta\n0,q2,alpha\n1,q3,beta\n",
         parquet(model=["alpha", "beta"], q1=[1, None], q2=[0.0, 0.5], q3=[None, True]),
+        b",model_name,Question,is correct\n0,alpha,q1,1\n1,beta,q2,.5\n2,alpha,q2,0\n3,beta,q3,1\n",
+        LONG.replace(b"examinee,item,score", b"subject-id,doc_id,exact_match"),
         parquet(
             subject_id=["alpha", "beta", "alpha", "beta"],
             item_id=["q1", "q2", "q2", "q3"],
@@ -60,6 +62,13 @@ def test_values_for_missing_are_no_scores(missing: bytes) -> None:
 def test_a_missing_score_in_a_long_file_is_no_answer() -> None:
     table = read_responses(b"examinee,item,score\nalpha,q1,\nalpha,q2,1\n")
     assert table.n_answers == 1
+
+
+def test_numbers_are_names_of_items_and_examinees() -> None:
+    long = read_responses(b"model,question,correct\n1,0,1\n0,1,1\n")
+    assert (long.examinees, long.items) == (("1", "0"), ("0", "1"))
+    wide = read_responses(b"model,0,1,12\n7,1,0,1\n")
+    assert (wide.examinees, wide.items) == (("7",), ("0", "1", "12"))
 
 
 @pytest.mark.parametrize(
@@ -113,6 +122,13 @@ def test_faults_are_listed_with_file_row_and_column(
         (b"model\na\n", "a column for each item"),
         (b"model,item,score,cost\na,1,1,0\n", "perhaps trial, got model, item, score, cost"),
         (b"model;q1\na;1\n", "Cells are separated by commas"),
+        (b"item,a,b\nq1,1,0\n", r"responses:1: .* column 'item' .* score \(or .*, got item, a, b"),
+        (b"llm,doc_id,acc\na,0,1\nb,1,0\n", "perhaps trial, got llm, doc_id, acc"),
+        (b"model,item,acc,score\na,0,1,1\n", "each once, .* got model, item, acc, score"),
+        (b"llm,prompt,mark\na,0,1\na,1,1\n", "once, got 'a'. If each row .* got llm, prompt, mark"),
+        (b"llm,prompt,mark\na,x,1\n", "got 'x'. If each row is one answer: .* item_id, question"),
+        (parquet(llm=["a"], prompt=["x"], mark=[1]), "string. If each row is one answer"),
+        (b"n,prompt,mark\n1,12,1\n", r"lab. If each row .* got n, prompt, mark\.$"),
         (b"model,q1\n", "a row of scores below the header"),
         (b"model,q1\na,\n", "got empty cells alone"),
         (b"PAR1 and nothing else", "Parquet"),
