@@ -24,6 +24,7 @@ from app.engine.bank import FloatArray, IntArray
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError
 from app.exchange.files import MAX_CELLS, SCORE_RANGE, Problems, comma_hint
+from app.exchange.results.recorded import FIRST_TRIAL, LeftOut, TrialTable
 from app.exchange.table_batches import NAMES, TEXT, TableFile, floats_of, names_of
 
 _NAMES_OF = {
@@ -39,7 +40,6 @@ _EXPECTED = "the columns {}, each once, and perhaps trial, got".format(
     ", ".join(f"{role} (or {', '.join(names)})" for role, names in _NAMES_OF.items())
 )
 _FEW_COLUMNS = range(len(_NAMES_OF), 20)  # such a file may be a long one with other names
-_FIRST_TRIAL = 1
 _MAX_TRIAL = 1_000_000
 #: Most cells of each table into which a long file is split.
 _BLOCK_CELLS = 2_000_000
@@ -67,12 +67,13 @@ def read_responses(
             pair of both; a missing name; or no answers. Faults are listed with file, row (the
             header is row 1) and column, up to a limit.
     """
-    parts = list(read_parts(source, name=name, score_range=score_range))
-    if n_others := len({trial for trial, _ in parts} - {parts[0][0]}):
+    read = read_parts(source, name=name, score_range=score_range)
+    parts = [part for part in read if isinstance(part, TrialTable)]
+    if (n_trials := len({part.trial for part in parts})) > 1:
         raise FileFormatError(
-            f"{name}: expected one answer of each examinee to each item, got {n_others + 1} trials."
+            f"{name}: expected one answer of each examinee to each item, got {n_trials} trials."
         )
-    tables = [table for _, table in parts]
+    tables = [part.table for part in parts]
     if len(tables) == 1:
         return tables[0]
     examinees = tuple(examinee for table in tables for examinee in table.examinees)
@@ -85,10 +86,11 @@ def read_parts(
     *,
     name: str = "responses",
     score_range: tuple[float, float] | None = SCORE_RANGE,
-) -> Iterator[tuple[int, ResponseTable]]:
-    """Read recorded scores in pieces: a trial, and some of its examinees on all items.
+) -> Iterator[TrialTable | LeftOut]:
+    """Read recorded scores in pieces: some examinees of a trial on all items.
 
-    Arguments and errors are those of `read_responses`; any piece may raise an error.
+    Rows of a long file that have no score are left out. Arguments and errors are those of
+    `read_responses`; any piece may raise an error.
     """
     file = TableFile(io.BytesIO(source) if isinstance(source, bytes) else source, name)
     _check_header(file.header, name)
@@ -99,9 +101,10 @@ def read_parts(
         else _Long(file.header, roles, name, score_range).parts(file)
     )
     n_answers = 0
-    for trial, table in parts:
-        n_answers += table.n_answers
-        yield trial, table
+    for part in parts:
+        if isinstance(part, TrialTable):
+            n_answers += part.table.n_answers
+        yield part
     if not n_answers:
         raise FileFormatError(
             f"{name}: expected at least one score below the items' names, got empty cells alone."
@@ -110,7 +113,7 @@ def read_parts(
 
 def _wide(
     file: TableFile, name: str, score_range: tuple[float, float] | None
-) -> Iterator[tuple[int, ResponseTable]]:
+) -> Iterator[TrialTable]:
     header, problems = file.header, Problems()
     if len(header) in _FEW_COLUMNS:
         remedy = f" If each row is one answer: expected {_EXPECTED} {', '.join(header):.200}."
@@ -141,7 +144,7 @@ def _wide(
         )
         row += len(examinees)
         if not problems.count:
-            yield _FIRST_TRIAL, ResponseTable(tuple(examinees), items, scores)
+            yield TrialTable(FIRST_TRIAL, ResponseTable(tuple(examinees), items, scores))
     problems.raise_any(name)
 
 
@@ -187,11 +190,12 @@ class _Long:
         self._are_placed = True
         self._rows: deque[tuple[_Codes, _Codes, _Codes, NDArray[Any]]] = deque()
 
-    def parts(self, file: TableFile) -> Iterator[tuple[int, ResponseTable]]:
+    def parts(self, file: TableFile) -> Iterator[TrialTable | LeftOut]:
         """Read every row, and then return the tables."""
         row = 2
         for batch in file.batches(_long_types(self._header, self._roles)):
-            self._take(batch, row)
+            for i in np.flatnonzero(np.isnan(self._take(batch, row))):
+                yield LeftOut(row + int(i), "not_scored", "the score is empty")
             row += batch.num_rows
         if not self._rows:
             self._problems.raise_any(self._name)
@@ -207,7 +211,8 @@ class _Long:
         self._problems.raise_any(self._name)
         yield from self._tables(shape, codes, fractions)
 
-    def _take(self, batch: Any, first_row: int) -> None:
+    def _take(self, batch: Any, first_row: int) -> FloatArray:
+        """Keep the rows of a batch; return their scores."""
         name, header, roles = self._name, self._header, self._roles
         coded = []
         for role, names in (("examinee", self._examinees), ("item", self._items)):
@@ -234,11 +239,12 @@ class _Long:
             self._rows.clear()
         elif self._are_placed:
             self._rows.append((coded[0], coded[1], trials, _compact(scores)))
+        return scores
 
     def _trial_codes(self, batch: Any, first_row: int) -> _Codes | None:
         """Position of each row's trial, or of the only trial; None if a trial is not a number."""
         if _TRIAL not in self._roles:
-            self._trials.setdefault(_FIRST_TRIAL, 0)
+            self._trials.setdefault(FIRST_TRIAL, 0)
             return np.zeros(1, np.int32)
         column = self._roles[_TRIAL]
         numbers = floats_of(batch.column(column))
@@ -298,7 +304,7 @@ class _Long:
 
     def _tables(
         self, shape: tuple[int, ...], codes: NDArray[np.uint8], fractions: FloatArray | None
-    ) -> Iterator[tuple[int, ResponseTable]]:
+    ) -> Iterator[TrialTable]:
         examinees, items = self._examinees.all(), self._items.all()
         height = max(1, _BLOCK_CELLS // len(items))
         cells = codes.reshape(shape)
@@ -311,7 +317,8 @@ class _Long:
                 if values is not None:
                     chosen = block == _FRACTION
                     scores[chosen] = values[of_trial, start : start + height][chosen]
-                yield trial, ResponseTable(examinees[start : start + height], items, scores)
+                table = ResponseTable(examinees[start : start + height], items, scores)
+                yield TrialTable(trial, table)
 
 
 def _compact(scores: FloatArray) -> NDArray[Any]:
