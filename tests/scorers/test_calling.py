@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -138,7 +139,9 @@ async def test_an_answer_cannot_instruct_the_judge(fault_url: str, faults: Fault
         ('```json\n{"score": 7.0, "reason": "ok"}\n```', 7),
         ('First {"score": 3}, but no: {"score": "8"}', 8),
         ('{"result": {"score": 5}}', 5),
+        ('{{"score": 6}}', 6),
         ('{"score": "9/10"}', 9),
+        ('{"score": "9/1"}', None),
         ('{"score": "9/100"}', None),
         ('{"score": 7.5}', None),
         ('{"score": true}', None),
@@ -195,6 +198,17 @@ def test_a_scorer_that_could_not_work_is_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=words):
         build(ScorerSpec(name, params))
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("judge", {"judges": ["x"], "lowest": 0, "highest": 1, "budget": {"usd": 0.5}}),
+        ("differential", {"incorrect": ["B"]}),
+    ],
+)
+def test_the_least_parameters_are_allowed(name: str, params: dict[str, Any]) -> None:
+    build(ScorerSpec(name, params))
 
 
 async def test_without_tools_a_judge_gives_no_score() -> None:
@@ -279,6 +293,7 @@ def callback_app() -> FastAPI:
             "both": {"score": 1, "outcome": "refused"},
             "list": [1],
             "endless": {"score": 10**400},
+            "nan": {"score": math.nan},
             "bottomless": {"score": -(10**400)},
         }
         return Response(json.dumps(replies[which]), media_type="application/json")
@@ -328,6 +343,7 @@ async def test_a_callback_can_give_no_score(callback_url: str) -> None:
         ("both", "callback_unreadable"),
         ("list", "callback_malformed_answer"),
         ("endless", "callback_unreadable"),
+        ("nan", "callback_unreadable"),
         ("bottomless", "callback_unreadable"),
     ],
 )

@@ -140,6 +140,7 @@ async def test_span_f1_counts_the_spans_that_were_wanted(answer: str, expected: 
 def test_similarity_of_a_known_pair(method: str, expected: float) -> None:
     scorer = Similarity.model_validate({"method": method})
     assert scorer.similarity("Kitten", ["sitting"]) == pytest.approx(expected, abs=1e-3)
+    assert scorer.similarity("Kitten", ["kitten"]) == 1.0
 
 
 STATING = "Let me think about this.\nThe answer is: Denver Broncos"
