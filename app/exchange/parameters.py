@@ -23,8 +23,6 @@ Parquet has the columns `item`, `a`, `b` or `intercept` or both, `c`, `d`, and m
 columns, such as `status`, are not read.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +38,7 @@ from app.exchange.files import (
     SEPARATED,
     Problems,
     as_text,
+    csv_rows,
     plain,
     read_bytes,
     shortened,
@@ -113,7 +112,7 @@ def read_parameters(
     text = as_text(content, name)
     if text.lstrip().startswith("{"):
         return read_py_irt_parameters(text.encode(), name=name, scale=scale)
-    rows = _rows(text, name)
+    rows = (row for row in csv_rows(text, name) if any(map(str.strip, row[1])))
     _, header = next(rows, (0, []))
     form = _form_of(header, name)
     columns = {column.strip(): i for i, column in enumerate(header) if i > 0}
@@ -165,16 +164,6 @@ def read_parameters(
         name=name,
         scale=scale,
     )
-
-
-def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield reader.line_num, cells
-    except csv.Error as exc:
-        raise FileFormatError(f"{name}:{reader.line_num}: expected CSV, got {exc}.") from exc
 
 
 def _form_of(header: Sequence[str], name: str) -> _Form:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
+from app.errors import FileFormatError
 from app.exchange.bank_files import BankFormat, write_bank
 from app.exchange.files import lines, plain, quoted
 from app.exchange.item_facts import read_costs, read_families, read_tags, write_form
@@ -127,6 +128,11 @@ def test_exported_answers_keep_their_names(names: list[str]) -> None:
         assert isinstance(part, TrialTable)
         assert part.trial == trial
         assert set(part.table.examinees) == set(part.table.items) == set(names)
+
+
+def test_a_table_of_facts_with_broken_quotes_is_refused() -> None:
+    with pytest.raises(FileFormatError, match="costs:2: expected CSV, got "):
+        read_costs(b'item,cost\n"q"q,2\n', ["qq"], "costs")
 
 
 def test_names_of_an_export_can_be_used_for_metadata() -> None:
