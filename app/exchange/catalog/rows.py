@@ -4,14 +4,15 @@ Examples of templates: `Question: {question}`, `{answer|after:####|strip}`.
 """
 
 import io
-import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import cast
 
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.files import as_text
+from app.exchange.json_text import json_lines
+from app.exchange.results.recorded import LeftOut, SourceFile
 from app.items import JsonValue
 
 _PARQUET = b"PAR1"
@@ -26,19 +27,9 @@ def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[
     if content.startswith(_PARQUET):
         return _parquet(content, name, limit)
     rows: list[dict[str, JsonValue]] = []
-    for number, line in enumerate(as_text(content, name).split("\n"), start=1):
-        if not line.strip():
-            continue
-        if limit is not None and len(rows) >= limit:
-            break
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as exc:
-            raise FileFormatError(f"{name}:{number}: expected a JSON object: {exc}.") from None
-        if not isinstance(row, dict):
-            raise FileFormatError(
-                f"{name}:{number}: expected a JSON object, got {type(row).__name__}."
-            )
+    for number, row in islice(json_lines(SourceFile.of_bytes(name, content)), limit):
+        if isinstance(row, LeftOut):
+            raise FileFormatError(f"{name}:{number}: {row.detail}.")
         rows.append(row)
     return rows
 
