@@ -23,6 +23,7 @@ Parquet has the columns `item`, `a`, `b` or `intercept` or both, `c`, `d`, and m
 columns, such as `status`, are not read.
 """
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,6 @@ from app.exchange.files import (
     csv_rows,
     plain,
     read_bytes,
-    shortened,
 )
 from app.exchange.py_irt import read_py_irt_parameters
 
@@ -251,25 +251,18 @@ def _read_parquet(content: bytes, name: str, scale: str) -> ItemBank:
 
 
 def _table(content: bytes, name: str) -> Any:
-    import pyarrow as pa
-    from pyarrow import parquet
+    from app.exchange.table_batches import open_parquet, reading_parquet
 
-    try:
-        file = parquet.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-        rows, names = file.metadata.num_rows, file.schema_arrow.names
-        if rows > MAX_ITEMS or len(names) > MAX_COLUMNS:
-            raise FileFormatError(
-                f"{name}: expected at most {MAX_ITEMS:,} rows of {MAX_COLUMNS:,} columns, got "
-                f"{rows:,} of {len(names):,}."
-            )
-        read = [n for n in names if n in {"item", *_NUMBERS, *own_names(names), *mirt_names(names)}]
-        return file.read(columns=read, use_threads=False)
-    except MemoryError:
-        raise
-    except (pa.ArrowException, OSError) as exc:
+    file = open_parquet(io.BytesIO(content), name)
+    rows, names = file.metadata.num_rows, file.schema_arrow.names
+    if rows > MAX_ITEMS or len(names) > MAX_COLUMNS:
         raise FileFormatError(
-            f"{name}: expected a Parquet file, got {shortened(str(exc))}."
-        ) from exc
+            f"{name}: expected at most {MAX_ITEMS:,} rows of {MAX_COLUMNS:,} columns, got "
+            f"{rows:,} of {len(names):,}."
+        )
+    read = [n for n in names if n in {"item", *_NUMBERS, *own_names(names), *mirt_names(names)}]
+    with reading_parquet(name):
+        return file.read(columns=read, use_threads=False)
 
 
 def _cast(table: Any, column: str, kind: str, name: str) -> Any:

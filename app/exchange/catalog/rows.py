@@ -35,19 +35,12 @@ def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[
 
 
 def _parquet(content: bytes, name: str, limit: int | None) -> list[dict[str, JsonValue]]:
-    import pyarrow as pa
-    from pyarrow import parquet
+    from app.exchange.table_batches import open_parquet, reading_parquet
 
-    try:
-        with parquet.ParquetFile(io.BytesIO(content)) as file:
-            rows: list[dict[str, JsonValue]] = []
-            for batch in file.iter_batches(batch_size=1000, use_threads=False):
-                rows += batch.to_pylist()
-                if limit is not None and len(rows) >= limit:
-                    return rows[:limit]
-            return rows
-    except (pa.ArrowException, OSError, ValueError) as exc:
-        raise FileFormatError(f"{name}: expected Parquet, got a fault: {exc!s:.200}.") from None
+    file = open_parquet(io.BytesIO(content), name)
+    with reading_parquet(name):
+        batches = file.iter_batches(batch_size=1000, use_threads=False)
+        return list(islice((row for batch in batches for row in batch.to_pylist()), limit))
 
 
 _HOLE = re.compile(r"\{([^{}]*)\}")
