@@ -14,7 +14,7 @@ import io
 import math
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -134,13 +134,8 @@ def _wide(
         scores = np.empty((len(examinees), len(items)))
         for j in range(len(items)):
             scores[:, j] = floats_of(batch.column(j + 1))
-        rows, columns = _outside(scores, score_range, problems)
-        problems.extend(
-            len(rows),
-            (
-                _outside_problem(name, row + i, items[j], scores[i, j], score_range)
-                for i, j in zip(rows, columns, strict=True)
-            ),
+        _check_range(
+            scores, score_range, problems, lambda i, j, first=row: f"{name}:{first + i}:{items[j]}"
         )
         row += len(examinees)
         if not problems.count:
@@ -213,25 +208,14 @@ class _Long:
 
     def _take(self, batch: Any, first_row: int) -> FloatArray:
         """Keep the rows of a batch; return their scores."""
-        name, header, roles = self._name, self._header, self._roles
         coded = []
         for role, names in (("examinee", self._examinees), ("item", self._items)):
-            column = roles[role]
-            coded.append(names.code(batch.column(column)))
-            without = np.flatnonzero(coded[-1] < 0)
-            self._problems.extend(
-                len(without),
-                (
-                    (f"{name}:{first_row + i}:{header[column]}", "expected a name, got nothing")
-                    for i in without
-                ),
-            )
-        scores = floats_of(batch.column(roles["score"]))
-        (outside,) = _outside(scores, self._range, self._problems)
-        title = header[roles["score"]]
-        self._problems.extend(
-            len(outside),
-            (_outside_problem(name, first_row + i, title, scores[i], self._range) for i in outside),
+            coded.append(names.code(batch.column(self._roles[role])))
+            without = first_row + np.flatnonzero(coded[-1] < 0)
+            self._add(without, role, "expected a name, got nothing")
+        scores = floats_of(batch.column(self._roles["score"]))
+        _check_range(
+            scores, self._range, self._problems, lambda i: self._place(first_row + i, "score")
         )
         trials = self._trial_codes(batch, first_row)
         if trials is None or any((codes < 0).any() for codes in coded):
@@ -241,21 +225,20 @@ class _Long:
             self._rows.append((coded[0], coded[1], trials, _compact(scores)))
         return scores
 
+    def _add(self, rows: IntArray, role: str, detail: str) -> None:
+        self._problems.extend(len(rows), ((self._place(row, role), detail) for row in rows))
+
+    def _place(self, row: int, role: str) -> str:
+        return f"{self._name}:{row}:{self._header[self._roles[role]]}"
+
     def _trial_codes(self, batch: Any, first_row: int) -> _Codes | None:
         """Position of each row's trial, or of the only trial; None if a trial is not a number."""
         if _TRIAL not in self._roles:
             self._trials.setdefault(FIRST_TRIAL, 0)
             return np.zeros(1, np.int32)
-        column = self._roles[_TRIAL]
-        numbers = floats_of(batch.column(column))
+        numbers = floats_of(batch.column(self._roles[_TRIAL]))
         wrong = np.flatnonzero((numbers != np.round(numbers)) | ~(np.abs(numbers) < _MAX_TRIAL))
-        self._problems.extend(
-            len(wrong),
-            (
-                (f"{self._name}:{first_row + i}:{self._header[column]}", "expected a whole number")
-                for i in wrong
-            ),
-        )
+        self._add(first_row + wrong, _TRIAL, "expected a whole number")
         if len(wrong):
             return None
         found, rows = np.unique(numbers, return_inverse=True)
@@ -384,21 +367,23 @@ def _repeated(names: Sequence[str]) -> list[tuple[int, str]]:
     return [(i, text) for i, text in enumerate(names) if first.setdefault(text, i) != i]
 
 
-def _outside(
-    scores: FloatArray, score_range: tuple[float, float] | None, problems: Problems
-) -> tuple[IntArray, ...]:
+def _check_range(
+    scores: FloatArray,
+    score_range: tuple[float, float] | None,
+    problems: Problems,
+    place: Callable[..., str],
+) -> None:
+    """Add the scores out of range to the faults; `place` makes a pointer of a score's indices."""
     lo, hi = sorted(score_range or (-np.inf, np.inf))
     # NaN means no answer and is legal. An infinite score is never legal.
     found = np.nonzero((scores < lo) | (scores > hi) | np.isinf(scores))
     outside = scores[found]
     if score_range == SCORE_RANGE and ((outside > hi) & (outside <= _PERCENT)).any():
         problems.remedy = _OF_PERCENT + problems.remedy.removeprefix(_OF_PERCENT)
-    return found
-
-
-def _outside_problem(
-    name: str, row: int, column: str, score: float, score_range: tuple[float, float] | None
-) -> tuple[str, str]:
-    expected = "a number" if score_range is None else f"a score in {sorted(score_range)}"
-    got = repr(float(score)).removesuffix(".0")  # with all digits: 1.0000000001 is not 1
-    return f"{name}:{row}:{column}", f"expected {expected}, got {got}"
+    expected = "a number" if score_range is None else f"a score in {[lo, hi]}"
+    shown = (repr(float(score)).removesuffix(".0") for score in outside)  # 1.0000000001 is not 1
+    told = (
+        (place(*at), f"expected {expected}, got {got}")
+        for at, got in zip(zip(*found, strict=True), shown, strict=True)
+    )
+    problems.extend(len(outside), told)
