@@ -60,22 +60,20 @@ async def confined(
     if _is_child:
         return work()
     try:
-        result = await _sandbox(libraries).run(
-            _perform,
-            {
-                "module": work.func.__module__,
-                "name": work.func.__name__,
-                "arguments": work.keywords,
-            },
-            limits=Limits(memory=memory, seconds=timeout_s, output=_OUTPUT_BYTES),
-            subject="it",
-        )
+        order = {
+            "module": work.func.__module__,
+            "name": work.func.__name__,
+            "arguments": work.keywords,
+        }
+        limits = Limits(memory=memory, seconds=timeout_s, output=_OUTPUT_BYTES)
+        async with _sandbox(libraries).made(_perform, order, limits=limits, subject="it") as made:
+            result, _ = made
     except LimitExceededError as error:
         return Failed(error.detail.removesuffix("."), is_lost=isinstance(error, LostError))
     if "failed" in result:
         return Failed(result["failed"])
-    made: R = result["made"]
-    return made
+    value: R = result["made"]
+    return value
 
 
 def _perform(order: Any, *_: object) -> dict[str, object]:
