@@ -11,8 +11,6 @@ from itertools import islice
 from typing import cast
 
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.json_text import json_lines
-from app.exchange.results.recorded import LeftOut, SourceFile
 from app.items import JsonValue
 
 _PARQUET = b"PAR1"
@@ -24,6 +22,10 @@ def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[
     Raises:
         FileFormatError: Neither JSON lines of objects nor Parquet.
     """
+    # Commands that read only the catalogue's entries load no numpy.
+    from app.exchange.json_text import json_lines
+    from app.exchange.results.recorded import LeftOut, SourceFile
+
     if content.startswith(_PARQUET):
         return _parquet(content, name, limit)
     rows: list[dict[str, JsonValue]] = []
