@@ -72,10 +72,9 @@ def cells() -> Iterator[Sandbox]:
 
 
 async def run(cells: Sandbox, work: Any, argument: Any = None, **limits: Any) -> Any:
-    async with cells.made(
+    return await cells.run(
         work, argument, limits=Limits(**limits), subject="x.csv", advice="import in parts"
-    ) as (value, _):
-        return value
+    )
 
 
 def _wait(condition: Callable[[], bool]) -> None:
@@ -194,12 +193,13 @@ async def test_a_helper_that_was_killed_is_replaced(cells: Sandbox) -> None:
 
 _PROGRAM = """
 import asyncio, sys
-from app.sandbox.pool import Sandbox
-from tests.test_sandbox import hang, run
+from app.sandbox.pool import Sandbox, Limits
+from tests.test_sandbox import hang
 
 async def main():
     cells = Sandbox(preloaded=["tests.test_sandbox"])
-    work = asyncio.create_task(run(cells, hang, sys.argv[1]))
+    limits = Limits()
+    work = asyncio.create_task(cells.run(hang, sys.argv[1], limits=limits, subject="", advice=""))
     while cells.helper_pid is None:
         await asyncio.sleep(0.01)
     print(cells.helper_pid, flush=True)

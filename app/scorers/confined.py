@@ -60,20 +60,22 @@ async def confined(
     if _is_child:
         return work()
     try:
-        order = {
-            "module": work.func.__module__,
-            "name": work.func.__name__,
-            "arguments": work.keywords,
-        }
-        limits = Limits(memory=memory, seconds=timeout_s, output=_OUTPUT_BYTES)
-        async with _sandbox(libraries).made(_perform, order, limits=limits, subject="it") as made:
-            result, _ = made
+        result = await _sandbox(libraries).run(
+            _perform,
+            {
+                "module": work.func.__module__,
+                "name": work.func.__name__,
+                "arguments": work.keywords,
+            },
+            limits=Limits(memory=memory, seconds=timeout_s, output=_OUTPUT_BYTES),
+            subject="it",
+        )
     except LimitExceededError as error:
         return Failed(error.detail.removesuffix("."), is_lost=isinstance(error, LostError))
     if "failed" in result:
         return Failed(result["failed"])
-    value: R = result["made"]
-    return value
+    made: R = result["made"]
+    return made
 
 
 def _perform(order: Any, *_: object) -> dict[str, object]:
