@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response
@@ -236,6 +237,22 @@ async def test_incorrect_references_give_a_difference_of_similarities(judge_url:
     assert isinstance(false, Scored)
     assert right.score > 0.7
     assert false.score < 0.3
+
+
+async def test_the_cosine_does_not_depend_on_the_length_of_vectors(
+    fault_url: str, faults: FaultServer
+) -> None:
+    vectors = [[3.0, 4.0], [4.0, -3.0], [4.0, 3.0]]
+    faults.canned("odd", {"data": [{"embedding": vector} for vector in vectors]})
+    result = await embedded(fault_url, "Oslo", endpoint="odd")
+    assert isinstance(result, Scored)
+    assert (result.score, (result.evidence or {})["cosines"]) == (0.96, [0.0, 0.96])
+
+
+def test_a_wrong_answer_is_simulated_by_an_incorrect_reference() -> None:
+    made = build(ScorerSpec("embedding", {"endpoint": "x", "incorrect": ["Bergen"]}))
+    item = ItemContent(target=("Oslo",))
+    assert made.examples(item, np.random.default_rng(1)) == ("Oslo", "Bergen")
 
 
 async def test_similarity_below_the_floor_is_zero(judge_url: str) -> None:
