@@ -18,7 +18,6 @@ In CSV, names that a spreadsheet would run as formulas are quoted (`app.exchange
 import io
 import json
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from itertools import chain
 
 import numpy as np
@@ -26,37 +25,18 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import ItemBankError
-from app.exchange.files import lines, quoted
+from app.exchange.files import FileFormat, lines, quoted
 from app.exchange.py_irt import write_py_irt_parameters
 
 
-class BankFormat(StrEnum):
+class BankFormat(FileFormat):
     """File formats of a bank."""
 
-    MIRT = "mirt"
-    CSV = "csv"
-    PY_IRT = "py-irt"
-    PARQUET = "parquet"
-    JSONL = "jsonl"
-
-    @property
-    def media_type(self) -> str:
-        """Media type of the format in HTTP."""
-        return _FILES[self][0]
-
-    @property
-    def suffix(self) -> str:
-        """Suffix of the names of such files."""
-        return _FILES[self][1]
-
-
-_FILES = {
-    BankFormat.MIRT: ("text/csv; charset=utf-8", "mirt.csv"),
-    BankFormat.CSV: ("text/csv; charset=utf-8", "csv"),
-    BankFormat.PY_IRT: ("application/json", "py-irt.json"),
-    BankFormat.PARQUET: ("application/vnd.apache.parquet", "parquet"),
-    BankFormat.JSONL: ("application/x-ndjson", "jsonl"),
-}
+    MIRT = "mirt", "text/csv; charset=utf-8", "mirt.csv"
+    CSV = "csv", "text/csv; charset=utf-8", "csv"
+    PY_IRT = "py-irt", "application/json", "py-irt.json"
+    PARQUET = "parquet", "application/vnd.apache.parquet", "parquet"
+    JSONL = "jsonl", "application/x-ndjson", "jsonl"
 
 
 def write_bank(

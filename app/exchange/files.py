@@ -8,7 +8,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from types import SimpleNamespace
@@ -61,10 +61,10 @@ class FileFormat(StrEnum):
 class Problems:
     """Faults of a file: all are counted, and the first hundred are kept, shortened."""
 
-    def __init__(self) -> None:
+    def __init__(self, remedy: str = "") -> None:
         self.count = 0
         self.kept: list[FieldProblem] = []
-        self.remedy = ""
+        self.remedy = remedy
 
     def add(self, pointer: str, detail: str) -> None:
         """Add a fault."""
@@ -199,6 +199,20 @@ def as_text(content: bytes, name: str) -> str:
         raise FileFormatError(
             f"{name}: expected UTF-8 text, got byte {content[exc.start]:#04x} at {exc.start}."
         ) from exc
+
+
+def csv_rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Last line and cells of each row of CSV, without empty lines.
+
+    Raises:
+        FileFormatError: Broken quoting, or a cell that is too long.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for cells in filter(None, reader):
+            yield reader.line_num, cells
+    except csv.Error as exc:
+        raise FileFormatError(f"{name}:{reader.line_num}: expected CSV, got {exc}.") from exc
 
 
 #: A formula may begin at the start of a name, or behind another separator or a line end. Spaces and

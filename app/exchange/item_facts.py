@@ -4,8 +4,6 @@ A fixed short form is a CSV file `item,weight`; its first row, without an item, 
 can also be written as settings of an lm-eval run, with the numbers of its documents.
 """
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +14,7 @@ from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
 from app.engine.selection.information import expected_costs
 from app.errors import FileFormatError
-from app.exchange.files import Problems, as_text, lines, plain, quoted
+from app.exchange.files import Problems, as_text, csv_rows, lines, plain, quoted
 from app.exchange.json_text import json_lines
 from app.exchange.results.lm_eval import is_sample, item_of, task_of
 from app.exchange.results.recorded import LeftOut, Source
@@ -59,8 +57,8 @@ def read_items(source: bytes, items: Sequence[str], name: str) -> IntArray:
     """
     at = {item: position for position, item in enumerate(items)}
     listed: dict[int, None] = {}
-    for line, cells in enumerate(csv.reader(io.StringIO(as_text(source, name))), start=1):
-        item = plain(cells[0].strip()) if cells else ""
+    for line, cells in csv_rows(as_text(source, name), name):
+        item = plain(cells[0].strip())
         if not item or (line == 1 and item == "item" and item not in at):
             continue
         if item not in at:
@@ -114,15 +112,14 @@ def _rows(
     source: bytes, name: str, *headers: tuple[str, ...]
 ) -> tuple[tuple[str, ...], Iterator[tuple[int, list[str]]]]:
     """The header, which must be one of `headers`, and number and cells of each row."""
-    reader = csv.reader(io.StringIO(as_text(source, name), newline=""))
-    given = filter(None, reader)
-    header = tuple(cell.strip().lower() for cell in next(given, ()))
+    given = csv_rows(as_text(source, name), name)
+    header = tuple(cell.strip().lower() for cell in next(given, (0, []))[1])
     if header not in headers:
         raise FileFormatError(
             f"{name}: expected the header {' or '.join(map(','.join, headers))}, found "
             f"{','.join(header)!r:.200}."
         )
-    return header, ((reader.line_num, [plain(cell.strip()) for cell in row]) for row in given)
+    return header, ((line, [plain(cell.strip()) for cell in row]) for line, row in given)
 
 
 def _pairs(

@@ -6,14 +6,13 @@ into an object: `choices=choices.text`. Data sets of the hub may have labels bes
 """
 
 import csv
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
-from app.exchange.files import as_text, comma_hint
+from app.exchange.files import as_text, comma_hint, csv_rows
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord
 from app.exchange.items import (
     MAX_FILE_BYTES,
@@ -104,19 +103,16 @@ def _mapped(
 
 
 def _rows(content: bytes, name: str) -> Iterator[Mapping[str, JsonValue]]:
-    is_table = not content.startswith(_PARQUET) and content.lstrip()[:1] != b"{"
-    if not is_table:
+    if content.startswith(_PARQUET) or content.lstrip()[:1] == b"{":
         yield from read_rows(content, name)
         return
     csv.field_size_limit(MAX_ROW_BYTES)
-    reader = csv.DictReader(io.StringIO(as_text(content, name)), strict=True)
-    try:
-        if hint := comma_hint(reader.fieldnames or ()):
-            raise FileFormatError(f"{name}: found one column, {reader.fieldnames!r:.200}.{hint}")
-        for cells in reader:
-            yield {key: cell for key, cell in cells.items() if key is not None and cell}
-    except csv.Error as error:
-        raise FileFormatError(f"{name}:{reader.line_num}: expected CSV, got {error}.") from error
+    rows = csv_rows(as_text(content, name), name)
+    _, header = next(rows, (0, []))
+    if hint := comma_hint(header):
+        raise FileFormatError(f"{name}: found one column, {header!r:.200}.{hint}")
+    for _, cells in rows:
+        yield {key: cell for key, cell in zip(header, cells, strict=False) if cell}
 
 
 def _fields(

@@ -23,7 +23,6 @@ Parquet has the columns `item`, `a`, `b` or `intercept` or both, `c`, `d`, and m
 columns, such as `status`, are not read.
 """
 
-import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +39,9 @@ from app.exchange.files import (
     SEPARATED,
     Problems,
     as_text,
+    csv_rows,
     plain,
     read_bytes,
-    shortened,
 )
 from app.exchange.py_irt import read_py_irt_parameters
 
@@ -113,7 +112,7 @@ def read_parameters(
     text = as_text(content, name)
     if text.lstrip().startswith("{"):
         return read_py_irt_parameters(text.encode(), name=name, scale=scale)
-    rows = _rows(text, name)
+    rows = (row for row in csv_rows(text, name) if any(map(str.strip, row[1])))
     _, header = next(rows, (0, []))
     form = _form_of(header, name)
     columns = {column.strip(): i for i, column in enumerate(header) if i > 0}
@@ -165,16 +164,6 @@ def read_parameters(
         name=name,
         scale=scale,
     )
-
-
-def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield reader.line_num, cells
-    except csv.Error as exc:
-        raise FileFormatError(f"{name}:{reader.line_num}: expected CSV, got {exc}.") from exc
 
 
 def _form_of(header: Sequence[str], name: str) -> _Form:
@@ -262,25 +251,18 @@ def _read_parquet(content: bytes, name: str, scale: str) -> ItemBank:
 
 
 def _table(content: bytes, name: str) -> Any:
-    import pyarrow as pa
-    from pyarrow import parquet
+    from app.exchange.table_batches import open_parquet, reading_parquet
 
-    try:
-        file = parquet.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-        rows, names = file.metadata.num_rows, file.schema_arrow.names
-        if rows > MAX_ITEMS or len(names) > MAX_COLUMNS:
-            raise FileFormatError(
-                f"{name}: expected at most {MAX_ITEMS:,} rows of {MAX_COLUMNS:,} columns, got "
-                f"{rows:,} of {len(names):,}."
-            )
-        read = [n for n in names if n in {"item", *_NUMBERS, *own_names(names), *mirt_names(names)}]
-        return file.read(columns=read, use_threads=False)
-    except MemoryError:
-        raise
-    except (pa.ArrowException, OSError) as exc:
+    file = open_parquet(io.BytesIO(content), name)
+    rows, names = file.metadata.num_rows, file.schema_arrow.names
+    if rows > MAX_ITEMS or len(names) > MAX_COLUMNS:
         raise FileFormatError(
-            f"{name}: expected a Parquet file, got {shortened(str(exc))}."
-        ) from exc
+            f"{name}: expected at most {MAX_ITEMS:,} rows of {MAX_COLUMNS:,} columns, got "
+            f"{rows:,} of {len(names):,}."
+        )
+    read = [n for n in names if n in {"item", *_NUMBERS, *own_names(names), *mirt_names(names)}]
+    with reading_parquet(name):
+        return file.read(columns=read, use_threads=False)
 
 
 def _cast(table: Any, column: str, kind: str, name: str) -> Any:

@@ -56,13 +56,9 @@ def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftO
             yield LeftOut(row, "no_answers", f"{examinee!r} answered nothing")
         scores: dict[str, float] = {}
         for item, value in responses.items():
-            score = (
-                LeftOut(row, "not_scored", f"{item!r} is null")
-                if value is None
-                else score_or_reason(value, row, choices)
-            )
+            score = score_or_reason(value, row, choices)
             if isinstance(score, LeftOut):
-                yield score
+                yield score._replace(detail=f"{item!r}: {score.detail}")
             else:
                 scores[item] = score
         if scores:

@@ -34,6 +34,7 @@ from app.exchange.results.lm_eval import date_of, is_details, is_sample, read_lm
 from app.exchange.results.openai_evals import is_output_item, read_openai_evals
 from app.exchange.results.recorded import (
     Choices,
+    LeftOut,
     Part,
     Seen,
     Source,
@@ -216,16 +217,17 @@ def read_answers(
             from app.exchange.responses import read_parts
 
             with source.file.open() as stream:
-                parts = read_parts(stream, name=source.name, score_range=choices.score_range)
-                for trial, table in parts:
-                    yield TrialTable(trial, _scaled(table, choices.score_range))
+                for part in read_parts(stream, name=source.name, score_range=choices.score_range):
+                    yield _scaled(part, choices.score_range)
 
 
-def _scaled(table: ResponseTable, score_range: tuple[float, float]) -> ResponseTable:
+def _scaled(part: TrialTable | LeftOut, score_range: tuple[float, float]) -> TrialTable | LeftOut:
     lo, hi = score_range
-    if score_range == (0.0, 1.0):
-        return table
-    return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
+    if isinstance(part, LeftOut) or score_range == (0.0, 1.0):
+        return part
+    table = part.table
+    scores = (table.scores - lo) / (hi - lo)
+    return part._replace(table=ResponseTable(table.examinees, table.items, scores))
 
 
 EXAMINEE_COLUMN = "examinee"

@@ -5,15 +5,16 @@
 | wide | first column: names of examinees; every other column: one item |
 | long | examinee, item, score, in any order; also `trial`, where examinees answer repeatedly |
 
-A long file is recognised by its column names: `examinee`, `model`, `subject` or `subject_id`;
-`item` or `item_id`; `score` or `response`. It may also have `trial`, and `benchmark_id` and
-`test_condition`, which are not read. An empty cell, NA, NaN, null or None means no answer.
+A file with a column of items is long; `_NAMES_OF` lists the names of its columns. It may also have
+`trial`, and `benchmark_id`, `test_condition` and a first column without a name, as of row numbers,
+which are not read. An empty cell, NA, NaN, null or None means no answer.
 """
 
 import io
 import math
+import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,16 +24,22 @@ from app.engine.bank import FloatArray, IntArray
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError
 from app.exchange.files import MAX_CELLS, SCORE_RANGE, Problems, comma_hint
+from app.exchange.results.recorded import FIRST_TRIAL, LeftOut, TrialTable
 from app.exchange.table_batches import NAMES, TEXT, TableFile, floats_of, names_of
 
-_LONG_ROLES = (
-    ("examinee", frozenset({"examinee", "model", "subject", "subject_id"})),
-    ("item", frozenset({"item", "item_id"})),
-    ("score", frozenset({"score", "response"})),
-)
+_NAMES_OF = {
+    "examinee": ("model", "model_name", "model_id", "examinee_id", "subject", "subject_id"),
+    "item": ("item_id", "question", "question_id", "doc_id"),
+    "score": ("response", "correct", "is_correct", "acc", "exact_match"),
+}
+_ROLE_OF = {name: role for role, names in _NAMES_OF.items() for name in names}
 _TRIAL = "trial"
-_LONG_COLUMNS = {role for role, _ in _LONG_ROLES} | {_TRIAL, "benchmark_id", "test_condition"}
-_FIRST_TRIAL = 1
+_LONG_COLUMNS = {*_NAMES_OF, _TRIAL, "benchmark_id", "test_condition", ""}
+#: What is expected of a long file; faults of a wide file of few columns name it, too.
+_EXPECTED = "the columns {}, each once, and perhaps trial, got".format(
+    ", ".join(f"{role} (or {', '.join(names)})" for role, names in _NAMES_OF.items())
+)
+_FEW_COLUMNS = range(len(_NAMES_OF), 20)  # such a file may be a long one with other names
 _MAX_TRIAL = 1_000_000
 #: Most cells of each table into which a long file is split.
 _BLOCK_CELLS = 2_000_000
@@ -60,12 +67,13 @@ def read_responses(
             pair of both; a missing name; or no answers. Faults are listed with file, row (the
             header is row 1) and column, up to a limit.
     """
-    parts = list(read_parts(source, name=name, score_range=score_range))
-    if n_others := len({trial for trial, _ in parts} - {parts[0][0]}):
+    read = read_parts(source, name=name, score_range=score_range)
+    parts = [part for part in read if isinstance(part, TrialTable)]
+    if (n_trials := len({part.trial for part in parts})) > 1:
         raise FileFormatError(
-            f"{name}: expected one answer of each examinee to each item, got {n_others + 1} trials."
+            f"{name}: expected one answer of each examinee to each item, got {n_trials} trials."
         )
-    tables = [table for _, table in parts]
+    tables = [part.table for part in parts]
     if len(tables) == 1:
         return tables[0]
     examinees = tuple(examinee for table in tables for examinee in table.examinees)
@@ -78,10 +86,11 @@ def read_parts(
     *,
     name: str = "responses",
     score_range: tuple[float, float] | None = SCORE_RANGE,
-) -> Iterator[tuple[int, ResponseTable]]:
-    """Read recorded scores in pieces: a trial, and some of its examinees on all items.
+) -> Iterator[TrialTable | LeftOut]:
+    """Read recorded scores in pieces: some examinees of a trial on all items.
 
-    Arguments and errors are those of `read_responses`; any piece may raise an error.
+    Rows of a long file that have no score are left out. Arguments and errors are those of
+    `read_responses`; any piece may raise an error.
     """
     file = TableFile(io.BytesIO(source) if isinstance(source, bytes) else source, name)
     _check_header(file.header, name)
@@ -92,9 +101,10 @@ def read_parts(
         else _Long(file.header, roles, name, score_range).parts(file)
     )
     n_answers = 0
-    for trial, table in parts:
-        n_answers += table.n_answers
-        yield trial, table
+    for part in parts:
+        if isinstance(part, TrialTable):
+            n_answers += part.table.n_answers
+        yield part
     if not n_answers:
         raise FileFormatError(
             f"{name}: expected at least one score below the items' names, got empty cells alone."
@@ -103,8 +113,11 @@ def read_parts(
 
 def _wide(
     file: TableFile, name: str, score_range: tuple[float, float] | None
-) -> Iterator[tuple[int, ResponseTable]]:
+) -> Iterator[TrialTable]:
     header, problems = file.header, Problems()
+    if len(header) in _FEW_COLUMNS:
+        remedy = f" If each row is one answer: expected {_EXPECTED} {', '.join(header):.200}."
+        problems.remedy = file.remedy = remedy
     items = tuple(header[1:])
     known: set[str] = set()
     row = 2
@@ -121,17 +134,12 @@ def _wide(
         scores = np.empty((len(examinees), len(items)))
         for j in range(len(items)):
             scores[:, j] = floats_of(batch.column(j + 1))
-        rows, columns = _outside(scores, score_range, problems)
-        problems.extend(
-            len(rows),
-            (
-                _outside_problem(name, row + i, items[j], scores[i, j], score_range)
-                for i, j in zip(rows, columns, strict=True)
-            ),
+        _check_range(
+            scores, score_range, problems, lambda i, j, first=row: f"{name}:{first + i}:{items[j]}"
         )
         row += len(examinees)
         if not problems.count:
-            yield _FIRST_TRIAL, ResponseTable(tuple(examinees), items, scores)
+            yield TrialTable(FIRST_TRIAL, ResponseTable(tuple(examinees), items, scores))
     problems.raise_any(name)
 
 
@@ -177,11 +185,12 @@ class _Long:
         self._are_placed = True
         self._rows: deque[tuple[_Codes, _Codes, _Codes, NDArray[Any]]] = deque()
 
-    def parts(self, file: TableFile) -> Iterator[tuple[int, ResponseTable]]:
+    def parts(self, file: TableFile) -> Iterator[TrialTable | LeftOut]:
         """Read every row, and then return the tables."""
         row = 2
         for batch in file.batches(_long_types(self._header, self._roles)):
-            self._take(batch, row)
+            for i in np.flatnonzero(np.isnan(self._take(batch, row))):
+                yield LeftOut(row + int(i), "not_scored", "the score is empty")
             row += batch.num_rows
         if not self._rows:
             self._problems.raise_any(self._name)
@@ -197,26 +206,16 @@ class _Long:
         self._problems.raise_any(self._name)
         yield from self._tables(shape, codes, fractions)
 
-    def _take(self, batch: Any, first_row: int) -> None:
-        name, header, roles = self._name, self._header, self._roles
+    def _take(self, batch: Any, first_row: int) -> FloatArray:
+        """Keep the rows of a batch; return their scores."""
         coded = []
         for role, names in (("examinee", self._examinees), ("item", self._items)):
-            column = roles[role]
-            coded.append(names.code(batch.column(column)))
-            without = np.flatnonzero(coded[-1] < 0)
-            self._problems.extend(
-                len(without),
-                (
-                    (f"{name}:{first_row + i}:{header[column]}", "expected a name, got nothing")
-                    for i in without
-                ),
-            )
-        scores = floats_of(batch.column(roles["score"]))
-        (outside,) = _outside(scores, self._range, self._problems)
-        title = header[roles["score"]]
-        self._problems.extend(
-            len(outside),
-            (_outside_problem(name, first_row + i, title, scores[i], self._range) for i in outside),
+            coded.append(names.code(batch.column(self._roles[role])))
+            without = first_row + np.flatnonzero(coded[-1] < 0)
+            self._add(without, role, "expected a name, got nothing")
+        scores = floats_of(batch.column(self._roles["score"]))
+        _check_range(
+            scores, self._range, self._problems, lambda i: self._place(first_row + i, "score")
         )
         trials = self._trial_codes(batch, first_row)
         if trials is None or any((codes < 0).any() for codes in coded):
@@ -224,22 +223,22 @@ class _Long:
             self._rows.clear()
         elif self._are_placed:
             self._rows.append((coded[0], coded[1], trials, _compact(scores)))
+        return scores
+
+    def _add(self, rows: IntArray, role: str, detail: str) -> None:
+        self._problems.extend(len(rows), ((self._place(row, role), detail) for row in rows))
+
+    def _place(self, row: int, role: str) -> str:
+        return f"{self._name}:{row}:{self._header[self._roles[role]]}"
 
     def _trial_codes(self, batch: Any, first_row: int) -> _Codes | None:
         """Position of each row's trial, or of the only trial; None if a trial is not a number."""
         if _TRIAL not in self._roles:
-            self._trials.setdefault(_FIRST_TRIAL, 0)
+            self._trials.setdefault(FIRST_TRIAL, 0)
             return np.zeros(1, np.int32)
-        column = self._roles[_TRIAL]
-        numbers = floats_of(batch.column(column))
+        numbers = floats_of(batch.column(self._roles[_TRIAL]))
         wrong = np.flatnonzero((numbers != np.round(numbers)) | ~(np.abs(numbers) < _MAX_TRIAL))
-        self._problems.extend(
-            len(wrong),
-            (
-                (f"{self._name}:{first_row + i}:{self._header[column]}", "expected a whole number")
-                for i in wrong
-            ),
-        )
+        self._add(first_row + wrong, _TRIAL, "expected a whole number")
         if len(wrong):
             return None
         found, rows = np.unique(numbers, return_inverse=True)
@@ -288,7 +287,7 @@ class _Long:
 
     def _tables(
         self, shape: tuple[int, ...], codes: NDArray[np.uint8], fractions: FloatArray | None
-    ) -> Iterator[tuple[int, ResponseTable]]:
+    ) -> Iterator[TrialTable]:
         examinees, items = self._examinees.all(), self._items.all()
         height = max(1, _BLOCK_CELLS // len(items))
         cells = codes.reshape(shape)
@@ -301,7 +300,8 @@ class _Long:
                 if values is not None:
                     chosen = block == _FRACTION
                     scores[chosen] = values[of_trial, start : start + height][chosen]
-                yield trial, ResponseTable(examinees[start : start + height], items, scores)
+                table = ResponseTable(examinees[start : start + height], items, scores)
+                yield TrialTable(trial, table)
 
 
 def _compact(scores: FloatArray) -> NDArray[Any]:
@@ -338,26 +338,19 @@ def _check_header(header: Sequence[str], name: str) -> None:
 
 
 def _long_roles(header: Sequence[str], name: str) -> dict[str, int] | None:
-    """Role to column of a long file; None for a wide file, which lacks one of the three columns.
+    """Role to column of a long file; None for a wide file, which has no column of items.
 
     Raises:
-        FileFormatError: A long file with a column of another role.
+        FileFormatError: A long file that lacks a column, or has one twice or of another role.
     """
-    roles: dict[str, int] = {}
-    others = []
-    for j, text in enumerate(header):
-        title = text.strip().lower()
-        role = next((role for role, names in _LONG_ROLES if title in names), title)
-        if role in _LONG_COLUMNS and role not in roles:
-            roles[role] = j
-        else:
-            others.append(text)
-    if any(role not in roles for role, _ in _LONG_ROLES):
+    titles = [re.sub(r"[\s-]+", "_", text.strip().lower()) for text in header]
+    roles = {_ROLE_OF.get(title, title): j for j, title in enumerate(titles)}
+    if "item" not in roles:
         return None
-    if others:
+    if len(roles) < len(header) or not _NAMES_OF.keys() <= roles.keys() <= _LONG_COLUMNS:
         raise FileFormatError(
-            f"{name}:1: expected the columns examinee, item, score and perhaps trial, got "
-            f"{', '.join(header):.200}."
+            f"{name}:1: a table with a column {header[roles['item']]!r:.80} holds one answer a "
+            f"row: expected {_EXPECTED} {', '.join(header):.200}."
         )
     return roles
 
@@ -374,21 +367,23 @@ def _repeated(names: Sequence[str]) -> list[tuple[int, str]]:
     return [(i, text) for i, text in enumerate(names) if first.setdefault(text, i) != i]
 
 
-def _outside(
-    scores: FloatArray, score_range: tuple[float, float] | None, problems: Problems
-) -> tuple[IntArray, ...]:
+def _check_range(
+    scores: FloatArray,
+    score_range: tuple[float, float] | None,
+    problems: Problems,
+    place: Callable[..., str],
+) -> None:
+    """Add the scores out of range to the faults; `place` makes a pointer of a score's indices."""
     lo, hi = sorted(score_range or (-np.inf, np.inf))
     # NaN means no answer and is legal. An infinite score is never legal.
     found = np.nonzero((scores < lo) | (scores > hi) | np.isinf(scores))
     outside = scores[found]
     if score_range == SCORE_RANGE and ((outside > hi) & (outside <= _PERCENT)).any():
-        problems.remedy = _OF_PERCENT
-    return found
-
-
-def _outside_problem(
-    name: str, row: int, column: str, score: float, score_range: tuple[float, float] | None
-) -> tuple[str, str]:
-    expected = "a number" if score_range is None else f"a score in {sorted(score_range)}"
-    got = repr(float(score)).removesuffix(".0")  # with all digits: 1.0000000001 is not 1
-    return f"{name}:{row}:{column}", f"expected {expected}, got {got}"
+        problems.remedy = _OF_PERCENT + problems.remedy.removeprefix(_OF_PERCENT)
+    expected = "a number" if score_range is None else f"a score in {[lo, hi]}"
+    shown = (repr(float(score)).removesuffix(".0") for score in outside)  # 1.0000000001 is not 1
+    told = (
+        (place(*at), f"expected {expected}, got {got}")
+        for at, got in zip(zip(*found, strict=True), shown, strict=True)
+    )
+    problems.extend(len(outside), told)

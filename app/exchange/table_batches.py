@@ -6,6 +6,7 @@ Only one batch is in memory at a time, however large the decompressed file is.
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -38,8 +39,6 @@ _FREE_CELLS = 25_000_000
 _MAX_RAGGED = 100_000
 
 _PARQUET = b"PAR1"
-#: Errors that pyarrow raises for files that are not Parquet.
-NOT_PARQUET = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 #: Types of columns of repeated names and of columns of any text; other columns are numbers.
 NAMES = pa.dictionary(pa.int32(), pa.string())
@@ -52,11 +51,15 @@ class TableFile:
     Args:
         file: Seekable file; gzip and Parquet are recognised.
 
+    Attributes:
+        remedy: Advice that follows the message of cells that are not numbers.
+
     Raises:
         FileFormatError: Not a table, or too many columns.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
+        self.remedy = ""
         self._name = name
         self._file = file
         self._stream = unpacked(file, name)
@@ -113,7 +116,7 @@ class TableFile:
                 f"{self._name}: expected rows of at most {BLOCK_BYTES} bytes, got a longer one "
                 "or a quote that is not closed."
             ) from cause
-        name, problems, row = self._name, Problems(), 2
+        name, problems, row = self._name, Problems(self.remedy), 2
         stream = unpacked(self._file, name)
         _csv_header(stream, name)
         texts = [TEXT] * len(self.header)
@@ -131,8 +134,8 @@ class TableFile:
 
     def _parquet_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
         n_rows = max(1, _BATCH_CELLS // max(1, len(self.header)))
-        problems = Problems()
-        try:
+        problems = Problems(self.remedy)
+        with reading_parquet(self._name):
             for batch in self._parquet.iter_batches(batch_size=n_rows, use_threads=False):
                 columns = []
                 for j, column in enumerate(batch.columns):
@@ -145,10 +148,23 @@ class TableFile:
                         problems.add(f"{self._name}:*:{self.header[j]}", detail)
                 problems.raise_any(self._name)
                 yield pa.RecordBatch.from_arrays(columns, [str(j) for j in range(len(columns))])
-        except NOT_PARQUET as exc:
-            raise FileFormatError(
-                f"{self._name}: expected a Parquet file, got {shortened(str(exc))}."
-            ) from exc
+
+
+@contextmanager
+def reading_parquet(name: str) -> Iterator[None]:
+    """Turn errors of pyarrow into one of ours.
+
+    Raises:
+        FileFormatError: Not Parquet, or a broken file.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+        raise FileFormatError(
+            f"{name}: expected a Parquet file, got {shortened(str(exc))}."
+        ) from exc
 
 
 def open_parquet(file: BinaryIO, name: str) -> Any:
@@ -162,14 +178,10 @@ def open_parquet(file: BinaryIO, name: str) -> Any:
     if not file.read(4).startswith(_PARQUET):  # it was a gzip file
         content = unpacked(file, name, MAX_WHOLE_BYTES).read()
         file, size = io.BytesIO(content), len(content)
-    try:
+    with reading_parquet(name):
         file.seek(0)
         opened = pa_parquet.ParquetFile(file, pre_buffer=False)
         cells = opened.metadata.num_rows * opened.metadata.num_columns
-    except NOT_PARQUET as exc:
-        raise FileFormatError(
-            f"{name}: expected a Parquet file, got {shortened(str(exc))}."
-        ) from exc
     if cells > max(_FREE_CELLS, MAX_RATIO * size):
         raise FileFormatError(
             f"{name}: expected at most {max(_FREE_CELLS, MAX_RATIO * size):,} cells in "

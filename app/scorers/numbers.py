@@ -41,7 +41,7 @@ _NUMBER = re.compile(
         [eE](?P<exponent>[+-]?\d{1,3})(?![\w.])
       | \s*(?:×|x|\*|·|\\times|\\cdot)\s*10\s*(?:\^|\*\*)\s*
         (?:\{\s*(?P<tens_braced>[+-]?\d{1,3})\s*\}|(?P<tens>[+-]?\d{1,3})(?![\d^*]))
-      | \s*(?:\^|\*\*)\s*
+      | (?:\s*\^\s*|\*\*(?!\s)|\s+\*\*\s+)  # in "**12** 3 inch", the marks end bold text
         (?:\{\s*(?P<power_braced>-?\d{1,3})\s*\}|(?P<power>-?\d{1,3})(?!\d))(?!\s*(?:\^|\*\*))
     )?
     (?P<scale>\s*\\?%|\s*(?:percent|per\s+cent)\b|\s?(?:[kKMB]|(?i:bn|mn|mio|tn|trn))\b

@@ -73,7 +73,7 @@ class Numeric(ScorerParams):
         timeout_s: Seconds that symbolic comparison may take; after these the answer is unparsed.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     libraries: ClassVar[tuple[str, ...]] = ("app.scorers.libraries.algebra",)
 
     abs_tol: Annotated[float, Field(ge=0)] = 0.0
@@ -279,6 +279,8 @@ class Closeness(ScorerParams):
         rel_limit: Error from which the score is 0, as a share of the target's absolute value.
         abs_limit: Error from which the score is 0, as an absolute difference.
     """
+
+    version: ClassVar[str] = "2"
 
     rel_limit: Annotated[float, Field(gt=0)] | None = None
     abs_limit: Annotated[float, Field(gt=0)] | None = None

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
+from app.errors import FileFormatError
 from app.exchange.bank_files import BankFormat, write_bank
 from app.exchange.files import lines, plain, quoted
 from app.exchange.item_facts import read_costs, read_families, read_tags, write_form
 from app.exchange.response_files import Trial, write_csv, write_long, write_parquet
 from app.exchange.responses import read_parts, read_responses
+from app.exchange.results.recorded import TrialTable
 
 #: Names that a spreadsheet would run.
 FORMULAS = [
@@ -122,9 +124,15 @@ def test_exported_answers_keep_their_names(names: list[str]) -> None:
         found = read_responses(content)
         assert (found.examinees, found.items) == (given.examinees, given.items)
         np.testing.assert_array_equal(found.scores, given.scores)
-    trials = dict(read_parts(long(names)))
-    for trial in (1, 2):
-        assert set(trials[trial].examinees) == set(trials[trial].items) == set(names)
+    for trial, part in enumerate(read_parts(long(names)), start=1):
+        assert isinstance(part, TrialTable)
+        assert part.trial == trial
+        assert set(part.table.examinees) == set(part.table.items) == set(names)
+
+
+def test_a_table_of_facts_with_broken_quotes_is_refused() -> None:
+    with pytest.raises(FileFormatError, match="costs:2: expected CSV, got "):
+        read_costs(b'item,cost\n"q"q,2\n', ["qq"], "costs")
 
 
 def test_names_of_an_export_can_be_used_for_metadata() -> None:

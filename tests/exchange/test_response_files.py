@@ -554,7 +554,7 @@ def test_output_items_of_openai_evals_are_read_by_status() -> None:
     found = [part for part in read(file) if isinstance(part, Recorded)]
     assert [(one.score, one.outcome) for one in found] == [end for _, end in cases if end]
     assert [one.examinee for one in found] == ["gpt-x"] * 9 + ["a"]
-    assert reasons(file) == [(6, "not_scored"), (7, "not_a_number")]
+    assert reasons(file) == [(6, "not_scored"), (7, "not_scored")]
     page = {"object": "list", "data": rows, "first_id": "1", "has_more": False}
     for whole in (page, rows):
         same = SourceFile.of_bytes("runs/a.json", json.dumps(whole, indent=2).encode())

@@ -12,6 +12,7 @@ from app.errors import FileFormatError, InvalidInputError
 from app.exchange.names import align, match_names
 from app.exchange.response_files import Trial, write_long
 from app.exchange.responses import read_parts, read_responses
+from app.exchange.results.recorded import LeftOut, TrialTable
 
 WIDE = b"model,q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n"
 LONG = b"examinee,item,score\nalpha,q1,1\nbeta,q2,0.5\nalpha,q2,0\nbeta,q3,1\n"
@@ -34,6 +35,8 @@ def parquet(**columns: list[object]) -> bytes:
         WIDE.rstrip(),
         b",q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n",
         b"score,item_id,model\n1,q1,alpha\n0.5,q2,beta\n0,q2,alpha\n1,q3,beta\n",
+        b",model_name,Question,is correct\n0,alpha,q1,1\n1,beta,q2,.5\n2,alpha,q2,0\n3,beta,q3,1\n",
+        LONG.replace(b"examinee,item,score", b"subject-id,doc_id,exact_match"),
         parquet(model=["alpha", "beta"], q1=[1, None], q2=[0.0, 0.5], q3=[None, True]),
         parquet(
             subject_id=["alpha", "beta", "alpha", "beta"],
@@ -57,9 +60,19 @@ def test_values_for_missing_are_no_scores(missing: bytes) -> None:
     assert np.isnan(table.scores[0, 1])
 
 
-def test_a_missing_score_in_a_long_file_is_no_answer() -> None:
-    table = read_responses(b"examinee,item,score\nalpha,q1,\nalpha,q2,1\n")
-    assert table.n_answers == 1
+def test_rows_of_a_long_file_without_a_score_are_left_out_one_by_one() -> None:
+    content = b"examinee,item,score\nalpha,q1,\nalpha,q2,1\nalpha,q3,NaN\n"
+    first, second, part = read_parts(content)
+    assert [first, second] == [LeftOut(row, "not_scored", "the score is empty") for row in (2, 4)]
+    assert isinstance(part, TrialTable)
+    assert part.table.n_answers == read_responses(content).n_answers == 1
+
+
+def test_numbers_are_names_of_items_and_examinees() -> None:
+    long = read_responses(b"model,question,correct\n1,0,1\n0,1,1\n")
+    assert (long.examinees, long.items) == (("1", "0"), ("0", "1"))
+    wide = read_responses(b"model,0,1,12\n7,1,0,1\n")
+    assert (wide.examinees, wide.items) == (("7",), ("0", "1", "12"))
 
 
 @pytest.mark.parametrize(
@@ -112,6 +125,13 @@ def test_faults_are_listed_with_file_row_and_column(
         (b"model,q1\na,40\n", "got 40. For scores from 0 to 100 give --score-range 0 100"),
         (b"model\na\n", "a column for each item"),
         (b"model,item,score,cost\na,1,1,0\n", "perhaps trial, got model, item, score, cost"),
+        (b"item,a,b\nq1,1,0\n", r"responses:1: .* column 'item' .* score \(or .*, got item, a, b"),
+        (b"llm,doc_id,acc\na,0,1\nb,1,0\n", "perhaps trial, got llm, doc_id, acc"),
+        (b"model,item,acc,score\na,0,1,1\n", "each once, .* got model, item, acc, score"),
+        (b"llm,prompt,mark\na,0,1\na,1,1\n", "once, got 'a'. If each row .* got llm, prompt, mark"),
+        (b"llm,prompt,mark\na,x,1\n", "got 'x'. If each row is one answer: .* item_id, question"),
+        (parquet(llm=["a"], prompt=["x"], mark=[1]), "string. If each row is one answer"),
+        (b"n,prompt,mark\n1,12,1\n", r"lab. If each row .* got n, prompt, mark\.$"),
         (b"model;q1\na;1\n", "Cells are separated by commas"),
         (b"model,q1\n", "a row of scores below the header"),
         (b"model,q1\na,\n", "got empty cells alone"),
@@ -193,4 +213,4 @@ def test_repeated_answers_are_written_with_their_trial() -> None:
     trials = [Trial("m", 1, np.array([1.0])), Trial("m", 2, np.array([0.25]))]
     content = b"".join(write_long(["q"], trials, repeated=True))
     assert content == b"examinee,item,trial,score\nm,q,1,1\nm,q,2,0.25\n"
-    assert [trial for trial, _ in read_parts(content)] == [1, 2]
+    assert [part.trial for part in read_parts(content) if isinstance(part, TrialTable)] == [1, 2]

@@ -4,9 +4,11 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response
@@ -138,7 +140,9 @@ async def test_an_answer_cannot_instruct_the_judge(fault_url: str, faults: Fault
         ('```json\n{"score": 7.0, "reason": "ok"}\n```', 7),
         ('First {"score": 3}, but no: {"score": "8"}', 8),
         ('{"result": {"score": 5}}', 5),
+        ('{{"score": 6}}', 6),
         ('{"score": "9/10"}', 9),
+        ('{"score": "9/1"}', None),
         ('{"score": "9/100"}', None),
         ('{"score": 7.5}', None),
         ('{"score": true}', None),
@@ -197,6 +201,17 @@ def test_a_scorer_that_could_not_work_is_refused(
         build(ScorerSpec(name, params))
 
 
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("judge", {"judges": ["x"], "lowest": 0, "highest": 1, "budget": {"usd": 0.5}}),
+        ("differential", {"incorrect": ["B"]}),
+    ],
+)
+def test_the_least_parameters_are_allowed(name: str, params: dict[str, Any]) -> None:
+    build(ScorerSpec(name, params))
+
+
 async def test_without_tools_a_judge_gives_no_score() -> None:
     with pytest.raises(InvalidInputError, match="needs tools"):
         await build(ScorerSpec("judge", {"judges": ["x"]})).score(CAPITAL, Answer(text="Oslo"))
@@ -222,6 +237,22 @@ async def test_incorrect_references_give_a_difference_of_similarities(judge_url:
     assert isinstance(false, Scored)
     assert right.score > 0.7
     assert false.score < 0.3
+
+
+async def test_the_cosine_does_not_depend_on_the_length_of_vectors(
+    fault_url: str, faults: FaultServer
+) -> None:
+    vectors = [[3.0, 4.0], [4.0, -3.0], [4.0, 3.0]]
+    faults.canned("odd", {"data": [{"embedding": vector} for vector in vectors]})
+    result = await embedded(fault_url, "Oslo", endpoint="odd")
+    assert isinstance(result, Scored)
+    assert (result.score, (result.evidence or {})["cosines"]) == (0.96, [0.0, 0.96])
+
+
+def test_a_wrong_answer_is_simulated_by_an_incorrect_reference() -> None:
+    made = build(ScorerSpec("embedding", {"endpoint": "x", "incorrect": ["Bergen"]}))
+    item = ItemContent(target=("Oslo",))
+    assert made.examples(item, np.random.default_rng(1)) == ("Oslo", "Bergen")
 
 
 async def test_similarity_below_the_floor_is_zero(judge_url: str) -> None:
@@ -279,6 +310,7 @@ def callback_app() -> FastAPI:
             "both": {"score": 1, "outcome": "refused"},
             "list": [1],
             "endless": {"score": 10**400},
+            "nan": {"score": math.nan},
             "bottomless": {"score": -(10**400)},
         }
         return Response(json.dumps(replies[which]), media_type="application/json")
@@ -328,6 +360,7 @@ async def test_a_callback_can_give_no_score(callback_url: str) -> None:
         ("both", "callback_unreadable"),
         ("list", "callback_malformed_answer"),
         ("endless", "callback_unreadable"),
+        ("nan", "callback_unreadable"),
         ("bottomless", "callback_unreadable"),
     ],
 )

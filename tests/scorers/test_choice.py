@@ -157,6 +157,12 @@ async def test_the_letter_of_the_first_extractor_is_scored(
     assert result == Scored(score=score, extracted=extracted, extractor=extractor)
 
 
+async def test_only_the_first_and_the_last_line_are_read_as_an_option() -> None:
+    strict = build(ScorerSpec("choice", {"extractors": ["line"]}))
+    result = await mark(strict, CITIES, Answer(text="Hm.\nB. London\nOr so."))
+    assert isinstance(result, NotScored)
+
+
 async def test_only_the_chosen_extractors_run() -> None:
     strict = build(ScorerSpec("choice", {"extractors": ["boxed"]}))
     assert isinstance(await mark(strict, CITIES, Answer(text="Answer: B")), NotScored)

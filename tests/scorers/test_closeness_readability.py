@@ -21,6 +21,7 @@ from tests.scorers.scoring import result_of, score_of
         ("190", "200", {"abs_limit": 20}, 0.5),
         ("190", "200", {"abs_limit": 20, "rel_limit": 0.5}, 0.9),
         ("0.25", "25 %", {"rel_limit": 0.5}, 1.0),  # a percentage is read in either way
+        ("The answer is 25x", "25", {"rel_limit": 1.0}, 1.0),  # a unit, for no target is a formula
         ("many", "25", {"rel_limit": 1.0}, "unparsed"),
         ("The answer is 25 or 26.", "25", {"rel_limit": 1.0}, "unparsed"),
     ],
@@ -82,6 +83,13 @@ async def test_an_easy_text_scores_high_and_a_hard_one_low() -> None:
     )
     levels = {"goal": 5.0, "limit": 12.0}
     assert [await score_of("readability", text, **levels) for text in (easy, hard)] == [1.0, 0.0]
+    between = (
+        "Warm air rises above the mountains and the moisture in it condenses to clouds that bring "
+        "heavy precipitation."
+    )
+    assert await score_of("readability", between) == pytest.approx(
+        (18 - (grade_level(between) or 0.0)) / (18 - 8)
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
-from app.scorers import NotScored, Scored, aclose, build, mark
+from app.scorers import NotScored, Scored, aclose, build, mark, marking
 from app.scorers.confined import Failed, confined
 from app.scorers.pattern import search
 
@@ -35,6 +35,16 @@ async def test_the_event_loop_goes_on_while_work_hangs() -> None:
         turns += 1
     assert isinstance(job.result(), Failed)
     assert turns > 100
+
+
+async def test_only_long_answers_are_read_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost(*_: object, **__: object) -> Failed:
+        return Failed("it was lost", is_lost=True)
+
+    monkeypatch.setattr(marking, "confined", lost)
+    scorer, item = build(ScorerSpec("numeric")), ItemContent(prompt="?", target=("25",))
+    assert isinstance(await mark(scorer, item, Answer(text="25 " * 100)), Scored)
+    assert isinstance(await mark(scorer, item, Answer(text="25 " * 1000)), NotScored)
 
 
 async def test_a_fault_of_a_library_is_a_failure_of_the_work() -> None:

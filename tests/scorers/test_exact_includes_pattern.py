@@ -163,13 +163,21 @@ async def test_simulation_of_an_endless_pattern_stops() -> None:
         await examples(spec, ItemContent(target=("x" * 60,)), [1])
 
 
-def test_a_pattern_that_no_target_fits_cannot_be_simulated() -> None:
-    spec = ScorerSpec("pattern", {"pattern": r"never (\d) such (\d)", "group": 1})
+def test_an_answer_that_lacks_the_pattern_simulates_a_wrong_one() -> None:
+    spec = ScorerSpec("pattern", {"pattern": r"^\d+$"})
+    made = build(spec).examples(ItemContent(target=("Oslo", "12")), np.random.default_rng(1))
+    assert made[0] == "12"
+    assert not made[1].isdigit()
+
+
+@pytest.mark.parametrize("regex", [r"never (\d) such (\d)", r"(\d)"])
+def test_a_pattern_that_no_target_fits_cannot_be_simulated(regex: str) -> None:
+    spec = ScorerSpec("pattern", {"pattern": regex, "group": 1})
     with pytest.raises(InvalidInputError, match="No right answer"):
         build(spec).examples(ItemContent(target=("x",)), np.random.default_rng(1))
 
 
-@pytest.mark.parametrize("name", ["choice", "exact", "includes", "numeric"])
+@pytest.mark.parametrize("name", ["choice", "exact", "includes", "numeric", "rouge_l"])
 def test_an_item_without_target_cannot_be_simulated(name: str) -> None:
     with pytest.raises(InvalidInputError):
         build(ScorerSpec(name)).examples(ItemContent(prompt="?"), np.random.default_rng(1))

@@ -35,6 +35,7 @@ The answer is 25 (5 per box, 5 boxes) | It comes to 25 (5 per box) | The answer 
 x = 25 | Antwort: 25 | \boxed{25\text{ apples}} | \boxed{25^\circ}
 The final answer is $25$. I hope it is correct. | 1. Add\n2. Subtract\n3. The total is 25
 The answer is 25 m² | {"answer": 25} | The answer is 25, not 30 | ２５
+The answer is **25** 3-inch nails
 """,
     "-25": "-$25",
     "1000": "1,000 | The answer is 1 000. | 1'000 | 1_000 | 1{,}000",
@@ -55,7 +56,8 @@ The answer is 25 m² | {"answer": 25} | The answer is 25, not 30 | ２５
     "1e6": "10⁶ | 10^6",
     "6.02e23": r"6.02 \times 10^{23}",
     "0.0012": "1.2e-3 | 1.2 × 10⁻³",
-    "1024": "2^10",
+    "1024": "2^10 | 2**10 | 2 ** 10",
+    "7": "**§ 5** has 7 parts | **5 of 9** came in 7 cars",
 }
 RIGHT["1000"] += " | " + "1\u202f000"
 

@@ -140,6 +140,7 @@ async def test_span_f1_counts_the_spans_that_were_wanted(answer: str, expected: 
 def test_similarity_of_a_known_pair(method: str, expected: float) -> None:
     scorer = Similarity.model_validate({"method": method})
     assert scorer.similarity("Kitten", ["sitting"]) == pytest.approx(expected, abs=1e-3)
+    assert scorer.similarity("Kitten", ["kitten"]) == 1.0
 
 
 STATING = "Let me think about this.\nThe answer is: Denver Broncos"
@@ -168,3 +169,19 @@ async def test_the_part_that_was_asked_for_is_scored(
 
 async def test_a_target_without_comparable_words_is_an_error_not_a_wrong_answer() -> None:
     assert await score_of("rouge_l", "猫", "猫") == "error"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The bridge was approved", (1 + 1 - 4 / 7) / 2),
+        ("The bridge collapsed", (1 + 4 / 7 - 1) / 2),
+        ("Nothing else", 0.5),
+    ],
+)
+async def test_differential_takes_off_the_likeness_to_incorrect_references(
+    answer: str, expected: float
+) -> None:
+    incorrect = ["The bridge collapsed", "No vote"]
+    result = await score_of("differential", answer, "The bridge was approved", incorrect=incorrect)
+    assert result == pytest.approx(expected)

@@ -110,6 +110,9 @@ def test_every_scorer_describes_itself() -> None:
         assert entry["params"]["additionalProperties"] is False
     assert described["numeric"]["params"]["properties"]["abs_tol"]["minimum"] == 0
     assert described["pattern"]["params"]["required"] == ["pattern"]
+    grade, difference = described["readability"]["measure"], described["differential"]["measure"]
+    assert grade == {"min": None, "max": None, "higher_is_better": False}
+    assert difference == {"min": -1.0, "max": 1.0, "higher_is_better": True}
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), float("inf")])

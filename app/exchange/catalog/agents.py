@@ -4,8 +4,6 @@
 optional `agent`, `model` and `date`. Reading is strict, as no hash of such a file is known.
 """
 
-import io
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +15,8 @@ from numpy.typing import NDArray
 
 from app.errors import InvalidInputError
 from app.exchange.catalog.entry import Responses
+from app.exchange.json_text import json_lines
+from app.exchange.results.recorded import LeftOut, SourceFile
 from app.items import JsonValue
 
 _MAX_NAME = 512
@@ -62,11 +62,10 @@ def read_agents(content: bytes, name: str, expected: Responses) -> Solved:
     tasks: dict[str, int] = {}
     agents: dict[str, Agent] = {}
     rows: list[NDArray[np.int8]] = []
-    for number, line in enumerate(io.BytesIO(content), start=1):
-        if not line.strip():
-            continue
+    for number, fields in json_lines(SourceFile.of_bytes(name, content)):
         place = f"{name}, line {number}"
-        fields = _object(line, place)
+        if isinstance(fields, LeftOut):
+            raise InvalidInputError(f"{place}: {fields.detail}.")
         agent, answers = _text(fields.get("subject_id")), fields.get("responses")
         if agent is None or not isinstance(answers, dict):
             raise InvalidInputError(f"{place}: expected a subject_id and an object `responses`.")
@@ -93,16 +92,6 @@ def read_agents(content: bytes, name: str, expected: Responses) -> Solved:
             f"{len(tasks)} and {len(agents)}."
         )
     return Solved(tuple(agents.values()), tuple(tasks), np.array(rows))
-
-
-def _object(line: bytes, place: str) -> dict[str, JsonValue]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as exc:
-        raise InvalidInputError(f"{place}: expected a JSON object, got a fault: {exc}.") from None
-    if not isinstance(value, dict):
-        raise InvalidInputError(f"{place}: expected a JSON object.")
-    return value
 
 
 def _agent(name: str, fields: Mapping[str, JsonValue], score: float, place: str) -> Agent:

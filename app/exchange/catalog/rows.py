@@ -4,14 +4,13 @@ Examples of templates: `Question: {question}`, `{answer|after:####|strip}`.
 """
 
 import io
-import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import cast
 
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.files import as_text
 from app.items import JsonValue
 
 _PARQUET = b"PAR1"
@@ -23,40 +22,27 @@ def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[
     Raises:
         FileFormatError: Neither JSON lines of objects nor Parquet.
     """
+    # Commands that read only the catalogue's entries load no numpy.
+    from app.exchange.json_text import json_lines
+    from app.exchange.results.recorded import LeftOut, SourceFile
+
     if content.startswith(_PARQUET):
         return _parquet(content, name, limit)
     rows: list[dict[str, JsonValue]] = []
-    for number, line in enumerate(as_text(content, name).split("\n"), start=1):
-        if not line.strip():
-            continue
-        if limit is not None and len(rows) >= limit:
-            break
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as exc:
-            raise FileFormatError(f"{name}:{number}: expected a JSON object: {exc}.") from None
-        if not isinstance(row, dict):
-            raise FileFormatError(
-                f"{name}:{number}: expected a JSON object, got {type(row).__name__}."
-            )
+    for number, row in islice(json_lines(SourceFile.of_bytes(name, content)), limit):
+        if isinstance(row, LeftOut):
+            raise FileFormatError(f"{name}:{number}: {row.detail}.")
         rows.append(row)
     return rows
 
 
 def _parquet(content: bytes, name: str, limit: int | None) -> list[dict[str, JsonValue]]:
-    import pyarrow as pa
-    from pyarrow import parquet
+    from app.exchange.table_batches import open_parquet, reading_parquet
 
-    try:
-        with parquet.ParquetFile(io.BytesIO(content)) as file:
-            rows: list[dict[str, JsonValue]] = []
-            for batch in file.iter_batches(batch_size=1000, use_threads=False):
-                rows += batch.to_pylist()
-                if limit is not None and len(rows) >= limit:
-                    return rows[:limit]
-            return rows
-    except (pa.ArrowException, OSError, ValueError) as exc:
-        raise FileFormatError(f"{name}: expected Parquet, got a fault: {exc!s:.200}.") from None
+    file = open_parquet(io.BytesIO(content), name)
+    with reading_parquet(name):
+        batches = file.iter_batches(batch_size=1000, use_threads=False)
+        return list(islice((row for batch in batches for row in batch.to_pylist()), limit))
 
 
 _HOLE = re.compile(r"\{([^{}]*)\}")

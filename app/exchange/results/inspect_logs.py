@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -238,10 +237,6 @@ class _Log:
                 return LeftOut(
                     row, "not_a_number", f"expected C, I, P, N or a number, got {text!r:.80}"
                 )
-        if value is None:
-            return LeftOut(row, "not_scored", "the score is null")
-        if isinstance(value, float) and math.isnan(value):
-            return LeftOut(row, "not_scored", "the score is NaN")
         return score_or_reason(value, row, self.choices)
 
 

@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from app.errors import FileFormatError
-from app.exchange.files import check_ratio, shortened
+from app.exchange.files import check_ratio
 from app.exchange.json_text import json_lines, small_json
 from app.exchange.results.lm_eval_items import TaskConfig, asked_by, config_of, written
 from app.exchange.results.recorded import (
@@ -311,23 +310,19 @@ def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue]
     Raises:
         FileFormatError: Not Parquet, or too many cells for such a file.
     """
-    from app.exchange.table_batches import NOT_PARQUET, open_parquet
+    from app.exchange.table_batches import open_parquet, reading_parquet
 
     row = given = 0
     with file.open() as stream:
         size, opened = stream.seek(0, 2), open_parquet(stream, file.name)
         wanted = [*_FLAT, *_METRICS, *_NESTED]
-        try:
+        with reading_parquet(file.name):
             for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
                 given += batch.nbytes
                 check_ratio(size, given, file.name)
                 for fields in batch.to_pylist():
                     row += 1
                     yield row, _sample(_flat(fields), row, file.path.name)
-        except (*NOT_PARQUET, UnicodeDecodeError) as exc:
-            raise FileFormatError(
-                f"{file.name}:{row + 1}: expected Parquet, got {shortened(str(exc))}."
-            ) from exc
 
 
 def _flat(fields: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

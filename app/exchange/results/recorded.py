@@ -222,6 +222,8 @@ def score_or_reason(value: JsonValue, row: int, choices: Choices) -> float | Lef
     lo, hi = choices.score_range
     if isinstance(value, bool):
         return float(value)
+    if value is None:
+        return LeftOut(row, "not_scored", "the score is null")
     if not isinstance(value, int | float):
         return LeftOut(row, "not_a_number", f"expected a score, got {value!r:.80}")
     if value != value:

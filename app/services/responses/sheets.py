@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
@@ -52,30 +53,38 @@ class Sheet:
         codes[scores == 0] = WRONG
         codes[scores == 1] = RIGHT
         codes[np.isnan(scores)] = NOT_RUN
-        sheet = cls(bytearray(codes.tobytes()))
-        if (codes == FRACTION).any():
-            sheet.fractions = array("d", scores.tobytes())
-        return sheet
+        return cls.of_arrays(codes, scores if (codes == FRACTION).any() else None)
+
+    @classmethod
+    def of_arrays(cls, codes: NDArray[np.uint8], fractions: FloatArray | None) -> "Sheet":
+        """A sheet of codes and, unless all scores are 0 and 1, of fractions at the same items."""
+        made = None if fractions is None else array("d", fractions.tobytes())
+        return cls(bytearray(codes.tobytes()), made)
 
     @classmethod
     def of_stored(cls, stored: StoredSheet) -> "Sheet":
         """A sheet from its stored form."""
-        sheet = cls(bytearray(stored.codes))
+        codes, fractions = np.frombuffer(stored.codes, np.uint8), None
         if stored.fractions is not None:
-            fractions = np.zeros(len(stored.codes))
-            codes = np.frombuffer(stored.codes, np.uint8)
+            fractions = np.zeros(len(codes))
             fractions[codes == FRACTION] = np.frombuffer(stored.fractions, "<f8")
-            sheet.fractions = array("d", fractions.tobytes())
-        return sheet
+        return cls.of_arrays(codes, fractions)
 
     def stored(self, examinee: str, trial: int) -> StoredSheet:
         """The stored form of the sheet."""
         codes = bytes(self.codes).rstrip(bytes([NOT_RUN]))
-        fractions = None
-        if self.fractions is not None:
-            chosen = np.frombuffer(codes, np.uint8) == FRACTION
-            fractions = np.frombuffer(self.fractions)[: len(codes)][chosen].astype("<f8").tobytes()
+        if self.fractions is None:
+            return StoredSheet(examinee, trial, codes)
+        chosen = np.frombuffer(codes, np.uint8) == FRACTION
+        fractions = self.all_fractions[: len(codes)][chosen].astype("<f8").tobytes()
         return StoredSheet(examinee, trial, codes, fractions or None)
+
+    @property
+    def all_fractions(self) -> FloatArray:
+        """The fraction of each item, 0 where the score is none."""
+        if self.fractions is None:
+            return np.zeros(len(self.codes))
+        return np.frombuffer(self.fractions)
 
     def grow(self, n_items: int) -> None:
         """Extend the sheet to at least `n_items` items."""
@@ -120,7 +129,7 @@ class Sheet:
         scores[: len(codes)][codes <= RIGHT] = codes[codes <= RIGHT]
         if self.fractions is not None:
             chosen = codes == FRACTION
-            scores[: len(codes)][chosen] = np.frombuffer(self.fractions)[chosen]
+            scores[: len(codes)][chosen] = self.all_fractions[chosen]
         return scores
 
     def counts(self) -> dict[str, int]:
@@ -131,28 +140,21 @@ class Sheet:
 
     def moved(self, columns: IntArray) -> "Sheet":
         """The same answers with item j in column `columns[j]`."""
-        old = np.frombuffer(self.codes, np.uint8)
-        into = columns[: len(old)]
+        into = columns[: len(self.codes)]
         codes = np.full(int(into.max(initial=-1)) + 1, NOT_RUN, np.uint8)
-        codes[into] = old
-        sheet = Sheet(bytearray(codes.tobytes()))
-        if self.fractions is not None:
-            fractions = np.zeros(len(codes))
-            fractions[into] = np.frombuffer(self.fractions)
-            sheet.fractions = array("d", fractions.tobytes())
-        return sheet
+        codes[into] = np.frombuffer(self.codes, np.uint8)
+        if self.fractions is None:
+            return Sheet.of_arrays(codes, None)
+        fractions = np.zeros(len(codes))
+        fractions[into] = self.all_fractions
+        return Sheet.of_arrays(codes, fractions)
 
     def picked(self, columns: IntArray) -> "Sheet":
         """The answers in some columns, in the order of `columns`."""
-        old = np.full(int(columns.max(initial=-1)) + 1, NOT_RUN, np.uint8)
-        n = min(len(old), len(self.codes))
-        old[:n] = np.frombuffer(self.codes, np.uint8)[:n]
-        sheet = Sheet(bytearray(old[columns].tobytes()))
-        if self.fractions is not None:
-            fractions = np.zeros(len(old))
-            fractions[:n] = np.frombuffer(self.fractions)[:n]
-            sheet.fractions = array("d", fractions[columns].tobytes())
-        return sheet
+        grown = Sheet(self.codes[:], None if self.fractions is None else self.fractions[:])
+        grown.grow(int(columns.max(initial=-1)) + 1)
+        fractions = None if self.fractions is None else grown.all_fractions[columns]
+        return Sheet.of_arrays(np.frombuffer(grown.codes, np.uint8)[columns], fractions)
 
     def merge(self, other: "Sheet") -> "Merged":
         """Add the answers of `other` that are new on this sheet.
@@ -176,16 +178,10 @@ class Sheet:
             duplicates=int((left & ~conflicts).sum()),
             conflicts=int(conflicts.sum()),
         )
-        codes = np.where(taken, theirs, mine)
         if other.fractions is not None or self.fractions is not None:
-            zeros = np.zeros(n_items)
-            fractions = np.where(
-                taken,
-                zeros if other.fractions is None else np.frombuffer(other.fractions),
-                zeros if self.fractions is None else np.frombuffer(self.fractions),
-            )
+            fractions = np.where(taken, other.all_fractions, self.all_fractions)
             self.fractions = array("d", fractions.tobytes())
-        self.codes = bytearray(codes.tobytes())
+        self.codes = bytearray(np.where(taken, theirs, mine).tobytes())
         return merged
 
 
