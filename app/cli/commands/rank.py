@@ -11,7 +11,7 @@ from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import alike, also_json, chosen, on_server
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, interval, out, require_writable
+from app.cli.terminal.console import JsonObject, err, interval, money, out, require_writable
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
 from app.cli.terminal.options import given
 from app.cli.terminal.replies import Ranked, Scored, at, failure_of
@@ -242,6 +242,6 @@ def _table(order: Sequence[_Entry]) -> Table:
             interval(entry.interval),
             str(entry.items),
             str(entry.scored),
-            "" if entry.usd is None else f"${entry.usd:.4f}",
+            money(entry.usd),
         )
     return table

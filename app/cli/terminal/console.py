@@ -23,6 +23,7 @@ from typing_extensions import override
 from app.errors import InvalidInputError, SextantError
 from app.items import Json
 from app.printable import printable, printable_json
+from app.reports.figures import dollars
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -243,7 +244,7 @@ def ranks(lo: int, hi: int) -> str:
 
 def money(usd: float | None) -> str:
     """Format US dollars."""
-    return "-" if usd is None else f"${usd:.4f}"
+    return "-" if usd is None else dollars(usd)
 
 
 def when(time: datetime | None) -> str:

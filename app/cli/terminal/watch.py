@@ -17,6 +17,7 @@ from app.printable import percent
 from app.reports.figures import (
     Unscored,
     answers_right,
+    dollars,
     headline_lines,
     interval_note,
     lost_answers,
@@ -139,7 +140,7 @@ def headline(figures: Updated | None) -> str:
 
 def cost(usd: float | None) -> str:
     """Format an amount spent."""
-    return "price unknown" if usd is None else f"${usd:.4f}"
+    return "price unknown" if usd is None else dollars(usd)
 
 
 def _band(figures: Updated | None) -> str:
