@@ -44,14 +44,22 @@ def command(
         if responses is None
         else {"response_set": responses, "examinees": both}
     )
-    for session in both if responses is None else ():
-        request("GET", path_of("sessions", session))  # reports a missing session by its id
+    # Read first, as it reports a missing session by its id.
+    read = both if responses is None else []
+    sessions = [_Session.model_validate(request("GET", path_of("sessions", one))) for one in read]
     found = request("POST", "/v1/comparisons", {"confidence": confidence, **what}, _OPTIONS)
     if not also_json(found):
         return
     _show(_Comparison.model_validate(found))
+    for name, one in zip(("first", "second"), sessions, strict=False):
+        if one.trust is not None and one.trust.level != "good":
+            out.say(f"Trust, {name}: {one.trust.level}. {one.trust.reason}")
     if responses is None:
         _show_changes(*map(_scores, both))
+
+
+class _Session(Model):
+    trust: models.Trust | None = at("headline", "trust", default=None)
 
 
 class _Item(Model):
