@@ -22,7 +22,7 @@ from app.cli.servers.connection import (
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
-from app.cli.terminal.options import FurtherMarginOption, given, object_of, share_of
+from app.cli.terminal.options import FurtherMarginOption, QuietOption, given, object_of, share_of
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
@@ -55,6 +55,7 @@ class _ListedSession(Scored):
     se: float | None = at("estimate", "se")
     items: int = at("progress", "items")
     usd: float | None = at("usage", "usd")
+    trust: str | None = at("headline", "trust", "level", default=None)
     created_at: datetime
 
 
@@ -85,6 +86,7 @@ def list_sessions(
             "theta": lambda one: number(one.theta),
             "SE": lambda one: number(one.se, ".2f"),
             "score": "percent",
+            "trust": "trust",
             "items": "items",
             "cost": lambda one: money(one.usd),
             "began": lambda one: when(one.created_at),
@@ -187,7 +189,7 @@ def _lines(one: _Answer) -> Iterator[str]:
 @on_server(app, "watch", json=SAME)
 def follow(
     session: SessionId,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Watch a session until it ends; Ctrl-C does not end it."""
 
@@ -272,6 +274,7 @@ def extend(
         int | None,
         typer.Option(help="Ask at most this many questions, including those asked before."),
     ] = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Continue an ended session with another goal or limit.
 
@@ -300,7 +303,7 @@ def extend(
             body = {"stopping": stopping}
             new = str((await client.request("POST", f"{path}:extend", json=body))["id"])
             async with ended_with_us(client, "sessions", new):
-                return await watch(client, new, quiet=chosen().json == "-")
+                return await watch(client, new, quiet=quiet or chosen().json == "-")
 
     ended = run_to_the_end(go_on)
     if also_json(ended):

@@ -25,8 +25,8 @@ ConcurrencyOption = Annotated[
 ]
 #: A smaller number of points is surely meant as a share: no test is so precise.
 _LEAST_POINTS = 0.1
-_points = partial(typer.Option, min=0.01, max=50.0, metavar="POINTS")
-_MARGIN = "Stop when the score is known to ± this many points"
+_points = partial(typer.Option, max=50.0, metavar="POINTS")
+_MARGIN = f"Stop when the score is known to ± this many points, at least {_LEAST_POINTS:g}"
 MarginOption = Annotated[float | None, _points(help=f"{_MARGIN}; 4 by default.")]
 FurtherMarginOption = Annotated[float | None, _points(help=f"{_MARGIN}.")]
 DimensionsOption = Annotated[
