@@ -127,6 +127,17 @@ def test_a_command_works_in_the_project_that_is_named(
         assert "There is no project 'nope'" in refused(*words, "--project", "nope")
 
 
+_WRITES = {"--json", "--out", "--output", "--junit", "--markdown"}
+
+
+@pytest.mark.parametrize("name", sorted(_ALL))
+def test_an_impossible_output_is_refused_before_any_work(name: str) -> None:
+    for option in _WRITES & {option for one in _ALL[name].params for option in one.opts}:
+        # Nothing else is given: the place is looked at before what the command needs.
+        told = refused(*name.split(), option, "no/where", code=64 if name == "gate" else 2)
+        assert f"'{option}': no/where: cannot be written: no such directory" in told
+
+
 def test_the_least_margin_is_the_one_of_the_help() -> None:
     helps = {one.help for found in _ALL.values() for one in found.params if one.name == "margin"}
     (least,) = {float(re.findall(r"at least (\d+\.\d+)", text)[0]) for text in helps}

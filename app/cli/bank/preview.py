@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from app.cli.commands.run import OPTIONS
 from app.cli.servers.connection import connected, path_of, run_to_the_end
-from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.terminal.console import JsonObject, out, require_writable
+from app.cli.servers.options import also_json, on_server
+from app.cli.terminal.console import JsonObject, out
 from app.cli.terminal.examinees import (
     EndpointKeyOption,
     ExtraBody,
@@ -59,7 +59,6 @@ def preview(
     Nothing is stored. Without --no-call the endpoint is really called, once or
     once per option.
     """
-    require_writable(chosen().json)
     asked_model = given(
         kind=kind,
         api_key=api_key,

@@ -16,7 +16,7 @@ from typing_extensions import override
 from app.cli.servers.connection import ended_with_us, events, run_to_the_end
 from app.cli.servers.server import own_server
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, write_json
-from app.cli.terminal.options import QuietOption
+from app.cli.terminal.options import QuietOption, output_option
 from app.cli.terminal.replies import Session
 from app.cli.terminal.watch import Progress, Updated, line_of, report, watch
 from app.demo.bank import REFERENCE_SOURCE
@@ -42,7 +42,7 @@ def command(
     ] = 3,
     quiet: QuietOption = False,
     json: Annotated[
-        str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
+        str | None, output_option("--json", help="Write the session as JSON; - for stdout.")
     ] = None,
 ) -> None:
     """Run one adaptive test of a scripted model, with real API, worker and Postgres."""

@@ -31,7 +31,6 @@ from app.cli.terminal import examinees, options
 from app.cli.terminal.console import (
     JsonObject,
     err,
-    require_writable,
     show_error,
     show_facts,
     write_file,
@@ -157,13 +156,14 @@ def command(
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
     json: Annotated[
-        str | None, typer.Option("--json", help="Write the gate as JSON; - for stdout.")
+        str | None, options.output_option("--json", help="Write the gate as JSON; - for stdout.")
     ] = None,
     junit_file: Annotated[
-        str | None, typer.Option("--junit", help="Write JUnit's XML; - for stdout.")
+        str | None, options.output_option("--junit", help="Write JUnit's XML; - for stdout.")
     ] = None,
     markdown_file: Annotated[
-        str | None, typer.Option("--markdown", help="Write a comment in Markdown; - for stdout.")
+        str | None,
+        options.output_option("--markdown", help="Write a comment in Markdown; - for stdout."),
     ] = None,
 ) -> None:
     """Decide by one session whether a model may be released.
@@ -174,9 +174,6 @@ def command(
     Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the session has no
     result, and 64 for wrong options and unreachable servers.
     """
-    require_writable(json)
-    require_writable(junit_file, "--junit")
-    require_writable(markdown_file, "--markdown")
     if policy is not None:
         asked_for = (threshold, baseline, tolerance, tag, session, endpoint, model, bank, seed)
         asked_how = (prediction, margin, se_target, max_items, concurrency, budget_tokens)

@@ -9,9 +9,9 @@ from rich.table import Table
 
 from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
-from app.cli.servers.options import alike, also_json, chosen, on_server
+from app.cli.servers.options import alike, also_json, on_server
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, interval, money, out, require_writable
+from app.cli.terminal.console import JsonObject, err, interval, money, out
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
 from app.cli.terminal.options import given
 from app.cli.terminal.replies import Ranked, Scored, at, failure_of
@@ -82,7 +82,6 @@ def command(
     Prices differ between endpoints: save the endpoints (`sextant endpoints save`)
     and give their names.
     """
-    require_writable(chosen().json)
     body: dict[str, Json] = {
         "bank": bank,
         **given(

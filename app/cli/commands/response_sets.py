@@ -268,7 +268,9 @@ def export(
             help="csv, parquet: one row per examinee; long: one per answer; py-irt: JSON lines.",
         ),
     ] = "csv",
-    target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
+    target: Annotated[
+        str, options.output_option("--out", help="File to write; - is stdout.")
+    ] = "-",
 ) -> None:
     """Export all scores of a response set to a file."""
     path = f"{_path(name)}/matrix?format={file_format}"

@@ -10,7 +10,7 @@ from typing_extensions import override
 from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
 from app.cli.servers.options import alike, also_json, chosen, on_server
 from app.cli.terminal import examinees, options
-from app.cli.terminal.console import JsonObject, err, require_writable
+from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.terminal.examinees import examinee, options_of, require_fitting, stops_of
 from app.cli.terminal.options import given, share_of
@@ -145,7 +145,6 @@ def command(
     Starts a server of its own, unless --server or `sextant login` names one.
     The endpoint's key is read from SEXTANT_ENDPOINT_KEY.
     """
-    require_writable(chosen().json)
     asked_model = given(
         kind=kind,
         api_key=api_key,

@@ -22,7 +22,14 @@ from app.cli.servers.connection import (
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
-from app.cli.terminal.options import FurtherMarginOption, QuietOption, given, object_of, share_of
+from app.cli.terminal.options import (
+    FurtherMarginOption,
+    QuietOption,
+    given,
+    object_of,
+    output_option,
+    share_of,
+)
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
@@ -315,7 +322,7 @@ def extend(
 @on_server(app, "report", json=SAME)
 def write_report(
     session: Annotated[str, typer.Argument(help="Id of a session, in any state.")],
-    out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "session.html",
+    out: Annotated[str, output_option(help="HTML file to write; - is stdout.")] = "session.html",
 ) -> None:
     """Write a session's result as a report in plain words, one HTML file."""
     path = path_of("sessions", session, "report")

@@ -52,7 +52,7 @@ def command(
     responses: inputs.ResponsesOption,
     out: Annotated[
         Path,
-        typer.Option(
+        options.output_option(
             dir_okay=False,
             help="Bank file to write: X,a1,d,g,u as in mirt, or item,a,b,c,d,k for continuous "
             "scores; .csv or .csv.gz.",
@@ -145,8 +145,6 @@ def command(
         link=None if link_to is None else LinkPlan(method=link_method or LinkMethod.STOCKING_LORD),
         target=None if link_to is None else load_bank(link_to),
     )
-    if not out.parent.is_dir():
-        raise InvalidInputError(f"{out}: the directory {out.parent} does not exist.")
     marks = score_scale(scale, lower_is_better=lower_is_better)
     table = load_scores(responses, marks)
     filtered = prepared(table, plan)

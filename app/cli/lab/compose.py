@@ -17,7 +17,13 @@ from app.cli.servers.connection import asked, path_of
 from app.cli.servers.options import alike, also_json, on_server
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, written
-from app.cli.terminal.options import ItemCostsOption, TargetOption, file_option, given
+from app.cli.terminal.options import (
+    ItemCostsOption,
+    TargetOption,
+    file_option,
+    given,
+    output_option,
+)
 from app.engine.prediction.score_model import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
@@ -65,7 +71,7 @@ def command(
     item_costs: ItemCostsOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             dir_okay=False,
             help="CSV file to write: item,weight; the first row, without an item, is the constant.",
         ),

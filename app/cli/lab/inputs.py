@@ -13,7 +13,7 @@ import typer
 
 from app.calibration.continuous.scores import ScoreScale
 from app.cli.terminal.console import JsonObject, err
-from app.cli.terminal.options import file_option
+from app.cli.terminal.options import file_option, output_option
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -43,7 +43,7 @@ ResponsesOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    str | None, typer.Option("--json", help="Write one JSON object to this file; - is stdout.")
+    str | None, output_option("--json", help="Write one JSON object to this file; - is stdout.")
 ]
 
 ScaleOption = Annotated[

@@ -22,7 +22,7 @@ from app.cli.terminal.console import (
     show_list,
     write_json,
 )
-from app.cli.terminal.options import LIMITS, limits_of
+from app.cli.terminal.options import LIMITS, limits_of, output_option
 from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError
 from app.validation import problems_of
 from sextant_client import AsyncSextant, MissingFieldError, ProblemError
@@ -117,7 +117,7 @@ def on_server(
         **(LIMITS if limits else {}),
         "server": ServerOption if runs else AskServerOption,
         "server_key": ServerKeyOption,
-        "json": json and Annotated[str | None, typer.Option("--json", help=json)],
+        "json": json and Annotated[str | None, output_option("--json", help=json)],
         "project": _ProjectOption,
     }
 

@@ -119,17 +119,6 @@ def show_warning(text: str) -> None:
     err.say(f"Warning: {text}", style="yellow")
 
 
-def require_writable(target: str | None, option: str = "--json") -> None:
-    """Refuse a path for output that cannot be written, before the command spends anything."""
-    if target is None or target == "-":
-        return
-    path = Path(target)
-    where = path if path.exists() else path.parent
-    if path.is_dir() or not where.exists() or not os.access(where, os.W_OK):
-        reason = "no such directory" if not where.exists() else "not a file that you may write"
-        raise InvalidInputError(f"{option}: {target}: cannot be written: {reason}.")
-
-
 def write_json(target: str | None, document: JsonObject) -> None:
     """Write one JSON object to a path, to stdout for `-`, or nowhere for None."""
     if target is None:

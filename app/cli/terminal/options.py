@@ -2,18 +2,36 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
 from app.errors import InvalidInputError
 from app.items import Json
 
+P = TypeVar("P", str, Path)
 #: Makes an option that takes an existing file.
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
+
+
+def _writable(target: P | None) -> P | None:
+    """Refuse a path for output that cannot be written, before the command spends anything."""
+    if target is None or target == "-":
+        return target
+    path = Path(target)
+    where = path if path.exists() else path.parent
+    if path.is_dir() or not where.exists() or not os.access(where, os.W_OK):
+        reason = "no such directory" if not where.exists() else "not a file that you may write"
+        raise typer.BadParameter(f"{target}: cannot be written: {reason}.")
+    return target
+
+
+#: Makes an option that takes a file to write.
+output_option = partial(typer.Option, callback=_writable)
 
 AllowOption = Annotated[
     list[str] | None,
