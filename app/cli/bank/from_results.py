@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.3
 _LISTED = 5
+#: Reasons why a question tells nothing about ability, in words; others are words already.
+_WHY = {
+    "constant": "all right or all wrong",
+    "low_point_biserial": "unrelated to the rest of the score",
+}
 _OPTIONS = {
     "/name": "NAME",
     "/tasks": "--task",
@@ -203,8 +208,8 @@ class _CardRow(Model):
 
 
 class _Calibration(replies.Calibration):
-    n_dropped: int = at("result", "dropped_items", "n", default=0)
     dropped: dict[str, int] = at("result", "dropped_items", "reasons", default={})
+    score_only: dict[str, int] = at("result", "score_only_items", "reasons", default={})
     card: tuple[_CardRow, ...] = at("result", "report_card", "rows", default=())
     fit: str | None = at("result", "fit", "verdict", default=None)
 
@@ -326,10 +331,13 @@ def _show(
         f"  {version.response_model}, {examinees:,} models, scale {version.scale}",
         f"  {version.id}  sha256 {version.parameters_hash}",
     ]
-    if calibration.n_dropped:
-        reasons = (f"{n} {why.replace('_', ' ')}" for why, n in calibration.dropped.items())
-        why = ", ".join(reasons)
-        lines.append(f"  {calibration.n_dropped} questions tell nothing about ability: {why}")
+    for kind, reasons in (
+        ("are left out", calibration.dropped),
+        ("count in the score, tell nothing about ability", calibration.score_only),
+    ):
+        why = (f"{n:,} {_WHY.get(one, one.replace('_', ' '))}" for one, n in reasons.items())
+        if reasons:
+            lines.append(f"  Questions that {kind}: {', '.join(why)}")
     if calibration.fit is not None:
         lines.append(f"  Fit of the curves: {calibration.fit}")
     if calibration.card:
