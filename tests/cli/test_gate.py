@@ -117,7 +117,7 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
                 *("--threshold", "1", "--endpoint", "http://m/v1", "--model", "m"),
                 *("--bank", "demo", "--margin", "0.03"),
             ),
-            "--margin: expected points, got 0.03; for 3 points say 3.",
+            "'--margin': expected points, got 0.03; for 3 points say 3.",
         ),
         (("--threshold", "x"), "'--threshold': expected a number, got 'x'"),
         (("--margin", "99"), "'--margin': expected a number <= 50, got"),

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from fastapi import FastAPI
 
-from app.cli.commands import serve
+from app.cli.commands import leaderboard, serve
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.console import JsonObject
@@ -233,8 +233,9 @@ def test_a_leaderboard_shows_trust_and_tells_namesakes_apart(
     ]
     board = {"scale": "s", "data": data, "unranked": [], "other_scales": []}
     behind = [session("good", "m", "a:1"), session("poor", "n", "b"), session("fair", "o", "c")]
+    sessions = [leaderboard._Session.model_validate(one) for one in behind]
     monkeypatch.setattr("app.cli.commands.leaderboard.request", lambda *_, **__: board)
-    monkeypatch.setattr("app.cli.commands.leaderboard.asked", lambda _: behind)
+    monkeypatch.setattr("app.cli.commands.leaderboard.asked", lambda _: sessions)
     rows = [" ".join(row.split()) for row in done("leaderboard", "sums").stdout.splitlines()]
     assert rows[1].startswith("1-3 m (at a:1) - - good ")
     assert rows[2].startswith("1-3 m (n at b) - - poor ")

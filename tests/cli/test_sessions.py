@@ -62,7 +62,7 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
 
     extend = ("sessions", "extend", old["id"])
     assert "--max-items: expected at least the 12" in refused(*extend, "--max-items", "10")
-    assert "--margin: expected points, got 0.03" in refused(*extend, "--margin", "0.03")
+    assert "'--margin': expected points, got 0.03" in refused(*extend, "--margin", "0.03")
     longer = (*extend, "--max-items", "16")
     gone_on = told(*longer)
     assert " of about " in done(*longer).stderr
@@ -98,8 +98,8 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     ("arguments", "words"),
     [
         (("--params", "{}"), "--params needs --scorer"),
-        (("--scorer", "exact", "--params", "{"), "--params: expected a JSON object"),
-        (("--scorer", "exact", "--params", "[]"), "--params: expected a JSON object"),
+        (("--scorer", "exact", "--params", "{"), "'--params': expected a JSON object"),
+        (("--scorer", "exact", "--params", "[]"), "'--params': expected a JSON object"),
     ],
 )
 def test_invalid_parameters_are_refused(arguments: tuple[str, ...], words: str) -> None:

@@ -11,10 +11,9 @@ import typer
 from app.cli.bank import UNREAD
 from app.cli.servers.connection import path_of, reached, run_until_signal
 from app.cli.servers.logins import Target
-from app.cli.servers.options import alike, also_json, chosen, on_server
+from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out
-from app.cli.terminal.options import given
 from app.cli.terminal.replies import Version, at
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
@@ -31,18 +30,52 @@ _WHY = {
     "constant": "all right or all wrong",
     "low_point_biserial": "unrelated to the rest of the score",
 }
-_OPTIONS = {
-    "/name": "NAME",
-    "/tasks": "--task",
-    "/filters": "--filter",
-    "/metrics": "--metric",
-    "/scorers": "--scorer",
-    **alike("examinee", "prompts_of", "target_after", "default_scorer", "model", "licence"),
-    **alike("least_models"),
+_FIELDS: options.Fields = {
+    "/tasks": Annotated[
+        list[str] | None,
+        typer.Option("--task", help="Task to read; `*` is a wildcard; may be repeated."),
+    ],
+    **options.READ,
+    "/prompts_of": Annotated[
+        str | None,
+        typer.Option(
+            help="Model whose prompts become the questions; by default the most frequent wording "
+            "of each question."
+        ),
+    ],
+    "/target_after": Annotated[
+        str | None,
+        typer.Option(
+            help="The right answer is the text after this mark in the recorded one; by default "
+            "#### if all have it."
+        ),
+    ],
+    "/default_scorer/name": Annotated[
+        str | None,
+        typer.Option(
+            "--default-scorer",
+            help="Scorer of live answers; by default one that reproduces the recorded scores.",
+        ),
+    ],
+    "/model": Annotated[
+        str | None, typer.Option(help="Response model to calibrate; by default 2pl.")
+    ],
+    "/report_card": Annotated[
+        bool | None,
+        typer.Option(
+            "--report-card/--no-report-card",
+            help="Cross-validate (default): test held-out models on banks calibrated without them.",
+        ),
+    ],
+    "/least_models": Annotated[
+        int | None,
+        typer.Option(min=3, help="Minimum number of models for a calibration; 3 by default."),
+    ],
+    "/licence": Annotated[str | None, typer.Option(help="Licence of the questions.")],
 }
 
 
-@on_server(json="Write the result as JSON; - for stdout.")
+@on_server(json="Write the result as JSON; - for stdout.", fields=_FIELDS)
 def from_results(
     name: Annotated[str, typer.Argument(help="Name of the bank and of the response set.")],
     paths: Annotated[
@@ -54,39 +87,6 @@ def from_results(
             "Evals.",
         ),
     ],
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option("--task", help="Task to read; `*` is a wildcard; may be repeated."),
-    ] = None,
-    filters: options.FiltersOption = None,
-    metrics: options.MetricsOption = None,
-    scorers: options.ScorersOption = None,
-    examinee: options.ExamineeOption = None,
-    prompts_of: Annotated[
-        str | None,
-        typer.Option(
-            help="Model whose prompts become the questions; by default the most frequent wording "
-            "of each question."
-        ),
-    ] = None,
-    target_after: Annotated[
-        str | None,
-        typer.Option(
-            help="The right answer is the text after this mark in the recorded one; by default "
-            "#### if all have it."
-        ),
-    ] = None,
-    default_scorer: Annotated[
-        str | None,
-        typer.Option(
-            help="Scorer of live answers; by default one that reproduces the recorded scores."
-        ),
-    ] = None,
-    model: Annotated[str, typer.Option(help="Response model to calibrate.")] = "2pl",
-    report_card: Annotated[
-        bool,
-        typer.Option(help="Cross-validate: test held-out models on banks calibrated without them."),
-    ] = True,
     publish: Annotated[
         bool, typer.Option(help="Calibrate and make a version; otherwise only read the results.")
     ] = True,
@@ -97,11 +97,6 @@ def from_results(
             help="Keep only the questions, for example from lm-eval's `--model dummy`.",
         ),
     ] = False,
-    least_models: Annotated[
-        int | None,
-        typer.Option(min=3, help="Minimum number of models for a calibration; 3 by default."),
-    ] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence of the questions.")] = None,
     withheld: Annotated[
         bool,
         typer.Option("--withheld", help="Hide the questions from most keys; see docs/withheld.md."),
@@ -113,24 +108,13 @@ def from_results(
     changes it. The same command with more results continues from there and makes
     the next version. Exit code 1: there is no version; the output says why.
     """
-    body = given(
-        name=name,
-        tasks=tasks,
-        filters=filters,
-        metrics=metrics,
-        scorers=scorers,
-        examinee=examinee,
-        prompts_of=prompts_of,
-        target_after=target_after,
-        default_scorer=given(name=default_scorer),
-        model=model,
-        report_card=report_card,
-        publish=publish,
-        questions_only=questions_only,
-        least_models=least_models,
-        licence=licence,
-        visibility="withheld" if withheld else "open",
-    )
+    body = {
+        "name": name,
+        "publish": publish,
+        "questions_only": questions_only,
+        "visibility": "withheld" if withheld else "open",
+        **chosen().body,
+    }
     found = _files(paths)
     named = chosen().target
     make = _here(found, body) if named is None else _there(named, found, body)
@@ -224,7 +208,7 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     from app.services.visibility import View
     from app.worker.loop import running_worker
 
-    wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}, _OPTIONS).to_domain()
+    wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}).to_domain()
     wanted = replace(wanted, results=replace(wanted.results, files=files))
     async with in_process() as (client, services):
         begun = await services.result_banks.begin(wanted)
@@ -239,7 +223,7 @@ async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> 
     """Run on another server, and send the files to it."""
     from app.cli.bank.sent_results import send
 
-    async with reached(named, _OPTIONS) as client:
+    async with reached(named) as client:
         return await _ended(client, await send(client, files, body))
 
 

@@ -16,7 +16,7 @@ from app.cli.servers.connection import (
     request,
     run_to_the_end,
 )
-from app.cli.servers.options import SAME, alike, also_json, chosen, on_server, tell_list
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, number, out, show_facts, when
 from app.cli.terminal.options import given, require_filters
@@ -36,56 +36,65 @@ _FILTERS = (
     "least_point_biserial",
     "least_percentile",
 )
-_OPTIONS = {
-    "/response_set": "RESPONSES",
-    **alike("model", "dimensions", "partition_size", "negative_slopes", "seed", "bank"),
-    "/filters/point_biserial_confidence": "--filter-confidence",
-    "/link": "--link-to",
-    **alike("notes", "keep", "allow", "allow_unconverged", "carry_over"),
-    "/unparsed_policy": "--unparsed",
-}
 
 
-@on_server(app, json=SAME, runs=True)
+@on_server(
+    app,
+    json=SAME,
+    runs=True,
+    fields={
+        "/model": Annotated[
+            str | None,
+            typer.Option(
+                help="Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default "
+                "2pl."
+            ),
+        ],
+        "/dimensions": options.DimensionsOption,
+        "/partition_size": options.PartitionSizeOption,
+        "/priors": options.PriorsOption,
+        "/allow_few": options.AllowFewOption,
+        "/negative_slopes": options.NegativeSlopesOption,
+        "/report_card": Annotated[
+            bool | None,
+            typer.Option(
+                "--report-card/--no-report-card",
+                help="Cross-validate (default): test held-out examinees on banks calibrated "
+                "without them; takes several times as long.",
+            ),
+        ],
+        "/seed": Annotated[
+            int | None,
+            typer.Option(
+                help="Random seed, such as for the parts and the folds of the report card."
+            ),
+        ],
+        "/publish/bank": Annotated[
+            str | None,
+            typer.Option(
+                help="Publish as the next version of this bank; a new name creates a bank."
+            ),
+        ],
+    },
+    names={
+        "/response_set": "RESPONSES",
+        "/filters/point_biserial_confidence": "--filter-confidence",
+        "/link": "--link-to",
+    },
+)
 def start(
     responses: Annotated[
         str, typer.Argument(help="Name or id of the response set; see `sextant response-sets`.")
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."
-        ),
-    ] = None,
-    dimensions: options.DimensionsOption = None,
-    partition_size: options.PartitionSizeOption = None,
     filters: options.FilteringOption = True,
     keep_for_score: options.KeepForScoreOption = True,
     filter_confidence: options.FilterConfidenceOption = None,
-    priors: options.PriorsOption = True,
-    allow_few: options.AllowFewOption = False,
-    negative_slopes: options.NegativeSlopesOption = None,
-    report_card: Annotated[
-        bool,
-        typer.Option(
-            help="Cross-validate: test held-out examinees on banks calibrated without them; takes "
-            "several times as long."
-        ),
-    ] = True,
     link_to: Annotated[
         str | None,
         typer.Option(
             metavar="BANK",
             help="Link to the scale of this bank (name or id) or version (id).",
         ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Random seed, such as for the parts and the folds of the report card."),
-    ] = None,
-    bank: Annotated[
-        str | None,
-        typer.Option(help="Publish as the next version of this bank; a new name creates a bank."),
     ] = None,
     wait: Annotated[
         bool, typer.Option(help="Watch the calibration until it ends; Ctrl-C cancels it.")
@@ -99,22 +108,13 @@ def start(
     )
 
     async def run() -> JsonObject:
-        async with connected(_OPTIONS, changes=True) as client:
+        async with connected(changes=True) as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
-            body = given(
-                response_set=responses,
-                model=model,
-                dimensions=dimensions,
-                partition_size=partition_size,
-                priors=priors,
-                allow_few=allow_few,
-                negative_slopes=negative_slopes,
-                report_card=report_card,
-                filters=narrowed if filters else dict.fromkeys(_FILTERS),
-                link=link,
-                seed=seed,
-                publish=None if bank is None else {"bank": bank},
-            )
+            body = {
+                "response_set": responses,
+                **chosen().body,
+                **given(filters=narrowed if filters else dict.fromkeys(_FILTERS), link=link),
+            }
             made = await client.request("POST", "/v1/calibrations", json=body)
             if not wait:
                 return made
@@ -130,44 +130,42 @@ def start(
     _report(run_to_the_end(run), fails=wait)
 
 
-@on_server(app, json=SAME)
+@on_server(
+    app,
+    json=SAME,
+    fields={
+        **options.PUBLICATION,
+        "/unparsed_policy": Annotated[
+            Literal["wrong", "missing"] | None,
+            typer.Option(
+                "--unparsed",
+                help="How unparseable answers counted; by default as the response set says.",
+            ),
+        ],
+        "/allow_unconverged": Annotated[
+            bool | None,
+            typer.Option(
+                "--allow-unconverged", help="Publish even if the calibration did not converge."
+            ),
+        ],
+        "/carry_over": Annotated[
+            bool | None,
+            typer.Option(
+                "--carry-over",
+                help="Also take over items and parameters that only the linked version has.",
+            ),
+        ],
+    },
+)
 def publish(
     calibration: Id,
     bank: Annotated[
         str, typer.Option(help="Bank that gets the version; a new name creates a bank.")
     ],
-    notes: options.NotesOption = "",
-    keep: options.KeepOption = None,
-    allow: options.AllowOption = None,
-    unparsed: Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(help="How unparseable answers counted; by default as the response set says."),
-    ] = None,
-    allow_unconverged: Annotated[
-        bool,
-        typer.Option(
-            "--allow-unconverged", help="Publish even if the calibration did not converge."
-        ),
-    ] = False,
-    carry_over: Annotated[
-        bool,
-        typer.Option(
-            "--carry-over",
-            help="Also take over items and parameters that only the linked version has.",
-        ),
-    ] = False,
 ) -> None:
     """Make a bank version of a completed calibration."""
-    body = given(
-        bank=bank,
-        notes=notes or None,
-        keep=keep or None,
-        allow=allow or None,
-        unparsed_policy=unparsed,
-        allow_unconverged=allow_unconverged or None,
-        carry_over=carry_over or None,
-    )
-    found = request("POST", f"{_path(calibration)}:publish", body, _OPTIONS)
+    body = {"bank": bank, **chosen().body}
+    found = request("POST", f"{_path(calibration)}:publish", body)
     if also_json(found):
         version = Version.model_validate(found)
         out.say(f"version {version.number} of {bank}: {version.states_and_id}")

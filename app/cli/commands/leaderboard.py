@@ -11,7 +11,7 @@ import typer
 
 from app.cli.servers.connection import asked, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import JsonObject, err, interval, money, number, out, show_list, when
+from app.cli.terminal.console import err, interval, money, number, out, show_list, when
 from app.cli.terminal.replies import Ranked, Scored, at, read_all, who
 from app.reports.figures import took
 from sextant_client import AsyncSextant
@@ -31,17 +31,18 @@ def command(
 ) -> None:
     """Show the present result of each examinee on a bank, best first, with ties."""
     path = f"{path_of('banks', bank, 'leaderboard')}?metric={metric}&confidence={confidence}"
-    found = request("GET", path, options={"/query/confidence": "--confidence"})
+    found = request("GET", path)
     if not also_json(found):
         return
     boards = [_Board.model_validate(found), *read_all(_Board, found["other_scales"])]
     ranked = [entry.session_id for board in boards for entry in board.data]
 
-    async def read(client: AsyncSextant) -> list[JsonObject]:
-        paths = [path_of("sessions", one) for one in ranked]
-        return await asyncio.gather(*(client.request("GET", path) for path in paths))
+    async def read(client: AsyncSextant) -> list[_Session]:
+        paths = (path_of("sessions", one) for one in ranked)
+        found = await asyncio.gather(*(client.request("GET", path) for path in paths))
+        return read_all(_Session, found)
 
-    sessions = dict(zip(ranked, read_all(_Session, asked(read) if ranked else []), strict=True))
+    sessions = dict(zip(ranked, asked(read) if ranked else [], strict=True))
     for board in boards:
         if board is not boards[0]:
             out.print(f"\nOn scale {board.scale}, whose thetas do not compare with those above:")
@@ -82,7 +83,7 @@ class _Board(Model):
 
 
 def _show(board: _Board, sessions: Mapping[str, _Session]) -> None:
-    names = Counter(who(entry.endpoint) for entry in board.data)
+    called = Counter(who(entry.endpoint) for entry in board.data)
     if not board.data and not board.unranked:
         err.print("No test of an endpoint or of a named examinee is completed on this bank yet.")
     if board.data:
@@ -90,7 +91,7 @@ def _show(board: _Board, sessions: Mapping[str, _Session]) -> None:
             board.data,
             {
                 "rank": "ranks",
-                "examinee": lambda one: _named(one, sessions[one.session_id], names),
+                "examinee": lambda one: _named(one, sessions[one.session_id], called),
                 "score": "percent",
                 "95 % interval": _score_interval,
                 "trust": lambda one: sessions[one.session_id].trust or "-",

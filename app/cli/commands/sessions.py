@@ -25,10 +25,9 @@ from app.cli.terminal.console import JsonObject, err, interval, money, number, o
 from app.cli.terminal.options import (
     FurtherMarginOption,
     QuietOption,
-    given,
     object_of,
     output_option,
-    share_of,
+    reading,
 )
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
 from app.cli.terminal.watch import report, watch
@@ -240,24 +239,34 @@ def delete(session: SessionId) -> None:
     out.say(f"Deleted {session}.")
 
 
-@on_server(app, json="Write session and changes as JSON; - for stdout.", runs=True)
-def rescore(
-    session: EndedId,
-    scorer: Annotated[
-        str | None,
-        typer.Option(help="Name of the scorer; by default the present scorer of each question."),
-    ] = None,
-    params: Annotated[
-        str | None, typer.Option(help="Parameters of the scorer, as a JSON object.")
-    ] = None,
-) -> None:
+@on_server(
+    app,
+    json="Write session and changes as JSON; - for stdout.",
+    runs=True,
+    fields={
+        "/scorer/name": Annotated[
+            str | None,
+            typer.Option(
+                "--scorer",
+                help="Name of the scorer; by default the present scorer of each question.",
+            ),
+        ],
+        "/scorer/params": Annotated[
+            str | None,
+            typer.Option(
+                help="Parameters of the scorer, as a JSON object.", callback=reading(object_of)
+            ),
+        ],
+    },
+)
+def rescore(session: EndedId) -> None:
     """Score a session's stored answers again; no model is asked.
 
     Creates a new session and shows what changed; the old session does not change.
     """
-    if params is not None and scorer is None:
+    body = chosen().body
+    if "name" not in body.get("scorer", {"name": None}):
         raise InvalidInputError("--params needs --scorer, the scorer that they belong to.")
-    body = given(scorer=given(name=scorer, params=object_of(params, "--params")))
 
     async def mark_again() -> tuple[JsonObject, JsonObject]:
         async with connected() as client:
@@ -273,40 +282,42 @@ def rescore(
     _require_completed(ended)
 
 
-@on_server(app, json="Write the new session as JSON; - for stdout.", runs=True)
-def extend(
-    session: EndedId,
-    margin: FurtherMarginOption = None,
-    max_items: Annotated[
-        int | None,
-        typer.Option(help="Ask at most this many questions, including those asked before."),
-    ] = None,
-    quiet: QuietOption = False,
-) -> None:
+@on_server(
+    app,
+    json="Write the new session as JSON; - for stdout.",
+    runs=True,
+    fields={
+        "/stopping/score_margin": FurtherMarginOption,
+        "/stopping/max_items": Annotated[
+            int | None,
+            typer.Option(help="Ask at most this many questions, including those asked before."),
+        ],
+    },
+)
+def extend(session: EndedId, quiet: QuietOption = False) -> None:
     """Continue an ended session with another goal or limit.
 
     Creates a new session; the old one does not change. A goal that the old one
     missed still ends the new one, unless --margin gives another.
     """
-    told = given(score_margin=share_of(margin), max_items=max_items)
-    if not told:
+    told = chosen().body.get("stopping")
+    if told is None:
         raise InvalidInputError(
             "Give --margin, --max-items or both: they say when the session stops."
         )
     path = _path(session)
-    options = {"/stopping/score_margin": "--margin", "/stopping/max_items": "--max-items"}
 
     async def go_on() -> JsonObject:
-        async with connected(options) as client:
+        async with connected() as client:
             known = Session.model_validate(await client.request("GET", path))
             before = known.stopping
             goals = ("se_target", "score_margin")
             # A goal that was reached would end the new session at once; a missed goal still holds.
-            is_over = margin is not None or known.stop_reason in goals
+            is_over = "score_margin" in told or known.stop_reason in goals
             old = {"se": None, "score_margin": None} if is_over else {}
             stopping = {**before.model_dump(exclude_unset=True), **old, **told}
-            if max_items is not None:  # overrides the earlier minimum
-                stopping["min_items"] = min(before.min_items or 0, max_items)
+            if "max_items" in told:  # overrides the earlier minimum
+                stopping["min_items"] = min(before.min_items or 0, told["max_items"])
             body = {"stopping": stopping}
             new = str((await client.request("POST", f"{path}:extend", json=body))["id"])
             async with ended_with_us(client, "sessions", new):

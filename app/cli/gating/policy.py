@@ -64,8 +64,8 @@ class Rule(_Part):
             fault = f"{tolerance} belongs to {baseline}." if self.baseline is None else needs
         if fault is not None:
             raise InvalidInputError(fault)
-        if self.metric == "score":
-            share_of(self.tolerance, tolerance)
+        if self.metric == "score" and self.tolerance is not None:
+            share_of(self.tolerance, f"{tolerance}: ")
 
     def body(self) -> dict[str, Json]:
         """The gate as a request body, without its session."""

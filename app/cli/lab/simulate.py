@@ -25,7 +25,7 @@ from app.cli.lab.inputs import (
 from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design, take_all
 from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
-from app.cli.terminal.options import file_option, given, share_of
+from app.cli.terminal.options import file_option, given
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
@@ -169,7 +169,7 @@ def command(
             ),
             "stopping": given(
                 se=se_target,
-                score_margin=share_of(margin),
+                score_margin=margin,
                 min_items=min_items,
                 max_items=max_items,
             ),

@@ -110,7 +110,7 @@ async def own_server(
         )
         project = chosen().project or ""
         async with AsyncSextant(local.base_url, secret, project=project) as client:
-            with in_words(client, {}):
+            with in_words(client):
                 yield client
 
 
@@ -126,7 +126,7 @@ async def in_process() -> AsyncIterator[tuple[AsyncSextant, Services]]:
             http = httpx2.AsyncClient(transport=transport, timeout=None)
             project = chosen().project or ""
             async with AsyncSextant("http://localhost", "", project=project, http=http) as client:
-                with in_words(client, {}):
+                with in_words(client):
                     yield client, app.state.services
 
 

@@ -1,12 +1,12 @@
 """Options that several commands share."""
 
 import json
-import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import typer
 
@@ -14,6 +14,84 @@ from app.errors import InvalidInputError
 from app.items import Json
 
 P = TypeVar("P", str, Path)
+T = TypeVar("T")
+#: Options that set fields of a request's body: JSON pointer to the field -> annotation for Typer.
+#: A field that is not given is left out, and the server's default applies.
+Fields: TypeAlias = Mapping[str, object]
+
+
+def reading(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """A callback of an option that replaces its value; what `read` refuses is a wrong value."""
+
+    def callback(value: Any) -> T | None:
+        try:
+            return None if value is None else read(value)
+        except InvalidInputError as error:
+            raise typer.BadParameter(error.detail) from None
+
+    return callback
+
+
+def below(prefix: str, fields: Mapping[str, T], *names: str) -> dict[str, T]:
+    """What is at the pointers that begin with `names`, or at all, moved to below `prefix`."""
+    return {
+        f"{prefix}{pointer}": value
+        for pointer, value in fields.items()
+        if pointer.startswith(names or "/")
+    }
+
+
+def name_of(pointer: str, option: Any) -> str:
+    """Name of the parameter for a field: that of its flag, by default of the field."""
+    flag = option.__metadata__[0].default  # where Typer keeps the first name in an annotation
+    name = flag if isinstance(flag, str) else pointer.rpartition("/")[2]
+    return name.partition("/")[0].lstrip("-").replace("-", "_")
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The object that has each value at its pointer."""
+    whole: dict[str, Any] = {}
+    for pointer, value in values.items():
+        *way, last = pointer[1:].split("/")
+        inside = whole
+        for part in way:
+            inside = inside.setdefault(part, {})
+        inside[last] = value
+    return whole
+
+
+def share_of(points: float, prefix: str = "") -> float:
+    """Convert points, the unit of the options, to a share; refuses what looks like a share."""
+    if 0 < points < _LEAST_POINTS:
+        raise InvalidInputError(
+            f"{prefix}expected points, got {points:g}; for {100 * points:g} points say "
+            f"{100 * points:g}."
+        )
+    return round(points / 100, 12)
+
+
+def object_of(text: str) -> dict[str, Json]:
+    """Parse the JSON object that is the value of an option.
+
+    Raises:
+        InvalidInputError: It is something else.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidInputError(f"expected a JSON object, got {text[:60]!r} ({exc}).") from exc
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"expected a JSON object, got {text[:60]!r}.")
+    return value
+
+
+def time_of(time: datetime) -> str:
+    """Format a time in UTC for the API."""
+    return time.replace(tzinfo=UTC).isoformat()
+
+
+#: A smaller number of points is surely meant as a share: no test is so precise.
+_LEAST_POINTS = 0.1
 #: Makes an option that takes an existing file.
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
 
@@ -33,17 +111,11 @@ def _writable(target: P | None) -> P | None:
 #: Makes an option that takes a file to write.
 output_option = partial(typer.Option, callback=_writable)
 
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Lint code, such as misfit, that does not quarantine; may be repeated."),
-]
 ConcurrencyOption = Annotated[
     int | None,
     typer.Option(metavar="K", help="Asked at once; 4 by default, 1 for atlas."),
 ]
-#: A smaller number of points is surely meant as a share: no test is so precise.
-_LEAST_POINTS = 0.1
-_points = partial(typer.Option, max=50.0, metavar="POINTS")
+_points = partial(typer.Option, "--margin", max=50.0, metavar="POINTS", callback=reading(share_of))
 _MARGIN = f"Stop when the score is known to ± this many points, at least {_LEAST_POINTS:g}"
 MarginOption = Annotated[float | None, _points(help=f"{_MARGIN}; 4 by default.")]
 FurtherMarginOption = Annotated[float | None, _points(help=f"{_MARGIN}.")]
@@ -60,9 +132,6 @@ DryRunOption = Annotated[
 EraseOption = Annotated[
     bool,
     typer.Option("--erase", help="Delete permanently, with all texts; refused while tests use it."),
-]
-ExamineeOption = Annotated[
-    str | None, typer.Option(help="Name of the examinee, for files of one examinee.")
 ]
 FilterConfidenceOption = Annotated[
     float | None,
@@ -81,9 +150,6 @@ FilteringOption = Annotated[
         "--filters/--no-filters",
         help="Filter out items and examinees that say little about ability.",
     ),
-]
-FiltersOption = Annotated[
-    list[str] | None, typer.Option("--filter", help="lm-eval filter to read; may be repeated.")
 ]
 HolmOption = Annotated[
     bool,
@@ -104,17 +170,6 @@ KeepForScoreOption = Annotated[
         help="Keep filtered items in the bank for scores, or drop them.",
     ),
 ]
-KeepOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Key of an item not to quarantine; may be repeated."),
-]
-MetricsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metric",
-        help="Metric to read as the score; may be repeated: the first that a row has counts.",
-    ),
-]
 NegativeSlopesOption = Annotated[
     bool | None,
     typer.Option(
@@ -123,7 +178,6 @@ NegativeSlopesOption = Annotated[
         "passed the filters does.",
     ),
 ]
-NotesOption = Annotated[str, typer.Option(help="Notes to store with the version.")]
 PartitionSizeOption = Annotated[
     int | None,
     typer.Option(help="Calibrate parts of this many items (at least 100) and link them."),
@@ -142,39 +196,70 @@ AllowFewOption = Annotated[
 PriorsOption = Annotated[
     bool,
     typer.Option(
-        help="Use weak priors, with the spread of guessing estimated; otherwise maximum likelihood."
+        "--priors/--no-priors",
+        help="Use weak priors (default), with the spread of guessing estimated; otherwise maximum "
+        "likelihood.",
     ),
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
-ScorersOption = Annotated[
-    list[str] | None,
-    typer.Option("--scorer", help="inspect scorer to read, SCORER or SCORER.KEY; may be repeated."),
-]
 TargetOption = Annotated[
     str,
     typer.Option(metavar="TAG", help="Score to predict: all, or a tag for the score on its items."),
 ]
-TokensPerDayOption = Annotated[
-    int | None, typer.Option(help="Tokens that calls may use in a day (UTC).")
-]
-UsdPerDayOption = Annotated[
-    float | None, typer.Option(help="US dollars that calls may cost in a day (UTC).")
-]
 
 
-#: Limit of a project or a key -> its option.
-LIMITS: Mapping[str, object] = {
-    "usd_per_day": UsdPerDayOption,
-    "tokens_per_day": TokensPerDayOption,
-    "stored_bytes": Annotated[int | None, typer.Option(help="Bytes that may be stored.")],
-    "requests_per_s": Annotated[float | None, typer.Option(help="Requests per second.")],
-    "open_sessions": Annotated[
-        int | None, typer.Option(help="Number of sessions that have not ended.")
+#: Which answers are read of files of results.
+READ: Fields = {
+    "/filters": Annotated[
+        list[str] | None, typer.Option("--filter", help="lm-eval filter to read; may be repeated.")
     ],
-    "event_streams": Annotated[
-        int | None, typer.Option(help="Number of open event streams at one process.")
+    "/metrics": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            help="Metric to read as the score; may be repeated: the first that a row has counts.",
+        ),
+    ],
+    "/scorers": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scorer", help="inspect scorer to read, SCORER or SCORER.KEY; may be repeated."
+        ),
+    ],
+    "/examinee": Annotated[
+        str | None, typer.Option(help="Name of the examinee, for files of one examinee.")
+    ],
+}
+#: How a version is published, and which of its items are quarantined.
+PUBLICATION: Fields = {
+    "/notes": Annotated[str | None, typer.Option(help="Notes to store with the version.")],
+    "/keep": Annotated[
+        list[str] | None,
+        typer.Option(help="Key of an item not to quarantine; may be repeated."),
+    ],
+    "/allow": Annotated[
+        list[str] | None,
+        typer.Option(help="Lint code, such as misfit, that does not quarantine; may be repeated."),
+    ],
+}
+_limit = partial(typer.Option, min=0)
+#: Limits of a project or a key.
+LIMITS: Fields = {
+    "/limits/usd_per_day": Annotated[
+        float | None, _limit(help="US dollars that calls may cost in a day (UTC).")
+    ],
+    "/limits/tokens_per_day": Annotated[
+        int | None, _limit(help="Tokens that calls may use in a day (UTC).")
+    ],
+    "/limits/stored_bytes": Annotated[int | None, _limit(help="Bytes that may be stored.")],
+    "/limits/requests_per_s": Annotated[float | None, _limit(help="Requests per second.")],
+    "/limits/open_sessions": Annotated[
+        int | None, _limit(help="Number of sessions that have not ended.")
+    ],
+    "/limits/event_streams": Annotated[
+        int | None, _limit(help="Number of open event streams at one process.")
     ],
 }
 
@@ -184,25 +269,6 @@ def given(**values: Json) -> dict[str, Json]:
     return {name: value for name, value in values.items() if value not in (None, {})}
 
 
-def object_of(text: str | None, option: str) -> dict[str, Json] | None:
-    """Parse the JSON object that is the value of `option`.
-
-    Raises:
-        InvalidInputError: It is something else.
-    """
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise InvalidInputError(
-            f"{option}: expected a JSON object, got {text[:60]!r} ({exc})."
-        ) from exc
-    if not isinstance(value, dict):
-        raise InvalidInputError(f"{option}: expected a JSON object, got {text[:60]!r}.")
-    return value
-
-
 def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | None) -> None:
     """Refuse options of the filters where the filters are switched off."""
     if not filters and (not keep_for_score or confidence is not None):
@@ -210,23 +276,3 @@ def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | 
             "--no-filters switches off the filters that --drop and --filter-confidence set: "
             "leave one or the other out."
         )
-
-
-def limits_of(**told: float | None) -> dict[str, float | None]:
-    """Limits that a command names; refuses negative ones, and 0 becomes None: no limit."""
-    named = {name: value for name, value in told.items() if value is not None}
-    if refused := [name for name, value in named.items() if not 0 <= value < math.inf]:
-        raise InvalidInputError(f"{refused[0]}: expected 0 or more, got {named[refused[0]]}.")
-    return {name: value or None for name, value in named.items()}
-
-
-def share_of(points: float | None, option: str = "--margin") -> float | None:
-    """Convert points, the unit of the options, to a share; refuses what looks like a share."""
-    if points is None:
-        return None
-    if 0 < points < _LEAST_POINTS:
-        raise InvalidInputError(
-            f"{option}: expected points, got {points:g}; for {100 * points:g} points say "
-            f"{100 * points:g}."
-        )
-    return round(points / 100, 12)
