@@ -1,6 +1,5 @@
 """`sextant banks from-results`: make a bank of recorded results, ready to be asked."""
 
-import asyncio
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
@@ -15,6 +14,7 @@ from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.replies import Version, at
+from app.cli.terminal.watch import Phases, follow
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 from sextant_client import AsyncSextant
@@ -23,7 +23,6 @@ from sextant_client.models import Model
 if TYPE_CHECKING:
     from app.exchange.results.recorded import SourceFile
 
-_POLL_S = 0.3
 _LISTED = 5
 #: Reasons why a question tells nothing about ability, in words; others are words already.
 _WHY = {
@@ -229,18 +228,11 @@ async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> 
 
 async def _ended(client: AsyncSextant, begun: JsonObject) -> Made:
     """Wait for the calibration that began, if any."""
-    phase, calibration = None, _tell(begun).calibration_id
+    calibration = _tell(begun).calibration_id
     if calibration is None:
         return begun, None, None
-    while True:
-        document = await client.request("GET", path_of("calibrations", calibration))
-        found = _Calibration.model_validate(document)
-        if found.phase != phase:
-            phase = found.phase
-            err.print(f"calibration: {str(phase).replace('_', ' ')}")
-        if found.finished_at is not None:
-            break
-        await asyncio.sleep(_POLL_S)
+    document = await follow(client, path_of("calibrations", calibration), Phases().take)
+    found = _Calibration.model_validate(document)
     if found.status != "completed":
         reason = found.failure.detail if found.failure else "It was cancelled."
         raise CalibrationError(f"{reason} The questions and answers are kept.")

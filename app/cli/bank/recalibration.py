@@ -201,7 +201,7 @@ async def _calibrated(
         }
     body = {"response_set": responses, **plan}
     begun = await client.request("POST", "/v1/calibrations", json=body)
-    ended = await follow(client, path_of("calibrations", str(begun["id"])), None)
+    ended = await follow(client, path_of("calibrations", str(begun["id"])))
     record = _Calibration.model_validate(ended)
     if record.failure is not None:
         raise CalibrationError(record.failure.detail)

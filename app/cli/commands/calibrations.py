@@ -10,7 +10,6 @@ from app.cli.servers.connection import (
     asked,
     connected,
     ended_with_us,
-    events,
     listed,
     path_of,
     request,
@@ -21,6 +20,7 @@ from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, number, out, show_facts, when
 from app.cli.terminal.options import given, require_filters
 from app.cli.terminal.replies import Calibration, Version, at
+from app.cli.terminal.watch import Phases, follow
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
@@ -121,7 +121,7 @@ def start(
             calibration = str(made["id"])
             err.say(calibration)
             async with ended_with_us(client, "calibrations", calibration):
-                return await _followed(client, calibration)
+                return await follow(client, _path(calibration), Phases().take)
 
     if not wait and chosen().target is None:
         raise InvalidInputError(
@@ -205,7 +205,7 @@ def watch(calibration: Id) -> None:
 
     async def look() -> JsonObject:
         async with connected() as client:
-            return await _followed(client, calibration)
+            return await follow(client, _path(calibration), Phases().take)
 
     _report(run_to_the_end(look), fails=True)
 
@@ -222,17 +222,6 @@ def delete(calibration: Id) -> None:
     """Delete an ended calibration that was never published."""
     asked(lambda client: client.remove(_path(calibration)))
     out.say(f"Deleted {calibration}.")
-
-
-async def _followed(client: AsyncSextant, calibration: str) -> JsonObject:
-    """Print the phases of a calibration until it ends, and return it."""
-    told = ""
-    async for kind, data in events(client, _path(calibration)):
-        line = str(data.get("phase", kind.partition(".")[2])).replace("_", " ")
-        if line != told:
-            err.say(line)
-        told = line
-    return await client.request("GET", _path(calibration))
 
 
 async def _version(client: AsyncSextant, name: str) -> str:

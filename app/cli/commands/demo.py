@@ -4,21 +4,29 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from typing_extensions import override
 
-from app.cli.servers.connection import ended_with_us, events, run_to_the_end
+from app.cli.servers.connection import ended_with_us, path_of, run_to_the_end
 from app.cli.servers.server import own_server
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, write_json
 from app.cli.terminal.options import QuietOption, output_option
 from app.cli.terminal.replies import Session
-from app.cli.terminal.watch import Progress, Updated, line_of, report, watch
+from app.cli.terminal.watch import (
+    Progress,
+    Updated,
+    follow,
+    line_of,
+    redrawn,
+    report,
+    watch,
+)
 from app.demo.bank import REFERENCE_SOURCE
 from app.engine.prediction.sample_size import sample_interval
 from app.errors import SextantError
@@ -222,16 +230,12 @@ class SideBySide:
 async def watch_both(client: AsyncSextant, chosen: str, random: str, *, n_items: int) -> SideBySide:
     """Show two sessions until both have ended, one with chosen and one with random questions."""
     shown = SideBySide(n_items)
-    live = Live(shown, console=err, auto_refresh=False) if err.is_terminal else None
-
-    async def follow(side: str, session_id: str) -> None:
-        async for kind, data in events(client, f"/v1/sessions/{session_id}"):
-            line = shown.take(side, kind, data)
-            if live is not None:
-                live.refresh()
-            elif line:
-                err.say(line)
-
-    with live or contextlib.nullcontext():
-        await asyncio.gather(follow("chosen", chosen), follow("random", random))
+    both = {"chosen": chosen, "random": random}
+    with redrawn(shown) as tell:
+        await asyncio.gather(
+            *(
+                follow(client, path_of("sessions", one), partial(shown.take, side), tell)
+                for side, one in both.items()
+            )
+        )
     return shown

@@ -15,7 +15,7 @@ from app.cli.terminal.console import JsonObject, err, interval, money, out
 from app.cli.terminal.examinees import PROMPT, SETTINGS, examinee, is_url
 from app.cli.terminal.options import Fields, below
 from app.cli.terminal.replies import Ranked, Scored, at, failure_of
-from app.cli.terminal.watch import cost, follow
+from app.cli.terminal.watch import cost, follow, redrawn
 from app.errors import InvalidInputError
 from sextant_client.models import Interval, Model, Usage
 
@@ -92,8 +92,11 @@ def command(
             created = await client.request("POST", "/v1/rankings", json=body)
             ranking_id = str(created["id"])
             async with ended_with_us(client, "rankings", ranking_id):
-                path = path_of("rankings", ranking_id)
-                return await follow(client, path, None if quiet else _Board())
+                path, shown = path_of("rankings", ranking_id), _Board()
+                if quiet:
+                    return await follow(client, path)
+                with redrawn(shown) as tell:
+                    return await follow(client, path, shown.take, tell)
 
     ended = run_to_the_end(rank)
     if also_json(ended):
