@@ -205,17 +205,13 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     from app.cli.bank.local_imports import checked
     from app.cli.servers.server import in_process
     from app.services.visibility import View
-    from app.worker.loop import running_worker
 
     wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}).to_domain()
     wanted = replace(wanted, results=replace(wanted.results, files=files))
-    async with in_process() as (client, services):
+    async with in_process(worker=True) as (client, services):
         begun = await services.result_banks.begin(wanted)
         told = FromResultsRead.of(begun, View(is_whole=True)).model_dump(mode="json")
-        if begun.calibration is None:
-            return await _ended(client, told)
-        async with running_worker(services):
-            return await _ended(client, told)
+        return await _ended(client, told)
 
 
 async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> Made:

@@ -164,7 +164,7 @@ def recalibrate(
     publication = {"bank": name, **chosen().body}
 
     async def run() -> tuple[_Calibration, _Version]:
-        async with connected(changes=True) as client:
+        async with connected() as client:
             wanted = responses or await _live(client, name)
             record = await _calibrated(client, name, wanted, model)
             publish = f"/v1/calibrations/{record.id}:publish"

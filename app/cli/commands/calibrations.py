@@ -108,7 +108,7 @@ def start(
     )
 
     async def run() -> JsonObject:
-        async with connected(changes=True) as client:
+        async with connected() as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
             body = {
                 "response_set": responses,

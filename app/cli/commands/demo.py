@@ -14,7 +14,7 @@ from rich.table import Table
 from typing_extensions import override
 
 from app.cli.servers.connection import ended_with_us, path_of, run_to_the_end
-from app.cli.servers.server import own_server
+from app.cli.servers.server import in_process
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, write_json
 from app.cli.terminal.options import QuietOption, output_option
 from app.cli.terminal.replies import Session
@@ -61,9 +61,10 @@ def command(
         if not quiet:
             err.print("Starting Postgres, the API with a worker, and a scripted model ...")
         async with (
-            own_server("demo") as client,
+            in_process(worker=True) as (client, services),
             scripted_model(theta, seed, latency_s=latency_s) as base_url,
         ):
+            await services.banks.ensure_demo_bank()
             endpoint: JsonObject = {
                 "kind": "openai_chat",
                 "base_url": base_url,
@@ -79,7 +80,7 @@ def command(
                 "metadata": {"made_by": "sextant demo"},
             }
             if not quiet:
-                err.print(f"POST {client.server.url}/v1/sessions with endpoint {base_url}")
+                err.print(f"POST /v1/sessions with endpoint {base_url}")
             created = await client.request("POST", "/v1/sessions", json=body)
             session_id = str(created["id"])
             async with ended_with_us(client, "sessions", session_id):

@@ -132,7 +132,8 @@ def command(
 ) -> None:
     """Measure one endpoint, with live progress.
 
-    Starts a server of its own, unless --server or `sextant login` names one.
+    Works on the database of this machine, unless --server or `sextant login` names a
+    server.
     The endpoint's key is read from SEXTANT_ENDPOINT_KEY.
     """
     body = {"bank": bank, **chosen().body}

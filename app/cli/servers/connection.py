@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -45,16 +45,14 @@ async def reached(named: Target, word: Word | None = None) -> AsyncIterator[Asyn
 
 @asynccontextmanager
 async def connected(
-    *, bank: str | None = None, changes: bool = False, word: Word | None = None
+    *, bank: str | None = None, word: Word | None = None
 ) -> AsyncIterator[AsyncSextant]:
-    """Client of the named server, or else of the API on the configured database.
+    """Client of the named server, or else of the API of this process on the configured database.
 
-    The latter has a server with a worker if the command needs one. Other commands call the API of
-    this process, without a socket and without a worker.
+    Where the command needs one, this process then has a worker, too.
 
     Args:
-        bank: Bank that the test will ask; a server of our own installs `demo`.
-        changes: Whether a server of our own lets the client change banks.
+        bank: Bank that the test will ask; a worker of our own installs `demo`.
         word: Names a field in errors; by default after the option that sets it.
     """
     if (named := chosen().target) is not None:
@@ -62,13 +60,11 @@ async def connected(
             yield client
         return
     # Imported late: commands that only talk to a server need not wait for these modules.
-    from app.cli.servers.server import in_process, own_server
+    from app.cli.servers.server import in_process
 
-    async with AsyncExitStack() as stack:
-        if chosen().runs:
-            client = await stack.enter_async_context(own_server(bank, changes_banks=changes))
-        else:
-            client, _ = await stack.enter_async_context(in_process())
+    async with in_process(worker=chosen().runs) as (client, services):
+        if chosen().runs and bank == "demo":
+            await services.banks.ensure_demo_bank()
         with in_words(client, word):
             yield client
 

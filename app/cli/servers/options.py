@@ -34,20 +34,12 @@ R = TypeVar("R")
 #: Names a field of a request, given as a pointer, for people.
 Word: TypeAlias = Callable[[str], str]
 
-AskServerOption = Annotated[
+ServerOption = Annotated[
     str | None,
     typer.Option(
         envvar="SEXTANT_SERVER",
         help="Sextant server to use; by default that of `sextant login`, else `local`: the "
         "database of this machine.",
-    ),
-]
-ServerOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="SEXTANT_SERVER",
-        help="Sextant server to use; by default that of `sextant login`, else `local`: a server "
-        "of its own for this command.",
     ),
 ]
 ServerKeyOption = Annotated[
@@ -130,7 +122,7 @@ def on_server(
         group: Group that the command joins; None for a command without a group.
         name: Name in the group; by default the function's own name.
         json: Help of `--json`; None leaves the option out.
-        runs: Whether it needs a worker; without a named server, this process runs one.
+        runs: Whether it needs a worker; without a named server, this process has one.
         fields: Options that set fields of the request's body, which `chosen` has.
         names: Pointer to a further field -> what sets it.
         code: Exit code of a failure.
@@ -138,7 +130,7 @@ def on_server(
     pointers = {name_of(pointer, option): pointer for pointer, option in fields.items()}
     of_body = dict(zip(pointers, fields.values(), strict=True))
     of_server: dict[str, object] = {
-        "server": ServerOption if runs else AskServerOption,
+        "server": ServerOption,
         "server_key": ServerKeyOption,
         "json": json and Annotated[str | None, output_option("--json", help=json)],
         "project": _ProjectOption,
