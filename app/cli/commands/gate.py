@@ -23,9 +23,8 @@ from typing_extensions import override
 from app.cli.commands.run import FIELDS
 from app.cli.gating.judging import Judge, Verdict, junit, markdown, outcome_of
 from app.cli.gating.policy import Budget, Policy, Rule, read_policy
-from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
-from app.cli.servers.logins import target
-from app.cli.servers.options import ServerKeyOption, ServerOption, chosen, on_server
+from app.cli.servers.connection import connected, path_of, run_to_the_end
+from app.cli.servers.options import chosen, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import (
     JsonObject,
@@ -43,7 +42,7 @@ from app.cli.terminal.examinees import (
     require_fitting,
 )
 from app.cli.terminal.options import Fields, below, given
-from app.cli.terminal.watch import announce, further, report, watch
+from app.cli.terminal.watch import conduct, further, report
 from app.errors import InvalidInputError, SextantError
 
 #: Exit codes of sysexits.h: wrong usage, and a fault of the program itself.
@@ -121,6 +120,7 @@ class Command(TyperCommand):
 
 
 @on_server(
+    json="Write the gate as JSON; - for stdout.",
     runs=True,
     code=USAGE,
     fields={**_RULE, **_SESSION},
@@ -161,11 +161,6 @@ def command(
         ),
     ] = None,
     quiet: options.QuietOption = False,
-    server: ServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: Annotated[
-        str | None, options.output_option("--json", help="Write the gate as JSON; - for stdout.")
-    ] = None,
     junit_file: Annotated[
         str | None, options.output_option("--junit", help="Write JUnit's XML; - for stdout.")
     ] = None,
@@ -182,7 +177,7 @@ def command(
     Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the session has no
     result, and 64 for wrong options and unreachable servers.
     """
-    rule_body = chosen().body
+    rule_body, json = chosen().body, chosen().json
     session_body = rule_body.pop("session", {})
     asked_model = session_body.pop("endpoint", {})
     if policy is not None:
@@ -233,11 +228,7 @@ def command(
                 asked = await examinee(client, rules.endpoint, rules.model, asked_model)
 
             async def watched(begun: JsonObject) -> JsonObject:
-                session_id = str(begun["id"])
-                async with ended_with_us(client, "sessions", session_id):
-                    if not quiet:
-                        announce(begun)
-                    ended = await watch(client, session_id, quiet=quiet)
+                ended = await conduct(client, begun, quiet=quiet)
                 if json != "-" and not quiet:
                     report(ended, error_follows=ended["status"] == "failed")
                 return ended
@@ -269,7 +260,7 @@ def command(
     if junit_file is not None:
         write_file(junit_file, junit(verdicts))
     if markdown_file is not None:
-        named = target(server, server_key)
+        named = chosen().target
         write_file(markdown_file, markdown(verdicts, named.url if named else None).encode())
     if whole == "error":
         why = next(one for one in verdicts if one.outcome == whole and one.rule.tier == "must")

@@ -8,14 +8,14 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from app.cli.commands.run import FIELDS
-from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
+from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, interval, money, out
 from app.cli.terminal.examinees import PROMPT, SETTINGS, examinee, is_url
 from app.cli.terminal.options import Fields, below
-from app.cli.terminal.replies import Ranked, Scored, at, failure_of
-from app.cli.terminal.watch import cost, follow, redrawn
+from app.cli.terminal.replies import Ranked, Scored, at
+from app.cli.terminal.watch import cost, follow, redrawn, require_completed
 from app.errors import InvalidInputError
 from sextant_client.models import Interval, Model, Usage
 
@@ -119,9 +119,7 @@ def command(
             f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage.usd)}."
         )
         out.print(f"{ranking.stop_reason}: {ranking.stop_detail}")
-    if ended["status"] != "completed":
-        err.print(f"Error: {failure_of(ended) or ended['stop_detail']}", style="red")
-        raise typer.Exit(FAILED)
+    require_completed(ended)
 
 
 def _named(text: str) -> tuple[str, str | None]:

@@ -7,14 +7,13 @@ import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
+from app.cli.servers.connection import connected, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
 from app.cli.terminal.options import Fields, below, reading
-from app.cli.terminal.replies import failure_of
-from app.cli.terminal.watch import announce, report, watch
+from app.cli.terminal.watch import conduct, report, require_completed
 
 #: Further settings of a session.
 FIELDS: Fields = {
@@ -144,11 +143,7 @@ def command(
         async with connected(bank=bank) as client:
             body.update(await examinee(client, endpoint, model, settings))
             created = await client.request("POST", "/v1/sessions", json=body)
-            session_id = str(created["id"])
-            async with ended_with_us(client, "sessions", session_id):
-                if not quiet:
-                    announce(created)
-                return await watch(client, session_id, quiet=quiet)
+            return await conduct(client, created, quiet=quiet)
 
     session = run_to_the_end(measure)
     if also_json(session):
@@ -159,8 +154,4 @@ def command(
             if at is not None:
                 found = f"{at.url}/sessions/{session['id']}"
             err.print(f"As a page: {found}", style="dim", soft_wrap=True)
-    if session["status"] != "completed":
-        # Why the test ended, with the last failure; a test that could not run has only its failure.
-        told = session["stop_detail"] or failure_of(session) or session["status"]
-        err.say(f"Error: {told}", style="red")
-        raise typer.Exit(FAILED)
+    require_completed(session)

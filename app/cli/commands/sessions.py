@@ -14,7 +14,6 @@ from app.cli.servers.connection import (
     FAILED,
     asked,
     connected,
-    ended_with_us,
     path_of,
     request,
     run_to_the_end,
@@ -30,7 +29,7 @@ from app.cli.terminal.options import (
     reading,
 )
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
-from app.cli.terminal.watch import report, watch
+from app.cli.terminal.watch import conduct, report, require_completed, watch
 from app.errors import InvalidInputError
 from app.printable import percent
 from app.records.sessions import SessionState
@@ -279,7 +278,7 @@ def rescore(session: EndedId) -> None:
     if also_json({"session": ended, "changes": changes["data"]}):
         report(ended, error_follows=True)
         _show(_Rescored.model_validate(ended), read_all(_Change, changes["data"]))
-    _require_completed(ended)
+    require_completed(ended)
 
 
 @on_server(
@@ -319,15 +318,14 @@ def extend(session: EndedId, quiet: QuietOption = False) -> None:
             if "max_items" in told:  # overrides the earlier minimum
                 stopping["min_items"] = min(before.min_items or 0, told["max_items"])
             body = {"stopping": stopping}
-            new = str((await client.request("POST", f"{path}:extend", json=body))["id"])
-            async with ended_with_us(client, "sessions", new):
-                return await watch(client, new, quiet=quiet or chosen().json == "-")
+            made = await client.request("POST", f"{path}:extend", json=body)
+            return await conduct(client, made, quiet=quiet or chosen().json == "-")
 
     ended = run_to_the_end(go_on)
     if also_json(ended):
         report(ended, error_follows=True)
         out.say(f"New session: {ended['id']}")
-    _require_completed(ended)
+    require_completed(ended)
 
 
 @on_server(app, "report", json=SAME)
@@ -345,12 +343,6 @@ def write_report(
     write_file(out, page)
     if also_json(document) and out != "-":
         console.out.say(f"Wrote {out}.")
-
-
-def _require_completed(session: JsonObject) -> None:
-    if session["status"] != "completed":
-        err.print(f"Error: {session['stop_detail']}", style="red")
-        raise typer.Exit(FAILED)
 
 
 class _Rescored(Session):

@@ -5,14 +5,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.servers.connection import events, path_of
+from app.cli.servers.connection import FAILED, ended_with_us, events, path_of
 from app.cli.terminal.console import JsonObject, err, interval, number, out
-from app.cli.terminal.replies import Estimate, Profile, Score, Session, at
+from app.cli.terminal.replies import Estimate, Profile, Score, Session, at, failure_of
 from app.printable import percent
 from app.reports.figures import (
     Unscored,
@@ -255,6 +256,24 @@ async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -
         return await follow(client, path)
     with redrawn(shown) as tell:
         return await follow(client, path, shown.take, tell)
+
+
+async def conduct(client: AsyncSextant, session: JsonObject, *, quiet: bool) -> JsonObject:
+    """Announce a session that this command began, and show it; a signal cancels the session."""
+    async with ended_with_us(client, "sessions", str(session["id"])):
+        if not quiet:
+            announce(session)
+        return await watch(client, str(session["id"]), quiet=quiet)
+
+
+def require_completed(ended: JsonObject) -> None:
+    """Unless the work is completed, say why it ended, and end the command."""
+    if ended["status"] != "completed":
+        # With the last failure; work that could not run has only its failure.
+        err.say(
+            f"Error: {ended['stop_detail'] or failure_of(ended) or ended['status']}", style="red"
+        )
+        raise typer.Exit(FAILED)
 
 
 class Phases:
