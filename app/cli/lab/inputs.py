@@ -72,7 +72,11 @@ def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
         InvalidInputError: The file cannot be opened or has the wrong form, or a score lies outside
             the scale; the message names its row and column.
     """
-    table = load_responses(path, score_range=(scale.lo, scale.hi))
+    return scaled(load_responses(path, score_range=(scale.lo, scale.hi)), scale)
+
+
+def scaled(table: ResponseTable, scale: ScoreScale) -> ResponseTable:
+    """The table with scores from 0 (worst) to 1 (best); refuses scores outside the scale."""
     unit = scale.unit(table.scores, table.examinees, table.items)
     return ResponseTable(table.examinees, table.items, unit)
 

@@ -1,6 +1,5 @@
 """`sextant rank-simulate`: rank models by recorded answers before paying for any call."""
 
-import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from, learned_from
 from app.cli.lab import inputs
-from app.cli.lab.inputs import load_numbers, load_responses, note, without
+from app.cli.lab.inputs import load_numbers, load_responses, note, scaled, score_scale, without
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, interval, ranks, write_json
 from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
@@ -184,9 +183,11 @@ class Field:
         if scale is None:
             seen = others.scores[~np.isnan(others.scores)]
             scale = (float(seen.min()), float(seen.max()))
+            if scale[0] == scale[1]:
+                raise InvalidInputError("All scores of --train are the same: give --scale LO HI.")
             ranked = _held_within(ranked, scale, responses.name)
-        others = _scaled(others, scale, train.name)
-        ranked = _scaled(ranked, scale, responses.name)
+        unit = score_scale(scale, lower_is_better=False)
+        others, ranked = scaled(others, unit), scaled(ranked, unit)
         bank = bank_by_moments(others) if as_published else bank_from(others)
         aligned = align(ranked, bank)
         silent = np.isnan(aligned.scores).all(axis=1)
@@ -226,24 +227,6 @@ def _held_within(table: ResponseTable, scale: tuple[float, float], name: str) ->
             "moved to its ends; --scale LO HI gives the true range."
         )
     return ResponseTable(table.examinees, table.items, np.clip(table.scores, lo, hi))
-
-
-def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> ResponseTable:
-    """Map scores from the scale to 0 to 1."""
-    lo, hi = scale
-    if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
-        raise InvalidInputError(
-            f"A scale of scores needs LO < HI, got {lo:g} and {hi:g}; all scores of --train may be "
-            "the same: give --scale LO HI."
-        )
-    outside = (table.scores < lo) | (table.scores > hi)
-    if outside.any():
-        row, column = np.argwhere(outside)[0]
-        raise InvalidInputError(
-            f"{name}: expected scores from {lo:g} to {hi:g}, got {table.scores[row, column]:g} of "
-            f"{table.examinees[row]!r} on {table.items[column]!r}."
-        )
-    return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
 
 
 def _report(
