@@ -30,47 +30,35 @@ _WHY = {
     "low_point_biserial": "unrelated to the rest of the score",
 }
 _FIELDS: options.Fields = {
-    "/tasks": Annotated[
-        list[str] | None,
-        typer.Option("--task", help="Task to read; `*` is a wildcard; may be repeated."),
-    ],
+    "/tasks": options.option(
+        list[str], "Task to read; `*` is a wildcard; may be repeated.", "--task"
+    ),
     **options.READ,
-    "/prompts_of": Annotated[
-        str | None,
-        typer.Option(
-            help="Model whose prompts become the questions; by default the most frequent wording "
-            "of each question."
-        ),
-    ],
-    "/target_after": Annotated[
-        str | None,
-        typer.Option(
-            help="The right answer is the text after this mark in the recorded one; by default "
-            "#### if all have it."
-        ),
-    ],
-    "/default_scorer/name": Annotated[
-        str | None,
-        typer.Option(
-            "--default-scorer",
-            help="Scorer of live answers; by default one that reproduces the recorded scores.",
-        ),
-    ],
-    "/model": Annotated[
-        str | None, typer.Option(help="Response model to calibrate; by default 2pl.")
-    ],
-    "/report_card": Annotated[
-        bool | None,
-        typer.Option(
-            "--report-card/--no-report-card",
-            help="Cross-validate (default): test held-out models on banks calibrated without them.",
-        ),
-    ],
-    "/least_models": Annotated[
-        int | None,
-        typer.Option(min=3, help="Minimum number of models for a calibration; 3 by default."),
-    ],
-    "/licence": Annotated[str | None, typer.Option(help="Licence of the questions.")],
+    "/prompts_of": options.option(
+        str,
+        "Model whose prompts become the questions; by default the most frequent wording "
+        "of each question.",
+    ),
+    "/target_after": options.option(
+        str,
+        "The right answer is the text after this mark in the recorded one; by default "
+        "#### if all have it.",
+    ),
+    "/default_scorer/name": options.option(
+        str,
+        "Scorer of live answers; by default one that reproduces the recorded scores.",
+        "--default-scorer",
+    ),
+    "/model": options.option(str, "Response model to calibrate; by default 2pl."),
+    "/report_card": options.option(
+        bool,
+        "Cross-validate (default): test held-out models on banks calibrated without them.",
+        "--report-card/--no-report-card",
+    ),
+    "/least_models": options.option(
+        int, "Minimum number of models for a calibration; 3 by default.", min=3
+    ),
+    "/licence": options.option(str, "Licence of the questions."),
 }
 
 

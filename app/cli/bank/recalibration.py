@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from app.cli.servers.connection import connected, path_of, request, run_until_signal, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal.console import JsonObject, number, out, show_list
-from app.cli.terminal.options import PUBLICATION
+from app.cli.terminal.options import PUBLICATION, option
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
@@ -130,13 +130,11 @@ def check_join(
     runs=True,
     fields={
         **PUBLICATION,
-        "/unparsed_policy": Annotated[
-            Literal["wrong", "missing"] | None,
-            typer.Option(
-                "--unparsed",
-                help="How unparseable answers counted; by default as in the set, else as before.",
-            ),
-        ],
+        "/unparsed_policy": option(
+            Literal["wrong", "missing"],
+            "How unparseable answers counted; by default as in the set, else as before.",
+            "--unparsed",
+        ),
     },
     names={"/response_set": "--responses", "/bank": "NAME"},
 )

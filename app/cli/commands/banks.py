@@ -18,6 +18,7 @@ from app.cli.terminal.options import (
     below,
     file_option,
     given,
+    option,
 )
 from app.cli.terminal.replies import Flag
 from app.errors import InvalidInputError
@@ -29,43 +30,31 @@ _SHOWN = 10
 _MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
 #: Settings of an import beside its files.
 _FIELDS: Fields = {
-    "/response_model": Annotated[
-        str | None, typer.Option(help=f"{_MODELS}; by default the smallest that fits.")
-    ],
-    "/unparsed_policy": Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(
-            "--unparsed",
-            help="How unparseable answers counted when the parameters were estimated (lm-eval: "
-            "wrong); sessions do the same.",
-        ),
-    ],
-    "/scale": Annotated[
-        str | None, typer.Option(help="Theta scale that the parameters are linked to, if any.")
-    ],
+    "/response_model": option(str, f"{_MODELS}; by default the smallest that fits."),
+    "/unparsed_policy": option(
+        Literal["wrong", "missing"],
+        "How unparseable answers counted when the parameters were estimated (lm-eval: "
+        "wrong); sessions do the same.",
+        "--unparsed",
+    ),
+    "/scale": option(str, "Theta scale that the parameters are linked to, if any."),
     **below("", PUBLICATION, "/keep", "/allow"),
-    "/from_version": Annotated[
-        str | None,
-        typer.Option(
-            help="Version whose parameters the new one takes over: its number, or latest. New "
-            "items go to pretest."
-        ),
-    ],
-    "/provisional": Annotated[
-        bool | None,
-        typer.Option(
-            "--provisional",
-            help="For own questions without any answers yet: guess parameters, so that they can "
-            "be asked at once. Standard errors include the uncertainty of the guesses.",
-        ),
-    ],
-    "/difficulty": Annotated[
-        Literal["given", "tags", "position", "none"] | None,
-        typer.Option(
-            help="Source of the difficulties that --provisional guesses: given (the items' field "
-            "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none."
-        ),
-    ],
+    "/from_version": option(
+        str,
+        "Version whose parameters the new one takes over: its number, or latest. New "
+        "items go to pretest.",
+    ),
+    "/provisional": option(
+        bool,
+        "For own questions without any answers yet: guess parameters, so that they can "
+        "be asked at once. Standard errors include the uncertainty of the guesses.",
+        "--provisional",
+    ),
+    "/difficulty": option(
+        Literal["given", "tags", "position", "none"],
+        "Source of the difficulties that --provisional guesses: given (the items' field "
+        "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none.",
+    ),
 }
 
 app = typer.Typer(no_args_is_help=True)

@@ -43,38 +43,26 @@ _FILTERS = (
     json=SAME,
     runs=True,
     fields={
-        "/model": Annotated[
-            str | None,
-            typer.Option(
-                help="Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default "
-                "2pl."
-            ),
-        ],
+        "/model": options.option(
+            str, "Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."
+        ),
         "/dimensions": options.DimensionsOption,
         "/partition_size": options.PartitionSizeOption,
         "/priors": options.PriorsOption,
         "/allow_few": options.AllowFewOption,
         "/negative_slopes": options.NegativeSlopesOption,
-        "/report_card": Annotated[
-            bool | None,
-            typer.Option(
-                "--report-card/--no-report-card",
-                help="Cross-validate (default): test held-out examinees on banks calibrated "
-                "without them; takes several times as long.",
-            ),
-        ],
-        "/seed": Annotated[
-            int | None,
-            typer.Option(
-                help="Random seed, such as for the parts and the folds of the report card."
-            ),
-        ],
-        "/publish/bank": Annotated[
-            str | None,
-            typer.Option(
-                help="Publish as the next version of this bank; a new name creates a bank."
-            ),
-        ],
+        "/report_card": options.option(
+            bool,
+            "Cross-validate (default): test held-out examinees on banks calibrated "
+            "without them; takes several times as long.",
+            "--report-card/--no-report-card",
+        ),
+        "/seed": options.option(
+            int, "Random seed, such as for the parts and the folds of the report card."
+        ),
+        "/publish/bank": options.option(
+            str, "Publish as the next version of this bank; a new name creates a bank."
+        ),
     },
     names={
         "/response_set": "RESPONSES",
@@ -135,26 +123,19 @@ def start(
     json=SAME,
     fields={
         **options.PUBLICATION,
-        "/unparsed_policy": Annotated[
-            Literal["wrong", "missing"] | None,
-            typer.Option(
-                "--unparsed",
-                help="How unparseable answers counted; by default as the response set says.",
-            ),
-        ],
-        "/allow_unconverged": Annotated[
-            bool | None,
-            typer.Option(
-                "--allow-unconverged", help="Publish even if the calibration did not converge."
-            ),
-        ],
-        "/carry_over": Annotated[
-            bool | None,
-            typer.Option(
-                "--carry-over",
-                help="Also take over items and parameters that only the linked version has.",
-            ),
-        ],
+        "/unparsed_policy": options.option(
+            Literal["wrong", "missing"],
+            "How unparseable answers counted; by default as the response set says.",
+            "--unparsed",
+        ),
+        "/allow_unconverged": options.option(
+            bool, "Publish even if the calibration did not converge.", "--allow-unconverged"
+        ),
+        "/carry_over": options.option(
+            bool,
+            "Also take over items and parameters that only the linked version has.",
+            "--carry-over",
+        ),
     },
 )
 def publish(

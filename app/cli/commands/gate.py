@@ -41,7 +41,7 @@ from app.cli.terminal.examinees import (
     is_url,
     require_fitting,
 )
-from app.cli.terminal.options import Fields, below, given
+from app.cli.terminal.options import Fields, below, given, option
 from app.cli.terminal.watch import conduct, further, report
 from app.errors import InvalidInputError, SextantError
 
@@ -49,41 +49,27 @@ from app.errors import InvalidInputError, SextantError
 USAGE, SOFTWARE = 64, 70
 #: The rule of a single gate.
 _RULE: Fields = {
-    "/threshold": Annotated[
-        float | None,
-        typer.Option(help="Threshold for the score (a share, 0 to 1) or theta (logits)."),
-    ],
-    "/baseline": Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of a threshold: a result by name (`sextant baselines`) or session id."
-        ),
-    ],
-    "/tolerance": Annotated[
-        float | None,
-        typer.Option(help="How much worse than --baseline passes: points, or logits of theta."),
-    ],
-    "/metric": Annotated[
-        Literal["score", "theta"] | None,
-        typer.Option(help="Metric to compare: the score (default), or the ability (theta)."),
-    ],
-    "/tag": Annotated[
-        str | None,
-        typer.Option(
-            help="Tag whose questions the score is about, if the bank measures several abilities; "
-            "by default the whole bank."
-        ),
-    ],
-    "/direction": Annotated[
-        Literal["above", "below"] | None,
-        typer.Option(help="Side of the threshold that means go; by default above."),
-    ],
-    "/confidence": Annotated[
-        float | None,
-        typer.Option(
-            help="Confidence of the interval that must lie wholly on one side; 0.95 by default."
-        ),
-    ],
+    "/threshold": option(float, "Threshold for the score (a share, 0 to 1) or theta (logits)."),
+    "/baseline": option(
+        str, "Instead of a threshold: a result by name (`sextant baselines`) or session id."
+    ),
+    "/tolerance": option(
+        float, "How much worse than --baseline passes: points, or logits of theta."
+    ),
+    "/metric": option(
+        Literal["score", "theta"], "Metric to compare: the score (default), or the ability (theta)."
+    ),
+    "/tag": option(
+        str,
+        "Tag whose questions the score is about, if the bank measures several abilities; "
+        "by default the whole bank.",
+    ),
+    "/direction": option(
+        Literal["above", "below"], "Side of the threshold that means go; by default above."
+    ),
+    "/confidence": option(
+        float, "Confidence of the interval that must lie wholly on one side; 0.95 by default."
+    ),
 }
 #: The session that a single gate starts.
 _SESSION = {

@@ -9,7 +9,7 @@ import typer
 from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, when
-from app.cli.terminal.options import LIMITS, reading, time_of
+from app.cli.terminal.options import LIMITS, option, reading, time_of
 from app.records.api_keys import Scope
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
@@ -55,22 +55,18 @@ class _Key(_Limited):
 @on_server(
     app,
     fields={
-        "/project": Annotated[
-            str | None,
-            typer.Option(
-                help="Id or name of the project whose data the key can access. By default all "
-                "projects with the scope admin, else the default project."
-            ),
-        ],
-        "/expires_at": Annotated[
-            datetime | None,
-            typer.Option(
-                "--expires",
-                help="Time when the key expires, UTC.",
-                formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
-                callback=reading(time_of),
-            ),
-        ],
+        "/project": option(
+            str,
+            "Id or name of the project whose data the key can access. By default all "
+            "projects with the scope admin, else the default project.",
+        ),
+        "/expires_at": option(
+            datetime,
+            "Time when the key expires, UTC.",
+            "--expires",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+            callback=reading(time_of),
+        ),
         **LIMITS,
     },
     names={"/scopes": "--scope"},

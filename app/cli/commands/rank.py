@@ -13,7 +13,7 @@ from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, interval, money, out
 from app.cli.terminal.examinees import PROMPT, SETTINGS, examinee, is_url
-from app.cli.terminal.options import Fields, below
+from app.cli.terminal.options import Fields, below, option
 from app.cli.terminal.replies import Ranked, Scored, at
 from app.cli.terminal.watch import cost, follow, redrawn, require_completed
 from app.errors import InvalidInputError
@@ -22,31 +22,18 @@ from sextant_client.models import Interval, Model, Usage
 #: Settings of a ranking beside those that a session has, too.
 _FIELDS: Fields = {
     "/preset": options.RankingPresetOption,
-    "/metric": Annotated[
-        Literal["score", "theta"] | None,
-        typer.Option(
-            help="Rank by the score (default) or by ability, which takes fewer questions."
-        ),
-    ],
-    "/confidence": Annotated[
-        float | None,
-        typer.Option(help="Confidence with which a pair is decided; 0.95 by default."),
-    ],
-    "/min_items": Annotated[
-        int | None, typer.Option(help="Scored answers of each endpoint before any decision.")
-    ],
-    "/max_items": Annotated[int | None, typer.Option(help="Most questions for one endpoint.")],
-    "/tie_width": Annotated[
-        float | None,
-        typer.Option(help="Difference that does not matter: a share of the score, or logits."),
-    ],
-    "/budget/items": Annotated[
-        int | None,
-        typer.Option("--budget-items", help="Most questions for all endpoints together."),
-    ],
-    "/concurrency": Annotated[
-        int | None, typer.Option(help="Asked at once, for each endpoint; 4 by default.")
-    ],
+    "/metric": option(
+        Literal["score", "theta"],
+        "Rank by the score (default) or by ability, which takes fewer questions.",
+    ),
+    "/confidence": option(float, "Confidence with which a pair is decided; 0.95 by default."),
+    "/min_items": option(int, "Scored answers of each endpoint before any decision."),
+    "/max_items": option(int, "Most questions for one endpoint."),
+    "/tie_width": option(
+        float, "Difference that does not matter: a share of the score, or logits."
+    ),
+    "/budget/items": option(int, "Most questions for all endpoints together.", "--budget-items"),
+    "/concurrency": option(int, "Asked at once, for each endpoint; 4 by default."),
 }
 #: Of each endpoint in a request; more than a ranking may have are never named.
 _PLACES = {f"/endpoints/{n}": f"--endpoint {n + 1}" for n in range(100)}

@@ -22,33 +22,26 @@ from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
 _ANSWERS: options.Fields = {
-    "/format": Annotated[
-        str | None,
-        typer.Option(
-            help=f"{', '.join(ResponseFormat)}; by default detected from each file.",
-            callback=options.reading(lambda name: format_named(name).value),
-        ),
-    ],
+    "/format": options.option(
+        str,
+        f"{', '.join(ResponseFormat)}; by default detected from each file.",
+        callback=options.reading(lambda name: format_named(name).value),
+    ),
     **options.READ,
-    "/no_answer": Annotated[
-        Literal["wrong", "refused"] | None,
-        typer.Option(help="How inspect's N (no answer) counts; by default as wrong."),
-    ],
-    "/unparsed_policy": Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(
-            "--unparsed",
-            help="How unparseable answers counted in the files; by default as usual for the "
-            "format. Sessions on banks calibrated from the set do the same.",
-        ),
-    ],
-    "/score_range": Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            metavar="WORST BEST",
-            help="Worst and best score in the files; they become 0 and 1, and are that by default.",
-        ),
-    ],
+    "/no_answer": options.option(
+        Literal["wrong", "refused"], "How inspect's N (no answer) counts; by default as wrong."
+    ),
+    "/unparsed_policy": options.option(
+        Literal["wrong", "missing"],
+        "How unparseable answers counted in the files; by default as usual for the "
+        "format. Sessions on banks calibrated from the set do the same.",
+        "--unparsed",
+    ),
+    "/score_range": options.option(
+        tuple[float, float],
+        "Worst and best score in the files; they become 0 and 1, and are that by default.",
+        metavar="WORST BEST",
+    ),
     "/dry_run": options.DryRunOption,
 }
 #: Names and places that are printed; the rest is only counted.
@@ -163,20 +156,15 @@ def import_answers(
 @on_server(
     app,
     fields={
-        "/version": Annotated[
-            str | None, typer.Option(help="Number of a version; by default all versions.")
-        ],
-        "/since": Annotated[
-            datetime | None,
-            typer.Option(
-                help="Only sessions that ended at this time (UTC) or later.",
-                callback=options.reading(options.time_of),
-            ),
-        ],
-        "/simulated": Annotated[
-            bool | None,
-            typer.Option("--simulated", help="Also collect sessions of simulated examinees."),
-        ],
+        "/version": options.option(str, "Number of a version; by default all versions."),
+        "/since": options.option(
+            datetime,
+            "Only sessions that ended at this time (UTC) or later.",
+            callback=options.reading(options.time_of),
+        ),
+        "/simulated": options.option(
+            bool, "Also collect sessions of simulated examinees.", "--simulated"
+        ),
     },
 )
 def collect(

@@ -12,69 +12,45 @@ from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
-from app.cli.terminal.options import Fields, below, reading
+from app.cli.terminal.options import Fields, below, option, reading
 from app.cli.terminal.watch import conduct, report, require_completed
 
 #: Further settings of a session.
 FIELDS: Fields = {
-    "/preset": Annotated[
-        str | None,
-        typer.Option(help="What to measure: score or ability; or atlas, a published design."),
-    ],
-    "/selection/criterion": Annotated[
-        str | None,
-        typer.Option(
-            "--selector",
-            help="Criterion for choosing questions, such as random.",
-            callback=reading(lambda criterion: criterion.replace("-", "_")),
-        ),
-    ],
+    "/preset": option(str, "What to measure: score or ability; or atlas, a published design."),
+    "/selection/criterion": option(
+        str,
+        "Criterion for choosing questions, such as random.",
+        "--selector",
+        callback=reading(lambda criterion: criterion.replace("-", "_")),
+    ),
     "/prediction/method": options.PredictionOption,
     "/stopping/score_margin": options.MarginOption,
-    "/stopping/se": Annotated[
-        float | None,
-        typer.Option(
-            "--se-target",
-            help="Stop at this standard error of the ability, logits, instead of by the score.",
-        ),
-    ],
-    "/stopping/min_items": Annotated[
-        int | None, typer.Option(help="Ask at least this many questions; by default 20.")
-    ],
-    "/stopping/max_items": Annotated[
-        int | None, typer.Option(help="Ask at most this many questions.")
-    ],
-    "/pretest/items_per_session": Annotated[
-        int | None,
-        typer.Option(
-            "--pretest",
-            help="Number of questions without parameters to ask as well; they do not count.",
-        ),
-    ],
+    "/stopping/se": option(
+        float,
+        "Stop at this standard error of the ability, logits, instead of by the score.",
+        "--se-target",
+    ),
+    "/stopping/min_items": option(int, "Ask at least this many questions; by default 20."),
+    "/stopping/max_items": option(int, "Ask at most this many questions."),
+    "/pretest/items_per_session": option(
+        int,
+        "Number of questions without parameters to ask as well; they do not count.",
+        "--pretest",
+    ),
     "/concurrency": options.ConcurrencyOption,
-    "/budget/usd": Annotated[
-        float | None, typer.Option("--budget-usd", help="Cost limit, US dollars.")
-    ],
-    "/budget/tokens": Annotated[int | None, typer.Option("--budget-tokens", help="Token limit.")],
-    "/budget/seconds": Annotated[
-        float | None, typer.Option("--budget-seconds", help="Time limit, seconds.")
-    ],
-    "/unparsed_policy": Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(
-            "--unparsed",
-            help="How unparseable answers count; by default as in the calibration.",
-        ),
-    ],
+    "/budget/usd": option(float, "Cost limit, US dollars.", "--budget-usd"),
+    "/budget/tokens": option(int, "Token limit.", "--budget-tokens"),
+    "/budget/seconds": option(float, "Time limit, seconds.", "--budget-seconds"),
+    "/unparsed_policy": option(
+        Literal["wrong", "missing"],
+        "How unparseable answers count; by default as in the calibration.",
+        "--unparsed",
+    ),
     **PROMPT,
-    "/repeats": Annotated[
-        int | None, typer.Option(help="Ask each question this many times; the mean is its score.")
-    ],
-    "/cache": Annotated[
-        bool | None,
-        typer.Option("--cache", help="Keep answers, and use kept answers instead of calls."),
-    ],
-    "/seed": Annotated[int | None, typer.Option(help="Random seed.")],
+    "/repeats": option(int, "Ask each question this many times; the mean is its score."),
+    "/cache": option(bool, "Keep answers, and use kept answers instead of calls.", "--cache"),
+    "/seed": option(int, "Random seed."),
 }
 
 

@@ -25,6 +25,7 @@ from app.cli.terminal.options import (
     FurtherMarginOption,
     QuietOption,
     object_of,
+    option,
     output_option,
     reading,
 )
@@ -243,19 +244,12 @@ def delete(session: SessionId) -> None:
     json="Write session and changes as JSON; - for stdout.",
     runs=True,
     fields={
-        "/scorer/name": Annotated[
-            str | None,
-            typer.Option(
-                "--scorer",
-                help="Name of the scorer; by default the present scorer of each question.",
-            ),
-        ],
-        "/scorer/params": Annotated[
-            str | None,
-            typer.Option(
-                help="Parameters of the scorer, as a JSON object.", callback=reading(object_of)
-            ),
-        ],
+        "/scorer/name": option(
+            str, "Name of the scorer; by default the present scorer of each question.", "--scorer"
+        ),
+        "/scorer/params": option(
+            str, "Parameters of the scorer, as a JSON object.", callback=reading(object_of)
+        ),
     },
 )
 def rescore(session: EndedId) -> None:
@@ -287,10 +281,9 @@ def rescore(session: EndedId) -> None:
     runs=True,
     fields={
         "/stopping/score_margin": FurtherMarginOption,
-        "/stopping/max_items": Annotated[
-            int | None,
-            typer.Option(help="Ask at most this many questions, including those asked before."),
-        ],
+        "/stopping/max_items": option(
+            int, "Ask at most this many questions, including those asked before."
+        ),
     },
 )
 def extend(session: EndedId, quiet: QuietOption = False) -> None:

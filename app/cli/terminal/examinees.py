@@ -1,74 +1,51 @@
 """The examinee of a command: a URL with a model's name, or a saved endpoint."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
-
-import typer
+from typing import Literal
 
 from app.cli.servers.connection import path_of
 from app.cli.terminal.console import JsonObject
-from app.cli.terminal.options import Fields, object_of, reading
+from app.cli.terminal.options import Fields, object_of, option, reading
 from app.errors import InvalidInputError, did_you_mean
 from app.items import Json
 from sextant_client import AsyncSextant
 
 #: Settings of an endpoint that is called.
 SETTINGS: Fields = {
-    "/kind": Annotated[
-        str | None,
-        typer.Option(
-            help="API of the endpoint: openai_chat (default), openai_completions, hf_endpoint or "
-            "hf_tgi."
-        ),
-    ],
-    "/api_key": Annotated[
-        str | None,
-        typer.Option(
-            envvar="SEXTANT_ENDPOINT_KEY",
-            help="API key of the endpoint; better set as environment variable.",
-        ),
-    ],
-    "/price/input_per_1m": Annotated[
-        float | None,
-        typer.Option("--price-input", help="US dollars per million prompt tokens."),
-    ],
-    "/price/output_per_1m": Annotated[
-        float | None,
-        typer.Option("--price-output", help="US dollars per million completion tokens."),
-    ],
-    "/sampling/max_tokens": Annotated[
-        int | None, typer.Option(help="Maximum number of tokens of an answer.")
-    ],
-    "/sampling/temperature": Annotated[float | None, typer.Option(help="Sampling temperature.")],
-    "/sampling/stop": Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Stop sequence; may be repeated. \\n is a line break.",
-            callback=reading(lambda stops: [one.replace("\\n", "\n") for one in stops]),
-        ),
-    ],
-    "/options/extra_body": Annotated[
-        str | None,
-        typer.Option(
-            help="JSON object whose fields are added to the body of each call; no secrets.",
-            callback=reading(object_of),
-        ),
-    ],
+    "/kind": option(
+        str,
+        "API of the endpoint: openai_chat (default), openai_completions, hf_endpoint or hf_tgi.",
+    ),
+    "/api_key": option(
+        str,
+        "API key of the endpoint; better set as environment variable.",
+        envvar="SEXTANT_ENDPOINT_KEY",
+    ),
+    "/price/input_per_1m": option(float, "US dollars per million prompt tokens.", "--price-input"),
+    "/price/output_per_1m": option(
+        float, "US dollars per million completion tokens.", "--price-output"
+    ),
+    "/sampling/max_tokens": option(int, "Maximum number of tokens of an answer."),
+    "/sampling/temperature": option(float, "Sampling temperature."),
+    "/sampling/stop": option(
+        list[str],
+        "Stop sequence; may be repeated. \\n is a line break.",
+        callback=reading(lambda stops: [one.replace("\\n", "\n") for one in stops]),
+    ),
+    "/options/extra_body": option(
+        str,
+        "JSON object whose fields are added to the body of each call; no secrets.",
+        callback=reading(object_of),
+    ),
 }
 #: How questions are asked.
 PROMPT: Fields = {
-    "/prompt/shots": Annotated[
-        int | None, typer.Option(help="Number of the bank's examples to use, from the first.")
-    ],
-    "/prompt/system": Annotated[
-        str | None, typer.Option(help="System prompt instead of the bank's; '' for none.")
-    ],
-    "/prompt/mode": Annotated[
-        Literal["generate", "loglikelihood"] | None,
-        typer.Option(
-            help="How multiple choice is asked; by default as the bank says, if the endpoint can."
-        ),
-    ],
+    "/prompt/shots": option(int, "Number of the bank's examples to use, from the first."),
+    "/prompt/system": option(str, "System prompt instead of the bank's; '' for none."),
+    "/prompt/mode": option(
+        Literal["generate", "loglikelihood"],
+        "How multiple choice is asked; by default as the bank says, if the endpoint can.",
+    ),
 }
 #: Fields of who is asked, beside those of `SETTINGS` -> the option that sets them.
 ENDPOINT: Mapping[str, str] = {

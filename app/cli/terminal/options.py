@@ -20,6 +20,11 @@ T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, object]
 
 
+def option(kind: Any, help: str, *flag: str, **more: Any) -> object:  # noqa: A002 (as Typer's)
+    """An option that may be left out, for `Fields`; by default it has the field's name."""
+    return Annotated[kind | None, typer.Option(*flag, help=help, **more)]
+
+
 def reading(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
     """A callback of an option that replaces its value; what `read` refuses is a wrong value."""
 
@@ -212,55 +217,33 @@ TargetOption = Annotated[
 
 #: Which answers are read of files of results.
 READ: Fields = {
-    "/filters": Annotated[
-        list[str] | None, typer.Option("--filter", help="lm-eval filter to read; may be repeated.")
-    ],
-    "/metrics": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            help="Metric to read as the score; may be repeated: the first that a row has counts.",
-        ),
-    ],
-    "/scorers": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--scorer", help="inspect scorer to read, SCORER or SCORER.KEY; may be repeated."
-        ),
-    ],
-    "/examinee": Annotated[
-        str | None, typer.Option(help="Name of the examinee, for files of one examinee.")
-    ],
+    "/filters": option(list[str], "lm-eval filter to read; may be repeated.", "--filter"),
+    "/metrics": option(
+        list[str],
+        "Metric to read as the score; may be repeated: the first that a row has counts.",
+        "--metric",
+    ),
+    "/scorers": option(
+        list[str], "inspect scorer to read, SCORER or SCORER.KEY; may be repeated.", "--scorer"
+    ),
+    "/examinee": option(str, "Name of the examinee, for files of one examinee."),
 }
 #: How a version is published, and which of its items are quarantined.
 PUBLICATION: Fields = {
-    "/notes": Annotated[str | None, typer.Option(help="Notes to store with the version.")],
-    "/keep": Annotated[
-        list[str] | None,
-        typer.Option(help="Key of an item not to quarantine; may be repeated."),
-    ],
-    "/allow": Annotated[
-        list[str] | None,
-        typer.Option(help="Lint code, such as misfit, that does not quarantine; may be repeated."),
-    ],
+    "/notes": option(str, "Notes to store with the version."),
+    "/keep": option(list[str], "Key of an item not to quarantine; may be repeated."),
+    "/allow": option(
+        list[str], "Lint code, such as misfit, that does not quarantine; may be repeated."
+    ),
 }
-_limit = partial(typer.Option, min=0)
 #: Limits of a project or a key.
 LIMITS: Fields = {
-    "/limits/usd_per_day": Annotated[
-        float | None, _limit(help="US dollars that calls may cost in a day (UTC).")
-    ],
-    "/limits/tokens_per_day": Annotated[
-        int | None, _limit(help="Tokens that calls may use in a day (UTC).")
-    ],
-    "/limits/stored_bytes": Annotated[int | None, _limit(help="Bytes that may be stored.")],
-    "/limits/requests_per_s": Annotated[float | None, _limit(help="Requests per second.")],
-    "/limits/open_sessions": Annotated[
-        int | None, _limit(help="Number of sessions that have not ended.")
-    ],
-    "/limits/event_streams": Annotated[
-        int | None, _limit(help="Number of open event streams at one process.")
-    ],
+    "/limits/usd_per_day": option(float, "US dollars that calls may cost in a day (UTC).", min=0),
+    "/limits/tokens_per_day": option(int, "Tokens that calls may use in a day (UTC).", min=0),
+    "/limits/stored_bytes": option(int, "Bytes that may be stored.", min=0),
+    "/limits/requests_per_s": option(float, "Requests per second.", min=0),
+    "/limits/open_sessions": option(int, "Number of sessions that have not ended.", min=0),
+    "/limits/event_streams": option(int, "Number of open event streams at one process.", min=0),
 }
 
 
