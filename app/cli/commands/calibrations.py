@@ -43,22 +43,12 @@ _FILTERS = (
     json=SAME,
     runs=True,
     fields={
-        "/model": options.option(
-            str, "Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."
-        ),
-        "/dimensions": options.DimensionsOption,
-        "/partition_size": options.PartitionSizeOption,
-        "/priors": options.PriorsOption,
-        "/allow_few": options.AllowFewOption,
-        "/negative_slopes": options.NegativeSlopesOption,
+        **options.CALIBRATION,
         "/report_card": options.option(
             bool,
             "Cross-validate (default): test held-out examinees on banks calibrated "
             "without them; takes several times as long.",
             "--report-card/--no-report-card",
-        ),
-        "/seed": options.option(
-            int, "Random seed, such as for the parts and the folds of the report card."
         ),
         "/publish/bank": options.option(
             str, "Publish as the next version of this bank; a new name creates a bank."

@@ -12,33 +12,17 @@ from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
-from app.cli.terminal.options import Fields, below, option, reading
+from app.cli.terminal.options import Fields, below, option
 from app.cli.terminal.watch import conduct, report, require_completed
 
 #: Further settings of a session.
 FIELDS: Fields = {
-    "/preset": option(str, "What to measure: score or ability; or atlas, a published design."),
-    "/selection/criterion": option(
-        str,
-        "Criterion for choosing questions, such as random.",
-        "--selector",
-        callback=reading(lambda criterion: criterion.replace("-", "_")),
-    ),
-    "/prediction/method": options.PredictionOption,
-    "/stopping/score_margin": options.MarginOption,
-    "/stopping/se": option(
-        float,
-        "Stop at this standard error of the ability, logits, instead of by the score.",
-        "--se-target",
-    ),
-    "/stopping/min_items": option(int, "Ask at least this many questions; by default 20."),
-    "/stopping/max_items": option(int, "Ask at most this many questions."),
+    **options.DESIGN,
     "/pretest/items_per_session": option(
         int,
         "Number of questions without parameters to ask as well; they do not count.",
         "--pretest",
     ),
-    "/concurrency": options.ConcurrencyOption,
     "/budget/usd": option(float, "Cost limit, US dollars.", "--budget-usd"),
     "/budget/tokens": option(int, "Token limit.", "--budget-tokens"),
     "/budget/seconds": option(float, "Time limit, seconds.", "--budget-seconds"),

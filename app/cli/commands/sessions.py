@@ -22,7 +22,7 @@ from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_lis
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
 from app.cli.terminal.options import (
-    FurtherMarginOption,
+    GOALS,
     QuietOption,
     object_of,
     option,
@@ -279,12 +279,7 @@ def rescore(session: EndedId) -> None:
     app,
     json="Write the new session as JSON; - for stdout.",
     runs=True,
-    fields={
-        "/stopping/score_margin": FurtherMarginOption,
-        "/stopping/max_items": option(
-            int, "Ask at most this many questions, including those asked before."
-        ),
-    },
+    fields=GOALS,
 )
 def extend(session: EndedId, quiet: QuietOption = False) -> None:
     """Continue an ended session with another goal or limit.

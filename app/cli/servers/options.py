@@ -24,7 +24,14 @@ from app.cli.terminal.console import (
     show_list,
     write_json,
 )
-from app.cli.terminal.options import Fields, name_of, nested, output_option
+from app.cli.terminal.options import (
+    Fields,
+    add_options,
+    nested,
+    output_option,
+    parameters_of,
+    values_of,
+)
 from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError
 from app.validation import problems_of
 from sextant_client import AsyncSextant, MissingFieldError, ProblemError
@@ -127,8 +134,8 @@ def on_server(
         names: Pointer to a further field -> what sets it.
         code: Exit code of a failure.
     """
-    pointers = {name_of(pointer, option): pointer for pointer, option in fields.items()}
-    of_body = dict(zip(pointers, fields.values(), strict=True))
+    pointers = parameters_of(fields)
+    of_body = {name: fields[pointer] for name, pointer in pointers.items()}
     of_server: dict[str, object] = {
         "server": ServerOption,
         "server_key": ServerKeyOption,
@@ -137,8 +144,7 @@ def on_server(
     }
 
     def decorate(command: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(command)
-        own = signature.parameters
+        own = inspect.signature(command).parameters
         beside = {n: kind for n, kind in of_server.items() if kind and n not in {*own, *of_body}}
         added = of_body | beside
         by_pointer = {f"/{name}": _shown(one) for name, one in own.items()}
@@ -147,8 +153,7 @@ def on_server(
 
         @functools.wraps(command)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            found = {pointer: kwargs[name] for name, pointer in pointers.items()}
-            told = {pointer: one for pointer, one in found.items() if one not in (None, [])}
+            told = values_of(kwargs, pointers)
             read = _read(kwargs, beside)
             token = _chosen.set(replace(read, runs=runs, fields=told, names=known))
             for name in added:
@@ -162,15 +167,7 @@ def on_server(
             finally:
                 _chosen.reset(token)
 
-        more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in added.items()
-        ]
-        # Typer makes the options from this signature.
-        vars(wrapped)["__signature__"] = signature.replace(
-            parameters=[*signature.parameters.values(), *more]
-        )
-        wrapped.__annotations__ = command.__annotations__ | added
+        add_options(wrapped, command, added)
         clear = fail_clearly(wrapped, code=code)
         if group is not None:
             group.command(name)(clear)

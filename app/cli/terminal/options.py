@@ -1,5 +1,7 @@
 """Options that several commands share."""
 
+import functools
+import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -65,6 +67,48 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
+def parameters_of(fields: Fields) -> dict[str, str]:
+    """Name of the parameter for each field -> pointer to the field."""
+    return {name_of(pointer, option): pointer for pointer, option in fields.items()}
+
+
+def values_of(given: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Pointer -> value of the fields that are given."""
+    found = {pointer: given[name] for name, pointer in parameters.items()}
+    return {pointer: value for pointer, value in found.items() if value not in (None, [])}
+
+
+def add_options(
+    wrapped: Callable[..., Any], command: Callable[..., Any], added: Mapping[str, object]
+) -> None:
+    """Give a wrapped command, as Typer sees it, options by name, instead of a parameter `body`."""
+    signature = inspect.signature(command)
+    own = [one for one in signature.parameters.values() if one.name != "body"]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in added.items()
+    ]
+    vars(wrapped)["__signature__"] = signature.replace(parameters=[*own, *more])
+    wrapped.__annotations__ = {**command.__annotations__, **added}
+
+
+def with_body(fields: Fields) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a command the options of these fields, and their values as its argument `body`."""
+    parameters = parameters_of(fields)
+
+    def decorate(command: Callable[..., T]) -> Callable[..., T]:
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> T:
+            told = nested(values_of(given, parameters))
+            own = {name: value for name, value in given.items() if name not in parameters}
+            return command(**own, body=told)
+
+        add_options(wrapped, command, {name: fields[at] for name, at in parameters.items()})
+        return wrapped
+
+    return decorate
+
+
 def share_of(points: float, prefix: str = "") -> float:
     """Convert points, the unit of the options, to a share; refuses what looks like a share."""
     if 0 < points < _LEAST_POINTS:
@@ -116,21 +160,6 @@ def _writable(target: P | None) -> P | None:
 #: Makes an option that takes a file to write.
 output_option = partial(typer.Option, callback=_writable)
 
-ConcurrencyOption = Annotated[
-    int | None,
-    typer.Option(metavar="K", help="Asked at once; 4 by default, 1 for atlas."),
-]
-_points = partial(typer.Option, "--margin", max=50.0, metavar="POINTS", callback=reading(share_of))
-_MARGIN = f"Stop when the score is known to ± this many points, at least {_LEAST_POINTS:g}"
-MarginOption = Annotated[float | None, _points(help=f"{_MARGIN}; 4 by default.")]
-FurtherMarginOption = Annotated[float | None, _points(help=f"{_MARGIN}.")]
-DimensionsOption = Annotated[
-    int | None,
-    typer.Option(
-        help="Number of abilities for mirt, or besides the general one for nested; by default "
-        "found by parallel analysis."
-    ),
-]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Report what would happen, and write nothing.")
 ]
@@ -175,37 +204,6 @@ KeepForScoreOption = Annotated[
         help="Keep filtered items in the bank for scores, or drop them.",
     ),
 ]
-NegativeSlopesOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--negative-slopes/--positive-slopes",
-        help="Whether right answers may become rarer with ability; by default if some item that "
-        "passed the filters does.",
-    ),
-]
-PartitionSizeOption = Annotated[
-    int | None,
-    typer.Option(help="Calibrate parts of this many items (at least 100) and link them."),
-]
-PredictionOption = Annotated[
-    Literal["combined", "design", "score-model", "p-irt"] | None,
-    typer.Option(
-        "--prediction",
-        help="How the score is predicted; by default combined: from the curves of the reference "
-        "models and from sampled questions.",
-    ),
-]
-AllowFewOption = Annotated[
-    bool, typer.Option("--allow-few", help="Allow a 4pl from fewer than 500 models.")
-]
-PriorsOption = Annotated[
-    bool,
-    typer.Option(
-        "--priors/--no-priors",
-        help="Use weak priors (default), with the spread of guessing estimated; otherwise maximum "
-        "likelihood.",
-    ),
-]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
@@ -227,6 +225,69 @@ READ: Fields = {
         list[str], "inspect scorer to read, SCORER or SCORER.KEY; may be repeated.", "--scorer"
     ),
     "/examinee": option(str, "Name of the examinee, for files of one examinee."),
+}
+_MARGIN = f"Stop when the score is known to ± this many points, at least {_LEAST_POINTS:g}"
+#: An option of points that ends a test.
+margin_option = partial(option, float, max=50.0, metavar="POINTS", callback=reading(share_of))
+#: The design of a test.
+DESIGN: Fields = {
+    "/preset": option(str, "What to measure: score or ability; or atlas, a published design."),
+    "/selection/criterion": option(
+        str,
+        "Criterion for choosing questions, such as random.",
+        "--selector",
+        callback=reading(lambda criterion: criterion.replace("-", "_")),
+    ),
+    "/prediction/method": option(
+        Literal["combined", "design", "score-model", "p-irt"],
+        "How the score is predicted; by default combined: from the curves of the reference models "
+        "and from sampled questions.",
+        "--prediction",
+    ),
+    "/stopping/score_margin": margin_option(f"{_MARGIN}; 4 by default.", "--margin"),
+    "/stopping/se": option(
+        float,
+        "Stop at this standard error of the ability, logits, instead of by the score.",
+        "--se-target",
+    ),
+    "/stopping/min_items": option(int, "Ask at least this many questions; by default 20."),
+    "/stopping/max_items": option(int, "Ask at most this many questions."),
+    "/concurrency": option(int, "Asked at once; 4 by default, 1 for atlas.", metavar="K"),
+}
+#: Further goals of a session that has ended.
+GOALS: Fields = {
+    "/stopping/score_margin": margin_option(f"{_MARGIN}.", "--margin"),
+    "/stopping/max_items": option(
+        int, "Ask at most this many questions, including those asked before."
+    ),
+}
+#: How answers are calibrated.
+CALIBRATION: Fields = {
+    "/model": option(
+        str, "Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."
+    ),
+    "/dimensions": option(
+        int,
+        "Number of abilities for mirt, or besides the general one for nested; by default found by "
+        "parallel analysis.",
+    ),
+    "/partition_size": option(
+        int, "Calibrate parts of this many items (at least 100) and link them."
+    ),
+    "/priors": option(
+        bool,
+        "Use weak priors (default), with the spread of guessing estimated; otherwise maximum "
+        "likelihood.",
+        "--priors/--no-priors",
+    ),
+    "/allow_few": option(bool, "Allow a 4pl from fewer than 500 models.", "--allow-few"),
+    "/negative_slopes": option(
+        bool,
+        "Whether right answers may become rarer with ability; by default if some item that passed "
+        "the filters does.",
+        "--negative-slopes/--positive-slopes",
+    ),
+    "/seed": option(int, "Random seed, such as for the parts and the folds of the report card."),
 }
 #: How a version is published, and which of its items are quarantined.
 PUBLICATION: Fields = {
