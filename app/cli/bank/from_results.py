@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,6 +64,7 @@ _FIELDS: options.Fields = {
 
 @on_server(json="Write the result as JSON; - for stdout.", fields=_FIELDS)
 def from_results(
+    body: dict[str, Any],
     name: Annotated[str, typer.Argument(help="Name of the bank and of the response set.")],
     paths: Annotated[
         list[str],
@@ -95,12 +96,11 @@ def from_results(
     changes it. The same command with more results continues from there and makes
     the next version. Exit code 1: there is no version; the output says why.
     """
-    body = {
+    body |= {
         "name": name,
         "publish": publish,
         "questions_only": questions_only,
         "visibility": "withheld" if withheld else "open",
-        **chosen().body,
     }
     found = _files(paths)
     named = chosen().target

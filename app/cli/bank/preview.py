@@ -1,13 +1,13 @@
 """`sextant banks preview`: put one item to an endpoint before paying for a test."""
 
 import json as json_text
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue
 
 from app.cli.servers.connection import connected, path_of, run_to_the_end
-from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.servers.options import also_json, on_server
 from app.cli.terminal.console import JsonObject, out
 from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
 from app.cli.terminal.options import below
@@ -25,6 +25,7 @@ from sextant_client.models import Model
     names=ENDPOINT,
 )
 def preview(
+    body: dict[str, Any],
     bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
     item: Annotated[str, typer.Option(help="Key or id of the item.")],
     endpoint: Annotated[
@@ -43,7 +44,7 @@ def preview(
     Nothing is stored. Without --no-call the endpoint is really called, once or
     once per option.
     """
-    body = {**chosen().body, "send": not no_call}
+    body["send"] = not no_call
     settings = body.pop("endpoint", {})
     require_fitting(endpoint, model, settings)
 

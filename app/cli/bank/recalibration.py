@@ -1,13 +1,13 @@
 """`sextant banks drift`, `check-join` and `recalibrate`: what new answers say about a bank."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import typer
 from pydantic import JsonValue
 
 from app.cli.servers.connection import connected, path_of, request, run_until_signal, there
-from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import JsonObject, number, out, show_list
 from app.cli.terminal.options import PUBLICATION, option
 from app.cli.terminal.replies import Calibration, Version, at
@@ -139,6 +139,7 @@ def check_join(
     names={"/response_set": "--responses", "/bank": "NAME"},
 )
 def recalibrate(
+    body: dict[str, Any],
     name: Bank,
     responses: Annotated[
         str | None,
@@ -159,7 +160,7 @@ def recalibrate(
     of them are revised, from the guesses and all answers. Without a server, the
     command runs a worker as long as needed.
     """
-    publication = {"bank": name, **chosen().body}
+    publication = {"bank": name, **body}
 
     async def run() -> tuple[_Calibration, _Version]:
         async with connected() as client:

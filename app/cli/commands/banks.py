@@ -3,7 +3,7 @@
 from base64 import b64encode
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -67,6 +67,7 @@ app = typer.Typer(no_args_is_help=True)
     names={"/name": "NAME", "/default_scorer": "--scorer", "/map": "--map"},
 )
 def import_bank(
+    body: dict[str, Any],
     name: Annotated[
         str, typer.Argument(help="Name of the bank, which is created if there is none.")
     ],
@@ -113,24 +114,20 @@ def import_bank(
         from app.exchange.mapped_items import field_map
 
         mapping = field_map(fields, target_after)
-    settings = chosen().body
     files = {"items": items, "parameters": parameters}
     named = {name: path for name, path in files.items() if path is not None}
     if bundle is not None:
-        if settings or dry_run or named or scorer is not None:
+        if body or dry_run or named or scorer is not None:
             raise InvalidInputError("--bundle holds a whole bank: leave the other options out.")
-    elif not named and "provisional" not in settings:
+    elif not named and "provisional" not in body:
         raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
     here = chosen().target is None
-    body = {
-        **settings,
-        **given(
-            **{name: UNREAD if here else _sent(path) for name, path in named.items()},
-            map=None if mapping is None else dict(mapping.fields),
-            target_after=target_after,
-            dry_run=dry_run or None,
-        ),
-    }
+    body |= given(
+        **{name: UNREAD if here else _sent(path) for name, path in named.items()},
+        map=None if mapping is None else dict(mapping.fields),
+        target_after=target_after,
+        dry_run=dry_run or None,
+    )
     if here:
         # Reads files of any size next to the database; sending files to a server needs none of it.
         from app.cli.bank.local_imports import import_bundle, import_files

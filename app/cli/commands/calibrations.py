@@ -1,7 +1,7 @@
 """`sextant calibrations`: calibrate recorded answers and publish the result as a version."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -61,6 +61,7 @@ _FILTERS = (
     },
 )
 def start(
+    body: dict[str, Any],
     responses: Annotated[
         str, typer.Argument(help="Name or id of the response set; see `sextant response-sets`.")
     ],
@@ -88,12 +89,12 @@ def start(
     async def run() -> JsonObject:
         async with connected() as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
-            body = {
+            plan = {
                 "response_set": responses,
-                **chosen().body,
+                **body,
                 **given(filters=narrowed if filters else dict.fromkeys(_FILTERS), link=link),
             }
-            made = await client.request("POST", "/v1/calibrations", json=body)
+            made = await client.request("POST", "/v1/calibrations", json=plan)
             if not wait:
                 return made
             calibration = str(made["id"])
@@ -129,13 +130,14 @@ def start(
     },
 )
 def publish(
+    body: dict[str, Any],
     calibration: Id,
     bank: Annotated[
         str, typer.Option(help="Bank that gets the version; a new name creates a bank.")
     ],
 ) -> None:
     """Make a bank version of a completed calibration."""
-    body = {"bank": bank, **chosen().body}
+    body["bank"] = bank
     found = request("POST", f"{_path(calibration)}:publish", body)
     if also_json(found):
         version = Version.model_validate(found)

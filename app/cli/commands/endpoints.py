@@ -1,12 +1,12 @@
 """`sextant endpoints`: save, list, show, probe and delete endpoints."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app.cli.servers.connection import asked, listed, request
-from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
+from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import JsonObject, out, show_facts, when
 from app.cli.terminal.examinees import SETTINGS, USUAL_KIND, saved_endpoint
 from app.cli.terminal.options import LIMITS, EraseOption, below
@@ -39,13 +39,14 @@ class _Endpoint(Model):
     names={"/base_url": "--endpoint"},
 )
 def save(
+    body: dict[str, Any],
     name: Annotated[str, typer.Argument(help="Name to save the endpoint under.")],
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
     model: Annotated[str, typer.Option(help="Model name, as the endpoint knows it.")],
 ) -> None:
     """Save an endpoint under a name; its key is stored encrypted and never shown."""
-    own = {"name": name, "base_url": endpoint, "model": model}
-    saved = request("POST", "/v1/endpoints", {"kind": USUAL_KIND, **chosen().body, **own})
+    body |= {"name": name, "base_url": endpoint, "model": model}
+    saved = request("POST", "/v1/endpoints", {"kind": USUAL_KIND, **body})
     if also_json(saved):
         out.say(f"Saved {saved['name']}  {saved['id']}")
 

@@ -118,6 +118,7 @@ class Command(TyperCommand):
     },
 )
 def command(
+    body: dict[str, Any],
     session: Annotated[
         str | None, typer.Option(help="Id of a session; by default a new one is started.")
     ] = None,
@@ -163,13 +164,13 @@ def command(
     Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the session has no
     result, and 64 for wrong options and unreachable servers.
     """
-    rule_body, json = chosen().body, chosen().json
-    session_body = rule_body.pop("session", {})
+    json = chosen().json
+    session_body = body.pop("session", {})
     asked_model = session_body.pop("endpoint", {})
     if policy is not None:
         own = {"kind": asked_model.get("kind"), "session": session, "endpoint": endpoint}
         own |= {"model": model, "bank": bank, "extend_to": extend_to}
-        if rule_body or session_body or given(**own):
+        if body or session_body or given(**own):
             raise InvalidInputError(
                 "--policy defines the gates and how their questions are asked: leave the "
                 "options of a single gate out."
@@ -177,7 +178,7 @@ def command(
         rules = read_policy(policy)
         asked_model = {"kind": rules.kind, **asked_model}
     else:
-        rule = Rule.model_construct(name="gate", bank=bank or "", **rule_body)
+        rule = Rule.model_construct(name="gate", bank=bank or "", **body)
         rule.require_mark("--")
         if session is not None and (endpoint or model or bank or "prediction" in session_body):
             raise InvalidInputError(

@@ -2,12 +2,12 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app.cli.servers.connection import asked, listed, path_of, request
-from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
+from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, when
 from app.cli.terminal.options import LIMITS, option, reading, time_of
 from app.records.api_keys import Scope
@@ -29,9 +29,9 @@ def _show_limits(document: JsonObject) -> None:
         out.say(f"{name}  {'-' if value is None else value}")
 
 
-def _limits_given() -> dict[str, float | None]:
+def _limits_in(body: dict[str, Any]) -> dict[str, float | None]:
     """Limits that the command names; 0 becomes None: no limit."""
-    return {name: most or None for name, most in chosen().body.get("limits", {}).items()}
+    return {name: most or None for name, most in body.get("limits", {}).items()}
 
 
 class _NewKey(Model):
@@ -72,6 +72,7 @@ class _Key(_Limited):
     names={"/scopes": "--scope"},
 )
 def create(
+    body: dict[str, Any],
     name: Annotated[str, typer.Argument(help="Name of the key, such as its purpose.")],
     scope: Annotated[
         list[Scope] | None,
@@ -83,8 +84,8 @@ def create(
     The limits of a key are within those of its project. Without a limit, or with
     0, the key may use whatever the project leaves.
     """
-    body = {"name": name, "scopes": scope or _STANDARD, **chosen().body}
-    if limits := _limits_given():
+    body |= {"name": name, "scopes": scope or _STANDARD}
+    if limits := _limits_in(body):
         body["limits"] = limits
     key = _NewKey.model_validate(request("POST", "/v1/api-keys", body))
     err.say(f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:")
@@ -114,6 +115,7 @@ def list_keys() -> None:
 
 @on_server(app, fields=LIMITS)
 def limit(
+    body: dict[str, Any],
     key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
 ) -> None:
     """Set limits of a key, and print all its limits.
@@ -122,7 +124,7 @@ def limit(
     that are not given do not change. The limits of a revoked key apply to the
     work that it left running.
     """
-    _show_limits(request("PATCH", path_of("api-keys", key_id), {"limits": _limits_given()}))
+    _show_limits(request("PATCH", path_of("api-keys", key_id), {"limits": _limits_in(body)}))
 
 
 @on_server(app)
@@ -208,6 +210,7 @@ def create_project(
 
 @on_server(projects, "limit", fields=LIMITS)
 def limit_project(
+    body: dict[str, Any],
     project: Annotated[str, typer.Argument(help="Id or name of the project.")],
 ) -> None:
     """Set limits of a project, and print all its limits.
@@ -217,7 +220,7 @@ def limit_project(
     path = path_of("projects", project)
 
     async def set_limits(client: AsyncSextant) -> JsonObject:
-        if not (changes := _limits_given()):
+        if not (changes := _limits_in(body)):
             return await client.request("GET", path)
         return await client.change(path, lambda found: {"limits": {**found["limits"], **changes}})
 

@@ -1,7 +1,7 @@
 """`sextant rank`: rank several endpoints from the shell."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import RenderableType
@@ -9,7 +9,7 @@ from rich.table import Table
 
 from app.cli.commands.run import FIELDS
 from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
-from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.servers.options import also_json, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, interval, money, out
 from app.cli.terminal.examinees import PROMPT, SETTINGS, examinee, is_url
@@ -51,6 +51,7 @@ _PLACES = {f"/endpoints/{n}": f"--endpoint {n + 1}" for n in range(100)}
     names={"/correction": "--holm"} | _PLACES,
 )
 def command(
+    body: dict[str, Any],
     endpoint: Annotated[
         list[str],
         typer.Option(
@@ -68,7 +69,7 @@ def command(
     Prices differ between endpoints: save the endpoints (`sextant endpoints save`)
     and give their names.
     """
-    body = {"bank": bank, **chosen().body, **({"correction": "holm"} if holm else {})}
+    body |= {"bank": bank, **({"correction": "holm"} if holm else {})}
     settings = body.pop("endpoint", {})
 
     async def rank() -> JsonObject:

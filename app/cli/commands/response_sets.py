@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -119,6 +119,7 @@ class _Imported(_Added):
 
 @on_server(app, "import", fields=_ANSWERS, names={"/files": "--from"})
 def import_answers(
+    body: dict[str, Any],
     name: Annotated[
         str, typer.Argument(help="Name of the set, which is created if there is none.")
     ],
@@ -137,7 +138,7 @@ def import_answers(
         raise InvalidInputError("Name at least one file or folder.")
     files = files_at(paths)
     here = chosen().target is None
-    body = {**chosen().body, "files": [UNREAD] if here else [_sent(file) for file in files]}
+    body["files"] = [UNREAD] if here else [_sent(file) for file in files]
     if here:
         # Reads files of any size next to the database; sending files to a server needs none of it.
         from app.cli.bank import local_imports
@@ -168,13 +169,14 @@ def import_answers(
     },
 )
 def collect(
+    body: dict[str, Any],
     name: Annotated[
         str, typer.Argument(help="Name of the set, which is created if there is none.")
     ],
     bank: Annotated[str, typer.Option(help="Name or id of the bank of the sessions.")],
 ) -> None:
     """Collect the answers of all ended sessions on a bank, each session once."""
-    body = {"bank": bank, **chosen().body}
+    body["bank"] = bank
 
     async def take(client: AsyncSextant) -> JsonObject:
         async with there(client, "response-sets", name, {"name": name}):

@@ -81,6 +81,7 @@ class Command(TyperCommand):
     names=ENDPOINT,
 )
 def command(
+    body: dict[str, Any],
     endpoint: Annotated[
         str,
         typer.Option(help="URL of the model's API, such as .../v1, or a saved endpoint."),
@@ -95,7 +96,7 @@ def command(
     server.
     The endpoint's key is read from SEXTANT_ENDPOINT_KEY.
     """
-    body = {"bank": bank, **chosen().body}
+    body["bank"] = bank
     settings = body.pop("endpoint", {})
     require_fitting(endpoint, model, settings)
 

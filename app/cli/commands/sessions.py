@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue
@@ -252,12 +252,11 @@ def delete(session: SessionId) -> None:
         ),
     },
 )
-def rescore(session: EndedId) -> None:
+def rescore(body: dict[str, Any], session: EndedId) -> None:
     """Score a session's stored answers again; no model is asked.
 
     Creates a new session and shows what changed; the old session does not change.
     """
-    body = chosen().body
     if "name" not in body.get("scorer", {"name": None}):
         raise InvalidInputError("--params needs --scorer, the scorer that they belong to.")
 
@@ -281,13 +280,13 @@ def rescore(session: EndedId) -> None:
     runs=True,
     fields=GOALS,
 )
-def extend(session: EndedId, quiet: QuietOption = False) -> None:
+def extend(body: dict[str, Any], session: EndedId, quiet: QuietOption = False) -> None:
     """Continue an ended session with another goal or limit.
 
     Creates a new session; the old one does not change. A goal that the old one
     missed still ends the new one, unless --margin gives another.
     """
-    told = chosen().body.get("stopping")
+    told = body.get("stopping")
     if told is None:
         raise InvalidInputError(
             "Give --margin, --max-items or both: they say when the session stops."

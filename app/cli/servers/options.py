@@ -27,10 +27,9 @@ from app.cli.terminal.console import (
 from app.cli.terminal.options import (
     Fields,
     add_options,
-    nested,
     output_option,
     parameters_of,
-    values_of,
+    with_body,
 )
 from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError
 from app.validation import problems_of
@@ -72,7 +71,6 @@ class Chosen:
 
     Attributes:
         runs: Whether the command needs a worker.
-        fields: Values of fields of the request's body, by pointer.
         names: Pointer to a field of a request -> the option or argument that sets it.
     """
 
@@ -81,18 +79,12 @@ class Chosen:
     json: str | None = None
     project: str | None = None
     runs: bool = False
-    fields: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def target(self) -> Target | None:
         """The server to use; None means the database of this machine."""
         return target(self.server, self.server_key)
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """A request body of the options that set its fields."""
-        return nested(self.fields)
 
     def word(self, pointer: str) -> str:
         """The option that sets a field, or what is around it; the pointer where none does."""
@@ -130,12 +122,11 @@ def on_server(
         name: Name in the group; by default the function's own name.
         json: Help of `--json`; None leaves the option out.
         runs: Whether it needs a worker; without a named server, this process has one.
-        fields: Options that set fields of the request's body, which `chosen` has.
+        fields: Options that set fields of the request's body, which is the argument `body`.
         names: Pointer to a further field -> what sets it.
         code: Exit code of a failure.
     """
     pointers = parameters_of(fields)
-    of_body = {name: fields[pointer] for name, pointer in pointers.items()}
     of_server: dict[str, object] = {
         "server": ServerOption,
         "server_key": ServerKeyOption,
@@ -145,21 +136,19 @@ def on_server(
 
     def decorate(command: Callable[P, R]) -> Callable[P, R]:
         own = inspect.signature(command).parameters
-        beside = {n: kind for n, kind in of_server.items() if kind and n not in {*own, *of_body}}
-        added = of_body | beside
-        by_pointer = {f"/{name}": _shown(one) for name, one in own.items()}
-        by_pointer |= {pointer: _flag(name) for name, pointer in pointers.items()}
-        known = {**by_pointer, **names}
+        taken = {*own, *pointers}
+        added = {name: kind for name, kind in of_server.items() if kind and name not in taken}
+        known = {f"/{name}": _shown(one) for name, one in own.items() if name != "body"}
+        known |= {pointer: _flag(name) for name, pointer in pointers.items()} | dict(names)
+        inner = with_body(fields)(command) if fields else command
 
         @functools.wraps(command)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            told = values_of(kwargs, pointers)
-            read = _read(kwargs, beside)
-            token = _chosen.set(replace(read, runs=runs, fields=told, names=known))
+            token = _chosen.set(replace(_read(kwargs, added), runs=runs, names=known))
             for name in added:
                 kwargs.pop(name, None)
             try:
-                return command(*args, **kwargs)
+                return inner(*args, **kwargs)
             except (ValidationError, MissingFieldError) as error:
                 if (server := chosen().target) is None:
                     raise  # the reply came from this version, so the fault is ours
@@ -167,7 +156,7 @@ def on_server(
             finally:
                 _chosen.reset(token)
 
-        add_options(wrapped, command, added)
+        add_options(wrapped, inner, added)
         clear = fail_clearly(wrapped, code=code)
         if group is not None:
             group.command(name)(clear)
