@@ -13,6 +13,7 @@ from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out
+from app.cli.terminal.fields import Fields, option
 from app.cli.terminal.replies import Version, at
 from app.cli.terminal.watch import Phases, follow
 from app.errors import CalibrationError, InvalidInputError
@@ -29,36 +30,34 @@ _WHY = {
     "constant": "all right or all wrong",
     "low_point_biserial": "unrelated to the rest of the score",
 }
-_FIELDS: options.Fields = {
-    "/tasks": options.option(
-        list[str], "Task to read; `*` is a wildcard; may be repeated.", "--task"
-    ),
+_FIELDS: Fields = {
+    "/tasks": option(list[str], "Task to read; `*` is a wildcard; may be repeated.", "--task"),
     **options.READ,
-    "/prompts_of": options.option(
+    "/prompts_of": option(
         str,
         "Model whose prompts become the questions; by default the most frequent wording "
         "of each question.",
     ),
-    "/target_after": options.option(
+    "/target_after": option(
         str,
         "The right answer is the text after this mark in the recorded one; by default "
         "#### if all have it.",
     ),
-    "/default_scorer/name": options.option(
+    "/default_scorer/name": option(
         str,
         "Scorer of live answers; by default one that reproduces the recorded scores.",
         "--default-scorer",
     ),
-    "/model": options.option(str, "Response model to calibrate; by default 2pl."),
-    "/report_card": options.option(
+    "/model": option(str, "Response model to calibrate; by default 2pl."),
+    "/report_card": option(
         bool,
         "Cross-validate (default): test held-out models on banks calibrated without them.",
         "--report-card/--no-report-card",
     ),
-    "/least_models": options.option(
+    "/least_models": option(
         int, "Minimum number of models for a calibration; 3 by default.", min=3
     ),
-    "/licence": options.option(str, "Licence of the questions."),
+    "/licence": option(str, "Licence of the questions."),
 }
 
 

@@ -10,7 +10,7 @@ from app.cli.servers.connection import connected, path_of, run_to_the_end
 from app.cli.servers.options import also_json, on_server
 from app.cli.terminal.console import JsonObject, out
 from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
-from app.cli.terminal.options import below
+from app.cli.terminal.fields import below
 from app.cli.terminal.replies import at
 from sextant_client.models import Model
 

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from app.cli.servers.connection import connected, path_of, request, run_until_signal, there
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import JsonObject, number, out, show_list
-from app.cli.terminal.options import PUBLICATION, option
+from app.cli.terminal.fields import option
+from app.cli.terminal.options import PUBLICATION
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.watch import follow
 from app.errors import CalibrationError

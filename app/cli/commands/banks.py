@@ -11,15 +11,8 @@ from app.cli.bank import UNREAD, bank_views, catalog, from_results, preview, rec
 from app.cli.servers.connection import asked, path_of, there
 from app.cli.servers.options import chosen, on_server
 from app.cli.terminal.console import JsonObject, err, out
-from app.cli.terminal.options import (
-    PUBLICATION,
-    DryRunOption,
-    Fields,
-    below,
-    file_option,
-    given,
-    option,
-)
+from app.cli.terminal.fields import Fields, below, option
+from app.cli.terminal.options import PUBLICATION, DryRunOption, file_option, given
 from app.cli.terminal.replies import Flag
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant

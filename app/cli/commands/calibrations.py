@@ -18,6 +18,7 @@ from app.cli.servers.connection import (
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, number, out, show_facts, when
+from app.cli.terminal.fields import option
 from app.cli.terminal.options import given, require_filters
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.watch import Phases, follow
@@ -44,13 +45,13 @@ _FILTERS = (
     runs=True,
     fields={
         **options.CALIBRATION,
-        "/report_card": options.option(
+        "/report_card": option(
             bool,
             "Cross-validate (default): test held-out examinees on banks calibrated "
             "without them; takes several times as long.",
             "--report-card/--no-report-card",
         ),
-        "/publish/bank": options.option(
+        "/publish/bank": option(
             str, "Publish as the next version of this bank; a new name creates a bank."
         ),
     },
@@ -114,15 +115,15 @@ def start(
     json=SAME,
     fields={
         **options.PUBLICATION,
-        "/unparsed_policy": options.option(
+        "/unparsed_policy": option(
             Literal["wrong", "missing"],
             "How unparseable answers counted; by default as the response set says.",
             "--unparsed",
         ),
-        "/allow_unconverged": options.option(
+        "/allow_unconverged": option(
             bool, "Publish even if the calibration did not converge.", "--allow-unconverged"
         ),
-        "/carry_over": options.option(
+        "/carry_over": option(
             bool,
             "Also take over items and parameters that only the linked version has.",
             "--carry-over",

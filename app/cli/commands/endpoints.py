@@ -9,7 +9,8 @@ from app.cli.servers.connection import asked, listed, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import JsonObject, out, show_facts, when
 from app.cli.terminal.examinees import SETTINGS, USUAL_KIND, saved_endpoint
-from app.cli.terminal.options import LIMITS, EraseOption, below
+from app.cli.terminal.fields import below
+from app.cli.terminal.options import LIMITS, EraseOption
 from app.cli.terminal.replies import at
 from app.items import Json
 from sextant_client import AsyncSextant

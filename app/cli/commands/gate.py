@@ -41,7 +41,8 @@ from app.cli.terminal.examinees import (
     is_url,
     require_fitting,
 )
-from app.cli.terminal.options import Fields, below, given, option
+from app.cli.terminal.fields import Fields, below, option
+from app.cli.terminal.options import given
 from app.cli.terminal.watch import conduct, further, report
 from app.errors import InvalidInputError, SextantError
 

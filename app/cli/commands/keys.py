@@ -9,7 +9,8 @@ import typer
 from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, when
-from app.cli.terminal.options import LIMITS, option, reading, time_of
+from app.cli.terminal.fields import option, reading
+from app.cli.terminal.options import LIMITS, time_of
 from app.records.api_keys import Scope
 from sextant_client import AsyncSextant
 from sextant_client.models import Model

@@ -13,7 +13,7 @@ from app.cli.servers.options import also_json, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, interval, money, out
 from app.cli.terminal.examinees import PROMPT, SETTINGS, examinee, is_url
-from app.cli.terminal.options import Fields, below, option
+from app.cli.terminal.fields import Fields, below, option
 from app.cli.terminal.replies import Ranked, Scored, at
 from app.cli.terminal.watch import cost, follow, redrawn, require_completed
 from app.errors import InvalidInputError
@@ -26,12 +26,7 @@ _FIELDS: Fields = {
         Literal["score", "theta"],
         "Rank by the score (default) or by ability, which takes fewer questions.",
     ),
-    "/confidence": option(float, "Confidence with which a pair is decided; 0.95 by default."),
-    "/min_items": option(int, "Scored answers of each endpoint before any decision."),
-    "/max_items": option(int, "Most questions for one endpoint."),
-    "/tie_width": option(
-        float, "Difference that does not matter: a share of the score, or logits."
-    ),
+    **options.RULES,
     "/budget/items": option(int, "Most questions for all endpoints together.", "--budget-items"),
     "/concurrency": option(int, "Asked at once, for each endpoint; 4 by default."),
 }

@@ -15,29 +15,30 @@ from app.cli.servers.connection import asked, listed, path_of, request, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, out, show_facts, write_file
+from app.cli.terminal.fields import Fields, option, reading
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
 from app.exchange.results.recorded import SourceFile
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
-_ANSWERS: options.Fields = {
-    "/format": options.option(
+_ANSWERS: Fields = {
+    "/format": option(
         str,
         f"{', '.join(ResponseFormat)}; by default detected from each file.",
-        callback=options.reading(lambda name: format_named(name).value),
+        callback=reading(lambda name: format_named(name).value),
     ),
     **options.READ,
-    "/no_answer": options.option(
+    "/no_answer": option(
         Literal["wrong", "refused"], "How inspect's N (no answer) counts; by default as wrong."
     ),
-    "/unparsed_policy": options.option(
+    "/unparsed_policy": option(
         Literal["wrong", "missing"],
         "How unparseable answers counted in the files; by default as usual for the "
         "format. Sessions on banks calibrated from the set do the same.",
         "--unparsed",
     ),
-    "/score_range": options.option(
+    "/score_range": option(
         tuple[float, float],
         "Worst and best score in the files; they become 0 and 1, and are that by default.",
         metavar="WORST BEST",
@@ -157,15 +158,13 @@ def import_answers(
 @on_server(
     app,
     fields={
-        "/version": options.option(str, "Number of a version; by default all versions."),
-        "/since": options.option(
+        "/version": option(str, "Number of a version; by default all versions."),
+        "/since": option(
             datetime,
             "Only sessions that ended at this time (UTC) or later.",
-            callback=options.reading(options.time_of),
+            callback=reading(options.time_of),
         ),
-        "/simulated": options.option(
-            bool, "Also collect sessions of simulated examinees.", "--simulated"
-        ),
+        "/simulated": option(bool, "Also collect sessions of simulated examinees.", "--simulated"),
     },
 )
 def collect(

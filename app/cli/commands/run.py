@@ -12,7 +12,7 @@ from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
-from app.cli.terminal.options import Fields, below, option
+from app.cli.terminal.fields import Fields, below, option
 from app.cli.terminal.watch import conduct, report, require_completed
 
 #: Further settings of a session.

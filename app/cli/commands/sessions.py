@@ -21,14 +21,8 @@ from app.cli.servers.connection import (
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
-from app.cli.terminal.options import (
-    GOALS,
-    QuietOption,
-    object_of,
-    option,
-    output_option,
-    reading,
-)
+from app.cli.terminal.fields import option, reading
+from app.cli.terminal.options import GOALS, QuietOption, object_of, output_option
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
 from app.cli.terminal.watch import conduct, report, require_completed, watch
 from app.errors import InvalidInputError

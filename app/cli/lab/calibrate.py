@@ -24,6 +24,7 @@ from app.cli.lab import inputs
 from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
 from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json, written
+from app.cli.terminal.fields import Fields, option, reading, with_body
 from app.cli.terminal.options import require_filters
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.knowledge import with_abilities
@@ -47,21 +48,21 @@ _CARD = (
 )
 
 
-_OPTIONS: options.Fields = {
+_OPTIONS: Fields = {
     **options.CALIBRATION,
-    "/compare": options.option(
+    "/compare": option(
         str,
         "Response models to calibrate in addition, for comparison: 1pl,2pl,3pl.",
-        callback=options.reading(
+        callback=reading(
             lambda text: tuple(name.strip() for name in text.split(",") if name.strip())
         ),
     ),
-    "/moments": options.option(
+    "/moments": option(
         bool,
         "Calibrate continuous scores by the published closed forms, for comparison.",
         "--moments",
     ),
-    "/report_card": options.option(
+    "/report_card": option(
         bool,
         "Cross-validate: test held-out examinees on banks calibrated without them; takes several "
         "times as long.",
@@ -71,7 +72,7 @@ _OPTIONS: options.Fields = {
 
 
 @fail_clearly
-@options.with_body(_OPTIONS)
+@with_body(_OPTIONS)
 def command(
     responses: inputs.ResponsesOption,
     out: Annotated[

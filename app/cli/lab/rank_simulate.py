@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -14,7 +14,8 @@ from app.cli.lab import inputs
 from app.cli.lab.inputs import load_numbers, load_responses, note, scaled, score_scale, without
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, interval, ranks, write_json
-from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
+from app.cli.terminal.fields import with_body
+from app.cli.terminal.options import RULES, HolmOption, RankingPresetOption, file_option
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -34,16 +35,15 @@ from app.printable import percent
 
 
 @fail_clearly
+@with_body(RULES)
 def command(
+    body: dict[str, Any],
     responses: inputs.ResponsesOption,
     train: Annotated[
         Path,
         file_option(help="Scores of other models, to calibrate the items from."),
     ],
     preset: RankingPresetOption = None,
-    confidence: Annotated[
-        float, typer.Option(help="Confidence with which a pair is decided.")
-    ] = 0.95,
     holm: HolmOption = False,
     budget_items: Annotated[
         int | None,
@@ -56,11 +56,6 @@ def command(
     budget_usd: Annotated[
         float | None, typer.Option(help="Stop at this cost by --costs, US dollars.")
     ] = None,
-    min_items: Annotated[int, typer.Option(help="Answers of each model before any decision.")] = 10,
-    max_items: Annotated[int, typer.Option(help="Maximum number of items for one model.")] = 100,
-    tie_width: Annotated[
-        float, typer.Option(help="Difference in logits that does not matter.")
-    ] = 0.0,
     costs: Annotated[
         Path | None,
         file_option(
@@ -88,16 +83,9 @@ def command(
     if budget_usd is not None and costs is None:
         raise InvalidInputError("--budget-usd needs --costs, what an item of each model costs.")
     published = None if preset is None else RANKING_PRESETS[RankingPreset(preset)]
-    rules = RankingRules(
-        **(published.rules if published else {}),
-        confidence=confidence,
-        holm=holm,
-        min_items=min_items,
-        max_items=max_items,
-        tie_width=tie_width,
-    )
+    rules = RankingRules(**(published.rules if published else {}), **body, holm=holm)
     field = Field.load(responses, train, scale, as_published=published is not None)
-    each = _costs(costs, field.names, budget_usd, min_items)
+    each = _costs(costs, field.names, budget_usd, rules.min_items)
     asking = {
         "selection": {"criterion": usual_criterion(field.bank).value},
         **(published.asking if published else {}),
@@ -105,7 +93,7 @@ def command(
     }
     design = Design.from_dict({"preset": "ability", **asking})
     others = align(field.others, field.bank).scores
-    correction = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
+    correction = learned_from(others, field.bank, design, max_items=rules.max_items, seed=seed)
     test = design.build(field.bank, correction=correction)
     ranking = Ranking(
         # No model is asked an item that it has no recorded score of.

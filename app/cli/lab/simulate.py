@@ -25,6 +25,7 @@ from app.cli.lab.inputs import (
 from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design, take_all
 from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
+from app.cli.terminal.fields import Fields, option, with_body
 from app.cli.terminal.options import file_option, given
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -52,12 +53,12 @@ MAX_LEARNED_FROM = 400
 _FORECAST = ("items", "margin", "se", "interval", "tokens", "usd", "seconds")
 
 
-_DESIGN: options.Fields = {
+_DESIGN: Fields = {
     **options.DESIGN,
-    "/selection/top_k": options.option(
+    "/selection/top_k": option(
         int, "Choose at random among the K best items.", "--randomesque", metavar="K"
     ),
-    "/prediction/method": options.option(
+    "/prediction/method": option(
         PredictionMethod,
         "How scores are predicted: combined (from curves learned from --train and from sampled "
         "questions), design (from sampled questions, as if the curves did not fit), score-model (a "
@@ -69,7 +70,7 @@ _DESIGN: options.Fields = {
 
 
 @fail_clearly
-@options.with_body(_DESIGN)
+@with_body(_DESIGN)
 def command(
     body: dict[str, Any],
     responses: Annotated[

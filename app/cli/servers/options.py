@@ -24,13 +24,8 @@ from app.cli.terminal.console import (
     show_list,
     write_json,
 )
-from app.cli.terminal.options import (
-    Fields,
-    add_options,
-    output_option,
-    parameters_of,
-    with_body,
-)
+from app.cli.terminal.fields import Fields, add_options, parameters_of, with_body
+from app.cli.terminal.options import output_option
 from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError
 from app.validation import problems_of
 from sextant_client import AsyncSextant, MissingFieldError, ProblemError

@@ -5,7 +5,8 @@ from typing import Literal
 
 from app.cli.servers.connection import path_of
 from app.cli.terminal.console import JsonObject
-from app.cli.terminal.options import Fields, object_of, option, reading
+from app.cli.terminal.fields import Fields, option, reading
+from app.cli.terminal.options import object_of
 from app.errors import InvalidInputError, did_you_mean
 from app.items import Json
 from sextant_client import AsyncSextant

@@ -1,112 +1,21 @@
 """Options that several commands share."""
 
-import functools
-import inspect
 import json
 import os
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
+from app.cli.terminal.fields import Fields, option, reading
 from app.errors import InvalidInputError
 from app.items import Json
 
 P = TypeVar("P", str, Path)
-T = TypeVar("T")
-#: Options that set fields of a request's body: JSON pointer to the field -> annotation for Typer.
-#: A field that is not given is left out, and the server's default applies.
-Fields: TypeAlias = Mapping[str, object]
-
-
-def option(kind: Any, help: str, *flag: str, **more: Any) -> object:  # noqa: A002 (as Typer's)
-    """An option that may be left out, for `Fields`; by default it has the field's name."""
-    return Annotated[kind | None, typer.Option(*flag, help=help, **more)]
-
-
-def reading(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
-    """A callback of an option that replaces its value; what `read` refuses is a wrong value."""
-
-    def callback(value: Any) -> T | None:
-        try:
-            return None if value is None else read(value)
-        except InvalidInputError as error:
-            raise typer.BadParameter(error.detail) from None
-
-    return callback
-
-
-def below(prefix: str, fields: Mapping[str, T], *names: str) -> dict[str, T]:
-    """What is at the pointers that begin with `names`, or at all, moved to below `prefix`."""
-    return {
-        f"{prefix}{pointer}": value
-        for pointer, value in fields.items()
-        if pointer.startswith(names or "/")
-    }
-
-
-def name_of(pointer: str, option: Any) -> str:
-    """Name of the parameter for a field: that of its flag, by default of the field."""
-    flag = option.__metadata__[0].default  # where Typer keeps the first name in an annotation
-    name = flag if isinstance(flag, str) else pointer.rpartition("/")[2]
-    return name.partition("/")[0].lstrip("-").replace("-", "_")
-
-
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The object that has each value at its pointer."""
-    whole: dict[str, Any] = {}
-    for pointer, value in values.items():
-        *way, last = pointer[1:].split("/")
-        inside = whole
-        for part in way:
-            inside = inside.setdefault(part, {})
-        inside[last] = value
-    return whole
-
-
-def parameters_of(fields: Fields) -> dict[str, str]:
-    """Name of the parameter for each field -> pointer to the field."""
-    return {name_of(pointer, option): pointer for pointer, option in fields.items()}
-
-
-def values_of(given: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Pointer -> value of the fields that are given."""
-    found = {pointer: given[name] for name, pointer in parameters.items()}
-    return {pointer: value for pointer, value in found.items() if value not in (None, [])}
-
-
-def add_options(
-    wrapped: Callable[..., Any], command: Callable[..., Any], added: Mapping[str, object]
-) -> None:
-    """Give a wrapped command, as Typer sees it, options by name, instead of a parameter `body`."""
-    signature = inspect.signature(command)
-    own = [one for one in signature.parameters.values() if one.name != "body"]
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in added.items()
-    ]
-    vars(wrapped)["__signature__"] = signature.replace(parameters=[*own, *more])
-    wrapped.__annotations__ = {**command.__annotations__, **added}
-
-
-def with_body(fields: Fields) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a command the options of these fields, and their values as its argument `body`."""
-    parameters = parameters_of(fields)
-
-    def decorate(command: Callable[..., T]) -> Callable[..., T]:
-        @functools.wraps(command)
-        def wrapped(**given: Any) -> T:
-            told = nested(values_of(given, parameters))
-            own = {name: value for name, value in given.items() if name not in parameters}
-            return command(**own, body=told)
-
-        add_options(wrapped, command, {name: fields[at] for name, at in parameters.items()})
-        return wrapped
-
-    return decorate
+#: A smaller number of points is surely meant as a share: no test is so precise.
+_LEAST_POINTS = 0.1
 
 
 def share_of(points: float, prefix: str = "") -> float:
@@ -139,8 +48,6 @@ def time_of(time: datetime) -> str:
     return time.replace(tzinfo=UTC).isoformat()
 
 
-#: A smaller number of points is surely meant as a share: no test is so precise.
-_LEAST_POINTS = 0.1
 #: Makes an option that takes an existing file.
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
 
@@ -184,14 +91,6 @@ FilteringOption = Annotated[
         "--filters/--no-filters",
         help="Filter out items and examinees that say little about ability.",
     ),
-]
-HolmOption = Annotated[
-    bool,
-    typer.Option("--holm", help="Confidence for all pairs together, instead of for each pair."),
-]
-RankingPresetOption = Annotated[
-    Literal["continuous-paper"] | None,
-    typer.Option("--preset", help="Use a published ranking procedure."),
 ]
 ItemCostsOption = Annotated[
     Path | None,
@@ -261,6 +160,23 @@ GOALS: Fields = {
         int, "Ask at most this many questions, including those asked before."
     ),
 }
+#: When pairs of a ranking are decided.
+RULES: Fields = {
+    "/confidence": option(float, "Confidence with which a pair is decided; 0.95 by default."),
+    "/min_items": option(int, "Scored answers of each model before any decision; 10 by default."),
+    "/max_items": option(int, "Most questions for one model; 100 by default."),
+    "/tie_width": option(
+        float, "Difference that does not matter: a share of the score, or logits."
+    ),
+}
+HolmOption = Annotated[
+    bool,
+    typer.Option("--holm", help="Confidence for all pairs together, instead of for each pair."),
+]
+RankingPresetOption = Annotated[
+    Literal["continuous-paper"] | None,
+    typer.Option("--preset", help="Use a published ranking procedure."),
+]
 #: How answers are calibrated.
 CALIBRATION: Fields = {
     "/model": option(
