@@ -1,6 +1,6 @@
 """`sextant banks drift`, `check-join` and `recalibrate`: what new answers say about a bank."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import typer
@@ -9,7 +9,6 @@ from pydantic import JsonValue
 from app.cli.servers.connection import connected, path_of, request, run_until_signal, there
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import JsonObject, number, out, show_list
-from app.cli.terminal.fields import option
 from app.cli.terminal.options import PUBLICATION
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.watch import follow
@@ -129,14 +128,7 @@ def check_join(
 
 @on_server(
     runs=True,
-    fields={
-        **PUBLICATION,
-        "/unparsed_policy": option(
-            Literal["wrong", "missing"],
-            "How unparseable answers counted; by default as in the set, else as before.",
-            "--unparsed",
-        ),
-    },
+    fields=PUBLICATION,
     names={"/response_set": "--responses", "/bank": "NAME"},
 )
 def recalibrate(

@@ -12,7 +12,13 @@ from app.cli.servers.connection import asked, path_of, there
 from app.cli.servers.options import chosen, on_server
 from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.fields import Fields, below, option
-from app.cli.terminal.options import PUBLICATION, DryRunOption, file_option, given
+from app.cli.terminal.options import (
+    PUBLICATION,
+    DryRunOption,
+    file_option,
+    given,
+    unparsed_option,
+)
 from app.cli.terminal.replies import Flag
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
@@ -24,11 +30,9 @@ _MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
 #: Settings of an import beside its files.
 _FIELDS: Fields = {
     "/response_model": option(str, f"{_MODELS}; by default the smallest that fits."),
-    "/unparsed_policy": option(
-        Literal["wrong", "missing"],
+    "/unparsed_policy": unparsed_option(
         "How unparseable answers counted when the parameters were estimated (lm-eval: "
-        "wrong); sessions do the same.",
-        "--unparsed",
+        "wrong); sessions do the same."
     ),
     "/scale": option(str, "Theta scale that the parameters are linked to, if any."),
     **below("", PUBLICATION, "/keep", "/allow"),

@@ -1,7 +1,7 @@
 """`sextant calibrations`: calibrate recorded answers and publish the result as a version."""
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -115,11 +115,6 @@ def start(
     json=SAME,
     fields={
         **options.PUBLICATION,
-        "/unparsed_policy": option(
-            Literal["wrong", "missing"],
-            "How unparseable answers counted; by default as the response set says.",
-            "--unparsed",
-        ),
         "/allow_unconverged": option(
             bool, "Publish even if the calibration did not converge.", "--allow-unconverged"
         ),

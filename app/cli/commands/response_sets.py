@@ -32,11 +32,9 @@ _ANSWERS: Fields = {
     "/no_answer": option(
         Literal["wrong", "refused"], "How inspect's N (no answer) counts; by default as wrong."
     ),
-    "/unparsed_policy": option(
-        Literal["wrong", "missing"],
+    "/unparsed_policy": options.unparsed_option(
         "How unparseable answers counted in the files; by default as usual for the "
-        "format. Sessions on banks calibrated from the set do the same.",
-        "--unparsed",
+        "format. Sessions on banks calibrated from the set do the same."
     ),
     "/score_range": option(
         tuple[float, float],

@@ -1,7 +1,7 @@
 """`sextant run`: measure one endpoint from the shell."""
 
 from copy import copy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -26,10 +26,8 @@ FIELDS: Fields = {
     "/budget/usd": option(float, "Cost limit, US dollars.", "--budget-usd"),
     "/budget/tokens": option(int, "Token limit.", "--budget-tokens"),
     "/budget/seconds": option(float, "Time limit, seconds.", "--budget-seconds"),
-    "/unparsed_policy": option(
-        Literal["wrong", "missing"],
-        "How unparseable answers count; by default as in the calibration.",
-        "--unparsed",
+    "/unparsed_policy": options.unparsed_option(
+        "How unparseable answers count; by default as in the calibration."
     ),
     **PROMPT,
     "/repeats": option(int, "Ask each question this many times; the mean is its score."),

@@ -205,8 +205,18 @@ CALIBRATION: Fields = {
     ),
     "/seed": option(int, "Random seed, such as for the parts and the folds of the report card."),
 }
+
+
+def unparsed_option(text: str) -> object:
+    """An option for the policy on unparseable answers."""
+    return option(Literal["wrong", "missing"], text, "--unparsed")
+
+
 #: How a version is published, and which of its items are quarantined.
 PUBLICATION: Fields = {
+    "/unparsed_policy": unparsed_option(
+        "How unparseable answers counted; by default as in the response set, else as before."
+    ),
     "/notes": option(str, "Notes to store with the version."),
     "/keep": option(list[str], "Key of an item not to quarantine; may be repeated."),
     "/allow": option(
