@@ -40,6 +40,7 @@ _ANSWERS: Fields = {
         tuple[float, float],
         "Worst and best score in the files; they become 0 and 1, and are that by default.",
         metavar="WORST BEST",
+        callback=reading(list),
     ),
     "/dry_run": options.DryRunOption,
 }
