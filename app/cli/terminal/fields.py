@@ -41,34 +41,29 @@ def below(prefix: str, fields: Mapping[str, T], *names: str) -> dict[str, T]:
     }
 
 
-def name_of(pointer: str, option: Any) -> str:
+def _name_of(pointer: str, option: Any) -> str:
     """Name of the parameter for a field: that of its flag, by default of the field."""
     flag = option.__metadata__[0].default  # where Typer keeps the first name in an annotation
     name = flag if isinstance(flag, str) else pointer.rpartition("/")[2]
     return name.partition("/")[0].lstrip("-").replace("-", "_")
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The object that has each value at its pointer."""
+def _body_of(given: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+    """The object with the given fields, each at its pointer."""
     whole: dict[str, Any] = {}
-    for pointer, value in values.items():
-        *way, last = pointer[1:].split("/")
-        inside = whole
-        for part in way:
-            inside = inside.setdefault(part, {})
-        inside[last] = value
+    for name, pointer in parameters.items():
+        if given[name] not in (None, []):
+            *way, last = pointer[1:].split("/")
+            inside = whole
+            for part in way:
+                inside = inside.setdefault(part, {})
+            inside[last] = given[name]
     return whole
 
 
 def parameters_of(fields: Fields) -> dict[str, str]:
     """Name of the parameter for each field -> pointer to the field."""
-    return {name_of(pointer, option): pointer for pointer, option in fields.items()}
-
-
-def values_of(given: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Pointer -> value of the fields that are given."""
-    found = {pointer: given[name] for name, pointer in parameters.items()}
-    return {pointer: value for pointer, value in found.items() if value not in (None, [])}
+    return {_name_of(pointer, option): pointer for pointer, option in fields.items()}
 
 
 def add_options(
@@ -92,9 +87,8 @@ def with_body(fields: Fields) -> Callable[[Callable[..., T]], Callable[..., T]]:
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(command)
         def wrapped(**given: Any) -> T:
-            told = nested(values_of(given, parameters))
             own = {name: value for name, value in given.items() if name not in parameters}
-            return command(**own, body=told)
+            return command(**own, body=_body_of(given, parameters))
 
         add_options(wrapped, command, {name: fields[at] for name, at in parameters.items()})
         return wrapped
