@@ -164,6 +164,20 @@ class Filtered(Generic[Table]):
         """Number of items and examinees dropped for each reason."""
         return dict(Counter(dropped.reason for dropped in (*self.items, *self.examinees)))
 
+    def require_two(self, n_items: int) -> None:
+        """Refuse fewer than two items to estimate ability from, and say why others are not used.
+
+        Raises:
+            CalibrationError: There are fewer.
+        """
+        if n_items < 2:
+            reasons = Counter(item.reason for item in (*self.items, *self.score_only))
+            aside = ", ".join(f"{n} {reason.replace('_', ' ')}" for reason, n in reasons.items())
+            raise CalibrationError(
+                f"Calibration needs at least 2 items (columns), got {n_items}"
+                + (f"; set aside: {aside}." if aside else ".")
+            )
+
 
 def apply_filters(table: Table, settings: FilterSettings | None = None) -> Filtered[Table]:
     """Drop weak examinees first, then items; an item gets the first reason that applies.

@@ -8,7 +8,6 @@ one line of JSON with its address once it listens. It ends on SIGTERM, on SIGINT
 standard input is a pipe that closes.
 """
 
-import argparse
 import asyncio
 import contextlib
 import itertools
@@ -22,7 +21,9 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+import typer
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -38,6 +39,7 @@ from app.demo.scripted_model import (
     ScriptedModel,
     embedding,
 )
+from app.errors import InvalidInputError
 from app.items import Json
 
 _CHARS_PER_TOKEN = 4
@@ -341,41 +343,44 @@ class _Attendant:
                 self.server.should_exit = True
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal or the end of a piped input."""
-    parser = argparse.ArgumentParser(
-        prog="sextant demo-model", description=(__doc__ or "").split("\n\n", maxsplit=1)[0]
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0, the default, takes any free port")
-    parser.add_argument("--theta", type=float, default=0.8, help="ability, logits; 0.8")
-    parser.add_argument(
-        "--skill",
-        type=_skill,
-        action="append",
-        default=[],
-        metavar="TASK=THETA",
-        help="another ability for items whose key begins so, such as dates=-1; may be repeated",
-    )
-    parser.add_argument("--seed", type=int, default=7, help="random seed; 7")
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
-    parser.add_argument("--api-key", help="bearer key that every call must carry")
-    parser.add_argument(
-        "--judge-faults", type=float, default=0.0, help="share of unparseable judgements"
-    )
-    options = parser.parse_args(arguments)
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")
+    ] = 0,
+    theta: Annotated[float, typer.Option(help="Ability, logits.")] = 0.8,
+    skill: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TASK=THETA",
+            help="Another ability for items whose key begins so, such as dates=-1; may be "
+            "repeated.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 7,
+    latency: Annotated[float, typer.Option(help="Seconds before each answer.")] = 0.0,
+    api_key: Annotated[
+        str | None, typer.Option(help="Bearer key that every call must carry.")
+    ] = None,
+    judge_faults: Annotated[float, typer.Option(help="Share of unparseable judgements.")] = 0.0,
+) -> None:
+    """Serve a simulated model until stopped.
+
+    Prints one line of JSON with its address once it listens. As the model
+    `sextant-judge` it scores answers, and `/embeddings` makes vectors.
+    """
+    skills = dict(map(_skill, skill or ()))
     try:
-        listener = socket.create_server((options.host, options.port), backlog=1024)
-    except (OSError, OverflowError) as exc:
-        sys.stderr.write(f"Cannot listen on {options.host}:{options.port}: {exc}\n")
-        return 2
+        listener = socket.create_server((host, port), backlog=1024)
+    except OSError as exc:
+        raise InvalidInputError(f"Cannot listen on {host}:{port}: {exc}.") from exc
     app = create_model_server(
-        theta=options.theta,
-        seed=options.seed,
-        latency_s=options.latency,
-        skills=dict(options.skill),
-        api_key=options.api_key,
-        judge_faults=options.judge_faults,
+        theta=theta,
+        seed=seed,
+        latency_s=latency,
+        skills=skills,
+        api_key=api_key,
+        judge_faults=judge_faults,
     )
     attendant = _Attendant(listener)
     attendant.server = uvicorn.Server(
@@ -391,7 +396,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     with contextlib.suppress(KeyboardInterrupt):
         attendant.server.run(sockets=[listener])
-    return 0
 
 
 def _skill(text: str) -> tuple[str, float]:
@@ -401,9 +405,9 @@ def _skill(text: str) -> tuple[str, float]:
     except ValueError:
         skill = math.nan
     if not task or not math.isfinite(skill):
-        raise argparse.ArgumentTypeError(f"expected TASK=THETA, such as dates=-1, got {text!r}")
+        raise InvalidInputError(f"--skill: expected TASK=THETA, such as dates=-1, got {text!r}.")
     return task, skill
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(serve)

@@ -4,11 +4,13 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import structlog
 from typer.testing import Result
 
+from app.cli.bank import from_results
 from app.cli.servers.server import serving
 from app.settings import Settings
 from tests.cli import shell
@@ -147,7 +149,6 @@ def test_an_impossible_export_gives_one_clear_message(tmp_path: Path) -> None:
         (("export", "flat", "--format", "py-irt", "--out", target), "'=flat'. Export mirt"),
         (("export", "flat", "--version", "7"), "There is no version of bank 'flat': '7'"),
         (("export", "none"), "There is no bank 'none'"),
-        (("export", "flat", "--out", tmp_path / "no" / "dir"), "cannot be written"),
         (("export", "flat", "--format", "xlsx"), "xlsx"),
     ):
         assert message in refused(*words)
@@ -172,3 +173,24 @@ def test_a_server_lists_the_banks_of_its_database(
         answered = asyncio.run(ask())
     assert len(answered.stdout.splitlines()) == 3
     assert answered.stdout == done("list").stdout
+
+
+def test_questions_that_all_models_answered_alike_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begun = Mock(choices=[])
+    version = Mock(active=9, quarantined=0, pretest=0)
+    calibration = Mock(
+        kept_examinees=8,
+        dropped={"no_answers": 1},
+        score_only={"constant": 3, "low_point_biserial": 2},
+        card=(),
+        warnings=(),
+    )
+    from_results._show("mine", begun, calibration, version)
+    told = capsys.readouterr().out
+    assert "Questions that are left out: 1 no answers\n" in told
+    assert (
+        "Questions that count in the score, tell nothing about ability: 3 all right or all wrong, "
+        "2 unrelated to the rest of the score\n"
+    ) in told

@@ -135,11 +135,6 @@ def test_a_4pl_from_fewer_than_500_models_is_refused_unless_few_are_allowed(tmp_
     assert _calibrated(tmp_path, path, "--model", "4pl", "--allow-few")["model"] == "4pl"
 
 
-def test_a_missing_directory_is_noticed_before_the_work(tmp_path: Path, data: Simulated) -> None:
-    path = _write(tmp_path / "answers.csv", data)
-    assert "does not exist" in refused(*_words(tmp_path / "nowhere", path))
-
-
 @pytest.mark.slow
 def test_several_abilities_are_calibrated_with_what_predicts_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

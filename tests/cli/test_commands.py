@@ -1,5 +1,6 @@
 """All commands: those that need stored data talk to a server, and only to it."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from app.cli import PANELS, build, main
+from app.cli.terminal.options import share_of
+from app.errors import InvalidInputError
 from tests.cli.shell import done, refused
 
 #: Commands that work on files, this machine, a local database, or the login.
@@ -122,6 +125,25 @@ def test_a_command_works_in_the_project_that_is_named(
     assert "mine" in done("endpoints", "list").stdout
     for words in (("banks", "list"), ("endpoints", "list")):
         assert "There is no project 'nope'" in refused(*words, "--project", "nope")
+
+
+_WRITES = {"--json", "--out", "--output", "--junit", "--markdown"}
+
+
+@pytest.mark.parametrize("name", sorted(_ALL))
+def test_an_impossible_output_is_refused_before_any_work(name: str) -> None:
+    for option in _WRITES & {option for one in _ALL[name].params for option in one.opts}:
+        # Nothing else is given: the place is looked at before what the command needs.
+        told = refused(*name.split(), option, "no/where", code=64 if name == "gate" else 2)
+        assert f"'{option}': no/where: cannot be written: no such directory" in told
+
+
+def test_the_least_margin_is_the_one_of_the_help() -> None:
+    helps = {one.help for found in _ALL.values() for one in found.params if one.name == "margin"}
+    (least,) = {float(re.findall(r"at least (\d+\.\d+)", text)[0]) for text in helps}
+    assert share_of(least) == least / 100
+    with pytest.raises(InvalidInputError):
+        share_of(0.99 * least)
 
 
 def test_help_of_run_is_one_screen_and_names_where_the_rest_is() -> None:

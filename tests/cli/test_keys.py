@@ -75,7 +75,10 @@ def test_a_key_takes_scopes_an_end_and_limits_which_may_change(url: str) -> None
     ("arguments", "expected"),
     [
         (("limit", "key_none"), "There is no API key 'key_none'."),
-        (("create", "ci", "--usd-per-day", "nan"), "usd_per_day: expected 0 or more, got nan."),
+        (
+            ("create", "ci", "--usd-per-day", "nan"),
+            "'--usd-per-day': expected a number >= 0, got 'nan'",
+        ),
         (("revoke", "key_none"), "There is no API key 'key_none'."),
         (("create", "ci", "--expires", "2001-01-01"), "expires_at: expected a time in the future"),
         (("create", ""), "NAME: expected at least 1 character, got 0"),

@@ -52,7 +52,7 @@ def test_grades_on_any_scale_are_ranked_by_the_continuous_model(files: Path) -> 
     assert document["tau"] == 1.0
     assert document["items_total"] < 150
     assert rank("--scale", "0", "11")["ranking"] == document["ranking"]
-    assert "expected scores from 1 to 9, got 10" in refused(*BASE, "--scale", "1", "9")
+    assert "Expected scores from 1 to 9, got 10" in refused(*BASE, "--scale", "1", "9")
 
 
 def test_scores_on_another_scale_than_those_of_the_training_models_are_refused(files: Path) -> None:
@@ -107,8 +107,8 @@ def test_ranked_models_are_excluded_from_the_training_models(files: Path) -> Non
         (("--budget-items", "20"), "20 items is too small for the warm-up"),
         (("--confidence", "1"), "between 0.5 and 1"),
         (("--min-items", "900", "--max-items", "999"), "items that examinee 1 of 3 can be asked"),
-        (("--scale", "2", "2"), "needs LO < HI"),
-        (("--scale", "0", "0.5"), "expected scores from 0 to 0.5, got 1"),
+        (("--scale", "2", "2"), "needs lo < hi"),
+        (("--scale", "0", "0.5"), "Expected scores from 0 to 0.5, got 1"),
         (("--selector", "fisher"), "or 'random', got 'fisher'"),
         (("--budget-usd", "3"), "--budget-usd needs --costs"),
         (("--costs", "few.csv"), "expected a cost of every examinee, got none of 'middle'"),

@@ -44,6 +44,18 @@ def test_answers_are_imported_listed_and_shown(scores: Path) -> None:
     assert "0 of 3 from " in shown
 
 
+def test_all_settings_of_an_import_reach_it(tmp_path: Path) -> None:
+    file = tmp_path / "grades.csv"
+    file.write_text("model,q1,q2\nm1,10,0\nm2,4,7\n", encoding="utf-8")
+    settings = ("--format", "table", "--score-range", "0", "10", "--no-answer", "refused")
+    told = done("import", "grades", file, *settings, "--unparsed", "missing").stdout
+    assert "4 answers read, 4 accepted (4 scored)" in told
+    assert "m1,1,0\nm2,0.4,0.7\n" in done("export", "grades").stdout
+    assert "unparsed    missing" in done("show", "grades").stdout
+    unknown = refused("import", "grades", file, "--format", "xls")
+    assert "Invalid value for '--format'" in unknown
+
+
 def test_a_folder_is_searched_for_files_of_answers(tmp_path: Path) -> None:
     folder = tmp_path / "logs" / "some-model"
     folder.mkdir(parents=True)

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from fastapi import FastAPI
 
-from app.cli.commands import serve
+from app.cli.commands import leaderboard, serve
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.console import JsonObject
@@ -192,17 +192,54 @@ def test_lists_and_cancel_read_only_what_they_show(
         "score": {"value": 0.75, "interval": None},
         "progress": {"items": 7},
         "usage": {"usd": None},
+        "headline": {"trust": {"level": "fair"}},
         "created_at": "2026-01-01T10:00:00+00:00",
     }
     monkeypatch.setattr("app.cli.commands.sessions.asked", lambda _: [found])
     monkeypatch.setattr("app.cli.commands.sessions.request", lambda *_: found)
     row = done("sessions", "list").stdout.splitlines()[1]
-    assert " ".join(row.split()).startswith("ses_1 cancelled sums v2 me +0.50 0.25 75.0 % 7 ")
+    assert " ".join(row.split()).startswith("ses_1 cancelled sums v2 me +0.50 0.25 75.0 % fair 7 ")
     assert "Cancelled ses_1 after 7 items: theta +0.50" in done("sessions", "cancel", "x").stdout
     model = {"endpoint": {"id": "end_1", "name": "m", "model": "m"}, "reason": "Theta is withheld."}
     board = {"scale": "s", "data": [], "unranked": [model] * 3, "other_scales": []}
     monkeypatch.setattr("app.cli.commands.leaderboard.request", lambda *_, **__: board)
     assert done("leaderboard", "sums").stderr == "Not ranked: 3 models. Theta is withheld.\n"
+
+
+def test_a_leaderboard_shows_trust_and_tells_namesakes_apart(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def entry(name: str | None, model: str, **more: object) -> dict[str, object]:
+        endpoint = {"id": "end_1", "name": name, "model": model}
+        one = {
+            "rank_lo": 1,
+            "rank_hi": 3,
+            "theta": 0.0,
+            "items": 9,
+            "usd": 0.5,
+            "endpoint": endpoint,
+        }
+        flags = {"provisional": False, "self_reported": False, "finished_at": None}
+        return {**one, **flags, **more}
+
+    def session(level: str, model: str, host: str) -> dict[str, object]:
+        asked = {"model": model, "base_url": f"http://{host}/v1"}
+        return {"headline": {"trust": {"level": level}}, "provenance": {"endpoint": asked}}
+
+    data = [
+        entry(None, "m", session_id="ses_1"),
+        entry("m", "n", session_id="ses_2"),
+        entry(None, "o", session_id="ses_3", provisional=True),
+    ]
+    board = {"scale": "s", "data": data, "unranked": [], "other_scales": []}
+    behind = [session("good", "m", "a:1"), session("poor", "n", "b"), session("fair", "o", "c")]
+    sessions = [leaderboard._Session.model_validate(one) for one in behind]
+    monkeypatch.setattr("app.cli.commands.leaderboard.request", lambda *_, **__: board)
+    monkeypatch.setattr("app.cli.commands.leaderboard.asked", lambda _: sessions)
+    rows = [" ".join(row.split()) for row in done("leaderboard", "sums").stdout.splitlines()]
+    assert rows[1].startswith("1-3 m (at a:1) - - good ")
+    assert rows[2].startswith("1-3 m (n at b) - - poor ")
+    assert rows[3].startswith("1-3 o (provisional) - - fair ")
 
 
 def test_pages_are_named_by_ids() -> None:

@@ -62,8 +62,11 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
 
     extend = ("sessions", "extend", old["id"])
     assert "--max-items: expected at least the 12" in refused(*extend, "--max-items", "10")
-    assert "--margin: expected points, got 0.03" in refused(*extend, "--margin", "0.03")
-    gone_on = told(*extend, "--max-items", "16")
+    assert "'--margin': expected points, got 0.03" in refused(*extend, "--margin", "0.03")
+    longer = (*extend, "--max-items", "16")
+    gone_on = told(*longer)
+    assert " of about " in done(*longer).stderr
+    assert done(*longer, "--quiet").stderr == ""
     assert (gone_on["parent_id"], gone_on["progress"]["items"]) == (old["id"], 16)
     # The missed goal still ends the session.
     assert gone_on["design"]["stopping"]["score_margin"] == 0.04
@@ -85,6 +88,8 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     # By the pattern every answer is right.
     compared = done("compare", old["id"], found["session"]["id"])
     assert " points in score (95 % interval " in compared.stdout.partition("answers in ")[0]
+    trust = old["headline"]["trust"]
+    assert f"Trust, first: {trust['level']}. {trust['reason']}" in compared.stdout
     named = ", ".join(one["item_id"] for one in wrong)
     assert f"the second is better on {len(wrong)}: {named}" in compared.stdout
 
@@ -93,8 +98,8 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     ("arguments", "words"),
     [
         (("--params", "{}"), "--params needs --scorer"),
-        (("--scorer", "exact", "--params", "{"), "--params: expected a JSON object"),
-        (("--scorer", "exact", "--params", "[]"), "--params: expected a JSON object"),
+        (("--scorer", "exact", "--params", "{"), "'--params': expected a JSON object"),
+        (("--scorer", "exact", "--params", "[]"), "'--params': expected a JSON object"),
     ],
 )
 def test_invalid_parameters_are_refused(arguments: tuple[str, ...], words: str) -> None:

@@ -10,10 +10,12 @@ from pydantic import ValidationError
 
 from app.cli.commands.demo import SideBySide
 from app.cli.commands.rank import _Entry, _leading, _table
+from app.cli.terminal.console import money
 from app.cli.terminal.replies import Session
-from app.cli.terminal.watch import _missed, announce, report
+from app.cli.terminal.watch import _missed, announce, cost, report
 from app.engine.prediction.sample_size import sample_interval
 from app.records.fields import interval
+from app.reports.figures import dollars
 from tests.cli.shell import done, told
 
 #: A session as the API returns it, with other figures.
@@ -233,6 +235,11 @@ def test_a_table_shows_the_interval_and_reads_older_events() -> None:
     known = entry | {"interval": interval(1.4, 2.6)}
     table = _table([_Entry.model_validate(each) for each in (known, entry)])
     assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
+
+
+def test_a_cost_is_written_alike_everywhere() -> None:
+    free = _Entry(rank_lo=1, rank_hi=1, model="m", theta=None, items=0, scored=0, usd=0.0)
+    assert {*_table([free]).columns[-1].cells, money(0.0), cost(0.0), dollars(0.0)} == {"$0.00"}
 
 
 def test_a_member_without_a_result_leads_no_other() -> None:

@@ -11,8 +11,9 @@ import httpx2
 import pytest
 
 from app.demo.bank import demo_bank
-from app.demo.model_server import create_model_server, main
+from app.demo.model_server import create_model_server
 from app.demo.scripted_model import MODEL_NAME, ScriptedModel
+from tests.cli.shell import refused
 
 PROMPT = demo_bank().items[1].content.prompt or ""
 REPLY = ScriptedModel(theta=0.5, seed=3).reply(PROMPT)
@@ -175,15 +176,12 @@ def test_the_process_ends_on_a_signal(process: Process) -> None:
     assert process.popen.wait(timeout=60) == 0
 
 
-def test_a_taken_port_is_a_clear_message(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_taken_port_is_a_clear_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert main(["--port", str(taken.getsockname()[1])]) == 2
-    assert "Cannot listen on 127.0.0.1" in capsys.readouterr().err
+        port = taken.getsockname()[1]
+        assert f"Error: Cannot listen on 127.0.0.1:{port}" in refused("demo-model", "--port", port)
 
 
 @pytest.mark.parametrize("skill", ["dates", "=1", "dates=high", "dates=nan"])
-def test_an_invalid_skill_is_refused(skill: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--skill", skill])
-    assert ended.value.code == 2
-    assert "expected TASK=THETA" in capsys.readouterr().err
+def test_an_invalid_skill_is_refused(skill: str) -> None:
+    assert "Error: --skill: expected TASK=THETA" in refused("demo-model", "--skill", skill)

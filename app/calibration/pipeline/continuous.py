@@ -44,7 +44,9 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
     @override
     def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[ResponseTable]:
         kept = apply_filters(table, plan.filters)
-        require_calibratable(measured(kept.matrix, plan))
+        own = measured(kept.matrix, plan)
+        kept.require_two(own.n_items)
+        require_calibratable(own)
         return kept
 
     @override

@@ -75,6 +75,7 @@ class LogisticCalibrator(BinaryCalibrator):
             return filtered
         filtered = apply_filters(matrix, plan.filters)
         own = measured(filtered.matrix, plan)
+        filtered.require_two(own.n_items)
         own.require_calibratable()
         anchors_for(own, plan)
         return filtered

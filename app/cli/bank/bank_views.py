@@ -13,7 +13,7 @@ from app.cli.servers.connection import asked, listed, path_of
 from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal import replies
 from app.cli.terminal.console import JsonObject, err, out, show_facts, show_list, write_file
-from app.cli.terminal.options import EraseOption
+from app.cli.terminal.options import EraseOption, output_option
 from app.cli.terminal.replies import FlaggedItem, at
 from app.items import Json
 from sextant_client import AsyncSextant, models
@@ -187,7 +187,7 @@ def export(
             help="mirt: X,a1,d,g,u; csv: item,a,b,c,d(,k); py-irt; parquet; jsonl: with content.",
         ),
     ] = "mirt",
-    target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
+    target: Annotated[str, output_option("--out", help="File to write; - is stdout.")] = "-",
     version: Annotated[
         int | None, typer.Option(min=1, help="Number of the version; by default the latest.")
     ] = None,

@@ -1,21 +1,21 @@
 """`sextant banks from-results`: make a bank of recorded results, ready to be asked."""
 
-import asyncio
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.bank import UNREAD
 from app.cli.servers.connection import path_of, reached, run_until_signal
 from app.cli.servers.logins import Target
-from app.cli.servers.options import alike, also_json, chosen, on_server
+from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options, replies
-from app.cli.terminal.console import JsonObject, err, out, require_writable
-from app.cli.terminal.options import given
+from app.cli.terminal.console import JsonObject, err, out
+from app.cli.terminal.fields import Fields, option
 from app.cli.terminal.replies import Version, at
+from app.cli.terminal.watch import Phases, follow
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 from sextant_client import AsyncSextant
@@ -24,21 +24,46 @@ from sextant_client.models import Model
 if TYPE_CHECKING:
     from app.exchange.results.recorded import SourceFile
 
-_POLL_S = 0.3
 _LISTED = 5
-_OPTIONS = {
-    "/name": "NAME",
-    "/tasks": "--task",
-    "/filters": "--filter",
-    "/metrics": "--metric",
-    "/scorers": "--scorer",
-    **alike("examinee", "prompts_of", "target_after", "default_scorer", "model", "licence"),
-    **alike("least_models"),
+#: Reasons why a question tells nothing about ability, in words; others are words already.
+_WHY = {
+    "constant": "all right or all wrong",
+    "low_point_biserial": "unrelated to the rest of the score",
+}
+_FIELDS: Fields = {
+    "/tasks": option(list[str], "Task to read; `*` is a wildcard; may be repeated.", "--task"),
+    **options.READ,
+    "/prompts_of": option(
+        str,
+        "Model whose prompts become the questions; by default the most frequent wording "
+        "of each question.",
+    ),
+    "/target_after": option(
+        str,
+        "The right answer is the text after this mark in the recorded one; by default "
+        "#### if all have it.",
+    ),
+    "/default_scorer/name": option(
+        str,
+        "Scorer of live answers; by default one that reproduces the recorded scores.",
+        "--default-scorer",
+    ),
+    "/model": option(str, "Response model to calibrate; by default 2pl."),
+    "/report_card": option(
+        bool,
+        "Cross-validate (default): test held-out models on banks calibrated without them.",
+        "--report-card/--no-report-card",
+    ),
+    "/least_models": option(
+        int, "Minimum number of models for a calibration; 3 by default.", min=3
+    ),
+    "/licence": option(str, "Licence of the questions."),
 }
 
 
-@on_server(json="Write the result as JSON; - for stdout.")
+@on_server(json="Write the result as JSON; - for stdout.", fields=_FIELDS)
 def from_results(
+    body: dict[str, Any],
     name: Annotated[str, typer.Argument(help="Name of the bank and of the response set.")],
     paths: Annotated[
         list[str],
@@ -49,39 +74,6 @@ def from_results(
             "Evals.",
         ),
     ],
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option("--task", help="Task to read; `*` is a wildcard; may be repeated."),
-    ] = None,
-    filters: options.FiltersOption = None,
-    metrics: options.MetricsOption = None,
-    scorers: options.ScorersOption = None,
-    examinee: options.ExamineeOption = None,
-    prompts_of: Annotated[
-        str | None,
-        typer.Option(
-            help="Model whose prompts become the questions; by default the most frequent wording "
-            "of each question."
-        ),
-    ] = None,
-    target_after: Annotated[
-        str | None,
-        typer.Option(
-            help="The right answer is the text after this mark in the recorded one; by default "
-            "#### if all have it."
-        ),
-    ] = None,
-    default_scorer: Annotated[
-        str | None,
-        typer.Option(
-            help="Scorer of live answers; by default one that reproduces the recorded scores."
-        ),
-    ] = None,
-    model: Annotated[str, typer.Option(help="Response model to calibrate.")] = "2pl",
-    report_card: Annotated[
-        bool,
-        typer.Option(help="Cross-validate: test held-out models on banks calibrated without them."),
-    ] = True,
     publish: Annotated[
         bool, typer.Option(help="Calibrate and make a version; otherwise only read the results.")
     ] = True,
@@ -92,11 +84,6 @@ def from_results(
             help="Keep only the questions, for example from lm-eval's `--model dummy`.",
         ),
     ] = False,
-    least_models: Annotated[
-        int | None,
-        typer.Option(min=3, help="Minimum number of models for a calibration; 3 by default."),
-    ] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence of the questions.")] = None,
     withheld: Annotated[
         bool,
         typer.Option("--withheld", help="Hide the questions from most keys; see docs/withheld.md."),
@@ -108,25 +95,12 @@ def from_results(
     changes it. The same command with more results continues from there and makes
     the next version. Exit code 1: there is no version; the output says why.
     """
-    require_writable(chosen().json)
-    body = given(
-        name=name,
-        tasks=tasks,
-        filters=filters,
-        metrics=metrics,
-        scorers=scorers,
-        examinee=examinee,
-        prompts_of=prompts_of,
-        target_after=target_after,
-        default_scorer=given(name=default_scorer),
-        model=model,
-        report_card=report_card,
-        publish=publish,
-        questions_only=questions_only,
-        least_models=least_models,
-        licence=licence,
-        visibility="withheld" if withheld else "open",
-    )
+    body |= {
+        "name": name,
+        "publish": publish,
+        "questions_only": questions_only,
+        "visibility": "withheld" if withheld else "open",
+    }
     found = _files(paths)
     named = chosen().target
     make = _here(found, body) if named is None else _there(named, found, body)
@@ -204,8 +178,8 @@ class _CardRow(Model):
 
 
 class _Calibration(replies.Calibration):
-    n_dropped: int = at("result", "dropped_items", "n", default=0)
     dropped: dict[str, int] = at("result", "dropped_items", "reasons", default={})
+    score_only: dict[str, int] = at("result", "score_only_items", "reasons", default={})
     card: tuple[_CardRow, ...] = at("result", "report_card", "rows", default=())
     fit: str | None = at("result", "fit", "verdict", default=None)
 
@@ -218,41 +192,30 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     from app.cli.bank.local_imports import checked
     from app.cli.servers.server import in_process
     from app.services.visibility import View
-    from app.worker.loop import running_worker
 
-    wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}, _OPTIONS).to_domain()
+    wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}).to_domain()
     wanted = replace(wanted, results=replace(wanted.results, files=files))
-    async with in_process() as (client, services):
+    async with in_process(worker=True) as (client, services):
         begun = await services.result_banks.begin(wanted)
         told = FromResultsRead.of(begun, View(is_whole=True)).model_dump(mode="json")
-        if begun.calibration is None:
-            return await _ended(client, told)
-        async with running_worker(services):
-            return await _ended(client, told)
+        return await _ended(client, told)
 
 
 async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> Made:
     """Run on another server, and send the files to it."""
     from app.cli.bank.sent_results import send
 
-    async with reached(named, _OPTIONS) as client:
+    async with reached(named) as client:
         return await _ended(client, await send(client, files, body))
 
 
 async def _ended(client: AsyncSextant, begun: JsonObject) -> Made:
     """Wait for the calibration that began, if any."""
-    phase, calibration = None, _tell(begun).calibration_id
+    calibration = _tell(begun).calibration_id
     if calibration is None:
         return begun, None, None
-    while True:
-        document = await client.request("GET", path_of("calibrations", calibration))
-        found = _Calibration.model_validate(document)
-        if found.phase != phase:
-            phase = found.phase
-            err.print(f"calibration: {str(phase).replace('_', ' ')}")
-        if found.finished_at is not None:
-            break
-        await asyncio.sleep(_POLL_S)
+    document = await follow(client, path_of("calibrations", calibration), Phases().take)
+    found = _Calibration.model_validate(document)
     if found.status != "completed":
         reason = found.failure.detail if found.failure else "It was cancelled."
         raise CalibrationError(f"{reason} The questions and answers are kept.")
@@ -327,10 +290,13 @@ def _show(
         f"  {version.response_model}, {examinees:,} models, scale {version.scale}",
         f"  {version.id}  sha256 {version.parameters_hash}",
     ]
-    if calibration.n_dropped:
-        reasons = (f"{n} {why.replace('_', ' ')}" for why, n in calibration.dropped.items())
-        why = ", ".join(reasons)
-        lines.append(f"  {calibration.n_dropped} questions tell nothing about ability: {why}")
+    for kind, reasons in (
+        ("are left out", calibration.dropped),
+        ("count in the score, tell nothing about ability", calibration.score_only),
+    ):
+        why = (f"{n:,} {_WHY.get(one, one.replace('_', ' '))}" for one, n in reasons.items())
+        if reasons:
+            lines.append(f"  Questions that {kind}: {', '.join(why)}")
     if calibration.fit is not None:
         lines.append(f"  Fit of the curves: {calibration.fit}")
     if calibration.card:

@@ -1,7 +1,7 @@
 """Imports of files of any size into this machine's database, reported as the API reports them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.api.schemas.banks import ImportCreate, ImportRead
 from app.api.schemas.response_sets import AnswerImportCreate, AnswerImportRead
-from app.cli.servers.options import option_of
+from app.cli.servers.options import chosen
 from app.cli.terminal.console import JsonObject
 from app.cli.terminal.runtime import runtime
 from app.errors import InvalidInputError
@@ -40,14 +40,13 @@ def import_bundle(path: Path, name: str) -> JsonObject:
 def import_files(
     name: str,
     body: JsonObject,
-    options: Mapping[str, str],
     *,
     items: Path | None,
     parameters: Path | None,
     scorer: str | None,
 ) -> JsonObject:
     """Import items, parameters or both into a bank; a new bank gets the scorer."""
-    wanted = checked(ImportCreate, body, options)
+    wanted = checked(ImportCreate, body)
     mapping, records, bank = wanted.mapping, list[ItemRecord](), None
     if items is not None:
         with items.open("rb") as file:
@@ -73,11 +72,9 @@ def import_files(
     return told
 
 
-def import_answers(
-    name: str, files: Sequence[SourceFile], body: JsonObject, options: Mapping[str, str]
-) -> JsonObject:
+def import_answers(name: str, files: Sequence[SourceFile], body: JsonObject) -> JsonObject:
     """Import recorded answers into a response set; create the set if there is none."""
-    wanted = checked(AnswerImportCreate, body, options)
+    wanted = checked(AnswerImportCreate, body)
     request = replace(wanted.to_domain(), files=files)
     report = _with(
         lambda services: services.response_sets.import_set(name, request, dry_run=wanted.dry_run)
@@ -85,7 +82,7 @@ def import_answers(
     return AnswerImportRead.of(report).model_dump(mode="json")
 
 
-def checked(kind: type[M], body: JsonObject, options: Mapping[str, str]) -> M:
+def checked(kind: type[M], body: JsonObject) -> M:
     """Validate a request body as a server would; `UNREAD` stands in it for files.
 
     Raises:
@@ -95,8 +92,8 @@ def checked(kind: type[M], body: JsonObject, options: Mapping[str, str]) -> M:
         return kind.model_validate(body)
     except ValidationError as error:
         fault = problems_of(error.errors(), kind)[0]
-        named = option_of(fault.pointer, options)
         end = "" if fault.detail.endswith("?") else "."
+        named = chosen().word(fault.pointer)
         raise InvalidInputError(f"{named}: {fault.detail}{end}") from None
 
 

@@ -1,35 +1,31 @@
 """`sextant banks preview`: put one item to an endpoint before paying for a test."""
 
 import json as json_text
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue
 
-from app.cli.commands.run import OPTIONS
 from app.cli.servers.connection import connected, path_of, run_to_the_end
-from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.terminal.console import JsonObject, out, require_writable
-from app.cli.terminal.examinees import (
-    EndpointKeyOption,
-    ExtraBody,
-    KindOption,
-    ModeOption,
-    Shots,
-    Stop,
-    System,
-    examinee,
-    options_of,
-    require_fitting,
-    stops_of,
-)
-from app.cli.terminal.options import given
+from app.cli.servers.options import also_json, on_server
+from app.cli.terminal.console import JsonObject, out
+from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
+from app.cli.terminal.fields import below
 from app.cli.terminal.replies import at
 from sextant_client.models import Model
 
 
-@on_server(json="Write the preview as JSON; - for stdout.", runs=True)
+@on_server(
+    json="Write the preview as JSON; - for stdout.",
+    runs=True,
+    fields={
+        **below("/endpoint", SETTINGS, "/kind", "/api_key", "/sampling", "/options"),
+        **PROMPT,
+    },
+    names=ENDPOINT,
+)
 def preview(
+    body: dict[str, Any],
     bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
     item: Annotated[str, typer.Option(help="Key or id of the item.")],
     endpoint: Annotated[
@@ -39,17 +35,6 @@ def preview(
         ),
     ],
     model: Annotated[str | None, typer.Option(help="Model name; required with a URL.")] = None,
-    kind: KindOption = "openai_chat",
-    api_key: EndpointKeyOption = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Maximum number of tokens of an answer.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
-    shots: Shots = None,
-    system: System = None,
-    mode: ModeOption = None,
-    stop: Stop = None,
-    extra_body: ExtraBody = None,
     no_call: Annotated[
         bool, typer.Option("--no-call", help="Show the request and send nothing.")
     ] = False,
@@ -59,22 +44,15 @@ def preview(
     Nothing is stored. Without --no-call the endpoint is really called, once or
     once per option.
     """
-    require_writable(chosen().json)
-    asked_model = given(
-        kind=kind,
-        api_key=api_key,
-        sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
-        options=options_of(extra_body),
-    )
-    require_fitting(endpoint, model, asked_model)
-    prompt = given(shots=shots, system=system, mode=mode)
+    body["send"] = not no_call
+    settings = body.pop("endpoint", {})
+    require_fitting(endpoint, model, settings)
 
     async def ask() -> JsonObject:
-        async with connected(OPTIONS, bank=bank) as client:
+        async with connected(bank=bank) as client:
             path = f"{path_of('banks', bank, 'items', item)}:preview"
-            asked = await examinee(client, endpoint, model, asked_model)
-            body = {"prompt": prompt, "send": not no_call, **asked}
-            return await client.request("POST", path, json=body)
+            asked = await examinee(client, endpoint, model, settings)
+            return await client.request("POST", path, json=body | asked)
 
     found = run_to_the_end(ask)
     if also_json(found):

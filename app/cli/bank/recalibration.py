@@ -1,15 +1,15 @@
 """`sextant banks drift`, `check-join` and `recalibrate`: what new answers say about a bank."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import typer
 from pydantic import JsonValue
 
 from app.cli.servers.connection import connected, path_of, request, run_until_signal, there
-from app.cli.servers.options import SAME, alike, also_json, on_server
+from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import JsonObject, number, out, show_list
-from app.cli.terminal.options import AllowOption, KeepOption, NotesOption, given
+from app.cli.terminal.options import PUBLICATION
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
@@ -19,12 +19,6 @@ from sextant_client.models import Model
 
 #: Items that are printed, and the most that `--json` lists.
 _SHOWN, _MOST = 20, 100_000
-_OPTIONS = {
-    "/response_set": "--responses",
-    **alike("model", "keep", "allow", "notes"),
-    "/unparsed_policy": "--unparsed",
-    "/bank": "NAME",
-}
 
 Bank = Annotated[str, typer.Argument(help="Name or id of the bank.")]
 Responses = Annotated[
@@ -132,8 +126,13 @@ def check_join(
         raise typer.Exit(1)
 
 
-@on_server(runs=True)
+@on_server(
+    runs=True,
+    fields=PUBLICATION,
+    names={"/response_set": "--responses", "/bank": "NAME"},
+)
 def recalibrate(
+    body: dict[str, Any],
     name: Bank,
     responses: Annotated[
         str | None,
@@ -146,15 +145,6 @@ def recalibrate(
         str | None,
         typer.Option(help="Response model of new items; by default the version's."),
     ] = None,
-    keep: KeepOption = None,
-    allow: AllowOption = None,
-    unparsed: Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(
-            help="How unparseable answers counted; by default as in the set, else as before."
-        ),
-    ] = None,
-    notes: NotesOption = "",
 ) -> None:
     """Make the next version from new answers, on the scale of the latest one.
 
@@ -163,16 +153,10 @@ def recalibrate(
     of them are revised, from the guesses and all answers. Without a server, the
     command runs a worker as long as needed.
     """
-    publication = given(
-        bank=name,
-        notes=notes or None,
-        keep=keep or None,
-        allow=allow or None,
-        unparsed_policy=unparsed,
-    )
+    publication = {"bank": name, **body}
 
     async def run() -> tuple[_Calibration, _Version]:
-        async with connected(_OPTIONS, changes=True) as client:
+        async with connected() as client:
             wanted = responses or await _live(client, name)
             record = await _calibrated(client, name, wanted, model)
             publish = f"/v1/calibrations/{record.id}:publish"
@@ -209,7 +193,7 @@ async def _calibrated(
         }
     body = {"response_set": responses, **plan}
     begun = await client.request("POST", "/v1/calibrations", json=body)
-    ended = await follow(client, path_of("calibrations", str(begun["id"])), None)
+    ended = await follow(client, path_of("calibrations", str(begun["id"])))
     record = _Calibration.model_validate(ended)
     if record.failure is not None:
         raise CalibrationError(record.failure.detail)

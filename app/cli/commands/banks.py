@@ -3,15 +3,22 @@
 from base64 import b64encode
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from app.cli.bank import UNREAD, bank_views, catalog, from_results, preview, recalibration
 from app.cli.servers.connection import asked, path_of, there
-from app.cli.servers.options import alike, chosen, on_server
+from app.cli.servers.options import chosen, on_server
 from app.cli.terminal.console import JsonObject, err, out
-from app.cli.terminal.options import AllowOption, DryRunOption, KeepOption, file_option, given
+from app.cli.terminal.fields import Fields, below, option
+from app.cli.terminal.options import (
+    PUBLICATION,
+    DryRunOption,
+    file_option,
+    given,
+    unparsed_option,
+)
 from app.cli.terminal.replies import Flag
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
@@ -20,20 +27,44 @@ from sextant_client.models import Model
 #: Lint findings that an import prints; `sextant banks lint` lists them all.
 _SHOWN = 10
 _MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
-#: Field of an import -> the option that sets it.
-_OPTIONS = {
-    **alike("items", "map", "target_after", "parameters", "bundle", "response_model", "scale"),
-    **alike("allow", "keep", "from_version", "provisional", "difficulty", "notes"),
-    "/unparsed_policy": "--unparsed",
-    "/name": "NAME",
-    "/default_scorer": "--scorer",
+#: Settings of an import beside its files.
+_FIELDS: Fields = {
+    "/response_model": option(str, f"{_MODELS}; by default the smallest that fits."),
+    "/unparsed_policy": unparsed_option(
+        "How unparseable answers counted when the parameters were estimated (lm-eval: "
+        "wrong); sessions do the same."
+    ),
+    "/scale": option(str, "Theta scale that the parameters are linked to, if any."),
+    **below("", PUBLICATION, "/keep", "/allow"),
+    "/from_version": option(
+        str,
+        "Version whose parameters the new one takes over: its number, or latest. New "
+        "items go to pretest.",
+    ),
+    "/provisional": option(
+        bool,
+        "For own questions without any answers yet: guess parameters, so that they can "
+        "be asked at once. Standard errors include the uncertainty of the guesses.",
+        "--provisional",
+    ),
+    "/difficulty": option(
+        Literal["given", "tags", "position", "none"],
+        "Source of the difficulties that --provisional guesses: given (the items' field "
+        "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none.",
+    ),
 }
 
 app = typer.Typer(no_args_is_help=True)
 
 
-@on_server(app, "import")
+@on_server(
+    app,
+    "import",
+    fields=_FIELDS,
+    names={"/name": "NAME", "/default_scorer": "--scorer", "/map": "--map"},
+)
 def import_bank(
+    body: dict[str, Any],
     name: Annotated[
         str, typer.Argument(help="Name of the bank, which is created if there is none.")
     ],
@@ -48,46 +79,8 @@ def import_bank(
             "JSON. They make a new version."
         ),
     ] = None,
-    response_model: Annotated[
-        str | None,
-        typer.Option(help=f"{_MODELS}; by default the smallest that fits."),
-    ] = None,
     scorer: Annotated[
         str | None, typer.Option(help="Scorer of items that do not name one; only for a new bank.")
-    ] = None,
-    unparsed: Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(
-            help="How unparseable answers counted when the parameters were estimated (lm-eval: "
-            "wrong); sessions do the same."
-        ),
-    ] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="Theta scale that the parameters are linked to, if any.")
-    ] = None,
-    allow: AllowOption = None,
-    keep: KeepOption = None,
-    from_version: Annotated[
-        str | None,
-        typer.Option(
-            help="Version whose parameters the new one takes over: its number, or latest. New "
-            "items go to pretest."
-        ),
-    ] = None,
-    provisional: Annotated[
-        bool,
-        typer.Option(
-            "--provisional",
-            help="For own questions without any answers yet: guess parameters, so that they can "
-            "be asked at once. Standard errors include the uncertainty of the guesses.",
-        ),
-    ] = False,
-    difficulty: Annotated[
-        Literal["given", "tags", "position", "none"] | None,
-        typer.Option(
-            help="Source of the difficulties that --provisional guesses: given (the items' field "
-            "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none."
-        ),
     ] = None,
     fields: Annotated[
         str | None,
@@ -118,28 +111,18 @@ def import_bank(
         from app.exchange.mapped_items import field_map
 
         mapping = field_map(fields, target_after)
-    settings = given(
-        response_model=response_model,
-        scale=scale,
-        allow=allow or None,
-        keep=keep or None,
-        unparsed_policy=unparsed,
-        from_version=from_version,
-        provisional=provisional or None,
-        difficulty=difficulty,
-    )
-    files = (items, parameters)
+    files = {"items": items, "parameters": parameters}
+    named = {name: path for name, path in files.items() if path is not None}
     if bundle is not None:
-        if settings or dry_run or any(value is not None for value in (*files, scorer)):
+        if body or dry_run or named or scorer is not None:
             raise InvalidInputError("--bundle holds a whole bank: leave the other options out.")
-    elif files == (None, None) and not provisional:
+    elif not named and "provisional" not in body:
         raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
     here = chosen().target is None
-    body = settings | given(
-        items=None if items is None else UNREAD if here else _sent(items),
+    body |= given(
+        **{name: UNREAD if here else _sent(path) for name, path in named.items()},
         map=None if mapping is None else dict(mapping.fields),
         target_after=target_after,
-        parameters=None if parameters is None else UNREAD if here else _sent(parameters),
         dry_run=dry_run or None,
     )
     if here:
@@ -149,9 +132,7 @@ def import_bank(
         _show_report(
             import_bundle(bundle, name)
             if bundle is not None
-            else import_files(
-                name, body, _OPTIONS, items=items, parameters=parameters, scorer=scorer
-            )
+            else import_files(name, body, items=items, parameters=parameters, scorer=scorer)
         )
         return
 
@@ -167,7 +148,7 @@ def import_bank(
                 )
             return await client.request("POST", path_of("banks", name, "imports"), json=body)
 
-    _show_report(asked(send, _OPTIONS))
+    _show_report(asked(send))
 
 
 def _sent(path: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """`sextant calibrations`: calibrate recorded answers and publish the result as a version."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -10,17 +10,18 @@ from app.cli.servers.connection import (
     asked,
     connected,
     ended_with_us,
-    events,
     listed,
     path_of,
     request,
     run_to_the_end,
 )
-from app.cli.servers.options import SAME, alike, also_json, chosen, on_server, tell_list
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, number, out, show_facts, when
+from app.cli.terminal.fields import option
 from app.cli.terminal.options import given, require_filters
 from app.cli.terminal.replies import Calibration, Version, at
+from app.cli.terminal.watch import Phases, follow
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
@@ -36,56 +37,44 @@ _FILTERS = (
     "least_point_biserial",
     "least_percentile",
 )
-_OPTIONS = {
-    "/response_set": "RESPONSES",
-    **alike("model", "dimensions", "partition_size", "negative_slopes", "seed", "bank"),
-    "/filters/point_biserial_confidence": "--filter-confidence",
-    "/link": "--link-to",
-    **alike("notes", "keep", "allow", "allow_unconverged", "carry_over"),
-    "/unparsed_policy": "--unparsed",
-}
 
 
-@on_server(app, json=SAME, runs=True)
+@on_server(
+    app,
+    json=SAME,
+    runs=True,
+    fields={
+        **options.CALIBRATION,
+        "/report_card": option(
+            bool,
+            "Cross-validate (default): test held-out examinees on banks calibrated "
+            "without them; takes several times as long.",
+            "--report-card/--no-report-card",
+        ),
+        "/publish/bank": option(
+            str, "Publish as the next version of this bank; a new name creates a bank."
+        ),
+    },
+    names={
+        "/response_set": "RESPONSES",
+        "/filters/point_biserial_confidence": "--filter-confidence",
+        "/link": "--link-to",
+    },
+)
 def start(
+    body: dict[str, Any],
     responses: Annotated[
         str, typer.Argument(help="Name or id of the response set; see `sextant response-sets`.")
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."
-        ),
-    ] = None,
-    dimensions: options.DimensionsOption = None,
-    partition_size: options.PartitionSizeOption = None,
     filters: options.FilteringOption = True,
     keep_for_score: options.KeepForScoreOption = True,
     filter_confidence: options.FilterConfidenceOption = None,
-    priors: options.PriorsOption = True,
-    allow_few: options.AllowFewOption = False,
-    negative_slopes: options.NegativeSlopesOption = None,
-    report_card: Annotated[
-        bool,
-        typer.Option(
-            help="Cross-validate: test held-out examinees on banks calibrated without them; takes "
-            "several times as long."
-        ),
-    ] = True,
     link_to: Annotated[
         str | None,
         typer.Option(
             metavar="BANK",
             help="Link to the scale of this bank (name or id) or version (id).",
         ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Random seed, such as for the parts and the folds of the report card."),
-    ] = None,
-    bank: Annotated[
-        str | None,
-        typer.Option(help="Publish as the next version of this bank; a new name creates a bank."),
     ] = None,
     wait: Annotated[
         bool, typer.Option(help="Watch the calibration until it ends; Ctrl-C cancels it.")
@@ -99,29 +88,20 @@ def start(
     )
 
     async def run() -> JsonObject:
-        async with connected(_OPTIONS, changes=True) as client:
+        async with connected() as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
-            body = given(
-                response_set=responses,
-                model=model,
-                dimensions=dimensions,
-                partition_size=partition_size,
-                priors=priors,
-                allow_few=allow_few,
-                negative_slopes=negative_slopes,
-                report_card=report_card,
-                filters=narrowed if filters else dict.fromkeys(_FILTERS),
-                link=link,
-                seed=seed,
-                publish=None if bank is None else {"bank": bank},
-            )
-            made = await client.request("POST", "/v1/calibrations", json=body)
+            plan = {
+                "response_set": responses,
+                **body,
+                **given(filters=narrowed if filters else dict.fromkeys(_FILTERS), link=link),
+            }
+            made = await client.request("POST", "/v1/calibrations", json=plan)
             if not wait:
                 return made
             calibration = str(made["id"])
             err.say(calibration)
             async with ended_with_us(client, "calibrations", calibration):
-                return await _followed(client, calibration)
+                return await follow(client, _path(calibration), Phases().take)
 
     if not wait and chosen().target is None:
         raise InvalidInputError(
@@ -130,44 +110,31 @@ def start(
     _report(run_to_the_end(run), fails=wait)
 
 
-@on_server(app, json=SAME)
+@on_server(
+    app,
+    json=SAME,
+    fields={
+        **options.PUBLICATION,
+        "/allow_unconverged": option(
+            bool, "Publish even if the calibration did not converge.", "--allow-unconverged"
+        ),
+        "/carry_over": option(
+            bool,
+            "Also take over items and parameters that only the linked version has.",
+            "--carry-over",
+        ),
+    },
+)
 def publish(
+    body: dict[str, Any],
     calibration: Id,
     bank: Annotated[
         str, typer.Option(help="Bank that gets the version; a new name creates a bank.")
     ],
-    notes: options.NotesOption = "",
-    keep: options.KeepOption = None,
-    allow: options.AllowOption = None,
-    unparsed: Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(help="How unparseable answers counted; by default as the response set says."),
-    ] = None,
-    allow_unconverged: Annotated[
-        bool,
-        typer.Option(
-            "--allow-unconverged", help="Publish even if the calibration did not converge."
-        ),
-    ] = False,
-    carry_over: Annotated[
-        bool,
-        typer.Option(
-            "--carry-over",
-            help="Also take over items and parameters that only the linked version has.",
-        ),
-    ] = False,
 ) -> None:
     """Make a bank version of a completed calibration."""
-    body = given(
-        bank=bank,
-        notes=notes or None,
-        keep=keep or None,
-        allow=allow or None,
-        unparsed_policy=unparsed,
-        allow_unconverged=allow_unconverged or None,
-        carry_over=carry_over or None,
-    )
-    found = request("POST", f"{_path(calibration)}:publish", body, _OPTIONS)
+    body["bank"] = bank
+    found = request("POST", f"{_path(calibration)}:publish", body)
     if also_json(found):
         version = Version.model_validate(found)
         out.say(f"version {version.number} of {bank}: {version.states_and_id}")
@@ -207,7 +174,7 @@ def watch(calibration: Id) -> None:
 
     async def look() -> JsonObject:
         async with connected() as client:
-            return await _followed(client, calibration)
+            return await follow(client, _path(calibration), Phases().take)
 
     _report(run_to_the_end(look), fails=True)
 
@@ -224,17 +191,6 @@ def delete(calibration: Id) -> None:
     """Delete an ended calibration that was never published."""
     asked(lambda client: client.remove(_path(calibration)))
     out.say(f"Deleted {calibration}.")
-
-
-async def _followed(client: AsyncSextant, calibration: str) -> JsonObject:
-    """Print the phases of a calibration until it ends, and return it."""
-    told = ""
-    async for kind, data in events(client, _path(calibration)):
-        line = str(data.get("phase", kind.partition(".")[2])).replace("_", " ")
-        if line != told:
-            err.say(line)
-        told = line
-    return await client.request("GET", _path(calibration))
 
 
 async def _version(client: AsyncSextant, name: str) -> str:

@@ -17,17 +17,16 @@ from sextant_client.models import Model
 _VERDICTS = {"above": "the first is better", "below": "the second is better"}
 #: Questions that are listed; the page of a comparison lists them all.
 _NAMED = 10
-_OPTIONS = {
+_NAMES = {
     "/session_ids/0": "FIRST",
     "/session_ids/1": "SECOND",
     "/examinees/0": "FIRST",
     "/examinees/1": "SECOND",
     "/response_set": "--responses",
-    "/confidence": "--confidence",
 }
 
 
-@on_server(json=SAME)
+@on_server(json=SAME, names=_NAMES)
 def command(
     first: Annotated[str, typer.Argument(help="Id of an ended session, or name of a model.")],
     second: Annotated[str, typer.Argument(help="Id or name of the other one.")],
@@ -44,14 +43,22 @@ def command(
         if responses is None
         else {"response_set": responses, "examinees": both}
     )
-    for session in both if responses is None else ():
-        request("GET", path_of("sessions", session))  # reports a missing session by its id
-    found = request("POST", "/v1/comparisons", {"confidence": confidence, **what}, _OPTIONS)
+    # Read first, as it reports a missing session by its id.
+    read = both if responses is None else []
+    sessions = [_Session.model_validate(request("GET", path_of("sessions", one))) for one in read]
+    found = request("POST", "/v1/comparisons", {"confidence": confidence, **what})
     if not also_json(found):
         return
     _show(_Comparison.model_validate(found))
+    for name, one in zip(("first", "second"), sessions, strict=False):
+        if one.trust is not None and one.trust.level != "good":
+            out.say(f"Trust, {name}: {one.trust.level}. {one.trust.reason}")
     if responses is None:
         _show_changes(*map(_scores, both))
+
+
+class _Session(Model):
+    trust: models.Trust | None = at("headline", "trust", default=None)
 
 
 class _Item(Model):

@@ -4,21 +4,29 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from typing_extensions import override
 
-from app.cli.servers.connection import ended_with_us, events, run_to_the_end
-from app.cli.servers.server import own_server
+from app.cli.servers.connection import ended_with_us, path_of, run_to_the_end
+from app.cli.servers.server import in_process
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, write_json
-from app.cli.terminal.options import QuietOption
+from app.cli.terminal.options import QuietOption, output_option
 from app.cli.terminal.replies import Session
-from app.cli.terminal.watch import Progress, Updated, line_of, report, watch
+from app.cli.terminal.watch import (
+    Progress,
+    Updated,
+    follow,
+    line_of,
+    redrawn,
+    report,
+    watch,
+)
 from app.demo.bank import REFERENCE_SOURCE
 from app.engine.prediction.sample_size import sample_interval
 from app.errors import SextantError
@@ -42,7 +50,7 @@ def command(
     ] = 3,
     quiet: QuietOption = False,
     json: Annotated[
-        str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
+        str | None, output_option("--json", help="Write the session as JSON; - for stdout.")
     ] = None,
 ) -> None:
     """Run one adaptive test of a scripted model, with real API, worker and Postgres."""
@@ -53,9 +61,10 @@ def command(
         if not quiet:
             err.print("Starting Postgres, the API with a worker, and a scripted model ...")
         async with (
-            own_server("demo") as client,
+            in_process(worker=True) as (client, services),
             scripted_model(theta, seed, latency_s=latency_s) as base_url,
         ):
+            await services.banks.ensure_demo_bank()
             endpoint: JsonObject = {
                 "kind": "openai_chat",
                 "base_url": base_url,
@@ -71,7 +80,7 @@ def command(
                 "metadata": {"made_by": "sextant demo"},
             }
             if not quiet:
-                err.print(f"POST {client.server.url}/v1/sessions with endpoint {base_url}")
+                err.print(f"POST /v1/sessions with endpoint {base_url}")
             created = await client.request("POST", "/v1/sessions", json=body)
             session_id = str(created["id"])
             async with ended_with_us(client, "sessions", session_id):
@@ -222,16 +231,12 @@ class SideBySide:
 async def watch_both(client: AsyncSextant, chosen: str, random: str, *, n_items: int) -> SideBySide:
     """Show two sessions until both have ended, one with chosen and one with random questions."""
     shown = SideBySide(n_items)
-    live = Live(shown, console=err, auto_refresh=False) if err.is_terminal else None
-
-    async def follow(side: str, session_id: str) -> None:
-        async for kind, data in events(client, f"/v1/sessions/{session_id}"):
-            line = shown.take(side, kind, data)
-            if live is not None:
-                live.refresh()
-            elif line:
-                err.say(line)
-
-    with live or contextlib.nullcontext():
-        await asyncio.gather(follow("chosen", chosen), follow("random", random))
+    both = {"chosen": chosen, "random": random}
+    with redrawn(shown) as tell:
+        await asyncio.gather(
+            *(
+                follow(client, path_of("sessions", one), partial(shown.take, side), tell)
+                for side, one in both.items()
+            )
+        )
     return shown

@@ -1,16 +1,16 @@
 """`sextant endpoints`: save, list, show, probe and delete endpoints."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app.cli.servers.connection import asked, listed, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
-from app.cli.terminal import examinees
 from app.cli.terminal.console import JsonObject, out, show_facts, when
-from app.cli.terminal.examinees import OPTIONS, options_of, saved_endpoint, stops_of
-from app.cli.terminal.options import EraseOption, TokensPerDayOption, UsdPerDayOption, given
+from app.cli.terminal.examinees import SETTINGS, USUAL_KIND, saved_endpoint
+from app.cli.terminal.fields import below
+from app.cli.terminal.options import LIMITS, EraseOption
 from app.cli.terminal.replies import at
 from app.items import Json
 from sextant_client import AsyncSextant
@@ -33,37 +33,21 @@ class _Endpoint(Model):
     created_at: datetime
 
 
-@on_server(app, json=SAME)
+@on_server(
+    app,
+    json=SAME,
+    fields={**SETTINGS, **below("", LIMITS, "/limits/usd_per_day", "/limits/tokens_per_day")},
+    names={"/base_url": "--endpoint"},
+)
 def save(
+    body: dict[str, Any],
     name: Annotated[str, typer.Argument(help="Name to save the endpoint under.")],
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
     model: Annotated[str, typer.Option(help="Model name, as the endpoint knows it.")],
-    kind: examinees.KindOption = "openai_chat",
-    api_key: examinees.EndpointKeyOption = None,
-    price_input: examinees.PriceInputOption = None,
-    price_output: examinees.PriceOutputOption = None,
-    usd_per_day: UsdPerDayOption = None,
-    tokens_per_day: TokensPerDayOption = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Maximum number of tokens of an answer.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
-    stop: examinees.Stop = None,
-    extra_body: examinees.ExtraBody = None,
 ) -> None:
     """Save an endpoint under a name; its key is stored encrypted and never shown."""
-    body = given(
-        name=name,
-        kind=kind,
-        base_url=endpoint,
-        model=model,
-        api_key=api_key,
-        price=given(input_per_1m=price_input, output_per_1m=price_output),
-        limits=given(usd_per_day=usd_per_day, tokens_per_day=tokens_per_day),
-        sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
-        options=options_of(extra_body),
-    )
-    saved = request("POST", "/v1/endpoints", body, OPTIONS)
+    body |= {"name": name, "base_url": endpoint, "model": model}
+    saved = request("POST", "/v1/endpoints", {"kind": USUAL_KIND, **body})
     if also_json(saved):
         out.say(f"Saved {saved['name']}  {saved['id']}")
 

@@ -14,45 +14,70 @@ No other command uses 64. Elsewhere wrong input gives 2, which here means inconc
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import typer
-from pydantic import JsonValue
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.commands.run import OPTIONS as OF_SESSION
+from app.cli.commands.run import FIELDS
 from app.cli.gating.judging import Judge, Verdict, junit, markdown, outcome_of
 from app.cli.gating.policy import Budget, Policy, Rule, read_policy
-from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
-from app.cli.servers.logins import target
-from app.cli.servers.options import ServerKeyOption, ServerOption, alike, on_server
-from app.cli.terminal import examinees, options
+from app.cli.servers.connection import connected, path_of, run_to_the_end
+from app.cli.servers.options import chosen, on_server
+from app.cli.terminal import options
 from app.cli.terminal.console import (
     JsonObject,
     err,
-    require_writable,
     show_error,
     show_facts,
     write_file,
     write_json,
 )
-from app.cli.terminal.examinees import examinee, is_url, require_fitting
-from app.cli.terminal.options import given, share_of
-from app.cli.terminal.watch import announce, further, report, watch
+from app.cli.terminal.examinees import (
+    ENDPOINT,
+    SETTINGS,
+    examinee,
+    is_url,
+    require_fitting,
+)
+from app.cli.terminal.fields import Fields, below, option
+from app.cli.terminal.options import given
+from app.cli.terminal.watch import conduct, further, report
 from app.errors import InvalidInputError, SextantError
 
 #: Exit codes of sysexits.h: wrong usage, and a fault of the program itself.
 USAGE, SOFTWARE = 64, 70
-#: Field of a gate -> the option that sets it.
-_OPTIONS = {
-    **{f"/session{field}": option for field, option in OF_SESSION.items()},
-    "/session_id": "--session",
-    **alike("threshold", "baseline", "tolerance", "metric", "tag", "direction", "confidence"),
-    "/stopping": "--extend-to",
+#: The rule of a single gate.
+_RULE: Fields = {
+    "/threshold": option(float, "Threshold for the score (a share, 0 to 1) or theta (logits)."),
+    "/baseline": option(
+        str, "Instead of a threshold: a result by name (`sextant baselines`) or session id."
+    ),
+    "/tolerance": option(
+        float, "How much worse than --baseline passes: points, or logits of theta."
+    ),
+    "/metric": option(
+        Literal["score", "theta"], "Metric to compare: the score (default), or the ability (theta)."
+    ),
+    "/tag": option(
+        str,
+        "Tag whose questions the score is about, if the bank measures several abilities; "
+        "by default the whole bank.",
+    ),
+    "/direction": option(
+        Literal["above", "below"], "Side of the threshold that means go; by default above."
+    ),
+    "/confidence": option(
+        float, "Confidence of the interval that must lie wholly on one side; 0.95 by default."
+    ),
 }
-#: Defaults of metric, direction, confidence and kind.
-_USUAL = ("score", "above", 0.95, "openai_chat")
+#: The session that a single gate starts.
+_SESSION = {
+    **below("/session/endpoint", SETTINGS, "/kind", "/api_key"),
+    **below("/session", FIELDS, "/prediction", "/stopping/s", "/stopping/max_items"),
+    **below("/session", FIELDS, "/concurrency", "/budget/tokens", "/seed"),
+}
 #: An error is not 2: pipelines may let an inconclusive gate pass, but never a broken run.
 EXIT_CODES = {"go": 0, "no_go": 1, "error": 1, "inconclusive": 2}
 
@@ -81,39 +106,20 @@ class Command(TyperCommand):
             raise typer.Exit(SOFTWARE) from None
 
 
-@on_server(runs=True, code=USAGE)
+@on_server(
+    json="Write the gate as JSON; - for stdout.",
+    runs=True,
+    code=USAGE,
+    fields={**_RULE, **_SESSION},
+    names={
+        **below("/session", ENDPOINT),
+        "/session/bank": "--bank",
+        "/session_id": "--session",
+        "/stopping": "--extend-to",
+    },
+)
 def command(
-    threshold: Annotated[
-        float | None,
-        typer.Option(help="Threshold for the score (a share, 0 to 1) or theta (logits)."),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of a threshold: a result by name (`sextant baselines`) or session id."
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(help="How much worse than --baseline passes: points, or logits of theta."),
-    ] = None,
-    metric: Annotated[
-        Literal["score", "theta"],
-        typer.Option(help="Metric to compare: the score, or the ability (theta)."),
-    ] = "score",
-    tag: Annotated[
-        str | None,
-        typer.Option(
-            help="Tag whose questions the score is about, if the bank measures several abilities; "
-            "by default the whole bank."
-        ),
-    ] = None,
-    direction: Annotated[
-        Literal["above", "below"], typer.Option(help="Side of the threshold that means go.")
-    ] = "above",
-    confidence: Annotated[
-        float, typer.Option(help="Confidence of the interval that must lie wholly on one side.")
-    ] = 0.95,
+    body: dict[str, Any],
     session: Annotated[
         str | None, typer.Option(help="Id of a session; by default a new one is started.")
     ] = None,
@@ -127,17 +133,6 @@ def command(
     bank: Annotated[
         str | None, typer.Option(help="Bank of the questions; `demo` comes with Sextant.")
     ] = None,
-    kind: examinees.KindOption = "openai_chat",
-    api_key: examinees.EndpointKeyOption = None,
-    prediction: options.PredictionOption = None,
-    margin: options.MarginOption = None,
-    se_target: Annotated[
-        float | None, typer.Option(help="Stop at this standard error of the ability, logits.")
-    ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Ask at most this many questions.")] = None,
-    concurrency: options.ConcurrencyOption = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     policy: Annotated[
         Path | None,
         typer.Option(help="YAML file of rules, instead of the options of a single gate."),
@@ -154,16 +149,12 @@ def command(
         ),
     ] = None,
     quiet: options.QuietOption = False,
-    server: ServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the gate as JSON; - for stdout.")
-    ] = None,
     junit_file: Annotated[
-        str | None, typer.Option("--junit", help="Write JUnit's XML; - for stdout.")
+        str | None, options.output_option("--junit", help="Write JUnit's XML; - for stdout.")
     ] = None,
     markdown_file: Annotated[
-        str | None, typer.Option("--markdown", help="Write a comment in Markdown; - for stdout.")
+        str | None,
+        options.output_option("--markdown", help="Write a comment in Markdown; - for stdout."),
     ] = None,
 ) -> None:
     """Decide by one session whether a model may be released.
@@ -174,33 +165,23 @@ def command(
     Exit code 0 is go, 1 no go, 2 inconclusive; also 1 if the session has no
     result, and 64 for wrong options and unreachable servers.
     """
-    require_writable(json)
-    require_writable(junit_file, "--junit")
-    require_writable(markdown_file, "--markdown")
+    json = chosen().json
+    session_body = body.pop("session", {})
+    asked_model = session_body.pop("endpoint", {})
     if policy is not None:
-        asked_for = (threshold, baseline, tolerance, tag, session, endpoint, model, bank, seed)
-        asked_how = (prediction, margin, se_target, max_items, concurrency, budget_tokens)
-        is_usual = (metric, direction, confidence, kind) == _USUAL
-        if not is_usual or any(one is not None for one in (*asked_for, *asked_how, extend_to)):
+        own = {"kind": asked_model.get("kind"), "session": session, "endpoint": endpoint}
+        own |= {"model": model, "bank": bank, "extend_to": extend_to}
+        if body or session_body or given(**own):
             raise InvalidInputError(
                 "--policy defines the gates and how their questions are asked: leave the "
                 "options of a single gate out."
             )
         rules = read_policy(policy)
+        asked_model = {"kind": rules.kind, **asked_model}
     else:
-        rule = Rule.model_construct(
-            name="gate",
-            bank=bank or "",
-            threshold=threshold,
-            baseline=baseline,
-            tolerance=tolerance,
-            metric=metric,
-            tag=tag,
-            direction=direction,
-            confidence=confidence,
-        )
+        rule = Rule.model_construct(name="gate", bank=bank or "", **body)
         rule.require_mark("--")
-        if session is not None and (endpoint or model or bank or prediction):
+        if session is not None and (endpoint or model or bank or "prediction" in session_body):
             raise InvalidInputError(
                 "Give --session, or --endpoint with --model and --bank; the prediction of a "
                 "session is fixed when it starts, so --prediction does not go with --session."
@@ -210,41 +191,32 @@ def command(
                 "Give --session, or all of --endpoint, --model and --bank; a saved endpoint needs "
                 "no --model."
             )
-        session_body = given(
-            seed=seed,
-            concurrency=concurrency,
-            prediction=given(method=prediction),
-            stopping=given(se=se_target, score_margin=share_of(margin), max_items=max_items),
-        )
         # Not validated here: the server reports faults, and names the options that cause them.
         rules = Policy.model_construct(
             endpoint=endpoint or "",
             model=model,
-            kind=kind,
-            session=cast("dict[str, JsonValue]", session_body),
-            budget=Budget.model_construct(tokens=budget_tokens),
+            budget=Budget.model_construct(**session_body.pop("budget", {})),
+            session=session_body,
             extend_to=extend_to,
             rules=(rule,),
         )
-    asked_model = given(kind=rules.kind, api_key=api_key)
     if session is None:
         require_fitting(rules.endpoint, rules.model, asked_model)
 
-    names = _OPTIONS if policy is None else _fields_of(policy)
+    def in_policy(pointer: str) -> str:
+        """Name a field of a gate as the policy file does."""
+        own = re.sub("^/session/(?=bank|budget|endpoint)", "/", pointer)  # its top level
+        return f"{own[1:].replace('/', '.')} in {policy}"
 
     async def decide() -> list[Verdict]:
-        own = connected(names, bank=rules.rules[0].bank)
-        async with own as client:
+        word = None if policy is None else in_policy
+        async with connected(bank=rules.rules[0].bank, word=word) as client:
             asked: JsonObject = {}
             if session is None:
                 asked = await examinee(client, rules.endpoint, rules.model, asked_model)
 
             async def watched(begun: JsonObject) -> JsonObject:
-                session_id = str(begun["id"])
-                async with ended_with_us(client, "sessions", session_id):
-                    if not quiet:
-                        announce(begun)
-                    ended = await watch(client, session_id, quiet=quiet)
+                ended = await conduct(client, begun, quiet=quiet)
                 if json != "-" and not quiet:
                     report(ended, error_follows=ended["status"] == "failed")
                 return ended
@@ -276,22 +248,13 @@ def command(
     if junit_file is not None:
         write_file(junit_file, junit(verdicts))
     if markdown_file is not None:
-        named = target(server, server_key)
+        named = chosen().target
         write_file(markdown_file, markdown(verdicts, named.url if named else None).encode())
     if whole == "error":
         why = next(one for one in verdicts if one.outcome == whole and one.rule.tier == "must")
         detail = "" if is_shown else f" {why.gate.detail}"
         show_error(SextantError(f"No decision was reached.{detail}"))
     raise typer.Exit(EXIT_CODES[whole])
-
-
-def _fields_of(policy: Path) -> dict[str, str]:
-    """Field of a gate -> its name in a policy file."""
-    names = {}
-    for field in _OPTIONS:
-        own = re.sub("^/session/(?=bank|budget|endpoint)", "/", field)  # top level of a policy
-        names[field] = f"{own[1:].replace('/', '.')} in {policy}"
-    return names
 
 
 def _show(verdict: Verdict, *, named: bool) -> None:

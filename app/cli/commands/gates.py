@@ -75,7 +75,7 @@ class _Baseline(Model):
     set_at: datetime
 
 
-@on_server(baselines, "set", json=SAME)
+@on_server(baselines, "set", json=SAME, names={"/session_id": "SESSION"})
 def set_baseline(
     name: _Name,
     session: Annotated[str, typer.Argument(help="Id of an ended session.")],
@@ -83,8 +83,7 @@ def set_baseline(
     """Name the result of a session, or move an existing name to it."""
     if "/" in name or ":" in name:
         raise InvalidInputError(f"NAME: expected a name without / and :, got {name!r}.")
-    path, options = path_of("baselines", name), {"/session_id": "SESSION"}
-    found = request("PUT", path, {"session_id": session}, options)
+    found = request("PUT", path_of("baselines", name), {"session_id": session})
     if also_json(found):
         made = _Baseline.model_validate(found)
         ended = Session.model_validate(request("GET", path_of("sessions", made.session_id)))

@@ -1,30 +1,21 @@
 """`sextant keys` and `projects`: API keys, and projects with their own banks and sessions."""
 
 import asyncio
-from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app.cli.servers.connection import asked, listed, path_of, request
-from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
+from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, when
-from app.cli.terminal.options import given
+from app.cli.terminal.fields import option, reading
+from app.cli.terminal.options import LIMITS, time_of
 from app.records.api_keys import Scope
-from app.records.projects import Limits
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
-_OPTIONS = {
-    "/name": "NAME",
-    "/description": "--description",
-    "/scopes": "--scope",
-    "/project": "--project",
-    "/expires_at": "--expires",
-    **{f"/limits/{one.name}": f"--{one.name.replace('_', '-')}" for one in fields(Limits)},
-}
 
 app = typer.Typer(no_args_is_help=True)
 projects = typer.Typer(no_args_is_help=True)
@@ -37,6 +28,11 @@ class _Limited(Model):
 def _show_limits(document: JsonObject) -> None:
     for name, value in _Limited.model_validate(document).limits.items():
         out.say(f"{name}  {'-' if value is None else value}")
+
+
+def _limits_in(body: dict[str, Any]) -> dict[str, float | None]:
+    """Limits that the command names; 0 becomes None: no limit."""
+    return {name: most or None for name, most in body.get("limits", {}).items()}
 
 
 class _NewKey(Model):
@@ -57,25 +53,31 @@ class _Key(_Limited):
     revoked_at: datetime | None
 
 
-@on_server(app, limits=True)
+@on_server(
+    app,
+    fields={
+        "/project": option(
+            str,
+            "Id or name of the project whose data the key can access. By default all "
+            "projects with the scope admin, else the default project.",
+        ),
+        "/expires_at": option(
+            datetime,
+            "Time when the key expires, UTC.",
+            "--expires",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+            callback=reading(time_of),
+        ),
+        **LIMITS,
+    },
+    names={"/scopes": "--scope"},
+)
 def create(
+    body: dict[str, Any],
     name: Annotated[str, typer.Argument(help="Name of the key, such as its purpose.")],
     scope: Annotated[
         list[Scope] | None,
         typer.Option(help="Scope of the key; may be repeated. By default all scopes but admin."),
-    ] = None,
-    project: Annotated[
-        str | None,
-        typer.Option(
-            help="Id or name of the project whose data the key can access. By default all "
-            "projects with the scope admin, else the default project."
-        ),
-    ] = None,
-    expires: Annotated[
-        datetime | None,
-        typer.Option(
-            help="Time when the key expires, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
-        ),
     ] = None,
 ) -> None:
     """Create a key. Its secret is printed once, alone on stdout.
@@ -83,14 +85,10 @@ def create(
     The limits of a key are within those of its project. Without a limit, or with
     0, the key may use whatever the project leaves.
     """
-    body = given(
-        name=name,
-        scopes=scope or _STANDARD,
-        project=project,
-        expires_at=expires.replace(tzinfo=UTC).isoformat() if expires else None,
-        limits=chosen().limits or None,
-    )
-    key = _NewKey.model_validate(request("POST", "/v1/api-keys", body, _OPTIONS))
+    body |= {"name": name, "scopes": scope or _STANDARD}
+    if limits := _limits_in(body):
+        body["limits"] = limits
+    key = _NewKey.model_validate(request("POST", "/v1/api-keys", body))
     err.say(f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:")
     out.say(key.secret)
 
@@ -116,8 +114,9 @@ def list_keys() -> None:
     )
 
 
-@on_server(app, limits=True)
+@on_server(app, fields=LIMITS)
 def limit(
+    body: dict[str, Any],
     key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
 ) -> None:
     """Set limits of a key, and print all its limits.
@@ -126,8 +125,7 @@ def limit(
     that are not given do not change. The limits of a revoked key apply to the
     work that it left running.
     """
-    changed = request("PATCH", path_of("api-keys", key_id), {"limits": chosen().limits}, _OPTIONS)
-    _show_limits(changed)
+    _show_limits(request("PATCH", path_of("api-keys", key_id), {"limits": _limits_in(body)}))
 
 
 @on_server(app)
@@ -206,13 +204,14 @@ def create_project(
 ) -> None:
     """Create a project. Only its id is printed to stdout."""
     body = {"name": name, "description": description}
-    made = request("POST", "/v1/projects", body, _OPTIONS)
+    made = request("POST", "/v1/projects", body)
     err.say(f"Created project {made['name']!r}.")
     out.say(str(made["id"]))
 
 
-@on_server(projects, "limit", limits=True)
+@on_server(projects, "limit", fields=LIMITS)
 def limit_project(
+    body: dict[str, Any],
     project: Annotated[str, typer.Argument(help="Id or name of the project.")],
 ) -> None:
     """Set limits of a project, and print all its limits.
@@ -222,7 +221,7 @@ def limit_project(
     path = path_of("projects", project)
 
     async def set_limits(client: AsyncSextant) -> JsonObject:
-        if not (changes := chosen().limits):
+        if not (changes := _limits_in(body)):
             return await client.request("GET", path)
         return await client.change(path, lambda found: {"limits": {**found["limits"], **changes}})
 

@@ -9,7 +9,7 @@ import typer
 
 from app.cli.servers.connection import reached
 from app.cli.servers.logins import Target, address, forget_login, keep_login, target
-from app.cli.servers.options import AskServerOption, on_server
+from app.cli.servers.options import ServerOption, on_server
 from app.cli.terminal.console import err, fail_clearly, out, show_warning
 from app.errors import InvalidInputError, SextantError
 from app.reports.formats import count
@@ -93,7 +93,7 @@ def open_page(
         str | None,
         typer.Argument(help="Id of a session, an endpoint, a bank ...; by default the start page."),
     ] = None,
-    server: AskServerOption = None,
+    server: ServerOption = None,
 ) -> None:
     """Open a page of the server in a browser; if there is none, or in a pipe, print its address."""
     from app.settings import Settings

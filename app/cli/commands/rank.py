@@ -1,28 +1,52 @@
 """`sextant rank`: rank several endpoints from the shell."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from app.cli.commands.run import OPTIONS as OF_SESSION
-from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
-from app.cli.servers.options import alike, also_json, chosen, on_server
+from app.cli.commands.run import FIELDS
+from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
+from app.cli.servers.options import also_json, on_server
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, interval, out, require_writable
-from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
-from app.cli.terminal.options import given
-from app.cli.terminal.replies import Ranked, Scored, at, failure_of
-from app.cli.terminal.watch import cost, follow
+from app.cli.terminal.console import JsonObject, err, interval, money, out
+from app.cli.terminal.examinees import PROMPT, SETTINGS, examinee, is_url
+from app.cli.terminal.fields import Fields, below, option
+from app.cli.terminal.replies import Ranked, Scored, at
+from app.cli.terminal.watch import cost, follow, redrawn, require_completed
 from app.errors import InvalidInputError
-from app.items import Json
 from sextant_client.models import Interval, Model, Usage
 
+#: Settings of a ranking beside those that a session has, too.
+_FIELDS: Fields = {
+    "/preset": options.RankingPresetOption,
+    "/metric": option(
+        Literal["score", "theta"],
+        "Rank by the score (default) or by ability, which takes fewer questions.",
+    ),
+    **options.RULES,
+    "/budget/items": option(int, "Most questions for all endpoints together.", "--budget-items"),
+    "/concurrency": option(int, "Asked at once, for each endpoint; 4 by default."),
+}
+#: Of each endpoint in a request; more than a ranking may have are never named.
+_PLACES = {f"/endpoints/{n}": f"--endpoint {n + 1}" for n in range(100)}
 
-@on_server(json="Write the ranking as JSON; - for stdout.", runs=True)
+
+@on_server(
+    json="Write the ranking as JSON; - for stdout.",
+    runs=True,
+    fields={
+        **below("/endpoint", SETTINGS, "/kind", "/api_key"),
+        **below("", FIELDS, "/budget/usd", "/budget/tokens", "/selection", "/prediction", "/seed"),
+        **PROMPT,
+        **_FIELDS,
+    },
+    names={"/correction": "--holm"} | _PLACES,
+)
 def command(
+    body: dict[str, Any],
     endpoint: Annotated[
         list[str],
         typer.Option(
@@ -32,49 +56,7 @@ def command(
         ),
     ],
     bank: Annotated[str, typer.Option(help="Bank of the questions; `demo` comes with Sextant.")],
-    kind: KindOption = "openai_chat",
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SEXTANT_ENDPOINT_KEY",
-            help="API key of the endpoints; better set as environment variable.",
-        ),
-    ] = None,
-    preset: options.RankingPresetOption = None,
-    metric: Annotated[
-        Literal["score", "theta"] | None,
-        typer.Option(
-            help="Rank by the score (default) or by ability, which takes fewer questions."
-        ),
-    ] = None,
-    confidence: Annotated[
-        float | None, typer.Option(help="Confidence with which a pair is decided; 0.95 by default.")
-    ] = None,
     holm: options.HolmOption = False,
-    min_items: Annotated[
-        int | None, typer.Option(help="Scored answers of each endpoint before any decision.")
-    ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Most questions for one endpoint.")] = None,
-    tie_width: Annotated[
-        float | None,
-        typer.Option(help="Difference that does not matter: a share of the score, or logits."),
-    ] = None,
-    budget_items: Annotated[
-        int | None, typer.Option(help="Most questions for all endpoints together.")
-    ] = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
-    selector: Annotated[
-        str | None, typer.Option(help="Criterion for choosing questions, such as random.")
-    ] = None,
-    prediction: options.PredictionOption = None,
-    shots: Shots = None,
-    system: System = None,
-    mode: ModeOption = None,
-    concurrency: Annotated[
-        int | None, typer.Option(help="Asked at once, for each endpoint; 4 by default.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: options.QuietOption = False,
 ) -> None:
     """Rank several endpoints with as few questions as possible, at the given confidence.
@@ -82,38 +64,22 @@ def command(
     Prices differ between endpoints: save the endpoints (`sextant endpoints save`)
     and give their names.
     """
-    require_writable(chosen().json)
-    body: dict[str, Json] = {
-        "bank": bank,
-        **given(
-            preset=preset,
-            metric=metric,
-            concurrency=concurrency,
-            confidence=confidence,
-            correction="holm" if holm else None,
-            min_items=min_items,
-            max_items=max_items,
-            tie_width=tie_width,
-            prompt=given(shots=shots, system=system, mode=mode),
-            seed=seed,
-            budget=given(items=budget_items, usd=budget_usd, tokens=budget_tokens),
-            selection=given(criterion=selector.replace("-", "_") if selector else None),
-            prediction=given(method=prediction),
-        ),
-    }
+    body |= {"bank": bank, **({"correction": "holm"} if holm else {})}
+    settings = body.pop("endpoint", {})
 
     async def rank() -> JsonObject:
-        named = _options(len(endpoint))
-        async with connected(named, bank=bank) as client:
+        async with connected(bank=bank) as client:
             body["endpoints"] = [
-                await examinee(client, *_named(text), given(kind=kind, api_key=api_key))
-                for text in endpoint
+                await examinee(client, *_named(text), settings) for text in endpoint
             ]
             created = await client.request("POST", "/v1/rankings", json=body)
             ranking_id = str(created["id"])
             async with ended_with_us(client, "rankings", ranking_id):
-                path = path_of("rankings", ranking_id)
-                return await follow(client, path, None if quiet else _Board())
+                path, shown = path_of("rankings", ranking_id), _Board()
+                if quiet:
+                    return await follow(client, path)
+                with redrawn(shown) as tell:
+                    return await follow(client, path, shown.take, tell)
 
     ended = run_to_the_end(rank)
     if also_json(ended):
@@ -136,9 +102,7 @@ def command(
             f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage.usd)}."
         )
         out.print(f"{ranking.stop_reason}: {ranking.stop_detail}")
-    if ended["status"] != "completed":
-        err.print(f"Error: {failure_of(ended) or ended['stop_detail']}", style="red")
-        raise typer.Exit(FAILED)
+    require_completed(ended)
 
 
 def _named(text: str) -> tuple[str, str | None]:
@@ -151,19 +115,6 @@ def _named(text: str) -> tuple[str, str | None]:
             f"--endpoint: expected 'URL MODEL' or a saved endpoint by name or id, got {text!r}."
         )
     return url, model.strip()
-
-
-def _options(n_endpoints: int) -> dict[str, str]:
-    """Field of a ranking -> the option that sets it."""
-    shared = ("stopping", "pretest", "unparsed_policy", "prompt", "repeats", "cache", "endpoint")
-    own = {
-        field: option
-        for field, option in OF_SESSION.items()
-        if not field.removeprefix("/").startswith(shared)
-    }
-    places = {f"/endpoints/{nth}": f"--endpoint {nth + 1}" for nth in range(n_endpoints)}
-    own |= alike("confidence", "min_items", "max_items", "tie_width")
-    return own | places | {"/correction": "--holm", "/budget/items": "--budget-items"}
 
 
 class _Entry(Ranked, Scored):
@@ -242,6 +193,6 @@ def _table(order: Sequence[_Entry]) -> Table:
             interval(entry.interval),
             str(entry.items),
             str(entry.scored),
-            "" if entry.usd is None else f"${entry.usd:.4f}",
+            money(entry.usd),
         )
     return table

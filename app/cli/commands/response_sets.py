@@ -2,35 +2,47 @@
 
 from base64 import b64encode
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from app.cli.bank import UNREAD
 from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
-from app.cli.servers.options import SAME, alike, also_json, chosen, on_server, tell_list
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, out, show_facts, write_file
-from app.cli.terminal.options import given
+from app.cli.terminal.fields import Fields, option, reading
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
 from app.exchange.results.recorded import SourceFile
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
-#: Field of an import or a collection -> the option that sets it.
-_OPTIONS = {
-    "/name": "NAME",
-    "/files": "--from",
-    "/filters": "--filter",
-    "/metrics": "--metric",
-    "/scorers": "--scorer",
-    "/unparsed_policy": "--unparsed",
-    **alike("format", "examinee", "no_answer", "score_range", "bank", "version", "since"),
+_ANSWERS: Fields = {
+    "/format": option(
+        str,
+        f"{', '.join(ResponseFormat)}; by default detected from each file.",
+        callback=reading(lambda name: format_named(name).value),
+    ),
+    **options.READ,
+    "/no_answer": option(
+        Literal["wrong", "refused"], "How inspect's N (no answer) counts; by default as wrong."
+    ),
+    "/unparsed_policy": options.unparsed_option(
+        "How unparseable answers counted in the files; by default as usual for the "
+        "format. Sessions on banks calibrated from the set do the same."
+    ),
+    "/score_range": option(
+        tuple[float, float],
+        "Worst and best score in the files; they become 0 and 1, and are that by default.",
+        metavar="WORST BEST",
+        callback=reading(list),
+    ),
+    "/dry_run": options.DryRunOption,
 }
 #: Names and places that are printed; the rest is only counted.
 _SHOWN = 5
@@ -105,8 +117,9 @@ class _Imported(_Added):
     without_scores: list[str]
 
 
-@on_server(app, "import")
+@on_server(app, "import", fields=_ANSWERS, names={"/files": "--from"})
 def import_answers(
+    body: dict[str, Any],
     name: Annotated[
         str, typer.Argument(help="Name of the set, which is created if there is none.")
     ],
@@ -118,97 +131,56 @@ def import_answers(
         list[Path] | None,
         typer.Option("--from", help="The same as FILE; may be repeated."),
     ] = None,
-    file_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help=f"{', '.join(ResponseFormat)}; by default detected from each file."
-        ),
-    ] = None,
-    filters: options.FiltersOption = None,
-    metrics: options.MetricsOption = None,
-    scorers: options.ScorersOption = None,
-    examinee: options.ExamineeOption = None,
-    no_answer: Annotated[
-        Literal["wrong", "refused"], typer.Option(help="How inspect's N (no answer) counts.")
-    ] = "wrong",
-    unparsed: Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(
-            help="How unparseable answers counted in the files; by default as usual for the "
-            "format. Sessions on banks calibrated from the set do the same."
-        ),
-    ] = None,
-    score_range: Annotated[
-        tuple[float, float],
-        typer.Option(
-            metavar="WORST BEST", help="Worst and best score in the files; they become 0 and 1."
-        ),
-    ] = (0.0, 1.0),
-    dry_run: options.DryRunOption = False,
 ) -> None:
     """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables."""
     paths = [*(source or ()), *(more or ())]
     if not paths:
         raise InvalidInputError("Name at least one file or folder.")
-    kind = None if file_format is None else format_named(file_format)
     files = files_at(paths)
     here = chosen().target is None
-    body = given(
-        files=[UNREAD] if here else [_sent(file) for file in files],
-        format=kind and kind.value,
-        filters=filters or None,
-        metrics=metrics or None,
-        scorers=scorers or None,
-        examinee=examinee,
-        no_answer=no_answer,
-        score_range=list(score_range),
-        unparsed_policy=unparsed,
-        dry_run=dry_run or None,
-    )
+    body["files"] = [UNREAD] if here else [_sent(file) for file in files]
     if here:
         # Reads files of any size next to the database; sending files to a server needs none of it.
         from app.cli.bank import local_imports
 
-        _show_report(local_imports.import_answers(name, files, body, _OPTIONS))
+        _show_report(local_imports.import_answers(name, files, body))
         return
 
     async def send(client: AsyncSextant) -> JsonObject:
-        async with there(client, "response-sets", name, None if dry_run else {"name": name}):
+        new = None if body.get("dry_run") else {"name": name}
+        async with there(client, "response-sets", name, new):
             return await client.request("POST", f"{_path(name)}/imports", json=body)
 
-    _show_report(asked(send, _OPTIONS))
+    _show_report(asked(send))
 
 
-@on_server(app)
+@on_server(
+    app,
+    fields={
+        "/version": option(str, "Number of a version; by default all versions."),
+        "/since": option(
+            datetime,
+            "Only sessions that ended at this time (UTC) or later.",
+            callback=reading(options.time_of),
+        ),
+        "/simulated": option(bool, "Also collect sessions of simulated examinees.", "--simulated"),
+    },
+)
 def collect(
+    body: dict[str, Any],
     name: Annotated[
         str, typer.Argument(help="Name of the set, which is created if there is none.")
     ],
     bank: Annotated[str, typer.Option(help="Name or id of the bank of the sessions.")],
-    version: Annotated[
-        str | None, typer.Option(help="Number of a version; by default all versions.")
-    ] = None,
-    since: Annotated[
-        datetime | None,
-        typer.Option(help="Only sessions that ended at this time (UTC) or later."),
-    ] = None,
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="Also collect sessions of simulated examinees.")
-    ] = False,
 ) -> None:
     """Collect the answers of all ended sessions on a bank, each session once."""
-    body = given(
-        bank=bank,
-        version=version,
-        since=since.replace(tzinfo=UTC).isoformat() if since else None,
-        simulated=simulated,
-    )
+    body["bank"] = bank
 
     async def take(client: AsyncSextant) -> JsonObject:
         async with there(client, "response-sets", name, {"name": name}):
             return await client.request("POST", f"{_path(name)}:collect", json=body)
 
-    report = _Collected.model_validate(asked(take, _OPTIONS))
+    report = _Collected.model_validate(asked(take))
     reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report.left_out.items())
     out.say(f"{report.sessions} sessions taken over{reasons}")
     out.say(
@@ -268,7 +240,9 @@ def export(
             help="csv, parquet: one row per examinee; long: one per answer; py-irt: JSON lines.",
         ),
     ] = "csv",
-    target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
+    target: Annotated[
+        str, options.output_option("--out", help="File to write; - is stdout.")
+    ] = "-",
 ) -> None:
     """Export all scores of a response set to a file."""
     path = f"{_path(name)}/matrix?format={file_format}"

@@ -1,42 +1,38 @@
 """`sextant run`: measure one endpoint from the shell."""
 
 from copy import copy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
-from app.cli.servers.options import alike, also_json, chosen, on_server
-from app.cli.terminal import examinees, options
-from app.cli.terminal.console import JsonObject, err, require_writable
-from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
-from app.cli.terminal.examinees import examinee, options_of, require_fitting, stops_of
-from app.cli.terminal.options import given, share_of
-from app.cli.terminal.replies import failure_of
-from app.cli.terminal.watch import announce, report, watch
-from app.items import Json
+from app.cli.servers.connection import connected, run_to_the_end
+from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.terminal import options
+from app.cli.terminal.console import JsonObject, err
+from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
+from app.cli.terminal.fields import Fields, below, option
+from app.cli.terminal.watch import conduct, report, require_completed
 
-#: Field of a session -> the option that sets it.
-OPTIONS = {
-    **{f"/endpoint{field}": option for field, option in OF_ENDPOINT.items()},
-    **alike("bank", "preset", "concurrency", "repeats", "cache", "seed"),
-    "/endpoint_id": "--endpoint",
-    "/selection/criterion": "--selector",
-    "/prediction/method": "--prediction",
-    "/stopping/se": "--se-target",
-    "/stopping/score_margin": "--margin",
-    "/stopping/min_items": "--min-items",
-    "/stopping/max_items": "--max-items",
-    "/pretest/items_per_session": "--pretest",
-    "/budget/usd": "--budget-usd",
-    "/budget/tokens": "--budget-tokens",
-    "/budget/seconds": "--budget-seconds",
-    "/unparsed_policy": "--unparsed",
-    "/prompt/shots": "--shots",
-    "/prompt/system": "--system",
-    "/prompt/mode": "--mode",
+#: Further settings of a session.
+FIELDS: Fields = {
+    **options.DESIGN,
+    "/pretest/items_per_session": option(
+        int,
+        "Number of questions without parameters to ask as well; they do not count.",
+        "--pretest",
+    ),
+    "/budget/usd": option(float, "Cost limit, US dollars.", "--budget-usd"),
+    "/budget/tokens": option(int, "Token limit.", "--budget-tokens"),
+    "/budget/seconds": option(float, "Time limit, seconds.", "--budget-seconds"),
+    "/unparsed_policy": options.unparsed_option(
+        "How unparseable answers count; by default as in the calibration."
+    ),
+    **PROMPT,
+    "/repeats": option(int, "Ask each question this many times; the mean is its score."),
+    "/cache": option(bool, "Keep answers, and use kept answers instead of calls.", "--cache"),
+    "/seed": option(int, "Random seed."),
 }
 
 
@@ -76,116 +72,37 @@ class Command(TyperCommand):
         TyperCommand.format_help(shown, ctx, formatter)
 
 
-@on_server(json="Write the session as JSON; - for stdout.", runs=True)
+@on_server(
+    json="Write the session as JSON; - for stdout.",
+    runs=True,
+    fields={**below("/endpoint", SETTINGS), **FIELDS},
+    names=ENDPOINT,
+)
 def command(
+    body: dict[str, Any],
     endpoint: Annotated[
         str,
         typer.Option(help="URL of the model's API, such as .../v1, or a saved endpoint."),
     ],
     bank: Annotated[str, typer.Option(help="Bank of the questions; `demo` comes with Sextant.")],
     model: Annotated[str | None, typer.Option(help="Model name; required with a URL.")] = None,
-    kind: examinees.KindOption = "openai_chat",
-    api_key: examinees.EndpointKeyOption = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="What to measure: score or ability; or atlas, a published design."),
-    ] = None,
-    selector: Annotated[
-        str | None, typer.Option(help="Criterion for choosing questions, such as random.")
-    ] = None,
-    prediction: options.PredictionOption = None,
-    margin: options.MarginOption = None,
-    se_target: Annotated[
-        float | None,
-        typer.Option(
-            help="Stop at this standard error of the ability, logits, instead of by the score."
-        ),
-    ] = None,
-    min_items: Annotated[
-        int | None,
-        typer.Option(help="Ask at least this many questions; by default 20."),
-    ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Ask at most this many questions.")] = None,
-    pretest: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of questions without parameters to ask as well; they do not count."
-        ),
-    ] = None,
-    concurrency: options.ConcurrencyOption = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Cost limit, US dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(help="Token limit.")] = None,
-    budget_seconds: Annotated[float | None, typer.Option(help="Time limit, seconds.")] = None,
-    price_input: examinees.PriceInputOption = None,
-    price_output: examinees.PriceOutputOption = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Maximum number of tokens of an answer.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
-    unparsed: Annotated[
-        Literal["wrong", "missing"] | None,
-        typer.Option(help="How unparseable answers count; by default as in the calibration."),
-    ] = None,
-    shots: examinees.Shots = None,
-    system: examinees.System = None,
-    mode: examinees.ModeOption = None,
-    stop: examinees.Stop = None,
-    extra_body: examinees.ExtraBody = None,
-    repeats: Annotated[
-        int | None, typer.Option(help="Ask each question this many times; the mean is its score.")
-    ] = None,
-    cache: Annotated[
-        bool, typer.Option("--cache", help="Keep answers, and use kept answers instead of calls.")
-    ] = False,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: options.QuietOption = False,
 ) -> None:
     """Measure one endpoint, with live progress.
 
-    Starts a server of its own, unless --server or `sextant login` names one.
+    Works on the database of this machine, unless --server or `sextant login` names a
+    server.
     The endpoint's key is read from SEXTANT_ENDPOINT_KEY.
     """
-    require_writable(chosen().json)
-    asked_model = given(
-        kind=kind,
-        api_key=api_key,
-        price=given(input_per_1m=price_input, output_per_1m=price_output),
-        sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
-        options=options_of(extra_body),
-    )
-    require_fitting(endpoint, model, asked_model)
-    body: dict[str, Json] = {
-        "bank": bank,
-        **given(
-            preset=preset,
-            concurrency=concurrency,
-            unparsed_policy=unparsed,
-            prompt=given(shots=shots, system=system, mode=mode),
-            repeats=repeats,
-            cache=cache or None,
-            seed=seed,
-            selection=given(criterion=selector.replace("-", "_") if selector else None),
-            prediction=given(method=prediction),
-            stopping=given(
-                se=se_target,
-                score_margin=share_of(margin),
-                min_items=min_items,
-                max_items=max_items,
-            ),
-            pretest=given(items_per_session=pretest),
-            budget=given(usd=budget_usd, tokens=budget_tokens, seconds=budget_seconds),
-        ),
-    }
+    body["bank"] = bank
+    settings = body.pop("endpoint", {})
+    require_fitting(endpoint, model, settings)
 
     async def measure() -> JsonObject:
-        async with connected(OPTIONS, bank=bank) as client:
-            body.update(await examinee(client, endpoint, model, asked_model))
+        async with connected(bank=bank) as client:
+            body.update(await examinee(client, endpoint, model, settings))
             created = await client.request("POST", "/v1/sessions", json=body)
-            session_id = str(created["id"])
-            async with ended_with_us(client, "sessions", session_id):
-                if not quiet:
-                    announce(created)
-                return await watch(client, session_id, quiet=quiet)
+            return await conduct(client, created, quiet=quiet)
 
     session = run_to_the_end(measure)
     if also_json(session):
@@ -196,8 +113,4 @@ def command(
             if at is not None:
                 found = f"{at.url}/sessions/{session['id']}"
             err.print(f"As a page: {found}", style="dim", soft_wrap=True)
-    if session["status"] != "completed":
-        # Why the test ended, with the last failure; a test that could not run has only its failure.
-        told = session["stop_detail"] or failure_of(session) or session["status"]
-        err.say(f"Error: {told}", style="red")
-        raise typer.Exit(FAILED)
+    require_completed(session)

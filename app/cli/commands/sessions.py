@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue
@@ -14,7 +14,6 @@ from app.cli.servers.connection import (
     FAILED,
     asked,
     connected,
-    ended_with_us,
     path_of,
     request,
     run_to_the_end,
@@ -22,9 +21,10 @@ from app.cli.servers.connection import (
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
-from app.cli.terminal.options import FurtherMarginOption, given, object_of, share_of
+from app.cli.terminal.fields import option, reading
+from app.cli.terminal.options import GOALS, QuietOption, object_of, output_option
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
-from app.cli.terminal.watch import report, watch
+from app.cli.terminal.watch import conduct, report, require_completed, watch
 from app.errors import InvalidInputError
 from app.printable import percent
 from app.records.sessions import SessionState
@@ -55,6 +55,7 @@ class _ListedSession(Scored):
     se: float | None = at("estimate", "se")
     items: int = at("progress", "items")
     usd: float | None = at("usage", "usd")
+    trust: str | None = at("headline", "trust", "level", default=None)
     created_at: datetime
 
 
@@ -85,6 +86,7 @@ def list_sessions(
             "theta": lambda one: number(one.theta),
             "SE": lambda one: number(one.se, ".2f"),
             "score": "percent",
+            "trust": "trust",
             "items": "items",
             "cost": lambda one: money(one.usd),
             "began": lambda one: when(one.created_at),
@@ -187,7 +189,7 @@ def _lines(one: _Answer) -> Iterator[str]:
 @on_server(app, "watch", json=SAME)
 def follow(
     session: SessionId,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Watch a session until it ends; Ctrl-C does not end it."""
 
@@ -231,24 +233,26 @@ def delete(session: SessionId) -> None:
     out.say(f"Deleted {session}.")
 
 
-@on_server(app, json="Write session and changes as JSON; - for stdout.", runs=True)
-def rescore(
-    session: EndedId,
-    scorer: Annotated[
-        str | None,
-        typer.Option(help="Name of the scorer; by default the present scorer of each question."),
-    ] = None,
-    params: Annotated[
-        str | None, typer.Option(help="Parameters of the scorer, as a JSON object.")
-    ] = None,
-) -> None:
+@on_server(
+    app,
+    json="Write session and changes as JSON; - for stdout.",
+    runs=True,
+    fields={
+        "/scorer/name": option(
+            str, "Name of the scorer; by default the present scorer of each question.", "--scorer"
+        ),
+        "/scorer/params": option(
+            str, "Parameters of the scorer, as a JSON object.", callback=reading(object_of)
+        ),
+    },
+)
+def rescore(body: dict[str, Any], session: EndedId) -> None:
     """Score a session's stored answers again; no model is asked.
 
     Creates a new session and shows what changed; the old session does not change.
     """
-    if params is not None and scorer is None:
+    if "name" not in body.get("scorer", {"name": None}):
         raise InvalidInputError("--params needs --scorer, the scorer that they belong to.")
-    body = given(scorer=given(name=scorer, params=object_of(params, "--params")))
 
     async def mark_again() -> tuple[JsonObject, JsonObject]:
         async with connected() as client:
@@ -261,58 +265,54 @@ def rescore(
     if also_json({"session": ended, "changes": changes["data"]}):
         report(ended, error_follows=True)
         _show(_Rescored.model_validate(ended), read_all(_Change, changes["data"]))
-    _require_completed(ended)
+    require_completed(ended)
 
 
-@on_server(app, json="Write the new session as JSON; - for stdout.", runs=True)
-def extend(
-    session: EndedId,
-    margin: FurtherMarginOption = None,
-    max_items: Annotated[
-        int | None,
-        typer.Option(help="Ask at most this many questions, including those asked before."),
-    ] = None,
-) -> None:
+@on_server(
+    app,
+    json="Write the new session as JSON; - for stdout.",
+    runs=True,
+    fields=GOALS,
+)
+def extend(body: dict[str, Any], session: EndedId, quiet: QuietOption = False) -> None:
     """Continue an ended session with another goal or limit.
 
     Creates a new session; the old one does not change. A goal that the old one
     missed still ends the new one, unless --margin gives another.
     """
-    told = given(score_margin=share_of(margin), max_items=max_items)
-    if not told:
+    told = body.get("stopping")
+    if told is None:
         raise InvalidInputError(
             "Give --margin, --max-items or both: they say when the session stops."
         )
     path = _path(session)
-    options = {"/stopping/score_margin": "--margin", "/stopping/max_items": "--max-items"}
 
     async def go_on() -> JsonObject:
-        async with connected(options) as client:
+        async with connected() as client:
             known = Session.model_validate(await client.request("GET", path))
             before = known.stopping
             goals = ("se_target", "score_margin")
             # A goal that was reached would end the new session at once; a missed goal still holds.
-            is_over = margin is not None or known.stop_reason in goals
+            is_over = "score_margin" in told or known.stop_reason in goals
             old = {"se": None, "score_margin": None} if is_over else {}
             stopping = {**before.model_dump(exclude_unset=True), **old, **told}
-            if max_items is not None:  # overrides the earlier minimum
-                stopping["min_items"] = min(before.min_items or 0, max_items)
+            if "max_items" in told:  # overrides the earlier minimum
+                stopping["min_items"] = min(before.min_items or 0, told["max_items"])
             body = {"stopping": stopping}
-            new = str((await client.request("POST", f"{path}:extend", json=body))["id"])
-            async with ended_with_us(client, "sessions", new):
-                return await watch(client, new, quiet=chosen().json == "-")
+            made = await client.request("POST", f"{path}:extend", json=body)
+            return await conduct(client, made, quiet=quiet or chosen().json == "-")
 
     ended = run_to_the_end(go_on)
     if also_json(ended):
         report(ended, error_follows=True)
         out.say(f"New session: {ended['id']}")
-    _require_completed(ended)
+    require_completed(ended)
 
 
 @on_server(app, "report", json=SAME)
 def write_report(
     session: Annotated[str, typer.Argument(help="Id of a session, in any state.")],
-    out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "session.html",
+    out: Annotated[str, output_option(help="HTML file to write; - is stdout.")] = "session.html",
 ) -> None:
     """Write a session's result as a report in plain words, one HTML file."""
     path = path_of("sessions", session, "report")
@@ -324,12 +324,6 @@ def write_report(
     write_file(out, page)
     if also_json(document) and out != "-":
         console.out.say(f"Wrote {out}.")
-
-
-def _require_completed(session: JsonObject) -> None:
-    if session["status"] != "completed":
-        err.print(f"Error: {session['stop_detail']}", style="red")
-        raise typer.Exit(FAILED)
 
 
 class _Rescored(Session):

@@ -8,10 +8,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from app.cli.terminal.options import share_of
-from app.errors import InvalidInputError
+from app.errors import FieldProblem, InvalidInputError
 from app.items import Json
 from app.records.gates import GateSpec
-from app.validation import sentence
+from app.validation import problems_of
 
 #: Most characters of a policy file, which holds a few rules and no bank.
 _LONGEST = 100_000
@@ -64,8 +64,8 @@ class Rule(_Part):
             fault = f"{tolerance} belongs to {baseline}." if self.baseline is None else needs
         if fault is not None:
             raise InvalidInputError(fault)
-        if self.metric == "score":
-            share_of(self.tolerance, tolerance)
+        if self.metric == "score" and self.tolerance is not None:
+            share_of(self.tolerance, f"{tolerance}: ")
 
     def body(self) -> dict[str, Json]:
         """The gate as a request body, without its session."""
@@ -136,10 +136,28 @@ def read_policy(path: Path) -> Policy:
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
     except ValidationError as error:
-        (first, *_) = error.errors()
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        said = sentence(first).removesuffix(".")
-        raise InvalidInputError(f"{path}, {place}: {said[:1].lower()}{said[1:]}.") from error
+        problems = _faults(error)
+        if len(problems) > 1:
+            detail = f"{path}: {len(problems)} faults:"
+            raise InvalidInputError(detail, problems=problems) from error
+        said = problems[0].detail.rstrip(".")
+        place = f"{path}, {problems[0].pointer}"
+        end = "" if said.endswith("?") else "."
+        raise InvalidInputError(f"{place}: {said[:1].lower()}{said[1:]}{end}") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         where = " ".join(str(error).split())
         raise InvalidInputError(f"{path} is no policy in YAML: {where}.") from error
+
+
+def _faults(error: ValidationError) -> list[FieldProblem]:
+    """The faults by place; misspelt keys come first, as they explain why others are missing."""
+    found = [
+        FieldProblem(one.pointer[1:].replace("/", ".") or "the whole", one.detail)
+        for one in problems_of(
+            sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden"), Policy
+        )
+    ]
+    # A list with a faulty entry is also reported as too short.
+    return [
+        one for one in found if not any(of.pointer.startswith(f"{one.pointer}.") for of in found)
+    ]

@@ -19,11 +19,12 @@ from app.calibration.filters import Dropped, Filtered, FilterSettings
 from app.calibration.linking.linked import LinkMethod
 from app.calibration.pipeline.calibrator import Fitted
 from app.calibration.pipeline.fit import decided, fit, prepared, with_card
-from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
+from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.cli.lab import inputs
 from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
 from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json, written
+from app.cli.terminal.fields import Fields, option, reading, with_body
 from app.cli.terminal.options import require_filters
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.knowledge import with_abilities
@@ -47,34 +48,48 @@ _CARD = (
 )
 
 
+_OPTIONS: Fields = {
+    **options.CALIBRATION,
+    "/compare": option(
+        str,
+        "Response models to calibrate in addition, for comparison: 1pl,2pl,3pl.",
+        callback=reading(
+            lambda text: tuple(name.strip() for name in text.split(",") if name.strip())
+        ),
+    ),
+    "/moments": option(
+        bool,
+        "Calibrate continuous scores by the published closed forms, for comparison.",
+        "--moments",
+    ),
+    "/report_card": option(
+        bool,
+        "Cross-validate: test held-out examinees on banks calibrated without them; takes several "
+        "times as long.",
+        "--report-card",
+    ),
+}
+
+
 @fail_clearly
+@with_body(_OPTIONS)
 def command(
     responses: inputs.ResponsesOption,
     out: Annotated[
         Path,
-        typer.Option(
+        options.output_option(
             dir_okay=False,
             help="Bank file to write: X,a1,d,g,u as in mirt, or item,a,b,c,d,k for continuous "
             "scores; .csv or .csv.gz.",
         ),
     ],
-    model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
-    partition_size: options.PartitionSizeOption = None,
+    body: dict[str, Any],
     filters: options.FilteringOption = True,
     keep_for_score: options.KeepForScoreOption = True,
     filter_confidence: options.FilterConfidenceOption = None,
-    priors: options.PriorsOption = True,
-    allow_few: options.AllowFewOption = False,
-    negative_slopes: options.NegativeSlopesOption = None,
-    compare: Annotated[
-        str,
-        typer.Option(help="Response models to calibrate in addition, for comparison: 1pl,2pl,3pl."),
-    ] = "",
     link_to: Annotated[
         Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="Bank file to whose scale the items are linked."
-        ),
+        options.file_option(help="Bank file to whose scale the items are linked."),
     ] = None,
     link_method: Annotated[
         str | None,
@@ -85,53 +100,24 @@ def command(
     ] = None,
     scale: inputs.ScaleOption = None,
     lower_is_better: inputs.LowerIsBetterOption = False,
-    moments: Annotated[
-        bool,
-        typer.Option(
-            "--moments",
-            help="Calibrate continuous scores by the published closed forms, for comparison.",
-        ),
-    ] = False,
-    dimensions: options.DimensionsOption = None,
-    report_card: Annotated[
-        bool,
-        typer.Option(
-            "--report-card",
-            help="Cross-validate: test held-out examinees on banks calibrated without them; takes "
-            "several times as long.",
-        ),
-    ] = False,
     families: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
+        options.file_option(
             help="CSV examinee,family: the report card holds out whole families; by default the "
             "family is the part of a name before the first /.",
         ),
     ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(help="Random seed, such as for the parts and the folds of the report card."),
-    ] = 0,
     json: inputs.JsonOption = None,
 ) -> None:
     """Estimate item parameters from a response file."""
     started = time.perf_counter()
     require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
-    if families is not None and not report_card:
+    if families is not None and "report_card" not in body:
         raise InvalidInputError("--families needs --report-card, which holds them out.")
     if link_method is not None and link_to is None:
         raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
     plan = CalibrationPlan(
-        model=model,
-        priors=priors,
-        allow_few=allow_few,
-        negative_slopes=negative_slopes,
-        partition_size=partition_size,
-        seed=seed,
-        compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
-        report_card=report_card,
+        **body,
         families=None if families is None else read_families(families.read_bytes(), families.name),
         filters=replace(
             FilterSettings(),
@@ -140,13 +126,9 @@ def command(
         )
         if filters
         else FilterSettings.none(),
-        moments=moments,
-        dimensions=dimensions,
         link=None if link_to is None else LinkPlan(method=link_method or LinkMethod.STOCKING_LORD),
         target=None if link_to is None else load_bank(link_to),
     )
-    if not out.parent.is_dir():
-        raise InvalidInputError(f"{out}: the directory {out.parent} does not exist.")
     marks = score_scale(scale, lower_is_better=lower_is_better)
     table = load_scores(responses, marks)
     filtered = prepared(table, plan)

@@ -14,10 +14,16 @@ from app.cli.lab import inputs
 from app.cli.lab.inputs import load_scores, score_scale
 from app.cli.lab.simulate_design import TargetedItems
 from app.cli.servers.connection import asked, path_of
-from app.cli.servers.options import alike, also_json, on_server
+from app.cli.servers.options import also_json, on_server
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, written
-from app.cli.terminal.options import ItemCostsOption, TargetOption, file_option, given
+from app.cli.terminal.options import (
+    ItemCostsOption,
+    TargetOption,
+    file_option,
+    given,
+    output_option,
+)
 from app.engine.prediction.score_model import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
@@ -30,7 +36,6 @@ from sextant_client.models import Model
 
 #: Numbers of items at which the form's error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)
-_OPTIONS = {**alike("items", "target", "ask"), "/costs": "--item-costs"}
 
 
 class _Made(NamedTuple):
@@ -42,7 +47,9 @@ class _Made(NamedTuple):
     errors: Mapping[int, float]
 
 
-@on_server(json="Write one JSON object to this file; - is stdout.")
+@on_server(
+    json="Write one JSON object to this file; - is stdout.", names={"/costs": "--item-costs"}
+)
 def command(
     items: Annotated[
         int, typer.Option("--items", metavar="N", help="Number of items of the form.")
@@ -65,7 +72,7 @@ def command(
     item_costs: ItemCostsOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             dir_okay=False,
             help="CSV file to write: item,weight; the first row, without an item, is the constant.",
         ),
@@ -191,7 +198,7 @@ def _stored(
         )
         return await client.request("POST", f"{path}:compose", json=body)
 
-    found = _Composed.model_validate(asked(composed, _OPTIONS))
+    found = _Composed.model_validate(asked(composed))
     return _Made(
         form=ShortForm(
             items=tuple(range(len(found.items))),

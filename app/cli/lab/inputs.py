@@ -13,7 +13,7 @@ import typer
 
 from app.calibration.continuous.scores import ScoreScale
 from app.cli.terminal.console import JsonObject, err
-from app.cli.terminal.options import file_option
+from app.cli.terminal.options import file_option, output_option
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -43,7 +43,7 @@ ResponsesOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    str | None, typer.Option("--json", help="Write one JSON object to this file; - is stdout.")
+    str | None, output_option("--json", help="Write one JSON object to this file; - is stdout.")
 ]
 
 ScaleOption = Annotated[
@@ -72,7 +72,11 @@ def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
         InvalidInputError: The file cannot be opened or has the wrong form, or a score lies outside
             the scale; the message names its row and column.
     """
-    table = load_responses(path, score_range=(scale.lo, scale.hi))
+    return scaled(load_responses(path, score_range=(scale.lo, scale.hi)), scale)
+
+
+def scaled(table: ResponseTable, scale: ScoreScale) -> ResponseTable:
+    """The table with scores from 0 (worst) to 1 (best); refuses scores outside the scale."""
     unit = scale.unit(table.scores, table.examinees, table.items)
     return ResponseTable(table.examinees, table.items, unit)
 

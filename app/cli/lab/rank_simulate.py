@@ -1,9 +1,8 @@
 """`sextant rank-simulate`: rank models by recorded answers before paying for any call."""
 
-import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -12,10 +11,11 @@ from rich.table import Table
 
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from, learned_from
 from app.cli.lab import inputs
-from app.cli.lab.inputs import load_numbers, load_responses, note, without
+from app.cli.lab.inputs import load_numbers, load_responses, note, scaled, score_scale, without
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, interval, ranks, write_json
-from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
+from app.cli.terminal.fields import with_body
+from app.cli.terminal.options import RULES, HolmOption, RankingPresetOption, file_option
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -35,16 +35,15 @@ from app.printable import percent
 
 
 @fail_clearly
+@with_body(RULES)
 def command(
+    body: dict[str, Any],
     responses: inputs.ResponsesOption,
     train: Annotated[
         Path,
         file_option(help="Scores of other models, to calibrate the items from."),
     ],
     preset: RankingPresetOption = None,
-    confidence: Annotated[
-        float, typer.Option(help="Confidence with which a pair is decided.")
-    ] = 0.95,
     holm: HolmOption = False,
     budget_items: Annotated[
         int | None,
@@ -57,11 +56,6 @@ def command(
     budget_usd: Annotated[
         float | None, typer.Option(help="Stop at this cost by --costs, US dollars.")
     ] = None,
-    min_items: Annotated[int, typer.Option(help="Answers of each model before any decision.")] = 10,
-    max_items: Annotated[int, typer.Option(help="Maximum number of items for one model.")] = 100,
-    tie_width: Annotated[
-        float, typer.Option(help="Difference in logits that does not matter.")
-    ] = 0.0,
     costs: Annotated[
         Path | None,
         file_option(
@@ -89,16 +83,9 @@ def command(
     if budget_usd is not None and costs is None:
         raise InvalidInputError("--budget-usd needs --costs, what an item of each model costs.")
     published = None if preset is None else RANKING_PRESETS[RankingPreset(preset)]
-    rules = RankingRules(
-        **(published.rules if published else {}),
-        confidence=confidence,
-        holm=holm,
-        min_items=min_items,
-        max_items=max_items,
-        tie_width=tie_width,
-    )
+    rules = RankingRules(**(published.rules if published else {}), **body, holm=holm)
     field = Field.load(responses, train, scale, as_published=published is not None)
-    each = _costs(costs, field.names, budget_usd, min_items)
+    each = _costs(costs, field.names, budget_usd, rules.min_items)
     asking = {
         "selection": {"criterion": usual_criterion(field.bank).value},
         **(published.asking if published else {}),
@@ -106,7 +93,7 @@ def command(
     }
     design = Design.from_dict({"preset": "ability", **asking})
     others = align(field.others, field.bank).scores
-    correction = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
+    correction = learned_from(others, field.bank, design, max_items=rules.max_items, seed=seed)
     test = design.build(field.bank, correction=correction)
     ranking = Ranking(
         # No model is asked an item that it has no recorded score of.
@@ -184,9 +171,11 @@ class Field:
         if scale is None:
             seen = others.scores[~np.isnan(others.scores)]
             scale = (float(seen.min()), float(seen.max()))
+            if scale[0] == scale[1]:
+                raise InvalidInputError("All scores of --train are the same: give --scale LO HI.")
             ranked = _held_within(ranked, scale, responses.name)
-        others = _scaled(others, scale, train.name)
-        ranked = _scaled(ranked, scale, responses.name)
+        unit = score_scale(scale, lower_is_better=False)
+        others, ranked = scaled(others, unit), scaled(ranked, unit)
         bank = bank_by_moments(others) if as_published else bank_from(others)
         aligned = align(ranked, bank)
         silent = np.isnan(aligned.scores).all(axis=1)
@@ -226,24 +215,6 @@ def _held_within(table: ResponseTable, scale: tuple[float, float], name: str) ->
             "moved to its ends; --scale LO HI gives the true range."
         )
     return ResponseTable(table.examinees, table.items, np.clip(table.scores, lo, hi))
-
-
-def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> ResponseTable:
-    """Map scores from the scale to 0 to 1."""
-    lo, hi = scale
-    if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
-        raise InvalidInputError(
-            f"A scale of scores needs LO < HI, got {lo:g} and {hi:g}; all scores of --train may be "
-            "the same: give --scale LO HI."
-        )
-    outside = (table.scores < lo) | (table.scores > hi)
-    if outside.any():
-        row, column = np.argwhere(outside)[0]
-        raise InvalidInputError(
-            f"{name}: expected scores from {lo:g} to {hi:g}, got {table.scores[row, column]:g} of "
-            f"{table.examinees[row]!r} on {table.items[column]!r}."
-        )
-    return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
 
 
 def _report(

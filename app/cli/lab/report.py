@@ -9,7 +9,7 @@ from app.cli.servers.connection import asked, path_of
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, write_file
-from app.cli.terminal.options import file_option
+from app.cli.terminal.options import file_option, output_option
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
@@ -31,7 +31,7 @@ def command(
     title: Annotated[
         str | None, typer.Option(help="Title of the report; by default the name of the file.")
     ] = None,
-    out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "report.html",
+    out: Annotated[str, output_option(help="HTML file to write; - is stdout.")] = "report.html",
 ) -> None:
     """Write a report on a bank in plain words, as one HTML file."""
     if version is not None:

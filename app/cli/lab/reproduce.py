@@ -15,6 +15,7 @@ from app.cli.lab.inputs import JsonOption
 from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter
 from app.cli.terminal import console
 from app.cli.terminal.console import fail_clearly, write_file, write_json
+from app.cli.terminal.options import output_option
 from app.reports.charts import line_chart
 from app.reports.rendering import document, fragment
 
@@ -34,7 +35,7 @@ def command(
         ),
     ],
     output: Annotated[
-        str | None, typer.Option(help="Write one HTML page to this file; - is stdout.")
+        str | None, output_option(help="Write one HTML page to this file; - is stdout.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     json: JsonOption = None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -25,9 +25,10 @@ from app.cli.lab.inputs import (
 from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design, take_all
 from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
-from app.cli.terminal.options import file_option, given, share_of
+from app.cli.terminal.fields import Fields, option, with_body
+from app.cli.terminal.options import file_option, given
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design.design import Design, Preset
+from app.engine.design.design import Design
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.knowledge import CURVES, curves_to_dict
@@ -52,8 +53,26 @@ MAX_LEARNED_FROM = 400
 _FORECAST = ("items", "margin", "se", "interval", "tokens", "usd", "seconds")
 
 
+_DESIGN: Fields = {
+    **options.DESIGN,
+    "/selection/top_k": option(
+        int, "Choose at random among the K best items.", "--randomesque", metavar="K"
+    ),
+    "/prediction/method": option(
+        PredictionMethod,
+        "How scores are predicted: combined (from curves learned from --train and from sampled "
+        "questions), design (from sampled questions, as if the curves did not fit), score-model (a "
+        "linear model of scores, for v-optimal and related selectors), or p-irt (from the items' "
+        "parameters alone).",
+        "--prediction",
+    ),
+}
+
+
 @fail_clearly
+@with_body(_DESIGN)
 def command(
+    body: dict[str, Any],
     responses: Annotated[
         Path | None,
         file_option(
@@ -66,29 +85,6 @@ def command(
         Path | None,
         file_option(help="Scores of other examinees, to learn intervals and predictions from."),
     ] = None,
-    preset: Annotated[
-        Preset | None,
-        typer.Option(
-            help="Design to start from; by default ability if a target or the selector is about "
-            "theta, else score."
-        ),
-    ] = None,
-    selector: Annotated[
-        str | None,
-        typer.Option(help="Criterion for choosing items, such as mutual-information or random."),
-    ] = None,
-    randomesque: Annotated[
-        int | None, typer.Option(metavar="K", help="Choose at random among the K best items.")
-    ] = None,
-    se_target: Annotated[
-        float | None, typer.Option(help="Stop at this standard error of theta, logits.")
-    ] = None,
-    margin: options.MarginOption = None,
-    min_items: Annotated[
-        int | None, typer.Option(help="Minimum number of items before a target can end the test.")
-    ] = None,
-    max_items: Annotated[int | None, typer.Option(help="Maximum number of items.")] = None,
-    concurrency: options.ConcurrencyOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     reference: Annotated[
         str,
@@ -117,15 +113,6 @@ def command(
         ),
     ] = None,
     item_costs: options.ItemCostsOption = None,
-    prediction: Annotated[
-        PredictionMethod | None,
-        typer.Option(
-            help="How scores are predicted: combined (from curves learned from --train and from "
-            "sampled questions), design (from sampled questions, as if the curves did not fit), "
-            "score-model (a linear model of scores, for v-optimal and related selectors), or "
-            "p-irt (from the items' parameters alone)."
-        ),
-    ] = None,
     beside: Annotated[
         bool,
         typer.Option("--baselines", help="Also show simpler ways to estimate the score."),
@@ -162,21 +149,7 @@ def command(
     v-optimal-loadings, d-optimal, a-optimal and trace estimate several abilities
     from --train, and need no bank.
     """
-    design = Design.from_dict(
-        {
-            "selection": given(
-                criterion=selector and selector.replace("-", "_"), top_k=randomesque
-            ),
-            "stopping": given(
-                se=se_target,
-                score_margin=share_of(margin),
-                min_items=min_items,
-                max_items=max_items,
-            ),
-            "prediction": given(method=prediction and prediction.value),
-            **given(preset=preset and preset.value, concurrency=concurrency),
-        }
-    )
+    design = Design.from_dict(body)
     several = DesignOptions(
         train=train,
         dimensions=dimensions,

@@ -1,1 +1,1 @@
-"""How commands reach a server: a running one, one in this process, or the database alone."""
+"""How commands reach a server: a running one, or the API in this process."""

@@ -2,9 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from types import MappingProxyType
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 
 import sextant_client
 from app.cli.servers.logins import Target
-from app.cli.servers.options import chosen, in_words, is_missing
+from app.cli.servers.options import Word, chosen, in_words, is_missing
 from app.cli.terminal.console import JsonObject, err
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant, MissingFieldError
@@ -29,51 +28,44 @@ _CANCEL_S = 10.0
 _RETRIES = 2
 #: Seconds between two requests for new events.
 _POLL_S = 0.2
-_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @asynccontextmanager
-async def reached(
-    named: Target, options: Mapping[str, str] = _NO_OPTIONS
-) -> AsyncIterator[AsyncSextant]:
-    """Client of a running server; errors name the options of the command."""
+async def reached(named: Target, word: Word | None = None) -> AsyncIterator[AsyncSextant]:
+    """Client of a running server; errors name the options of the command, or what `word` gives."""
     project = chosen().project or ""
     try:
         opened = AsyncSextant(named.url, named.key or "", project=project, retries=_RETRIES)
     except ValueError as error:
         raise InvalidInputError(str(error)) from None
     async with opened as client:
-        with in_words(client, options):
+        with in_words(client, word):
             yield client
 
 
 @asynccontextmanager
 async def connected(
-    options: Mapping[str, str] = _NO_OPTIONS, *, bank: str | None = None, changes: bool = False
+    *, bank: str | None = None, word: Word | None = None
 ) -> AsyncIterator[AsyncSextant]:
-    """Client of the named server, or else of the API on the configured database.
+    """Client of the named server, or else of the API of this process on the configured database.
 
-    The latter has a server with a worker if the command needs one. Other commands call the API of
-    this process, without a socket and without a worker.
+    Where the command needs one, this process then has a worker, too.
 
     Args:
-        options: Pointer to a field of the request body -> the option that sets it.
-        bank: Bank that the test will ask; a server of our own installs `demo`.
-        changes: Whether a server of our own lets the client change banks.
+        bank: Bank that the test will ask; a worker of our own installs `demo`.
+        word: Names a field in errors; by default after the option that sets it.
     """
     if (named := chosen().target) is not None:
-        async with reached(named, options) as client:
+        async with reached(named, word) as client:
             yield client
         return
     # Imported late: commands that only talk to a server need not wait for these modules.
-    from app.cli.servers.server import in_process, own_server
+    from app.cli.servers.server import in_process
 
-    async with AsyncExitStack() as stack:
-        if chosen().runs:
-            client = await stack.enter_async_context(own_server(bank, changes_banks=changes))
-        else:
-            client, _ = await stack.enter_async_context(in_process())
-        with in_words(client, options):
+    async with in_process(worker=chosen().runs) as (client, services):
+        if chosen().runs and bank == "demo":
+            await services.banks.ensure_demo_bank()
+        with in_words(client, word):
             yield client
 
 
@@ -147,14 +139,11 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
         raise
 
 
-def asked(
-    use: Callable[[AsyncSextant], Coroutine[Any, Any, T]],
-    options: Mapping[str, str] = _NO_OPTIONS,
-) -> T:
+def asked(use: Callable[[AsyncSextant], Coroutine[Any, Any, T]]) -> T:
     """Run `use` with the client of `connected`, and return its result."""
 
     async def run() -> T:
-        async with connected(options) as client:
+        async with connected() as client:
             return await use(client)
 
     return asyncio.run(run())
@@ -164,10 +153,9 @@ def request(
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
     path: str,
     body: JsonObject | None = None,
-    options: Mapping[str, str] = _NO_OPTIONS,
 ) -> JsonObject:
     """Make one call of the API, and return the reply."""
-    return asked(lambda client: client.request(method, path, json=body), options)
+    return asked(lambda client: client.request(method, path, json=body))
 
 
 def listed(path: str, limit: int | None = None) -> list[JsonObject]:

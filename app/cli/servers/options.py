@@ -5,11 +5,13 @@ import inspect
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ParamSpec, TypeVar
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
 
 import typer
 from pydantic import ValidationError
+from typer.models import ArgumentInfo
 
 import sextant_client
 from app.cli.servers.logins import Target, target
@@ -22,28 +24,23 @@ from app.cli.terminal.console import (
     show_list,
     write_json,
 )
-from app.cli.terminal.options import LIMITS, limits_of
+from app.cli.terminal.fields import Fields, add_options, parameters_of, with_body
+from app.cli.terminal.options import output_option
 from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError
 from app.validation import problems_of
 from sextant_client import AsyncSextant, MissingFieldError, ProblemError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+#: Names a field of a request, given as a pointer, for people.
+Word: TypeAlias = Callable[[str], str]
 
-AskServerOption = Annotated[
+ServerOption = Annotated[
     str | None,
     typer.Option(
         envvar="SEXTANT_SERVER",
         help="Sextant server to use; by default that of `sextant login`, else `local`: the "
         "database of this machine.",
-    ),
-]
-ServerOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="SEXTANT_SERVER",
-        help="Sextant server to use; by default that of `sextant login`, else `local`: a server "
-        "of its own for this command.",
     ),
 ]
 ServerKeyOption = Annotated[
@@ -57,6 +54,8 @@ _ProjectOption = Annotated[
         "machine; by default the project of the key, else the default one.",
     ),
 ]
+_NO_FIELDS: Fields = MappingProxyType({})
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 #: Default help of `--json`.
 SAME = "Write the result as JSON; - for stdout."
 
@@ -67,7 +66,7 @@ class Chosen:
 
     Attributes:
         runs: Whether the command needs a worker.
-        limits: Limits that the command names; None as value means no limit.
+        names: Pointer to a field of a request -> the option or argument that sets it.
     """
 
     server: str | None = None
@@ -75,12 +74,18 @@ class Chosen:
     json: str | None = None
     project: str | None = None
     runs: bool = False
-    limits: Mapping[str, float | None] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def target(self) -> Target | None:
         """The server to use; None means the database of this machine."""
         return target(self.server, self.server_key)
+
+    def word(self, pointer: str) -> str:
+        """The option that sets a field, or what is around it; the pointer where none does."""
+        parts = pointer.removeprefix("/query").split("/")
+        around = ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
+        return next((self.names[one] for one in around if one in self.names), pointer)
 
 
 _chosen: ContextVar[Chosen] = ContextVar("chosen", default=Chosen())  # noqa: B039  (frozen)
@@ -97,41 +102,48 @@ def on_server(
     *,
     json: str | None = None,
     runs: bool = False,
-    limits: bool = False,
+    fields: Fields = _NO_FIELDS,
+    names: Mapping[str, str] = _NO_NAMES,
     code: int = USAGE_ERROR,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function a command on a server, with clear errors.
 
     Adds the options that the function has no parameters for. A function with a parameter `project`
-    of its own gives it another meaning, for commands about projects.
+    of its own gives it another meaning, for commands about projects. Errors of the server name the
+    option or argument that sets the field: of `fields`, of `names`, or the function's own.
 
     Args:
         group: Group that the command joins; None for a command without a group.
         name: Name in the group; by default the function's own name.
         json: Help of `--json`; None leaves the option out.
-        runs: Whether it needs a worker; without a named server, this process runs one.
-        limits: Whether it takes the limits of a project or a key.
+        runs: Whether it needs a worker; without a named server, this process has one.
+        fields: Options that set fields of the request's body, which is the argument `body`.
+        names: Pointer to a further field -> what sets it.
         code: Exit code of a failure.
     """
-    options: dict[str, object] = {
-        **(LIMITS if limits else {}),
-        "server": ServerOption if runs else AskServerOption,
+    pointers = parameters_of(fields)
+    of_server: dict[str, object] = {
+        "server": ServerOption,
         "server_key": ServerKeyOption,
-        "json": json and Annotated[str | None, typer.Option("--json", help=json)],
+        "json": json and Annotated[str | None, output_option("--json", help=json)],
         "project": _ProjectOption,
     }
 
     def decorate(command: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(command)
-        added = {n: kind for n, kind in options.items() if kind and n not in signature.parameters}
+        own = inspect.signature(command).parameters
+        taken = {*own, *pointers}
+        added = {name: kind for name, kind in of_server.items() if kind and name not in taken}
+        known = {f"/{name}": _shown(one) for name, one in own.items() if name != "body"}
+        known |= {pointer: _flag(name) for name, pointer in pointers.items()} | dict(names)
+        inner = with_body(fields)(command) if fields else command
 
         @functools.wraps(command)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            token = _chosen.set(_read(kwargs, added, runs=runs))
+            token = _chosen.set(replace(_read(kwargs, added), runs=runs, names=known))
             for name in added:
                 kwargs.pop(name, None)
             try:
-                return command(*args, **kwargs)
+                return inner(*args, **kwargs)
             except (ValidationError, MissingFieldError) as error:
                 if (server := chosen().target) is None:
                     raise  # the reply came from this version, so the fault is ours
@@ -139,15 +151,7 @@ def on_server(
             finally:
                 _chosen.reset(token)
 
-        more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in added.items()
-        ]
-        # Typer makes the options from this signature.
-        vars(wrapped)["__signature__"] = signature.replace(
-            parameters=[*signature.parameters.values(), *more]
-        )
-        wrapped.__annotations__ = command.__annotations__ | added
+        add_options(wrapped, inner, added)
         clear = fail_clearly(wrapped, code=code)
         if group is not None:
             group.command(name)(clear)
@@ -156,16 +160,25 @@ def on_server(
     return decorate
 
 
-def _read(given: Mapping[str, Any], added: Container[str], *, runs: bool) -> Chosen:
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    """How people know a parameter of a command: by its flag, or its place."""
+    is_argument = any(isinstance(one, ArgumentInfo) for one in parameter.annotation.__metadata__)
+    return parameter.name.upper() if is_argument else _flag(parameter.name)
+
+
+def _read(given: Mapping[str, Any], added: Container[str]) -> Chosen:
     project = given.get("project") if "project" in added else None
     if project is not None and not project.isascii():
         raise InvalidInputError(
             "--project: expected ASCII characters, which an HTTP header can carry: give the "
             "project's id."
         )
-    own = {name: given.get(name) for name in ("server", "server_key", "json")}
-    limits = limits_of(**{name: given[name] for name in LIMITS if name in added})
-    return Chosen(**own, project=project or None, runs=runs, limits=limits)
+    server, key, json = (given.get(name) for name in ("server", "server_key", "json"))
+    return Chosen(server=server, server_key=key, json=json, project=project or None)
 
 
 def also_json(document: JsonObject) -> bool:
@@ -181,17 +194,17 @@ def tell_list(kind: type[M], found: Sequence[JsonObject], columns: Columns[M]) -
 
 
 @contextmanager
-def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]:
+def in_words(client: AsyncSextant, word: Word | None = None) -> Iterator[None]:
     """Turn the client's errors in the block, except `MissingFieldError`, into `SextantError`.
 
     Args:
         client: Client of the server.
-        options: Pointer to a field of the request body -> the option that sets it.
+        word: Names a field of the request; by default after the option that sets it.
     """
     try:
         yield
     except ProblemError as problem:
-        raise _worded(problem, client, options) from None
+        raise _worded(problem, client, word or chosen().word) from None
     except MissingFieldError:
         raise  # `on_server` knows whose fault it is
     except sextant_client.SextantError as error:
@@ -212,19 +225,12 @@ def unreadable(error: ValidationError | MissingFieldError, url: str) -> SextantE
     )
 
 
-def alike(*fields: str) -> dict[str, str]:
-    """Pointer to each field -> the option with the field's name."""
-    return {f"/{field}": f"--{field.replace('_', '-')}" for field in fields}
-
-
 def is_missing(problem: ProblemError) -> bool:
     """Whether the problem is that nothing has the name or id in the path."""
     return problem.code == "not_found" or _missing(problem) is not None
 
 
-def _worded(
-    problem: ProblemError, client: AsyncSextant, options: Mapping[str, str]
-) -> SextantError:
+def _worded(problem: ProblemError, client: AsyncSextant, word: Word) -> SextantError:
     if (kind := _missing(problem)) is not None:
         _, _, _, name, *_ = [*problem.instance.split("/"), "", ""]
         return SextantError(f"There is no {kind} {name.partition(':')[0]!r}.")
@@ -234,9 +240,9 @@ def _worded(
             detail = f"The Sextant server at {server.url} asks for an API key."
         detail = f"{detail} Set SEXTANT_API_KEY, or `sextant login {server.url}`."
     for place in problem.fields:
-        detail = detail.replace(f"{place.pointer}:", f"{option_of(place.pointer, options)}:")
+        detail = detail.replace(f"{place.pointer}:", f"{word(place.pointer)}:")
     detail = detail.replace("; see errors.", ":")
-    problems = [FieldProblem(option_of(one.pointer, options), one.detail) for one in problem.fields]
+    problems = [FieldProblem(word(one.pointer), one.detail) for one in problem.fields]
     return SextantError(detail, problems=problems)
 
 
@@ -247,10 +253,3 @@ def _missing(problem: ProblemError) -> str | None:
         return None
     kind = pointers[0].removeprefix("/path/").removesuffix("_id").replace("_", " ")
     return "API key" if kind == "key" else kind
-
-
-def option_of(pointer: str, options: Mapping[str, str]) -> str:
-    """The option that sets a field, or what is around it; the pointer itself where none does."""
-    parts = pointer.split("/")
-    around = ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
-    return next((options[one] for one in around if one in options), pointer)

@@ -6,19 +6,16 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import httpx2
 import uvicorn
 from typing_extensions import override
 
-from app.acting import present
 from app.cli.servers.options import chosen, in_words
 from app.cli.terminal.runtime import open_database, warn_of_secrets
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
 from app.observability import configure_logging
-from app.records.api_keys import Scope
 from app.sandbox.pool import sandbox
 from app.services.container import Services
 from app.settings import Settings
@@ -88,46 +85,26 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
 
 
 @contextlib.asynccontextmanager
-async def own_server(
-    bank: str | None, *, changes_banks: bool = False
-) -> AsyncIterator[AsyncSextant]:
-    """Client of the API with a worker in this process, with a key that expires a day later.
+async def in_process(*, worker: bool = False) -> AsyncIterator[tuple[AsyncSextant, Services]]:
+    """Client of the API on the configured database, without a server: a request is a call.
 
-    Args:
-        bank: Bank that the test will ask; `demo` is installed if it is missing.
-        changes_banks: Whether the client may change banks.
+    The work that requests begin goes on if there is a `worker`.
     """
-    settings = Settings(host="127.0.0.1", log_level="warning", port=0)
-    configure_logging(settings)
-    async with serving(settings) as local:
-        if bank == "demo":
-            await local.services.banks.ensure_demo_bank()
-        _, secret = await local.services.api_keys.create(
-            name="sextant run",
-            scopes=[Scope.READ, Scope.RUN, *([Scope.BANKS_WRITE] if changes_banks else [])],
-            expires_at=datetime.now(UTC) + timedelta(days=1),
-            project_id=present().project_id,
-        )
-        project = chosen().project or ""
-        async with AsyncSextant(local.base_url, secret, project=project) as client:
-            with in_words(client, {}):
-                yield client
-
-
-@contextlib.asynccontextmanager
-async def in_process() -> AsyncIterator[tuple[AsyncSextant, Services]]:
-    """Client of the API on the configured database, without a server: a request is a call."""
+    _raise_open_files()
     settings = Settings(auth="off", host="127.0.0.1", log_level="warning")
     configure_logging(settings)
     async with open_database(settings) as database:
-        app = create_app(settings, database)
+        app = create_app(settings, database, background=running_worker if worker else None)
         async with app.router.lifespan_context(app):
+            services: Services = app.state.services
+            if worker:
+                await warn_of_secrets(services)
             transport = httpx2.ASGITransport(app=app)
             http = httpx2.AsyncClient(transport=transport, timeout=None)
             project = chosen().project or ""
             async with AsyncSextant("http://localhost", "", project=project, http=http) as client:
-                with in_words(client, {}):
-                    yield client, app.state.services
+                with in_words(client):
+                    yield client, services
 
 
 def _raise_open_files() -> None:

@@ -23,6 +23,7 @@ from typing_extensions import override
 from app.errors import InvalidInputError, SextantError
 from app.items import Json
 from app.printable import printable, printable_json
+from app.reports.figures import dollars
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,17 +117,6 @@ def show_error(error: SextantError) -> None:
 def show_warning(text: str) -> None:
     """Print what is wrong, though the command goes on."""
     err.say(f"Warning: {text}", style="yellow")
-
-
-def require_writable(target: str | None, option: str = "--json") -> None:
-    """Refuse a path for output that cannot be written, before the command spends anything."""
-    if target is None or target == "-":
-        return
-    path = Path(target)
-    where = path if path.exists() else path.parent
-    if path.is_dir() or not where.exists() or not os.access(where, os.W_OK):
-        reason = "no such directory" if not where.exists() else "not a file that you may write"
-        raise InvalidInputError(f"{option}: {target}: cannot be written: {reason}.")
 
 
 def write_json(target: str | None, document: JsonObject) -> None:
@@ -243,7 +233,7 @@ def ranks(lo: int, hi: int) -> str:
 
 def money(usd: float | None) -> str:
     """Format US dollars."""
-    return "-" if usd is None else f"${usd:.4f}"
+    return "-" if usd is None else dollars(usd)
 
 
 def when(time: datetime | None) -> str:

@@ -1,80 +1,62 @@
 """The examinee of a command: a URL with a model's name, or a saved endpoint."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
-
-import typer
+from typing import Literal
 
 from app.cli.servers.connection import path_of
 from app.cli.terminal.console import JsonObject
-from app.cli.terminal.options import given, object_of
+from app.cli.terminal.fields import Fields, option, reading
+from app.cli.terminal.options import object_of
 from app.errors import InvalidInputError, did_you_mean
 from app.items import Json
 from sextant_client import AsyncSextant
 
-EndpointKeyOption = Annotated[
-    str | None,
-    typer.Option(
+#: Settings of an endpoint that is called.
+SETTINGS: Fields = {
+    "/kind": option(
+        str,
+        "API of the endpoint: openai_chat (default), openai_completions, hf_endpoint or hf_tgi.",
+    ),
+    "/api_key": option(
+        str,
+        "API key of the endpoint; better set as environment variable.",
         envvar="SEXTANT_ENDPOINT_KEY",
-        help="API key of the endpoint; better set as environment variable.",
     ),
-]
-KindOption = Annotated[
-    str,
-    typer.Option(
-        help="API of the endpoint: openai_chat, openai_completions, hf_endpoint or hf_tgi."
+    "/price/input_per_1m": option(float, "US dollars per million prompt tokens.", "--price-input"),
+    "/price/output_per_1m": option(
+        float, "US dollars per million completion tokens.", "--price-output"
     ),
-]
-PriceInputOption = Annotated[
-    float | None, typer.Option(help="US dollars per million prompt tokens.")
-]
-PriceOutputOption = Annotated[
-    float | None, typer.Option(help="US dollars per million completion tokens.")
-]
-Shots = Annotated[
-    int | None,
-    typer.Option("--shots", help="Number of the bank's examples to use, from the first."),
-]
-System = Annotated[
-    str | None, typer.Option("--system", help="System prompt instead of the bank's; '' for none.")
-]
-ModeOption = Annotated[
-    Literal["generate", "loglikelihood"] | None,
-    typer.Option(
-        "--mode",
-        help="How multiple choice is asked; by default as the bank says, if the endpoint can.",
+    "/sampling/max_tokens": option(int, "Maximum number of tokens of an answer."),
+    "/sampling/temperature": option(float, "Sampling temperature."),
+    "/sampling/stop": option(
+        list[str],
+        "Stop sequence; may be repeated. \\n is a line break.",
+        callback=reading(lambda stops: [one.replace("\\n", "\n") for one in stops]),
     ),
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option("--stop", help="Stop sequence; may be repeated. \\n is a line break."),
-]
-ExtraBody = Annotated[
-    str | None,
-    typer.Option(
-        "--extra-body",
-        help="JSON object whose fields are added to the body of each call; no secrets.",
+    "/options/extra_body": option(
+        str,
+        "JSON object whose fields are added to the body of each call; no secrets.",
+        callback=reading(object_of),
     ),
-]
-
+}
+#: How questions are asked.
+PROMPT: Fields = {
+    "/prompt/shots": option(int, "Number of the bank's examples to use, from the first."),
+    "/prompt/system": option(str, "System prompt instead of the bank's; '' for none."),
+    "/prompt/mode": option(
+        Literal["generate", "loglikelihood"],
+        "How multiple choice is asked; by default as the bank says, if the endpoint can.",
+    ),
+}
+#: Fields of who is asked, beside those of `SETTINGS` -> the option that sets them.
+ENDPOINT: Mapping[str, str] = {
+    "/endpoint_id": "--endpoint",
+    "/endpoint/base_url": "--endpoint",
+    "/endpoint/model": "--model",
+}
+USUAL_KIND = "openai_chat"
 #: Prefix of the ids of saved endpoints.
 SAVED = "end_"
-#: Field of an endpoint -> the option that sets it.
-OPTIONS: Mapping[str, str] = {
-    "/name": "NAME",
-    "/base_url": "--endpoint",
-    "/model": "--model",
-    "/kind": "--kind",
-    "/api_key": "--api-key",
-    "/price/input_per_1m": "--price-input",
-    "/price/output_per_1m": "--price-output",
-    "/limits/usd_per_day": "--usd-per-day",
-    "/limits/tokens_per_day": "--tokens-per-day",
-    "/sampling/max_tokens": "--max-tokens",
-    "/sampling/temperature": "--temperature",
-    "/sampling/stop": "--stop",
-    "/options/extra_body": "--extra-body",
-}
 
 
 def is_url(text: str) -> bool:
@@ -104,8 +86,8 @@ def require_fitting(endpoint: str, model: str | None, settings: JsonObject) -> N
                 "--model: expected the name of a model at the endpoint, got none."
             )
         return
-    # These two do not count: the kind has a default, and the key may come from a variable.
-    own = {name for name, value in given(**settings).items() if name not in ("kind", "api_key")}
+    # These two do not count: a kind does no harm, and the key may come from a variable.
+    own = settings.keys() - {"kind", "api_key"}
     if model is not None and not own:
         raise InvalidInputError(
             "--endpoint: expected an address that begins with http:// or https:// (such as "
@@ -125,15 +107,6 @@ async def examinee(
 ) -> dict[str, Json]:
     """Make the `endpoint_id` or `endpoint` of a session, after `require_fitting`."""
     if is_url(endpoint):
-        return {"endpoint": given(base_url=endpoint, model=model, **settings)}
+        settings = {"kind": USUAL_KIND, **settings}
+        return {"endpoint": {**settings, "base_url": endpoint, "model": model}}
     return {"endpoint_id": (await saved_endpoint(client, endpoint))["id"]}
-
-
-def stops_of(stop: list[str] | None) -> list[str] | None:
-    """Make `sampling.stop` of an endpoint."""
-    return stop and [mark.replace("\\n", "\n") for mark in stop]
-
-
-def options_of(extra_body: str | None) -> JsonObject:
-    """Parse `options` of an endpoint."""
-    return given(extra_body=object_of(extra_body, "--extra-body"))

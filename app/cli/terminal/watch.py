@@ -2,21 +2,23 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.servers.connection import events, path_of
+from app.cli.servers.connection import FAILED, ended_with_us, events, path_of
 from app.cli.terminal.console import JsonObject, err, interval, number, out
-from app.cli.terminal.replies import Estimate, Profile, Score, Session, at
+from app.cli.terminal.replies import Estimate, Profile, Score, Session, at, failure_of
 from app.printable import percent
 from app.reports.figures import (
     Unscored,
     answers_right,
+    dollars,
     headline_lines,
     interval_note,
     lost_answers,
@@ -139,7 +141,7 @@ def headline(figures: Updated | None) -> str:
 
 def cost(usd: float | None) -> str:
     """Format an amount spent."""
-    return "price unknown" if usd is None else f"${usd:.4f}"
+    return "price unknown" if usd is None else dollars(usd)
 
 
 def _band(figures: Updated | None) -> str:
@@ -216,38 +218,77 @@ NO_MORE = frozenset({"budget_exhausted", "time_limit", "bank_exhausted", "too_ma
 LONGER = 2
 
 
-class Shown(Protocol):
-    """Display of running work, driven by its events."""
+def say(line: str | None) -> None:
+    """Print a line of progress to stderr, so that stdout is free for results."""
+    if line:
+        err.say(line)
 
-    def take(self, kind: str, data: JsonObject) -> str | None:
-        """Apply one event; returns a line for terminals that cannot redraw."""
 
-    def __rich__(self) -> RenderableType: ...
+@contextmanager
+def redrawn(shown: RenderableType) -> Iterator[Callable[[str | None], None]]:
+    """Show progress; yields what is called with the line of each event, as `say`."""
+    if not err.is_terminal:
+        yield say
+        return
+    with Live(shown, console=err, auto_refresh=False) as live:
+        yield lambda _: live.refresh()
 
 
 async def follow(
-    client: AsyncSextant, path: str, shown: Shown | None, *, live: Live | None = None
+    client: AsyncSextant,
+    path: str,
+    take: Callable[[str, JsonObject], str | None] = lambda *_: None,
+    tell: Callable[[str | None], None] = say,
 ) -> JsonObject:
-    """Show work until it ends; returns the resource as the API gives it.
+    """Wait for the end of work, and return it as the API gives it.
 
-    Progress goes to stderr, so that stdout is free for results. No display (`shown`) only waits;
-    `live` is the live display that it is part of already, if any.
+    `take` applies an event, and returns a line for terminals that cannot redraw, which `tell` gets.
     """
-    if live is None and shown is not None and err.is_terminal:
-        with Live(shown, console=err, auto_refresh=False) as own:
-            return await follow(client, path, shown, live=own)
     async for kind, data in events(client, path):
-        line = shown and shown.take(kind, data)
-        if live is not None:
-            live.refresh()
-        elif line:
-            err.say(line)
+        tell(take(kind, data))
     return await client.request("GET", path)
 
 
 async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> JsonObject:
     """Show a session until it ends; `quiet` only waits."""
-    return await follow(client, path_of("sessions", session_id), None if quiet else Progress())
+    path, shown = path_of("sessions", session_id), Progress()
+    if quiet:
+        return await follow(client, path)
+    with redrawn(shown) as tell:
+        return await follow(client, path, shown.take, tell)
+
+
+async def conduct(client: AsyncSextant, session: JsonObject, *, quiet: bool) -> JsonObject:
+    """Announce a session that this command began, and show it; a signal cancels the session."""
+    async with ended_with_us(client, "sessions", str(session["id"])):
+        if not quiet:
+            announce(session)
+        return await watch(client, str(session["id"]), quiet=quiet)
+
+
+def require_completed(ended: JsonObject) -> None:
+    """Unless the work is completed, say why it ended, and end the command."""
+    if ended["status"] != "completed":
+        # With the last failure; work that could not run has only its failure.
+        err.say(
+            f"Error: {ended['stop_detail'] or failure_of(ended) or ended['status']}", style="red"
+        )
+        raise typer.Exit(FAILED)
+
+
+class Phases:
+    """Phases of a calibration, each told once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def take(self, kind: str, data: JsonObject) -> str | None:
+        """Return the phase of an event if it is new."""
+        line = str(data.get("phase", kind.partition(".")[2])).replace("_", " ")
+        if line in self._told:
+            return None
+        self._told.add(line)
+        return line
 
 
 def announce(document: JsonObject) -> None:
