@@ -199,5 +199,5 @@ def test_errors_are_learned_for_every_target() -> None:
 def test_curves_are_learned_from_the_first_model_on(count: int) -> None:
     learned = learn_curves(drawn(count), {"all": np.full(60, 1 / 60)}, np.random.default_rng(0))
     assert learned.n_reference == count
-    assert (learned.errors, learned.population) == ({}, ())  # no model could be held out
+    assert (learned.errors, learned.population) == ({}, None)  # no model could be held out
     assert np.isfinite(learned.curves.slopes).all()
