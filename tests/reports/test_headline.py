@@ -144,7 +144,7 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
     )
     mute = with_figures(outcomes={**figures["outcomes"], "scored": 5, "unparsed": 3})
     for record, place, level, reason in (
-        (ended, within, "fair", "The score is known only to ±27.7 points."),
+        (ended, within, "fair", "The score is known only to ±27.5 points."),
         (ended, {}, "fair",
          "Too few reference models to place the model: mostly sampled questions count."),
         (for_theta, {}, "poor", "Too few reference models to place the model, and a test for "
