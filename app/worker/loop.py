@@ -95,7 +95,11 @@ async def _open_runners(
     ):
         networks = Networks(public=public, private=private)
         sessions = SessionRunner(
-            leasing, versions=versions, endpoints=services.endpoints, networks=networks
+            leasing,
+            versions=versions,
+            joins=services.joins,
+            endpoints=services.endpoints,
+            networks=networks,
         )
         queue = JobQueue(services.database)
         runners: dict[JobKind, LeasedRunner[Any]] = {

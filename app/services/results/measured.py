@@ -23,6 +23,7 @@ from app.records.fields import ends
 from app.records.gates import Baseline
 from app.records.sessions import Administration, Conditions, SessionRecord
 from app.reports.figures import uncounted, unscored
+from app.reports.joins import join_caution
 from app.services.banks.loaded import LoadedVersion
 from app.services.sessions.result import Result, result_in, result_of
 
@@ -184,6 +185,12 @@ def apart(sessions: Sequence[Asked]) -> str | None:
         f"These sessions were not asked alike: they differ in {'; '.join(said)}. Differences in "
         "their results may come from that, and not from the models."
     )
+
+
+def misjoined(sessions: Sequence[SessionRecord]) -> str | None:
+    """Caution that the parameters of a version may belong to other questions."""
+    found = {session.join: join_caution(session.join) for session in sessions}
+    return found.get("broken") or found.get("doubtful")
 
 
 def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:

@@ -22,6 +22,7 @@ from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
 from app.records.banks import OPEN
 from app.records.sessions import Advance, Closing, SessionRecord
+from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.calls import Cached, RateLimited
@@ -145,6 +146,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     kind = "session"
 
     versions: VersionService
+    joins: JoinChecks
     endpoints: EndpointService
     networks: Networks
     _spare: SpareTime = field(init=False, default_factory=SpareTime)
@@ -190,6 +192,8 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                     step_on = run.step_forward(
                         closed=closed, asked=asked, elapsed_s=elapsed_s, ending=ending
                     )
+                    if ending is not None:
+                        await self.check_join([record])
                     await self._write_step(record, step_on)
                     if ending is not None:
                         SESSIONS_FINISHED.labels(ending.status).inc()
@@ -320,6 +324,11 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                 logger.warning("waiting_not_shown", reason=waiting.reason)
 
         return note
+
+    async def check_join(self, ending: Sequence[SessionRecord]) -> None:
+        """Let the answers of sessions of one version, which are about to end, bear on its join."""
+        ids = [record.id for record in ending]
+        await retry_outages(lambda: self.joins.renew(ending[0].bank_version_id, ids))
 
     async def _write_step(self, record: SessionRecord, step: Advance) -> None:
         await self._write(lambda: self._steps.write(record.id, record.lease_epoch, step))

@@ -53,6 +53,7 @@ _JOINED: dict[str, Any] = {
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
     "bank_visibility": BankRow.visibility,
+    "join": BankVersionRow.extras["joins"][SessionRow.project_id].astext,
     "withheld": literal_column(WITHHELD_SQL, Boolean()),
 }
 

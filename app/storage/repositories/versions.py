@@ -1,5 +1,6 @@
 """Immutable versions of banks: their items and item parameters."""
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from itertools import chain
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
+from app.acting import owner
 from app.errors import NotFoundError
 from app.items import JsonValue, ScorerSpec
 from app.records.banks import (
@@ -43,6 +45,12 @@ _ADD_VERSION_ITEMS = text("""
         version_id text, position int, item_id text, a float8, intercept float8, c float8,
         d float8, k float8, status text, flags jsonb)
 """).execution_options(**of_opened("the bank, which is locked"))
+
+_NOTE_JOIN = text("""
+    UPDATE bank_versions SET extras = extras || jsonb_build_object(
+        'joins', coalesce(extras -> 'joins', '{}') || CAST(:verdict AS jsonb)
+    ) WHERE id = :id AND NOT coalesce(extras -> 'joins', '{}') @> CAST(:verdict AS jsonb)
+""").execution_options(**of_opened("the version, whose sessions were read"))
 
 _IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
 
@@ -94,6 +102,14 @@ class VersionRepository(Repository):
         else:
             query = query.where(BankVersionRow.id == wanted)
         return read_version(await self._one(query, f"version of bank {bank.name!r}:", wanted))
+
+    async def note_join(self, version_id: str, verdict: str) -> None:
+        """Keep the verdict of a project's sessions on a version's join; see `SessionRecord.join`.
+
+        Users of a shared bank have verdicts of their own, as their answers may be wrong, too.
+        """
+        told = json.dumps({owner(): verdict})
+        await self._db.execute(_NOTE_JOIN, {"id": version_id, "verdict": told})
 
     async def previous(self, version: BankVersion) -> BankVersion | None:
         """The latest earlier version of the same bank, if any."""
