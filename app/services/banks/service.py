@@ -14,10 +14,7 @@ from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError,
 from app.exchange.mapped_items import FieldMap
 from app.fair_semaphore import FairSemaphore
 from app.records.banks import Bank, BankSpec, BankVersion, VersionItem
-from app.services.banks.draft import (
-    content_findings,
-    draft_version,
-)
+from app.services.banks.draft import content_findings, draft_version, repeats
 from app.services.banks.imports import (
     BankImport,
     Renamed,
@@ -29,6 +26,7 @@ from app.services.banks.imports import (
     outline,
     own_scorers,
     parameters_of,
+    repeated,
 )
 from app.services.banks.overviews import BankOverview, list_banks, overviews
 from app.services.banks.provisional import asking_as, from_version, with_guesses, with_texts
@@ -57,7 +55,8 @@ class ImportReport:
     """What an import did, or would do.
 
     Attributes:
-        version: The version that the import made; `None` without parameters.
+        version: The version that the import made, or the bank's latest one where it would say
+            nothing else; `None` without parameters.
     """
 
     dry_run: bool
@@ -231,7 +230,7 @@ class BankService:
         return (self._large if is_large else self._small).turn()
 
     async def create_version(self, bank: str, request: BankImport) -> BankVersion:
-        """Make a version from the parameters of `request`.
+        """Make a version from the parameters of `request`, unless the latest says the same.
 
         Raises:
             InvalidInputError: As for `import_into`, or there are no parameters.
@@ -348,8 +347,8 @@ class BankService:
         texts = {item.key: outline(item) for item in coming.filled}
         outlines = [texts.get(item.key, item) for item in outlines]
         outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
+        latest = (await uow.versions.latest([bank.id])).get(bank.id)
         if guesses:
-            latest = (await uow.versions.latest([bank.id])).get(bank.id)
             if latest is not None and (not latest.provisional or CURVES in latest.knowledge):
                 raise InvalidStateError(
                     f"Bank {bank.name} has version {latest.number} with parameters or curves "
@@ -367,16 +366,19 @@ class BankService:
             findings = await asyncio.to_thread(content_findings, outlines, bank.default_scorer)
         else:
             matched = await asyncio.to_thread(match_parameters, outlines, table)
-            number = await uow.versions.next_number(bank.id)
             draft = await asyncio.to_thread(
-                draft_version, bank, number, outlines, matched, table, request
+                draft_version, bank, latest, outlines, matched, table, request
             )
             parameters, renamed = matched.tally, matched.renamed
             version, members, findings = draft.version, draft.items, [*draft.findings]
+            known = None if added or coming.filled else latest
+            if known is not None and await asyncio.to_thread(repeats, version, known):
+                version = known
+                parameters = repeated(parameters, [item.key for item in matched.items])
         if not dry_run:
             await uow.items.add(bank.id, added)
             await uow.items.fill(bank.id, coming.filled)
-            if version is not None:
+            if version is not None and version is not latest:
                 await uow.versions.add(version, members)
         return ImportReport(
             dry_run=dry_run,

@@ -58,11 +58,6 @@ _IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
 class VersionRepository(Repository):
     """Queries of bank versions, and creation of new ones, within one transaction."""
 
-    async def next_number(self, bank_id: str) -> int:
-        """Number of the bank's next version; the caller must have locked the bank's row."""
-        query = select(func.max(BankVersionRow.number)).where(BankVersionRow.bank_id == bank_id)
-        return (await self._db.scalar(query) or 0) + 1
-
     async def add(self, version: BankVersion, items: Iterable[VersionItem]) -> None:
         """Store a version with its items."""
         values = shallow(version)
