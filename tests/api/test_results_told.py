@@ -77,6 +77,7 @@ async def test_two_scored_answers_of_forty_give_no_result(
     compared = (await client.post("/v1/comparisons", json=pair)).json()
     assert compared["theta"] is compared["score"] is compared["first"]["theta"] is None
     assert compared["first"]["common"] is compared["second"]["common"] is None
+    assert [compared[side]["unasked"] for side in ("first", "second")] == [358, 348]
     assert compared["reason"] == f"Session {few['id']}: {reason}"
 
     report = (await client.get(f"{path}/report")).json()

@@ -37,6 +37,10 @@ class Compared:
     ]
     common: Annotated[float | None, Field(description="Mean score on the common items.")]
     theta: float | None
+    unasked: Annotated[
+        int | None,
+        Field(description="Number of questions that the session may still ask if it is extended."),
+    ] = None
     extrapolation: Annotated[
         ExtrapolationFigures | None,
         Field(description="Position among the reference models; null if unknown."),
@@ -128,7 +132,7 @@ class ComparisonService:
         if reasons:
             mine = theirs = []
         else:
-            left = max(side.version.n_active - side.result.n_scored for side in sides)
+            left = max(map(_unasked, sides))
             # Asking every item that is left makes both scores known exactly, which decides.
             score = _within(between_scores(*sides, confidence), left, left)
             of_items = [groups[item] for item in common]
@@ -234,9 +238,14 @@ def _side(found: _Session, scores: list[float]) -> Compared:
         score=None if result.score is None else result.score["value"],
         common=_mean(scores),
         theta=result.theta,
+        unasked=_unasked(found.measured),
         extrapolation=result.extrapolation,
         **effort_of(found.record.summary),
     )
+
+
+def _unasked(side: Measured) -> int:
+    return side.version.n_active - side.result.n_scored
 
 
 def _within(found: Difference | None, left: int, instead: int | None = None) -> Difference | None:
