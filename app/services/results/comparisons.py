@@ -132,7 +132,7 @@ class ComparisonService:
         if reasons:
             mine = theirs = []
         else:
-            left = max(map(_unasked, sides))
+            left = max(side.n_unasked for side in sides)
             # Asking every item that is left makes both scores known exactly, which decides.
             score = _within(between_scores(*sides, confidence), left, left)
             of_items = [groups[item] for item in common]
@@ -238,14 +238,10 @@ def _side(found: _Session, scores: list[float]) -> Compared:
         score=None if result.score is None else result.score["value"],
         common=_mean(scores),
         theta=result.theta,
-        unasked=_unasked(found.measured),
+        unasked=found.measured.n_unasked,
         extrapolation=result.extrapolation,
         **effort_of(found.record.summary),
     )
-
-
-def _unasked(side: Measured) -> int:
-    return side.version.n_active - side.result.n_scored
 
 
 def _within(found: Difference | None, left: int, instead: int | None = None) -> Difference | None:

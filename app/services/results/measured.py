@@ -71,6 +71,11 @@ class Measured:
         )
 
     @property
+    def n_unasked(self) -> int:
+        """Number of items that may still be asked, since they have no score yet."""
+        return self.version.n_active - self.result.n_scored
+
+    @property
     def score(self) -> MeasuredScore | None:
         """Score of the whole bank; None where it is unknown."""
         told = self.result.score
