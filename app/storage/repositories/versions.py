@@ -106,18 +106,6 @@ class VersionRepository(Repository):
         told = json.dumps({owner(): verdict})
         await self._db.execute(_NOTE_JOIN, {"id": version_id, "verdict": told})
 
-    async def previous(self, version: BankVersion) -> BankVersion | None:
-        """The latest earlier version of the same bank, if any."""
-        row = await self._db.scalar(
-            select(BankVersionRow)
-            .where(
-                BankVersionRow.bank_id == version.bank_id, BankVersionRow.number < version.number
-            )
-            .order_by(BankVersionRow.number.desc())
-            .limit(1)
-        )
-        return None if row is None else read_version(row)
-
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[BankVersion]:
         """One page of a bank's versions."""
         return await self._page(
