@@ -17,7 +17,6 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService, calibration_of
 from app.services.responses.service import ResponseSetService
 from app.storage.database import Database
-from app.storage.unit_of_work import UnitOfWork
 
 #: Number of latest sessions that are read; more add nothing new.
 MAX_SESSIONS = 200
@@ -64,32 +63,34 @@ class JoinChecks:
         check = await asyncio.to_thread(join_of_table, loaded.bank, table, loaded.active)
         return JoinLook(version=found, check=check, response_set_id=answers.id)
 
-    async def of_sessions(self, version: BankVersion) -> JoinLook:
+    async def of_sessions(self, version: BankVersion, ending: Sequence[str] = ()) -> JoinLook:
         """Check by answers of the latest live sessions, without simulated examinees.
 
-        A session and what extends it are one examinee.
+        A session and what extends it are one examinee. Sessions in `ending` count, though their
+        ends are stored next: whoever reads their results must find the verdict.
 
         Provisional versions are not checked: their guesses were made for these very items.
         """
+        source = Source(bank_id=version.bank_id, version_id=version.id)
+        answers: dict[str, dict[str, float]] = {}
         async with self.database.unit_of_work() as uow:
-            answers = await _given(uow, version)
+            guessed = PROVISIONAL in version.knowledge
+            roots = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS, ending)
+            if roots:
+                async for answer in uow.collected.answers(list(roots)):
+                    if answer.score is not None and not answer.is_pretest:
+                        given = answers.setdefault(roots[answer.session_id], {})
+                        given[answer.item_key] = answer.score
         loaded = await self.versions.load(version.id)
         check = await asyncio.to_thread(join_of_sessions, loaded, answers.values())
         return JoinLook(version=version, check=check, n_sessions=len(answers))
 
     async def renew(self, version_id: str, ending: Sequence[str] = ()) -> None:
-        """Keep the verdict of live sessions, which limits the trust in results on the version.
-
-        Sessions in `ending` count, though their ends are stored next: whoever reads their results
-        must find the verdict.
-        """
-        async with self.database.unit_of_work() as uow:
-            answers = await _given(uow, await uow.versions.get(version_id), ending)
-        if answers:
-            loaded = await self.versions.load(version_id)
-            check = await asyncio.to_thread(join_of_sessions, loaded, answers.values())
+        """Keep the verdict of live sessions, which limits the trust in results on the version."""
+        look = await self.of_sessions(await self.versions.by_id(version_id), ending)
+        if look.n_sessions:
             async with self.database.reading() as uow:
-                await uow.versions.note_join(version_id, check.verdict)
+                await uow.versions.note_join(version_id, look.check.verdict)
 
     async def _require_other(self, version: BankVersion, set_id: str, name: str) -> None:
         async with self.database.unit_of_work() as uow:
@@ -100,22 +101,6 @@ class JoinChecks:
                 "outside the calibration are needed to tell whether its parameters belong to its "
                 "questions."
             )
-
-
-async def _given(
-    uow: UnitOfWork, version: BankVersion, ending: Sequence[str] = ()
-) -> dict[str, dict[str, float]]:
-    """Scores by item of the latest examinees, each named by its first session."""
-    answers: dict[str, dict[str, float]] = {}
-    if PROVISIONAL in version.knowledge:
-        return answers
-    source = Source(bank_id=version.bank_id, version_id=version.id)
-    if roots := await uow.collected.latest(source, MAX_SESSIONS, ending):
-        async for answer in uow.collected.answers(list(roots)):
-            if answer.score is not None and not answer.is_pretest:
-                given = answers.setdefault(roots[answer.session_id], {})
-                given[answer.item_key] = answer.score
-    return answers
 
 
 def join_of_table(

@@ -21,6 +21,7 @@ from app.errors import (
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
 from app.records.banks import OPEN
+from app.records.response_sets import SIMULATED
 from app.records.sessions import Advance, Closing, SessionRecord
 from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import BankItem, LoadedVersion
@@ -326,9 +327,11 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return note
 
     async def check_join(self, ending: Sequence[SessionRecord]) -> None:
-        """Let the answers of sessions of one version, which are about to end, bear on its join."""
-        ids = [record.id for record in ending]
-        await retry_outages(lambda: self.joins.renew(ending[0].bank_version_id, ids))
+        """Let answers to one version bear on its join, as the sessions are about to end."""
+        origins = {record.id: record.provenance["endpoint"] for record in ending}
+        ids = [name for name, origin in origins.items() if origin and origin["kind"] != SIMULATED]
+        if ids:
+            await retry_outages(lambda: self.joins.renew(ending[0].bank_version_id, ids))
 
     async def _write_step(self, record: SessionRecord, step: Advance) -> None:
         await self._write(lambda: self._steps.write(record.id, record.lease_epoch, step))
@@ -429,7 +432,7 @@ class StepWriter:
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
     """Simulation hints for a scripted examinee; None for a real one."""
-    if live.asker.endpoint.config.kind != "scripted":
+    if live.asker.endpoint.config.kind != SIMULATED:
         return None
     bank = live.run.version.bank
 
