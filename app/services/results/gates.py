@@ -292,12 +292,8 @@ def _check_tag(version: LoadedVersion, tag: str | None) -> None:
             "predicts the score of the whole bank alone; scores of tags need the model nested "
             "or mirt"
         )
-    elif not version.tag_counts[tag]:
-        known = ", ".join(sorted(version.tag_counts)[:20])
-        detail = f"no item has the tag {tag!r}; known tags: {known}"
-    else:
-        return
-    raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+        raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+    version.require_tags([tag], "/tag")
 
 
 def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
