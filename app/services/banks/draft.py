@@ -142,14 +142,14 @@ def repeats(version: BankVersion, latest: BankVersion) -> bool:
     All items of the bank are in both where their numbers are equal, since none ever changes.
     """
 
-    def said(one: BankVersion) -> Json:
+    def content(one: BankVersion) -> Json:
         told = {name: value for name, value in shallow(one).items() if name not in _OF_ONE}
         found: Json = json.loads(json.dumps(told))
         return found
 
     is_noted = version.notes in ("", latest.notes)
     is_equal = version.parameters_hash == latest.parameters_hash
-    return is_noted and is_equal and said(version) == said(latest)
+    return is_noted and is_equal and content(version) == content(latest)
 
 
 def _members(

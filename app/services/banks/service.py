@@ -29,7 +29,7 @@ from app.services.banks.imports import (
     repeated,
 )
 from app.services.banks.overviews import BankOverview, list_banks, overviews
-from app.services.banks.provisional import asking_as, from_version, with_guesses, with_texts
+from app.services.banks.provisional import asking_as, from_version, with_guesses
 from app.services.banks.spec import (
     Faults,
     check_spec,
@@ -339,15 +339,16 @@ class BankService:
             await asyncio.to_thread(require_markable, request.items, bank.default_scorer)
         added, items = coming.added, coming.tally
         await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added + coming.filled))
-        if coming.filled and table is None:
+        latest = (await uow.versions.latest([bank.id])).get(bank.id)
+        if coming.filled and table is None and latest is not None:
             # Lint has not checked these texts, so a new version replaces the one without texts.
-            request, table = await with_texts(uow, bank, request)
+            request = await from_version(uow, bank, replace(request, from_version="latest"))
+            table = request.parameters
         if table is not None and not outlines and not added:
             added = await asyncio.to_thread(bare_items, table)
         texts = {item.key: outline(item) for item in coming.filled}
         outlines = [texts.get(item.key, item) for item in outlines]
         outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
-        latest = (await uow.versions.latest([bank.id])).get(bank.id)
         if guesses:
             if latest is not None and (not latest.provisional or CURVES in latest.knowledge):
                 raise InvalidStateError(

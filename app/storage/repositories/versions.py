@@ -116,14 +116,6 @@ class VersionRepository(Repository):
             read_version,
         )
 
-    async def newest(self, bank_id: str) -> str | None:
-        """Id of a bank's latest version; None where it has none."""
-        query = select(BankVersionRow.id).where(BankVersionRow.bank_id == bank_id)
-        found: str | None = await self._db.scalar(
-            query.order_by(BankVersionRow.number.desc()).limit(1)
-        )
-        return found
-
     async def latest(self, bank_ids: Sequence[str]) -> dict[str, BankVersion]:
         """Bank id to its latest version, for the banks that have one."""
         query = (
