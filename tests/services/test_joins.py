@@ -1,5 +1,6 @@
 """Versions with parameters joined to wrong questions, detected from answers."""
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -109,6 +110,11 @@ async def test_a_broken_join_makes_the_trust_in_all_results_on_it_poor(services:
             assert report.headline == headline
             is_poor = headline.trust == Trust(level="poor", reason=BROKEN)
             assert is_poor == (bank == "wrong")
+            if bank == "right":
+                assert headline_of(replace(session, join=None)) == headline
+                unsure = headline_of(replace(session, join="doubtful"))
+                assert unsure is not None
+                assert unsure.trust == Trust(level="fair", reason=HEADINGS["doubtful"])
     assert all(BROKEN in words for words in said["wrong"])
     assert not any(BROKEN in words for words in said["right"])
 
