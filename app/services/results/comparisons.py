@@ -108,7 +108,7 @@ class ComparisonService:
         if first == second:
             raise InvalidInputError("A session cannot be compared with itself.")
         one, other = await self._measured(first), await self._measured(second)
-        records, sides = [one.record, other.record], [one.measured, other.measured]
+        records, sides = [one.record, other.record], (one.measured, other.measured)
         versions = [side.version for side in sides]
         asked = " and ".join(f"version {one.number} of {one.bank_name!r}" for one in versions)
         apart_by_scale = (

@@ -264,7 +264,7 @@ class ManualSessions:
         if step.ending is not None:
             await self.joins.renew(record.bank_version_id)
             async with self.database.reading() as uow:
-                record = await uow.sessions.get(session_id)
+                return await uow.sessions.get(session_id), [], []
         asked = {item.step for item in step.asked}
         return record, awaited, [(record, item) for item in awaited if item.step in asked]
 

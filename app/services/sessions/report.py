@@ -60,7 +60,7 @@ class SessionReports:
             items = await self.versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}
         known = await self._known(record, version, stored)
-        record = replace(record, join=known.join and known.join.verdict)
+        record = replace(record, join=None if known.join is None else known.join.verdict)
         ended = Ended(
             reason=record.stop_reason,
             detail=record.stop_detail,

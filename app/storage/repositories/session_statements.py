@@ -199,9 +199,9 @@ LOCKED_WITH_AWAITED = WITH_AWAITED.with_for_update(of=SessionRow)
 LOCKED_SESSION = SESSION.with_for_update(of=SessionRow)
 
 
+_DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # as SQLAlchemy has it
 _CLOSING_TYPES = {
-    f.name: AdministrationRow.__table__.c[f.name].type.compile(postgresql.dialect())
-    for f in fields(Closing)
+    f.name: AdministrationRow.__table__.c[f.name].type.compile(_DIALECT) for f in fields(Closing)
 }
 
 _TABLES = Base.metadata.tables
