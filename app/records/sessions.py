@@ -183,6 +183,8 @@ class SessionRecord(LeasedRecord):
     Attributes:
         bank_visibility: Present visibility of the bank.
         withheld: Whether its bank is withheld, or the bank of a session whose answers it took over.
+        join: Verdict of the project's sessions on whether the version's parameters belong to its
+            questions; None where no session has ended.
         stops_when: When the design ends the test, in words, so that a list need not parse designs.
     """
 
@@ -196,6 +198,7 @@ class SessionRecord(LeasedRecord):
     bank_version: int
     bank_visibility: str
     withheld: bool
+    join: str | None
     design: Plan
     stops_when: str
     seed: int

@@ -18,6 +18,7 @@ from app.reports.figures import (
     unparsed_caution,
     unscored,
 )
+from app.reports.joins import HEADINGS, join_caution
 
 #: Share of answers without a score from which on the trust is poor.
 _MOST_UNMARKED = 0.3
@@ -68,6 +69,8 @@ def headline_of(session: SessionRecord) -> Headline | None:
 
 def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str, Any]) -> Trust:
     provenance = session.provenance
+    if session.join == "broken":
+        return Trust(level="poor", reason=HEADINGS["broken"])
     if session.status in _ENDED_EARLY:
         ended = _ENDED_EARLY[session.status]
         return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
@@ -90,7 +93,7 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
     reading = unparsed_caution(
         provenance["asking"]["unparsed_policy"], provenance.get("unparsed_when_calibrated")
     )
-    if (caution := asking or reading) is not None:
+    if (caution := join_caution(session.join) or asking or reading) is not None:
         return Trust(level="fair", reason=caution)
     if standing in _BEYOND:
         return Trust(level="fair", reason=f"{_BEYOND[PopulationPosition(standing)]}.")

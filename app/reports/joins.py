@@ -12,6 +12,11 @@ HEADINGS = {
 }
 
 
+def join_caution(verdict: str | None) -> str | None:
+    """Warning beside a result whose parameters may belong to other questions."""
+    return HEADINGS[verdict] if verdict in ("broken", "doubtful") else None
+
+
 def join_sentence(check: JoinCheck) -> str:
     """Say the verdict, the evidence for it, and what share of wrong joins such evidence reveals."""
     basis = (

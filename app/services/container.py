@@ -105,6 +105,7 @@ class Services:
         self.manual_sessions: Final = ManualRankings(
             database=database,
             versions=self.versions,
+            joins=self.joins,
             endpoints=self.endpoints,
             transport=transport,
         )

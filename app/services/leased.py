@@ -19,6 +19,7 @@ from app.errors import (
     SextantError,
     StaleStepError,
 )
+from app.fair_semaphore import Owner
 from app.observability import LEASES_LOST, run_span
 from app.records.leased import Failure, LeasedRecord
 from app.services.waiting import retry_outages
@@ -137,10 +138,11 @@ class LeasedRunner(ABC, Generic[R]):
         task.add_done_callback(lambda done: self._forget(record.id, done))
         await asyncio.shield(task)
 
-    async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
+    async def owner_of(self, resource_id: str) -> Owner | None:
         """Project and API key that own the work; None where the work was deleted."""
         async with self.leasing.database.reading() as uow:
-            return await self._leases(uow).owner_of(resource_id)
+            found = await self._leases(uow).owner_of(resource_id)
+        return None if found is None else Owner(*found)
 
     def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
         # After a lease was lost and won again, the id may belong to a newer task.

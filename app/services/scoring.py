@@ -130,23 +130,9 @@ class AnswerScorer:
             BusyError: Too many answers are being scored, and `patient` is false.
         """
         marked = await self._patiently(item, answer, on_wait, repeat, patient=patient)
-        mark, error_code = marked.mark, None
-        if isinstance(mark, Scored):
-            outcome, score, reason = Outcome.SCORED, mark.score, None
-            extracted, extractor = mark.extracted, mark.extractor
-        else:
-            outcome, score, reason = mark.outcome, None, mark.reason
-            extracted = extractor = None
-            error_code = mark.code
-            if outcome is Outcome.UNPARSED and unparsed_is_wrong:
-                score = 0.0
-        return Closing(
-            outcome=outcome.value,
-            score=score,
-            extracted=extracted,
-            extractor=extractor,
-            reason=reason,
-            error_code=error_code,
+        mark = marked.mark
+        closing = Closing(
+            outcome=Outcome.SCORED.value,
             scorer_hash=marked.scorer_hash,
             marking=marked.marking,
             answer_text=cut(_clean(answer.text)),
@@ -154,26 +140,34 @@ class AnswerScorer:
             reasoning=cut(_clean(answer.reasoning)),
             finish_reason=answer.finish.value,
         )
+        if isinstance(mark, Scored):
+            return replace(
+                closing, score=mark.score, extracted=mark.extracted, extractor=mark.extractor
+            )
+        return replace(
+            closing,
+            outcome=mark.outcome.value,
+            score=0.0 if mark.outcome is Outcome.UNPARSED and unparsed_is_wrong else None,
+            reason=mark.reason,
+            error_code=mark.code,
+        )
 
     async def _patiently(
         self, item: BankItem, answer: Answer, on_wait: OnWait | None, repeat: int, *, patient: bool
     ) -> Marked:
-        for pause_s in _BUSY_PAUSES_S if patient else ():
+        pauses = iter(_BUSY_PAUSES_S)
+        while True:
             try:
                 return await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
-            except BusyError:
-                logger.warning("marking_waits", retry_in_s=pause_s)
-                await asyncio.sleep(pause_s)
-        try:
-            return await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
-        except BusyError as error:
-            if not patient:
-                raise
-            reason = f"{error.detail} Rescore the session."
-            return clean_score(
-                NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy"),
-                hash_of(item.scorer),
-            )
+            except BusyError as error:
+                if not patient:
+                    raise
+                if (pause_s := next(pauses, None)) is None:
+                    reason = f"{error.detail} Rescore the session."
+                    busy = NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy")
+                    return clean_score(busy, hash_of(item.scorer))
+            logger.warning("marking_waits", retry_in_s=pause_s)
+            await asyncio.sleep(pause_s)
 
 
 def hash_of(spec: ScorerSpec) -> str:

@@ -1,18 +1,19 @@
 """Checks that the present secret key decrypts the stored secrets, and rotates the key."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from app.errors import SecretsError
 from app.storage.database import Database
-from app.storage.repositories.secrets import SealedEndpoint
+from app.storage.repositories.secrets import Sealed, SealedKind
 from app.storage.secrets import SecretBox
 from app.storage.unit_of_work import UnitOfWork
 
 _KNOWN_TEXT = "sextant"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
     """Result of a key rotation.
 
@@ -24,12 +25,12 @@ class Rotation:
         unreadable_webhooks: Ids of webhooks with undecryptable secrets; only new webhooks help.
     """
 
-    endpoints: int = 0
-    answers: int = 0
-    webhooks: int = 0
-    unreadable: list[tuple[SealedEndpoint, tuple[str, ...]]] = field(default_factory=list)
-    unreadable_answers: int = 0
-    unreadable_webhooks: list[str] = field(default_factory=list)
+    endpoints: int
+    answers: int
+    webhooks: int
+    unreadable: Sequence[tuple[Sealed, tuple[str, ...]]]
+    unreadable_answers: int
+    unreadable_webhooks: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class SecretKeys:
     async def _require_own(self, uow: UnitOfWork) -> None:
         """Require that the present key decrypts a secret stored before there was a canary."""
         failure: SecretsError | None = None
-        batch = await uow.secrets.endpoints()
+        batch = await uow.secrets.sealed("endpoints")
         while batch:
             for cipher in (each for endpoint in batch for each in endpoint.ciphers.values()):
                 try:
@@ -77,7 +78,7 @@ class SecretKeys:
                     failure = error
                 else:
                     return
-            batch = await uow.secrets.endpoints(after=batch[-1].id)
+            batch = await uow.secrets.sealed("endpoints", batch[-1])
         if failure is not None:
             raise failure
 
@@ -89,60 +90,41 @@ class SecretKeys:
         Raises:
             SecretsError: The key file cannot be read or written.
         """
-        done = Rotation()
         async with self.database.unit_of_work() as uow:
             await uow.secrets.add_canary(self.box.encrypt(_KNOWN_TEXT))
             await uow.secrets.canary(for_update=True)  # two rotations run one after the other
             self.box.take_new_key()
-            await self._renew_endpoints(done)
-            await self._renew_answers(done)
-            await self._renew_webhooks(done)
+            endpoints, unreadable = await self._renew("endpoints")
+            answers, unreadable_answers = await self._renew("answers")
+            webhooks, unreadable_webhooks = await self._renew("webhooks")
             await uow.secrets.replace_canary(self.box.encrypt(_KNOWN_TEXT))
         self.box.forget_old_keys()
-        return done
+        return Rotation(
+            endpoints=endpoints,
+            answers=answers,
+            webhooks=webhooks,
+            unreadable=unreadable,
+            unreadable_answers=len(unreadable_answers),
+            unreadable_webhooks=[webhook.id for webhook, _ in unreadable_webhooks],
+        )
 
-    async def _renew_endpoints(self, done: Rotation) -> None:
-        after = ""
+    async def _renew(self, kind: SealedKind) -> tuple[int, list[tuple[Sealed, tuple[str, ...]]]]:
+        """The number of rows under the newest key, and rows with the names of lost secrets."""
+        n, lost, last = 0, list[tuple[Sealed, tuple[str, ...]]](), None
         while True:
             async with self.database.unit_of_work() as uow:
-                batch = await uow.secrets.endpoints(after=after, for_update=True)
-                for endpoint in batch:
-                    renewed, unreadable = self._renewed(endpoint.ciphers)
+                batch = await uow.secrets.sealed(kind, last, for_update=True)
+                for found in batch:
+                    renewed, unreadable = self._renewed(found.ciphers)
                     if renewed:
-                        await uow.secrets.renew_endpoint(endpoint.id, renewed)
-                    if unreadable:
-                        done.unreadable.append((endpoint, unreadable))
-                    else:
-                        done.endpoints += 1
+                        await uow.secrets.renew(kind, found, renewed)
+                    lost += [(found, unreadable)] * bool(unreadable)
+                    n += not unreadable
             if not batch:
-                return
-            after = batch[-1].id
+                return n, lost
+            last = batch[-1]
 
-    async def _renew_answers(self, done: Rotation) -> None:
-        after = ("", "")
-        while True:
-            async with self.database.unit_of_work() as uow:
-                batch = await uow.secrets.answers(after=after)
-                for key, cipher in batch:
-                    renewed, unreadable = self._renewed({"body": cipher})
-                    if renewed:
-                        await uow.secrets.renew_answer(key, renewed["body"])
-                    done.unreadable_answers += bool(unreadable)
-                    done.answers += not unreadable
-            if not batch:
-                return
-            after = batch[-1][0]
-
-    async def _renew_webhooks(self, done: Rotation) -> None:
-        async with self.database.unit_of_work() as uow:
-            for webhook_id, cipher in await uow.secrets.webhooks():
-                renewed, unreadable = self._renewed({"secret": cipher})
-                if renewed:
-                    await uow.secrets.renew_webhook(webhook_id, renewed["secret"])
-                done.unreadable_webhooks += [webhook_id] * bool(unreadable)
-                done.webhooks += not unreadable
-
-    def _renewed(self, ciphers: dict[str, bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    def _renewed(self, ciphers: Mapping[str, bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:
         """New ciphertexts where needed, and the names of secrets that no present key decrypts."""
         renewed: dict[str, bytes] = {}
         unreadable: list[str] = []

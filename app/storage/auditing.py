@@ -72,7 +72,7 @@ def note_change(db: AsyncSession, resource_id: str) -> None:
     """Record a change by a statement that does not use ORM classes."""
     if audit_entry() is not None:
         db.info[_CHANGED] = True
-        _touch(db.sync_session, resource_id)
+        db.info.setdefault(_TOUCHED, {})[resource_id] = None
 
 
 @event.listens_for(ScopedSession, "before_flush")
@@ -81,7 +81,8 @@ def _see_rows(session: Session, *_: Any) -> None:
         if not isinstance(row, _UNSAID):
             session.info[_CHANGED] = True
             if isinstance(row, _NAMED):
-                _touch(session, str(row.__mapper__.primary_key_from_instance(row)[0]))
+                resource_id = str(row.__mapper__.primary_key_from_instance(row)[0])
+                session.info.setdefault(_TOUCHED, {})[resource_id] = None
 
 
 @event.listens_for(ScopedSession, "do_orm_execute")
@@ -98,13 +99,9 @@ def _see_statement(state: ORMExecuteState) -> None:
         if is_change and kind is not None and issubclass(kind, _NAMED):
             for name, value in statement.compile().params.items():
                 if name in {"id", "id_1"} and isinstance(value, str):
-                    _touch(state.session, value)
+                    state.session.info.setdefault(_TOUCHED, {})[value] = None
     if is_change:
         state.session.info[_CHANGED] = True
-
-
-def _touch(session: Session, resource_id: str) -> None:
-    session.info.setdefault(_TOUCHED, {})[resource_id] = None
 
 
 class AuditRepository(Repository):

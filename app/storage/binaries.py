@@ -77,10 +77,6 @@ class ServerUser:
             "Start Sextant as an ordinary user, or set DATABASE_URL to a server elsewhere."
         )
 
-    def can_enter(self, directory: Path) -> bool:
-        """Whether the permissions let the user through to `directory`."""
-        return self.barrier(directory) is None
-
     def barrier(self, directory: Path) -> Path | None:
         """The topmost directory on the path that the user may not enter, or None."""
         resolved = directory.resolve()
@@ -246,7 +242,7 @@ def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
     They are copied below `into`, unless the user can run them where they are. A copy appears
     atomically and is reused later; copies of other versions are removed.
     """
-    if user.can_enter(binaries.directory):
+    if user.barrier(binaries.directory) is None:
         return replace(binaries, directory=binaries.directory.resolve())
     program = (binaries.directory / "postgres").stat()
     name = f"postgres-{binaries.version}-{program.st_size:x}-{program.st_mtime_ns:x}"

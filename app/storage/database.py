@@ -34,7 +34,7 @@ _HEALTH_TIMEOUT_S = 5
 #: Callers of `underway` report other things, too, and must not wait for a hanging database.
 _COUNT_TIMEOUT_S = 3.0
 _RECYCLE_S = 1800
-#: A connection used within this time counts as alive, seconds.
+#: A connection taken for use within this time counts as alive, seconds.
 _TRUSTED_S = 1.0
 _LAST_USE = "sextant_last_use"
 # `Key (bank_id)=(bnk_1) is not present in table "banks".`
@@ -95,7 +95,6 @@ class Database:
             connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
         )
         event.listen(self._engine.sync_engine, "handle_error", _translate)
-        event.listen(self._engine.sync_engine, "checkin", _note_use)
         event.listen(self._engine.sync_engine, "checkout", self._ping_after_a_rest)
         # All use one pool; AUTOCOMMIT is without BEGIN and COMMIT around each statement.
         self._sessions, self._reading, self._of_one_moment = (
@@ -143,9 +142,10 @@ class Database:
 
         SQLAlchemy's own pre-ping runs at every checkout, and costs each transaction a round trip.
         """
-        used_at = record.info.get(_LAST_USE)
+        now, used_at = time.monotonic(), record.info.get(_LAST_USE)
+        record.info[_LAST_USE] = now
         # New connections have just answered, and refusing them here would hide the real error.
-        if used_at is None or time.monotonic() - used_at < _TRUSTED_S:
+        if used_at is None or now - used_at < _TRUSTED_S:
             return
         try:
             self._engine.sync_engine.dialect.do_ping(connection)
@@ -199,10 +199,6 @@ def _at(engine: AsyncEngine, level: IsolationLevel) -> AsyncEngine:
             raise
 
     return other
-
-
-def _note_use(_: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
-    record.info[_LAST_USE] = time.monotonic()
 
 
 def _with_search_path(url: URL) -> URL:

@@ -21,7 +21,6 @@ from app.acting import EVERYBODY, acting_for, doing
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import Transport
 from app.errors import DatabaseUnavailableError
-from app.fair_semaphore import Owner
 from app.observability import traces_sent
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.catalog.runner import InstallationRunner
@@ -95,7 +94,11 @@ async def _open_runners(
     ):
         networks = Networks(public=public, private=private)
         sessions = SessionRunner(
-            leasing, versions=versions, endpoints=services.endpoints, networks=networks
+            leasing,
+            versions=versions,
+            joins=services.joins,
+            endpoints=services.endpoints,
+            networks=networks,
         )
         queue = JobQueue(services.database)
         runners: dict[JobKind, LeasedRunner[Any]] = {
@@ -121,7 +124,10 @@ async def work(services: Services) -> None:
 async def _work(services: Services) -> None:
     at_a_time = {SESSION: services.settings.worker_concurrency, **_AT_A_TIME}
     async with _open_runners(services) as (runners, webhooks), asyncio.TaskGroup() as tasks:
-        turns = {kind: _turns(runner, at_a_time[kind]) for kind, runner in runners.items()}
+        turns = {
+            kind: Turns(at_a_time[kind], run=runner.run, owner_of=runner.owner_of)
+            for kind, runner in runners.items()
+        }
         for kind, runner in runners.items():
             tasks.create_task(_take_jobs(services, kind, turns[kind]))
             tasks.create_task(runner.keep_leases())
@@ -132,14 +138,6 @@ async def _work(services: Services) -> None:
 
 def _guard(settings: Settings, *, allow_private: bool) -> AddressGuard:
     return AddressGuard(allow_private=allow_private, allowed_networks=settings.allowed_networks)
-
-
-def _turns(runner: LeasedRunner[Any], alone: int) -> Turns:
-    async def owner_of(resource_id: str) -> Owner | None:
-        found = await runner.owner_of(resource_id)
-        return None if found is None else Owner(*found)
-
-    return Turns(alone, run=runner.run, owner_of=owner_of)
 
 
 async def _take_jobs(services: Services, kind: JobKind, turns: Turns) -> None:
@@ -222,7 +220,9 @@ async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Tu
                         grace=grace, lease=lease, counts=counts, besides=turns[kind].waiting
                     )
             if stalled:
-                await queue.enqueue_again(stalled)
+                async with services.database.unit_of_work() as uow:
+                    for resource_id in stalled:
+                        await queue.enqueue(uow, resource_id)
                 logger.info("rescued", ids=stalled)
             idle = await services.sessions.end_idle() + await services.rankings.end_idle()
             if idle:

@@ -8,7 +8,7 @@ work comes next in one process.
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,6 @@ class JobQueue:
     """Asks the workers to run sessions, rankings, calibrations and installations."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
         self._app = queue_app(database)
 
     async def enqueue(self, uow: UnitOfWork, resource_id: str, *, is_new: bool = False) -> None:
@@ -114,12 +113,6 @@ class JobQueue:
             if not isinstance(cause, psycopg.OperationalError):
                 raise
             raise DatabaseUnavailableError(f"The queue cannot be written now: {cause}.") from error
-
-    async def enqueue_again(self, resource_ids: Sequence[str]) -> None:
-        """Add jobs for work that no worker runs: all of them, or none."""
-        async with self._database.unit_of_work() as uow:
-            for resource_id in resource_ids:
-                await self.enqueue(uow, resource_id)
 
 
 class Turns:

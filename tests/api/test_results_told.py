@@ -73,6 +73,7 @@ async def test_two_scored_answers_of_forty_give_no_result(client: Client) -> Non
     compared = await posted(client, "/v1/comparisons", pair)
     assert compared["theta"] is compared["score"] is compared["first"]["theta"] is None
     assert compared["first"]["common"] is compared["second"]["common"] is None
+    assert [compared[side]["unasked"] for side in ("first", "second")] == [358, 348]
     assert compared["reason"] == f"Session {few['id']}: {reason}"
 
     report = await got(client, f"{path}/report")

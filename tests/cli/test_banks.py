@@ -56,6 +56,8 @@ def test_a_bank_is_imported_listed_shown_and_linted(files: tuple[Path, Path]) ->
     assert "3 parameter names matched as R spells them: X1 = 1, X2 = 2, X3 = 3" in result.stdout
     assert "error: negative_slope" in result.stdout
     assert "2 active, 1 quarantined, 0 pretest" in result.stdout
+    again = done(*arguments, "--allow", "negative_slope").stdout
+    assert "nothing new: the latest version says all of this\nversion 1: 3pl" in again
 
     listed = done("list").stdout.splitlines()[1].split()
     assert listed[:5] == ["sums", "3", "1", "2", "3pl"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from starlette import types
 
+from app.cli.commands import compare
 from app.cli.servers.connection import INTERRUPTED
 from app.cli.servers.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
@@ -92,6 +93,21 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     assert f"Trust, first: {trust['level']}. {trust['reason']}" in compared.stdout
     named = ", ".join(one["item_id"] for one in wrong)
     assert f"the second is better on {len(wrong)}: {named}" in compared.stdout
+
+
+@pytest.mark.parametrize(("left", "whom"), [((9, 3), "each"), ((0, 3), "for new")])
+def test_more_questions_are_for_models_that_have_any_left(
+    left: tuple[int, int], whom: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [
+        {"label": label, "unasked": n, "usd_per_item": None}
+        for label, n in zip(("old", "new"), left, strict=True)
+    ]
+    undecided = {"delta": 0.1, "se": None, "interval": None, "p_value": 0.4, "verdict": "undecided"}
+    told = {"first": sides[0], "second": sides[1], "confidence": 0.95, "n_common": 7, "scale": None}
+    differences = {"score": {**undecided, "items_to_decide": 3}, "common": None, "theta": None}
+    compare._show(compare._Comparison.model_validate({**told, **differences}))
+    assert f"undecided; 3 more questions {whom} would tell them apart" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,7 +175,7 @@ async def test_a_dry_run_reports_the_same_and_writes_nothing(
     assert made(dry).lint == made(real).lint
     assert made(dry).parameters_hash == made(real).parameters_hash
     again = await banks.import_bank(SUMS, request, dry_run=True)
-    assert made(again).number == 2
+    assert made(again).id == made(real).id
     assert (await versions.get("sums")).number == 1
 
 
@@ -369,6 +370,53 @@ async def test_the_demo_bank_is_installed_once_by_many_at_the_same_time(
     assert loaded.asked_when_calibrated == {"source": REFERENCE_SOURCE}
     assert loaded.bank.a.tobytes() == demo.item_bank().a.tobytes()
     assert (await versions.items_at(loaded, [7]))[7].content == demo.items[7].content
+
+
+async def test_an_import_of_what_the_latest_version_says_makes_no_other(banks: BankService) -> None:
+    request = BankImport(
+        items=[record("q1"), record("q2"), record("trial")],
+        parameters=table("q1", "q2"),
+        knowledge={"reference_abilities": {"quantiles": (-1.0, 0.1)}},
+        notes="from the paper",
+    )
+    first = made(await banks.import_bank(SUMS, request))
+    for same in (request, replace(request, items=(), notes=""), BankImport(from_version="latest")):
+        again = await banks.import_bank(SUMS, same)
+        assert made(again).id == first.id
+        assert (again.parameters.accepted, again.parameters.skipped[0].reason) == (0, "unchanged")
+    assert (await banks.create_version("sums", request)).id == first.id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parameters": table("q1", "q2", a=1.5)},
+        {"parameters": table("q1")},
+        {"items": [record("q3")]},
+        {"allow": ["missing_key"]},
+        {"keep": ["q1"]},
+        {"knowledge": {"reference_abilities": {"quantiles": [0.0, 1.0]}}},
+        {"provisional": True},
+        {"notes": "said otherwise"},
+        {"scale": "linked"},
+    ],
+)
+async def test_whatever_differs_makes_a_version_and_equal_parameters_keep_their_scale(
+    banks: BankService, change: dict[str, Any]
+) -> None:
+    request = BankImport(items=[record("q1"), record("q2")], parameters=table("q1", "q2"))
+    first = made(await banks.import_bank(SUMS, request))
+    second = made(await banks.import_bank(SUMS, replace(request, **change)))
+    assert second.number == 2
+    assert (second.scale == first.scale) == ("parameters" not in change and "scale" not in change)
+
+
+async def test_texts_for_some_items_make_a_version_that_has_checked_them(
+    banks: BankService,
+) -> None:
+    bare = BankImport(parameters=table("q1", "q2"))
+    await banks.import_bank(SUMS, bare)
+    assert made(await banks.import_bank(SUMS, replace(bare, items=[record("q1")]))).number == 2
 
 
 async def test_imports_at_the_same_time_do_not_mix(banks: BankService) -> None:

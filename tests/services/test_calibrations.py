@@ -257,7 +257,7 @@ async def test_publishing_makes_one_version_to_test_on(services: Services) -> No
     assert await services.versions.get("arc") == version
     published = await services.calibrations.get(record.id)
     assert (published.bank_id, published.bank_version_id) == (version.bank_id, version.id)
-    again = await services.calibrations.publish(record.id, Publication(bank="arc"))
+    again = await services.calibrations.publish(record.id, Publication(bank="arc", notes="again"))
     other = await services.calibrations.publish(record.id, Publication(bank="other"))
     assert (again.number, other.number) == (2, 1)
     same = await services.calibrations.publish(record.id, Publication(bank="arc"))

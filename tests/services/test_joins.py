@@ -1,14 +1,19 @@
 """Versions with parameters joined to wrong questions, detected from answers."""
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import numpy as np
 
+from app.acting import Acting, acting_for
 from app.engine.bank import ItemBank
 from app.exchange.results.recorded import SourceFile
 from app.records.banks import BankSpec
-from app.records.sessions import Plan
-from app.reports.joins import join_sentence
+from app.records.gates import GateSpec
+from app.records.sessions import Examinee, Plan, SessionRecord
+from app.reports.figures import Trust
+from app.reports.headline import headline_of
+from app.reports.joins import HEADINGS, join_sentence
 from app.reports.session.page import render as session_page
 from app.reports.version.page import render
 from app.services.banks.imports import BankImport
@@ -18,6 +23,7 @@ from tests.services.sessions import answered, spec
 
 KEYS = tuple(f"q{n}" for n in range(80))
 B = np.linspace(-2.5, 2.5, len(KEYS))
+BROKEN = HEADINGS["broken"]
 _DEALT = np.random.default_rng(5).permutation(len(KEYS))
 
 
@@ -74,6 +80,55 @@ async def test_one_session_suffices_where_its_answers_show_it(services: Services
         else:
             assert told.verdict in ("broken", "doubtful")
             assert warned[0] == f"join_{told.verdict}"
+
+
+async def session_on(services: Services, bank: str, scores: list[float]) -> SessionRecord:
+    """Return a session that asked every question of a bank but one."""
+    plan = {"stopping": {"se": None, "min_items": 79, "max_items": 79}}
+    given = dict(zip(KEYS, scores, strict=True))
+    session = await services.sessions.create(
+        spec(mode="manual", bank=bank, endpoint=None, plan=plan, examinee=Examinee(name="m"))
+    )
+    return await answered(services, session, lambda at: {"score": given[at.item.key]})
+
+
+async def test_a_broken_join_makes_the_trust_in_all_results_on_it_poor(services: Services) -> None:
+    await banks_of(services)
+    said: dict[str, set[str]] = {}
+    for bank in ("right", "wrong"):
+        sessions = [await session_on(services, bank, answers(0.3, seed)) for seed in (9, 10)]
+        cautious = GateSpec(metric="score", threshold=0.1)
+        gate = await services.gates.create(cautious, sessions[0].id)
+        board = (await services.leaderboards.of_bank(bank)).board
+        one, other = [session.id for session in sessions]
+        compared = await services.comparisons.sessions(one, other, confidence=0.95)
+        said[bank] = {gate.detail, board.caution or "", compared.caution or ""}
+        for session in (sessions[1], await services.sessions.get(one)):
+            headline = headline_of(session)
+            report = await services.session_reports.report(session.id, reveal=True)
+            assert headline is not None
+            assert report.headline == headline
+            is_poor = headline.trust == Trust(level="poor", reason=BROKEN)
+            assert is_poor == (bank == "wrong")
+            if bank == "right":
+                assert headline_of(replace(session, join=None)) == headline
+                unsure = headline_of(replace(session, join="doubtful"))
+                assert unsure is not None
+                assert unsure.trust == Trust(level="fair", reason=HEADINGS["doubtful"])
+    assert all(BROKEN in words for words in said["wrong"])
+    assert not any(BROKEN in words for words in said["right"])
+
+
+async def test_answers_of_a_lent_bank_bear_on_results_of_their_project_alone(
+    services: Services,
+) -> None:
+    await banks_of(services)
+    await services.banks.update_bank("wrong", 1, {"shared": True})
+    theirs = await services.projects.create("theirs")
+    ours = await session_on(services, "wrong", [float(b < 0.3) for b in B[_DEALT]])
+    with acting_for(Acting(theirs.id)):
+        assert (await session_on(services, "wrong", answers(0.3, 9))).join == "broken"
+    assert (await services.sessions.get(ours.id)).join == "holds"
 
 
 async def test_a_session_and_what_extends_it_are_one_examinee(services: Services) -> None:

@@ -61,6 +61,15 @@ async def test_faults_of_the_endpoint_are_never_wrong_answers(
     assert sum(outcomes.values()) == len(rows)
 
 
+async def test_the_answers_of_a_session_bear_on_the_join_before_its_end_is_seen(
+    working: Services, faults_url: str
+) -> None:
+    plan = {"stopping": {"se": None, "min_items": 20, "max_items": 20}}
+    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}/ok/v1"))
+
+    assert ended.join == (await working.joins.look("demo")).check.verdict
+
+
 async def test_a_wrong_key_ends_the_session_at_once(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:

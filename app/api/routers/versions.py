@@ -50,7 +50,7 @@ router = make_router("/banks", tag="banks")
 async def create_version(
     bank: BankRef, body: VersionCreate, request: Request, response: Response, opened: AllServices
 ) -> VersionRead:
-    """Create a version from parameters of the bank's items."""
+    """Create a version from parameters of the bank's items, or return the latest if it has them."""
     n_rows = None if body.parameters is None else len(body.parameters)
     async with entered_while_connected(request, opened.banks.turn(n_rows)):
         made = await opened.banks.create_version(bank, await asyncio.to_thread(body.to_domain))

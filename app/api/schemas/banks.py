@@ -350,7 +350,7 @@ class ImportRead(Output):
     dry_run: bool
     bank_id: str = Field(validation_alias=AliasPath("bank", "id"))
     version: VersionRead | None
-    """The new version; null without parameters."""
+    """The new version, or the latest if it would say the same; null without parameters."""
     items: Tally
     parameters: Tally
     renamed: First[Renamed]

@@ -73,8 +73,8 @@ class DifferenceRead(Output):
     power: float | None
     """Probability that as many new items would detect a difference of this size."""
     items_to_decide: int | None
-    """Number of further items for each side that detect it with probability 0.8; 0 if it is
-    detected already. Null if no number is enough, or the bank has too few items left."""
+    """Number of further items for each side that has any left, so that it is detected with
+    probability 0.8; 0 if it is already. Null if no number is enough, or too few are left."""
     verdict: Literal["above", "below", "undecided"]
     """Whether the first is above or below the second, by the p-value."""
 
@@ -278,7 +278,8 @@ class GateRead(OwnedRead):
     """Distance of the value beyond the threshold, in the direction of `go`."""
     p_beyond: float | None
     """Probability that the true value is beyond the threshold, from the intervals that decide: `go`
-    at 0.5 + confidence / 2 or more, `no_go` at 0.5 - confidence / 2 or less. Null without a result,
+    at 0.5 + confidence / 2 or more, `no_go` at 0.5 - confidence / 2 or less. After earlier looks it
+    stays nearer to 0.5, at 0.5 itself if the value says less than they cost. Null without a result,
     or if the result is a guess."""
     extrapolation: ExtrapolationFigures | None
     """Position of the examinee among the reference models."""

@@ -222,6 +222,8 @@ def _show_report(document: JsonObject) -> None:
     if report.version is not None:
         if report.guessed is not None:
             out.say(report.guessed)
+        if not report.items.accepted and not report.parameters.accepted:
+            out.print("nothing new: the latest version says all of this")
         bank_views.show_version(report.version)
     elif report.items.rows_read:
         err.say(

@@ -88,6 +88,7 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
 
 class _Side(Model):
     label: str
+    unasked: int | None
     caution: str | None = at("extrapolation", "caution", default=None)
     usd_per_item: float | None
     p50: float | None = at("latency_ms", "p50", default=None)
@@ -115,6 +116,8 @@ def _show(found: _Comparison) -> None:
     sure, common = percent(found.confidence), count(found.n_common, "common question")
     if found.reason:
         out.say(found.reason)
+    open_to = [f"for {side.label}" for side in sides.values() if side.unasked != 0]
+    whom = open_to[0] if len(open_to) == 1 else "each"
     for difference, name, pattern, scale, unit in (
         (found.score != found.common and found.score, "in score", "+.1f", 100, " points"),
         (found.common, f"on {common}", "+.1f", 100, " points"),
@@ -125,7 +128,7 @@ def _show(found: _Comparison) -> None:
         more, known = difference.items_to_decide, difference.interval
         verdict = _VERDICTS.get(
             difference.verdict,
-            "undecided" + (f"; {more} more questions each would tell them apart" if more else ""),
+            "undecided" + (f"; {more} more questions {whom} would tell them apart" if more else ""),
         )
         ends = f"{sure} interval {interval(known, pattern, scale)}"
         out.say(

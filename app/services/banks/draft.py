@@ -20,7 +20,7 @@ from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
-from app.items import ScorerSpec
+from app.items import Json, ScorerSpec
 from app.records.banks import (
     ACTIVE,
     PRETEST,
@@ -48,6 +48,8 @@ _FIXED: Mapping[str, Sequence[str]] = {
 
 #: Findings that keep no item out of tests.
 _DOUBTS = ("rewards_listing", "formula_target")
+#: Fields that differ between versions with the same content.
+_OF_ONE = ("id", "number", "notes", "created_by", "created_at")
 _NO_NUMBERS: Mapping[str, float] = {}
 
 
@@ -62,7 +64,7 @@ class VersionDraft:
 
 def draft_version(
     owner: Bank,
-    number: int,
+    latest: BankVersion | None,
     items: Sequence[ItemOutline],
     matched: MatchedParameters,
     table: ItemBank,
@@ -70,8 +72,9 @@ def draft_version(
 ) -> VersionDraft:
     """Decide model, item states and findings of a version.
 
-    `items` are all of the bank, oldest first; those without parameters go to pretest. `matched` are
-    those to which the rows of `table` belong. `request` has response model and overrides.
+    `latest` is the bank's version before. `items` are all of the bank, oldest first; those without
+    parameters go to pretest. `matched` are those to which the rows of `table` belong. `request` has
+    response model and overrides.
 
     Raises:
         ItemBankError: The response model does not have some of the parameters.
@@ -101,9 +104,13 @@ def draft_version(
     knowledge, wanted = _knowledge(request, several, bank.item_ids)
     bank = with_abilities(bank, knowledge)
     model = response_model_of(bank, wanted)
-    # The name contains part of the hash: a bank that is deleted and made again gets a new scale
-    # name, unless its parameters are the same, and then the scale is the same, too.
+    number = 1 if latest is None else latest.number + 1
+    # Equal parameters are on one scale. The name of a new one contains part of the hash, so that a
+    # bank that is deleted and made again has the old scale with the old parameters alone.
     scale = request.scale or f"{owner.name}-v{number}-{_sha256(bank, {})[:8]}"
+    if latest is not None and request.scale is None:
+        is_equal = parameters_hash(bank, model, latest.scale) == latest.parameters_hash
+        scale = latest.scale if is_equal else scale
     version = BankVersion(
         id=new_id("bkv"),
         bank_id=owner.id,
@@ -127,6 +134,22 @@ def draft_version(
         created_at=datetime.now(UTC),
     )
     return VersionDraft(version, members, tuple(findings))
+
+
+def repeats(version: BankVersion, latest: BankVersion) -> bool:
+    """Whether a drafted version says nothing that the latest one of the bank does not say.
+
+    All items of the bank are in both where their numbers are equal, since none ever changes.
+    """
+
+    def content(one: BankVersion) -> Json:
+        told = {name: value for name, value in shallow(one).items() if name not in _OF_ONE}
+        found: Json = json.loads(json.dumps(told))
+        return found
+
+    is_noted = version.notes in ("", latest.notes)
+    is_equal = version.parameters_hash == latest.parameters_hash
+    return is_noted and is_equal and content(version) == content(latest)
 
 
 def _members(

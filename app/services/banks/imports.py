@@ -4,7 +4,7 @@ Pure functions: `BankService` reads the bank, calls them, and writes their resul
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.demo.bank import REFERENCE_SOURCE, DemoBank, learned
@@ -385,6 +385,11 @@ def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> Matc
         ),
         renamed=tuple(Renamed(name, key) for name, key in match.renamed.items()),
     )
+
+
+def repeated(tally: Tally, keys: Sequence[str]) -> Tally:
+    """The result for rows that say what the bank's latest version has."""
+    return replace(tally, accepted=0, skipped=(*_skipped("unchanged", keys), *tally.skipped))
 
 
 def _same(old: ItemOutline, record: ItemRecord, *, tokens: bool = True) -> bool:

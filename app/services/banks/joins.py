@@ -1,7 +1,7 @@
 """Check that a version's parameters belong to its questions, by answers not used to make it."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,7 @@ class JoinLook:
 
 @dataclass(frozen=True, eq=False)
 class JoinChecks:
-    """Compares answers with the parameters of the answered version; stores nothing."""
+    """Compares answers with the parameters of the answered version."""
 
     database: Database
     versions: VersionService
@@ -63,10 +63,11 @@ class JoinChecks:
         check = await asyncio.to_thread(join_of_table, loaded.bank, table, loaded.active)
         return JoinLook(version=found, check=check, response_set_id=answers.id)
 
-    async def of_sessions(self, version: BankVersion) -> JoinLook:
+    async def of_sessions(self, version: BankVersion, ending: Sequence[str] = ()) -> JoinLook:
         """Check by answers of the latest live sessions, without simulated examinees.
 
-        A session and what extends it are one examinee.
+        A session and what extends it are one examinee. Sessions in `ending` count, though their
+        ends are stored next: whoever reads their results must find the verdict.
 
         Provisional versions are not checked: their guesses were made for these very items.
         """
@@ -74,7 +75,7 @@ class JoinChecks:
         answers: dict[str, dict[str, float]] = {}
         async with self.database.unit_of_work() as uow:
             guessed = PROVISIONAL in version.knowledge
-            roots = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS)
+            roots = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS, ending)
             if roots:
                 async for answer in uow.collected.answers(list(roots)):
                     if answer.score is not None and not answer.is_pretest:
@@ -83,6 +84,13 @@ class JoinChecks:
         loaded = await self.versions.load(version.id)
         check = await asyncio.to_thread(join_of_sessions, loaded, answers.values())
         return JoinLook(version=version, check=check, n_sessions=len(answers))
+
+    async def renew(self, version_id: str, ending: Sequence[str] = ()) -> None:
+        """Keep the verdict of live sessions, which limits the trust in results on the version."""
+        look = await self.of_sessions(await self.versions.by_id(version_id), ending)
+        if look.n_sessions:
+            async with self.database.reading() as uow:
+                await uow.versions.note_join(version_id, look.check.verdict)
 
     async def _require_other(self, version: BankVersion, set_id: str, name: str) -> None:
         async with self.database.unit_of_work() as uow:

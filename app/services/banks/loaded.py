@@ -1,7 +1,7 @@
 """A bank version in memory: columns, not objects, so that 100,000 items cost megabytes."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.selection.information import expected_costs
 from app.engine.simulation.learning import LEAST_EXAMINEES
+from app.errors import FieldProblem, InvalidInputError
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import (
     ACTIVE,
@@ -336,6 +337,14 @@ class LoadedVersion:
         counts = Counter(tag for tags in self.tags for tag in tags)
         counts[WHOLE_BANK] = self.bank.n_items
         return counts
+
+    def require_tags(self, tags: Iterable[str], pointer: str) -> None:
+        """Refuse tags that no item has; `pointer` is the place that names them."""
+        for tag in tags:
+            if not self.tag_counts[tag]:
+                known = ", ".join(sorted(self.tag_counts)[:20])
+                detail = f"no item has the tag {tag!r}; known tags: {known}"
+                raise InvalidInputError(f"{detail}.", problems=[FieldProblem(pointer, detail)])
 
     def information_curve(self, theta: FloatArray) -> InformationCurve:
         """Information of the active items at each theta, shape (n_thetas,)."""

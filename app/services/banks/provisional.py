@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from app.adapters.prompting import PromptStyle
 from app.calibration.logistic.beliefs import ItemBeliefs, without_answers
-from app.engine.bank import ItemBank
 from app.engine.lint import OF_ANSWERS
 from app.errors import ConflictError, InvalidInputError
 from app.records.banks import (
@@ -70,16 +69,6 @@ async def from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> Bank
         calibration=version.calibration,
         knowledge=version.knowledge,
     )
-
-
-async def with_texts(
-    uow: UnitOfWork, bank: Bank, request: BankImport
-) -> tuple[BankImport, ItemBank | None]:
-    """The import with the parameters of the bank's latest version, if it has one."""
-    if await uow.versions.newest(bank.id) is None:
-        return request, None
-    latest = await from_version(uow, bank, replace(request, from_version="latest"))
-    return latest, latest.parameters
 
 
 Difficulty = Literal["given", "tags", "position", "none"]

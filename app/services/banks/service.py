@@ -14,10 +14,7 @@ from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError,
 from app.exchange.mapped_items import FieldMap
 from app.fair_semaphore import FairSemaphore
 from app.records.banks import Bank, BankSpec, BankVersion, VersionItem
-from app.services.banks.draft import (
-    content_findings,
-    draft_version,
-)
+from app.services.banks.draft import content_findings, draft_version, repeats
 from app.services.banks.imports import (
     BankImport,
     Renamed,
@@ -29,9 +26,10 @@ from app.services.banks.imports import (
     outline,
     own_scorers,
     parameters_of,
+    repeated,
 )
 from app.services.banks.overviews import BankOverview, list_banks, overviews
-from app.services.banks.provisional import asking_as, from_version, with_guesses, with_texts
+from app.services.banks.provisional import asking_as, from_version, with_guesses
 from app.services.banks.spec import (
     Faults,
     check_spec,
@@ -57,7 +55,8 @@ class ImportReport:
     """What an import did, or would do.
 
     Attributes:
-        version: The version that the import made; `None` without parameters.
+        version: The version that the import made, or the bank's latest one where it would say
+            nothing else; `None` without parameters.
     """
 
     dry_run: bool
@@ -231,7 +230,7 @@ class BankService:
         return (self._large if is_large else self._small).turn()
 
     async def create_version(self, bank: str, request: BankImport) -> BankVersion:
-        """Make a version from the parameters of `request`.
+        """Make a version from the parameters of `request`, unless the latest says the same.
 
         Raises:
             InvalidInputError: As for `import_into`, or there are no parameters.
@@ -340,16 +339,17 @@ class BankService:
             await asyncio.to_thread(require_markable, request.items, bank.default_scorer)
         added, items = coming.added, coming.tally
         await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added + coming.filled))
-        if coming.filled and table is None:
+        latest = (await uow.versions.latest([bank.id])).get(bank.id)
+        if coming.filled and table is None and latest is not None:
             # Lint has not checked these texts, so a new version replaces the one without texts.
-            request, table = await with_texts(uow, bank, request)
+            request = await from_version(uow, bank, replace(request, from_version="latest"))
+            table = request.parameters
         if table is not None and not outlines and not added:
             added = await asyncio.to_thread(bare_items, table)
         texts = {item.key: outline(item) for item in coming.filled}
         outlines = [texts.get(item.key, item) for item in outlines]
         outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
         if guesses:
-            latest = (await uow.versions.latest([bank.id])).get(bank.id)
             if latest is not None and (not latest.provisional or CURVES in latest.knowledge):
                 raise InvalidStateError(
                     f"Bank {bank.name} has version {latest.number} with parameters or curves "
@@ -367,16 +367,19 @@ class BankService:
             findings = await asyncio.to_thread(content_findings, outlines, bank.default_scorer)
         else:
             matched = await asyncio.to_thread(match_parameters, outlines, table)
-            number = await uow.versions.next_number(bank.id)
             draft = await asyncio.to_thread(
-                draft_version, bank, number, outlines, matched, table, request
+                draft_version, bank, latest, outlines, matched, table, request
             )
             parameters, renamed = matched.tally, matched.renamed
             version, members, findings = draft.version, draft.items, [*draft.findings]
+            known = None if added or coming.filled else latest
+            if known is not None and await asyncio.to_thread(repeats, version, known):
+                version = known
+                parameters = repeated(parameters, [item.key for item in matched.items])
         if not dry_run:
             await uow.items.add(bank.id, added)
             await uow.items.fill(bank.id, coming.filled)
-            if version is not None:
+            if version is not None and version is not latest:
                 await uow.versions.add(version, members)
         return ImportReport(
             dry_run=dry_run,

@@ -339,8 +339,8 @@ def _materials(version: LoadedVersion, design: Design, price: Price | None) -> M
 
 
 def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
-    _check_tags(version, spec.target or (), "/target")
-    _check_tags(version, spec.ask, "/ask")
+    version.require_tags(spec.target or (), "/target")
+    version.require_tags(spec.ask, "/ask")
     facts = BankFacts(
         bank=version.bank,
         curves=version.curves or LearnedCurves.of_parameters(version.bank),
@@ -359,14 +359,6 @@ def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
         wanted = set(spec.ask)
         askable &= np.array([not wanted.isdisjoint(tags) for tags in version.tags], np.bool_)
     return compose(target, spec.items, askable=askable, costs=_costs(version, spec, askable))
-
-
-def _check_tags(version: LoadedVersion, tags: Collection[str], pointer: str) -> None:
-    for tag in tags:
-        if not version.tag_counts[tag]:
-            known = ", ".join(sorted(version.tag_counts)[:20])
-            detail = f"no item has the tag {tag!r}; known tags: {known}"
-            raise InvalidInputError(f"{detail}.", problems=[FieldProblem(pointer, detail)])
 
 
 def _costs(version: LoadedVersion, spec: FormSpec, askable: BoolArray) -> FloatArray | None:

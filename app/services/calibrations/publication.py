@@ -220,24 +220,3 @@ def carried_over(fitted: ItemBank, target: ItemBank, dropped: frozenset[str]) ->
         item_ids=fitted.item_ids + others.item_ids,
         scale=target.scale,
     )
-
-
-class NothingNewError(Exception):
-    """A version has the same contents as the one before it, so nothing is written."""
-
-    def __init__(self, version: BankVersion) -> None:
-        self.version = version
-
-
-def require_news(made: BankVersion, earlier: BankVersion | None) -> None:
-    """Require that a version differs from the one before it in more than its number.
-
-    Raises:
-        NothingNewError: The versions have the same contents.
-    """
-    if earlier is None:
-        return
-    told = ("id", "number", "created_by", "created_at")
-    named = {name: getattr(earlier, name) for name in told}
-    if replace(made, **named) == earlier:
-        raise NothingNewError(earlier)

@@ -21,13 +21,11 @@ from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
 from app.services.calibrations.drift import require_family
 from app.services.calibrations.publication import (
-    NothingNewError,
     Output,
     Publication,
     carried_over,
     continued,
     import_of,
-    require_news,
     require_publishable,
     revised,
 )
@@ -223,17 +221,12 @@ class CalibrationService:
             InvalidInputError: As for an import: none of the items is in the bank, an override
                 names nothing, or no item is left that may be asked.
         """
-        try:
-            async with self.database.unit_of_work() as uow:
-                held = await uow.banks.hold(publication.bank)
-                record = await uow.calibrations.get(calibration_id, for_update=True)
-                fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
-                source = await uow.response_sets.find(record.response_set_id)
-                made = await self.publish_within(uow, record, fitted, publication, held, source)
-                require_news(made, await uow.versions.previous(made))
-                return made
-        except NothingNewError as nothing:
-            return nothing.version
+        async with self.database.unit_of_work() as uow:
+            held = await uow.banks.hold(publication.bank)
+            record = await uow.calibrations.get(calibration_id, for_update=True)
+            fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+            source = await uow.response_sets.find(record.response_set_id)
+            return await self.publish_within(uow, record, fitted, publication, held, source)
 
     async def publish_done(
         self,
@@ -294,9 +287,10 @@ class CalibrationService:
             request = revised(request, await uow.versions.get(started_from))
         spec = BankSpec(name=publication.bank)
         version = await self.banks.publish(uow, spec, request, held)
-        await uow.calibrations.note_published(
-            record.id, bank_id=version.bank_id, bank_version_id=version.id
-        )
+        if version.id != record.bank_version_id:
+            await uow.calibrations.note_published(
+                record.id, bank_id=version.bank_id, bank_version_id=version.id
+            )
         return version
 
     async def _parameters(

@@ -103,6 +103,8 @@ class ManualRankings(ManualSessions):
                 break
             if awaited and held.n_items <= KEPT_ITEMS:
                 self._runs[ranking_id] = replace(held, revision=ranking.event_seq)
+        if step.end is not None:
+            await self.joins.renew(ranking.bank_version_id)
         asked = {(of, item.step) for of, member in step.members.items() for item in member.asked}
         return awaited, [(of, one) for of, one in awaited if (of.id, one.step) in asked]
 

@@ -57,6 +57,8 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             while True:
                 asked, stop = run.choose()
                 ends = None if run.n_pending else stop
+                if ends:
+                    await self.sessions.check_join([member.record for member in run.members])
                 if closed or asked or ends:
                     await self._store(record, run, sessions, closed, asked, ends)
                 if ends:

@@ -103,7 +103,6 @@ class RankingService:
             require_content(version)
         _require_warm_up(plan, version, [each.price for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
-        markers = await self.sessions.markers_of(version)
         prompt: PromptChanges = {**self._in_common(version, settings), **spec.prompt}
         members = [
             await self.sessions.draft(
@@ -112,7 +111,6 @@ class RankingService:
                 plan.asking,
                 prompt=prompt,
                 seed=_seed_of(seed, position),
-                markers=markers,
             )
             for position, endpoint in enumerate(endpoints)
         ]
@@ -199,7 +197,6 @@ class RankingService:
             plan.asking,
             prompt=cast(PromptChanges, prompt),
             seed=_seed_of(record.seed, len(in_it)),
-            markers=await self.sessions.markers_of(version),
         )
         # Raises for settings that no ranking can have.
         tests, closed = (draft.test,) * (len(in_it) + 1), frozenset(range(len(in_it)))

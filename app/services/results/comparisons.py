@@ -14,7 +14,13 @@ from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
-from app.services.results.measured import Measured, apart, between_abilities, between_scores
+from app.services.results.measured import (
+    Measured,
+    apart,
+    between_abilities,
+    between_scores,
+    misjoined,
+)
 from app.services.sessions.figures import effort_of
 from app.storage.database import Database
 
@@ -31,6 +37,10 @@ class Compared:
     ]
     common: Annotated[float | None, Field(description="Mean score on the common items.")]
     theta: float | None
+    unasked: Annotated[
+        int | None,
+        Field(description="Number of questions that the session may still ask if it is extended."),
+    ] = None
     extrapolation: Annotated[
         ExtrapolationFigures | None,
         Field(description="Position among the reference models; null if unknown."),
@@ -53,7 +63,8 @@ class Comparison:
         common: Mean difference on the common items; `None` for fewer than two.
         theta: Difference of the abilities; `None` where there are none.
         reason: Why two sessions cannot be compared: one has too few scored answers.
-        caution: How the sessions were asked differently; None where they were asked alike.
+        caution: Whether parameters are of other questions, and how the sessions were asked
+            differently; None where there is nothing to say.
         theta_caution: Caution on the abilities: their errors are unknown, as the bank was not
             cross-validated, or their scales differ.
     """
@@ -97,7 +108,7 @@ class ComparisonService:
         if first == second:
             raise InvalidInputError("A session cannot be compared with itself.")
         one, other = await self._measured(first), await self._measured(second)
-        sides = one.measured, other.measured
+        records, sides = [one.record, other.record], (one.measured, other.measured)
         versions = [side.version for side in sides]
         asked = " and ".join(f"version {one.number} of {one.bank_name!r}" for one in versions)
         apart_by_scale = (
@@ -121,7 +132,7 @@ class ComparisonService:
         if reasons:
             mine = theirs = []
         else:
-            left = max(side.version.n_active - side.result.n_scored for side in sides)
+            left = max(side.n_unasked for side in sides)
             # Asking every item that is left makes both scores known exactly, which decides.
             score = _within(between_scores(*sides, confidence), left, left)
             of_items = [groups[item] for item in common]
@@ -137,7 +148,7 @@ class ComparisonService:
             common=on_common,
             theta=theta,
             reason=" ".join(reasons) or None,
-            caution=apart([one.record, other.record]),
+            caution=" ".join(filter(None, (misjoined(records), apart(records)))) or None,
             theta_caution=_untried(one, other) if on_one_scale else apart_by_scale,
         )
 
@@ -227,6 +238,7 @@ def _side(found: _Session, scores: list[float]) -> Compared:
         score=None if result.score is None else result.score["value"],
         common=_mean(scores),
         theta=result.theta,
+        unasked=found.measured.n_unasked,
         extrapolation=result.extrapolation,
         **effort_of(found.record.summary),
     )

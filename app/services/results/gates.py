@@ -208,22 +208,26 @@ class _Found:
     hi: float | None
     looks: float = 1.0
     degrees: float | None = None
-    advice: str = "Ask more questions to decide."
+    advice: str = ""
+
+
+_MORE = "Ask more questions to decide."
 
 
 async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) -> _Found:
     """The session's own metric, without any baseline."""
     result = result_of(session)
+    advice = _MORE if result.n_scored < session.provenance["n_items"] else ""
     if record.metric == "theta":
         lo, hi = await _to_decide(result, session, uow)
         looks = SessionPlan.from_dict(session.design).design.stopping.looks
-        return _Found(value=result.theta, lo=lo, hi=hi, looks=looks)
+        return _Found(value=result.theta, lo=lo, hi=hi, looks=looks, advice=advice)
     told = score_in(session.summary, record.tag or WHOLE_BANK)
     if told is None:
         return _Found(value=None, lo=None, hi=None)
     heavy = DEGREES if told["method"] == COMBINED else None
     lo, hi = ends(told["interval"])
-    return _Found(value=told["value"], lo=lo, hi=hi, degrees=heavy)
+    return _Found(value=told["value"], lo=lo, hi=hi, degrees=heavy, advice=advice)
 
 
 def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Found) -> _Found:
@@ -235,8 +239,9 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
     if found is None:
         return _Found(value=None, lo=None, hi=None)
     advice = alone.advice
-    if len(one.residuals) > len(before.residuals):
-        advice = "Ask more questions, of the baseline, too, to decide."
+    if before.n_unasked and (not advice or len(one.residuals) > len(before.residuals)):
+        too = ", of the baseline, too," if advice else " of the baseline"
+        advice = f"Ask more questions{too} to decide."
     known = before.result.score
     heavy = record.metric == "score" and known is not None and known["method"] == COMBINED
     return replace(
@@ -287,12 +292,8 @@ def _check_tag(version: LoadedVersion, tag: str | None) -> None:
             "predicts the score of the whole bank alone; scores of tags need the model nested "
             "or mirt"
         )
-    elif not version.tag_counts[tag]:
-        known = ", ".join(sorted(version.tag_counts)[:20])
-        detail = f"no item has the tag {tag!r}; known tags: {known}"
-    else:
-        return
-    raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+        raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+    version.require_tags([tag], "/tag")
 
 
 def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
@@ -340,6 +341,8 @@ def _describe(
     name = record.metric if record.tag is None else f"{record.metric} of {record.tag}"
     if value is None or lo is None or hi is None:
         return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"
+    is_open = decision.outcome is GateOutcome.INCONCLUSIVE
+    ask = f" {found.advice}" if is_open and found.advice else ""
     over = f", adjusted for {looks} looks" if looks > 1 else ""
     of_interval = f"({100 * record.confidence:g} % interval{over})"
     is_score = record.metric == "score"
@@ -353,8 +356,7 @@ def _describe(
             f"{lo:+.{digits}f} to {hi:+.{digits}f} {of_interval}: up to "
             f"{abs(mark):g} {unit} {more} may pass."
         )
-        is_open = decision.outcome is GateOutcome.INCONCLUSIVE
-        return f"{said} {found.advice}" if is_open else said
+        return said + ask
     digits, unit = (1, " %") if is_score else (2, "")
     interval = f"{lo:.{digits}f} to {hi:.{digits}f}{unit} {of_interval}"
     where = {
@@ -363,6 +365,4 @@ def _describe(
         GateOutcome.NO_GO: f"lies {'below' if record.direction == 'above' else 'above'}",
     }[decision.outcome]
     said = f"{name} {value:.{digits}f}{unit}, {interval}, {where} the threshold {mark:g}{unit}."
-    if decision.outcome is GateOutcome.INCONCLUSIVE:
-        said += f" {found.advice}"
-    return said
+    return said + ask

@@ -10,13 +10,13 @@ from app.engine.ranking.ranks import ranks_of
 from app.records.banks import Bank
 from app.records.fields import ends
 from app.records.sessions import SessionRecord
-from app.services.results.measured import apart, left_unmarked, scores_left_out
+from app.services.results.measured import apart, left_unmarked, misjoined, scores_left_out
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
 #: Default metric.
 SCORE = "score"
-_CAUTIONS = (apart, left_unmarked, scores_left_out)
+_CAUTIONS = (misjoined, apart, left_unmarked, scores_left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,9 @@ class Board:
     """Results on one scale, best first, and examinees without a result.
 
     Attributes:
-        caution: How the sessions were asked differently, whether many answers are unscored, and
-            how many questions the scores exclude; None where there is nothing to say.
+        caution: Whether parameters are of other questions, how the sessions were asked differently,
+            whether many answers are unscored, and how many questions the scores exclude; None where
+            there is nothing to say.
     """
 
     scale: str

@@ -23,6 +23,7 @@ from app.records.fields import ends
 from app.records.gates import Baseline
 from app.records.sessions import Administration, Conditions, SessionRecord
 from app.reports.figures import uncounted, unscored
+from app.reports.joins import join_caution
 from app.services.banks.loaded import LoadedVersion
 from app.services.sessions.result import Result, result_in, result_of
 
@@ -68,6 +69,11 @@ class Measured:
             result=result_in(baseline.summary),
             residuals=baseline.residuals,
         )
+
+    @property
+    def n_unasked(self) -> int:
+        """Number of items that may still be asked, since they have no score yet."""
+        return self.version.n_active - self.result.n_scored
 
     @property
     def score(self) -> MeasuredScore | None:
@@ -184,6 +190,12 @@ def apart(sessions: Sequence[Asked]) -> str | None:
         f"These sessions were not asked alike: they differ in {'; '.join(said)}. Differences in "
         "their results may come from that, and not from the models."
     )
+
+
+def misjoined(sessions: Sequence[SessionRecord]) -> str | None:
+    """Caution that the parameters of a version may belong to other questions."""
+    found = {session.join: join_caution(session.join) for session in sessions}
+    return found.get("broken") or found.get("doubtful")
 
 
 def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:

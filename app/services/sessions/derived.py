@@ -208,10 +208,7 @@ class DerivedSessions:
             "default_scorer": scorer_json(scorer or present.default_scorer),
         }
         version = present.asking_as(asking)
-        if scorer is None:
-            markers = await self.sessions.markers_of(version)
-        else:
-            markers = await self.sessions.markers((scorer,))
+        markers = await self.sessions.markers_of(version, scorer)
         new = _child(
             parent,
             relation=RESCORE,
@@ -277,7 +274,7 @@ class DerivedSessions:
             endpoint,
             seed=parent.seed,
             markers=markers,
-            private_endpoints=self.sessions.may_call_private,
+            private_endpoints=self.sessions.private_endpoints,
             reachable_se=reachable_se,
         )
         if endpoint is None:

@@ -11,6 +11,7 @@ from importlib.metadata import version as installed_version
 import numpy as np
 
 from app import DISTRIBUTION
+from app.acting import present
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle
 from app.engine import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -91,8 +92,9 @@ def provenance_of(
 ) -> Provenance:
     """Provenance of a session: its bank version, endpoint, settings and software version.
 
-    `markers` are the endpoints of the scorers, `reachable_se` comes from `check_reachable`. The
-    endpoint is None if the client answers without a name.
+    `markers` are the endpoints of the scorers, `private_endpoints` says what this server may call,
+    `reachable_se` comes from `check_reachable`. The endpoint is None if the client answers without
+    a name.
     """
     known = version.uncertainty
     made: Provenance = {
@@ -114,7 +116,7 @@ def provenance_of(
         "prompt_template_hash": version.prompt_style.template_hash,
         "endpoint": None if endpoint is None else origin_of(endpoint),
         "scorer_endpoints": dict(markers),
-        "private_endpoints": private_endpoints,
+        "private_endpoints": private_endpoints and not present().is_from_elsewhere,
         "seed": seed,
     }
     if known and known.matters:

@@ -14,6 +14,7 @@ from app.adapters.transport import Transport
 from app.errors import InvalidInputError, InvalidStateError, SextantError, StaleStepError
 from app.items import Answer, ItemContent, Outcome
 from app.records.sessions import Administration, Advance, Closing, SessionRecord
+from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
@@ -158,6 +159,7 @@ class ManualSessions:
 
     database: Database
     versions: VersionService
+    joins: JoinChecks
     endpoints: EndpointService
     transport: Transport
     _runs: LRUCache[str, Held[Any]] = field(
@@ -259,6 +261,10 @@ class ManualSessions:
                 break
             if awaited:
                 self.keep(record, held.run)
+        if step.ending is not None:
+            await self.joins.renew(record.bank_version_id)
+            async with self.database.reading() as uow:
+                return await uow.sessions.get(session_id), [], []
         asked = {item.step for item in step.asked}
         return record, awaited, [(record, item) for item in awaited if item.step in asked]
 

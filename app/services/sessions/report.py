@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.errors import InvalidStateError
 from app.exchange.every_eval_ever import (
@@ -60,6 +60,7 @@ class SessionReports:
             items = await self.versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}
         known = await self._known(record, version, stored)
+        record = replace(record, join=None if known.join is None else known.join.verdict)
         return await asyncio.to_thread(
             lambda: session_report(
                 _identity(record, stored, version.n_reference),

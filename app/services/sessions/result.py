@@ -21,6 +21,7 @@ from app.reports.figures import (
     unparsed_caution,
     unscored,
 )
+from app.reports.joins import join_caution
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
     # Such a place and guessed parameters concern ability alone if the score rests on a sample.
     is_vague = place is not None and place["standing"] == "unknown" and place["agrees"]
     told = (
+        join_caution(session.join),
         f"The test {ended}: this rests on the answers that came until then." if ended else None,
         None
         if by_sample

@@ -382,31 +382,20 @@ class SessionRun:
         No test ends for precision before `min_items` scored answers. The expected share of answers
         without a score is that of the answers so far.
         """
-        stopping, scored = self._design.stopping, self.state.n_scored
-        missing = self._missing()
-        if missing is None:
+        stopping, scored, se = self._design.stopping, self.state.n_scored, self.state.belief.se
+        if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
+            missing = math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
+        elif stopping.score_margin is not None and self.score is not None and scored:
+            lo, hi = ends(self.score["interval"])
+            half = 0.0 if lo is None or hi is None else (hi - lo) / 2
+            n_items, margin = self.test.n_counted, stopping.score_margin
+            missing = items_for(margin, reached=half, n_asked=scored, n_items=n_items) - scored
+        else:
             return None
         more = max(0, missing, (stopping.min_items or 0) - scored)
         expected = self._closed + math.ceil(more * self._closed / scored if scored else more)
         ceilings = (stopping.max_items, self.version.n_active)
         return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
-
-    def _missing(self) -> int | None:
-        """Number of answers still needed for the target precision; None if unknown."""
-        stopping, se = self._design.stopping, self.state.belief.se
-        if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
-            return math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
-        if stopping.score_margin is None or self.score is None or not self.state.n_scored:
-            return None
-        lo, hi = ends(self.score["interval"])
-        scored = self.state.n_scored
-        wanted = items_for(
-            stopping.score_margin,
-            reached=0.0 if lo is None or hi is None else (hi - lo) / 2,
-            n_asked=scored,
-            n_items=self.test.n_counted,
-        )
-        return wanted - scored
 
 
 async def open_run(

@@ -21,7 +21,9 @@ from app.errors import (
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
 from app.records.banks import OPEN
+from app.records.response_sets import SIMULATED
 from app.records.sessions import Advance, Closing, SessionRecord
+from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.calls import Cached, RateLimited
@@ -145,6 +147,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     kind = "session"
 
     versions: VersionService
+    joins: JoinChecks
     endpoints: EndpointService
     networks: Networks
     _spare: SpareTime = field(init=False, default_factory=SpareTime)
@@ -190,6 +193,8 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                     step_on = run.step_forward(
                         closed=closed, asked=asked, elapsed_s=elapsed_s, ending=ending
                     )
+                    if ending is not None:
+                        await self.check_join([record])
                     await self._write_step(record, step_on)
                     if ending is not None:
                         SESSIONS_FINISHED.labels(ending.status).inc()
@@ -321,6 +326,13 @@ class SessionRunner(LeasedRunner[SessionRecord]):
 
         return note
 
+    async def check_join(self, ending: Sequence[SessionRecord]) -> None:
+        """Let answers to one version bear on its join, as the sessions are about to end."""
+        origins = {record.id: record.provenance["endpoint"] for record in ending}
+        ids = [name for name, origin in origins.items() if origin and origin["kind"] != SIMULATED]
+        if ids:
+            await retry_outages(lambda: self.joins.renew(ending[0].bank_version_id, ids))
+
     async def _write_step(self, record: SessionRecord, step: Advance) -> None:
         await self._write(lambda: self._steps.write(record.id, record.lease_epoch, step))
 
@@ -420,7 +432,7 @@ class StepWriter:
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
     """Simulation hints for a scripted examinee; None for a real one."""
-    if live.asker.endpoint.config.kind != "scripted":
+    if live.asker.endpoint.config.kind != SIMULATED:
         return None
     bank = live.run.version.bank
 

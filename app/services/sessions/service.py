@@ -1,10 +1,10 @@
 """Creates, reads and controls sessions."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.acting import maker, owner, present
+from app.acting import maker, owner
 from app.adapters.prompting import LOGLIKELIHOOD
 from app.engine.design.design import stops_when
 from app.errors import (
@@ -115,7 +115,6 @@ class SessionService:
         if plan.design.stopping.asks_theta:
             require_theta(version, "/stopping")
         reachable = await check_reachable(spec.plan, plan, version)
-        markers = await self.markers_of(version)
         endpoint: Endpoint | NewEndpoint | None = None
         if spec.mode == "live":
             require_content(version)
@@ -132,7 +131,6 @@ class SessionService:
             plan,
             prompt=spec.prompt,
             seed=seed,
-            markers=markers,
             reachable_se=reachable,
         )
         new = replace(draft.new, metadata=dict(spec.metadata))
@@ -172,14 +170,13 @@ class SessionService:
         plan: SessionPlan,
         *,
         seed: int,
-        markers: Mapping[str, Origin],
         prompt: PromptChanges | None = None,
         reachable_se: float | None = None,
     ) -> SessionDraft:
         """Draft a live or a manual session; nothing is stored.
 
-        `endpoint` may be the named examinee of a manual session, or None without a name. `markers`
-        come from `markers_of`, `reachable_se` from `check_reachable`.
+        `endpoint` may be the named examinee of a manual session, or None without a name.
+        `reachable_se` comes from `check_reachable`.
 
         Raises:
             InvalidInputError: The plan makes no sense for this bank or endpoint.
@@ -191,6 +188,7 @@ class SessionService:
         if settings is not None:
             require_answers(settings.kind)
             await self.endpoints.budgets.require_bounds(settings, owner())
+        markers = await self.markers_of(version)
         test = await self.versions.adaptive_test(version, plan.design, price)
         if settings is not None:
             style = chosen_style(
@@ -219,7 +217,7 @@ class SessionService:
                     endpoint,
                     seed=seed,
                     markers=markers,
-                    private_endpoints=self.may_call_private,
+                    private_endpoints=self.private_endpoints,
                     reachable_se=reachable_se,
                 ),
             ),
@@ -263,32 +261,31 @@ class SessionService:
             self.manual.keep(record, run)
         return record
 
-    async def markers_of(self, version: LoadedVersion) -> dict[str, Origin]:
-        """Endpoints of a version's scorers; errors do not name those of a withheld bank."""
+    async def markers_of(
+        self, version: LoadedVersion, named: ScorerSpec | None = None
+    ) -> dict[str, Origin]:
+        """Endpoints of a version's scorers, or of the scorer that the caller names instead.
+
+        Raises:
+            InvalidInputError: An endpoint cannot serve; of a withheld bank's scorers it is not
+                named.
+        """
+        specs = version.calling_scorers if named is None else (named,)
+        if not specs:
+            return {}
         try:
-            return await self.markers(version.calling_scorers)
+            async with self.database.reading() as uow:
+                found = await scorer_endpoints(uow, specs)
+            for endpoint in found.values():
+                await self.endpoints.budgets.require_bounds(endpoint.settings, owner())
         except InvalidInputError as exc:
-            if version.visibility == OPEN:
+            if named is not None or version.visibility == OPEN:
                 raise
             raise InvalidInputError(
                 f"A scorer of bank {version.bank_name!r} calls an endpoint that is not there or "
                 "cannot serve. The bank is withheld: a key that may write it sees which."
             ) from exc
-
-    async def markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Origin]:
-        """Endpoints of these scorers; an endpoint that cannot serve is refused before any call."""
-        if not specs:
-            return {}
-        async with self.database.reading() as uow:
-            found = await scorer_endpoints(uow, specs)
-        for endpoint in found.values():
-            await self.endpoints.budgets.require_bounds(endpoint.settings, owner())
         return described(found)
-
-    @property
-    def may_call_private(self) -> bool:
-        """Whether sessions of the present request may call loopback and private addresses."""
-        return self.private_endpoints and not present().is_from_elsewhere
 
     async def get(self, session_id: str) -> SessionRecord:
         """One session."""

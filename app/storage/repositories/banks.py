@@ -178,7 +178,8 @@ def read_item(row: ItemRow) -> Item:
 
 def read_version(row: BankVersionRow) -> BankVersion:
     """Row to value."""
-    return convert(BankVersion, row, **row.extras)
+    extras = {name: row.extras[name] for name in VERSION_EXTRAS if name in row.extras}
+    return convert(BankVersion, row, **extras)
 
 
 def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> VersionItem:

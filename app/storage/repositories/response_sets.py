@@ -289,9 +289,14 @@ class CollectedRepository(Repository):
         rows = await self._db.stream(query.execution_options(yield_per=_STREAMED))
         return len({examinee_of(row) or row["id"] async for row in rows.mappings()})
 
-    async def latest(self, source: Source, limit: int) -> dict[str, str]:
-        """The latest sessions with answers of their own, each to the session that it extends."""
-        query = _of(source, [SessionRow.id]).where(*_wanted(source))
+    async def latest(
+        self, source: Source, limit: int, ending: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """The latest sessions with answers of their own, each to the session that it extends.
+
+        Those in `ending` count as ended.
+        """
+        query = _of(source, [SessionRow.id]).where(*_wanted(source, ending))
         found = await self._db.scalars(query.order_by(SessionRow.id.desc()).limit(limit))
         return await self._roots(list(found))
 
@@ -393,10 +398,10 @@ def _of(source: Source, columns: Sequence[ColumnElement[Any] | Any]) -> Select[A
     return query
 
 
-def _wanted(source: Source) -> list[ColumnElement[bool]]:
-    """Conditions for ended sessions with answers of their own."""
+def _wanted(source: Source, ending: Sequence[str] = ()) -> list[ColumnElement[bool]]:
+    """Conditions for sessions that ended, or are `ending`, with answers of their own."""
     conditions: list[ColumnElement[bool]] = [
-        SessionRow.status.in_(ENDED),
+        SessionRow.status.in_(ENDED) | SessionRow.id.in_(ending),
         func.coalesce(SessionRow.relation, "").not_in(_REPEATING),
     ]
     if not source.simulated:

@@ -1,8 +1,10 @@
 """Encrypted data: the rows with ciphertexts, and a known text that verifies the secret key."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import and_, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.storage.rows.projects import EndpointRow, IdempotencyRow, SecretCanaryRow, WebhookRow
@@ -11,16 +13,34 @@ from app.storage.scoping import FOR_ALL, Repository
 _ONLY = 1
 _BATCH = 100
 
+SealedKind = Literal["endpoints", "answers", "webhooks"]
+#: What has secrets -> its table, its key, and the columns of its ciphertexts by their names.
+_SEALED: Mapping[SealedKind, tuple[Any, tuple[str, ...], Mapping[str, str]]] = {
+    "endpoints": (EndpointRow, ("id",), {"api_key": "api_key_cipher", "headers": "headers_cipher"}),
+    "answers": (IdempotencyRow, ("principal", "key"), {"body": "response_body"}),
+    "webhooks": (WebhookRow, ("id",), {"secret": "secret_cipher"}),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealedEndpoint:
-    """Ciphertexts of an endpoint, and its name for people."""
+class Sealed:
+    """Ciphertexts of one row.
 
-    id: str
+    Attributes:
+        name: Name of an endpoint, for people.
+        is_deleted: Whether it is a deleted endpoint.
+        ciphers: Ciphertexts by what they are, as far as there are any.
+    """
+
+    key: tuple[str, ...]
     name: str | None
     is_deleted: bool
-    ciphers: dict[str, bytes] = field(repr=False)
-    """`api_key` and `headers`, as far as there are any."""
+    ciphers: Mapping[str, bytes] = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Id of the endpoint or webhook."""
+        return self.key[0]
 
 
 class SecretRepository(Repository):
@@ -43,76 +63,40 @@ class SecretRepository(Repository):
             update(SecretCanaryRow).where(SecretCanaryRow.id == _ONLY).values(cipher=cipher)
         )
 
-    async def endpoints(self, *, after: str = "", for_update: bool = False) -> list[SealedEndpoint]:
-        """The next endpoints with secrets, including deleted ones, which sessions still use."""
+    async def sealed(
+        self, kind: SealedKind, after: Sealed | None = None, *, for_update: bool = False
+    ) -> list[Sealed]:
+        """The next rows with secrets in order of their keys, deleted endpoints included."""
+        row, key, columns = _SEALED[kind]
+        place = [getattr(row, name) for name in key]
         query = (
-            select(EndpointRow)
-            .where(
-                EndpointRow.id > after,
-                EndpointRow.api_key_cipher.is_not(None) | EndpointRow.headers_cipher.is_not(None),
-            )
-            .order_by(EndpointRow.id)
+            select(row)
+            .where(or_(*(getattr(row, column).is_not(None) for column in columns.values())))
+            .order_by(*place)
             .limit(_BATCH)
             .execution_options(**FOR_ALL)
         )
+        if after is not None:
+            query = query.where(tuple_(*place) > tuple_(*after.key))
         # The lock allows new sessions meanwhile, as the columns to which they refer do not change.
         locked = query.with_for_update(key_share=True) if for_update else query
-        rows = await self._db.scalars(locked)
         return [
-            SealedEndpoint(
-                id=row.id,
-                name=row.name,
-                is_deleted=row.archived_at is not None,
+            Sealed(
+                key=tuple(getattr(one, name) for name in key),
+                name=getattr(one, "name", None),
+                is_deleted=getattr(one, "archived_at", None) is not None,
                 ciphers={
                     name: cipher
-                    for name, cipher in (
-                        ("api_key", row.api_key_cipher),
-                        ("headers", row.headers_cipher),
-                    )
-                    if cipher is not None
+                    for name, column in columns.items()
+                    if (cipher := getattr(one, column)) is not None
                 },
             )
-            for row in rows
+            for one in await self._db.scalars(locked)
         ]
 
-    async def renew_endpoint(self, endpoint_id: str, ciphers: dict[str, bytes]) -> None:
-        """Write new ciphertexts of the same secrets; owners see no change of the endpoint."""
-        await self._db.execute(
-            update(EndpointRow)
-            .where(EndpointRow.id == endpoint_id)
-            .values({f"{name}_cipher": cipher for name, cipher in ciphers.items()})
-            .execution_options(**FOR_ALL)
-        )
-
-    async def answers(
-        self, *, after: tuple[str, str] = ("", "")
-    ) -> list[tuple[tuple[str, str], bytes]]:
-        """Lock the next stored answers to creating calls; return their keys and ciphertexts."""
-        place = tuple_(IdempotencyRow.principal, IdempotencyRow.key)
-        rows = await self._db.execute(
-            select(IdempotencyRow.principal, IdempotencyRow.key, IdempotencyRow.response_body)
-            .where(place > tuple_(*after), IdempotencyRow.response_body.is_not(None))
-            .order_by(IdempotencyRow.principal, IdempotencyRow.key)
-            .limit(_BATCH)
-            .with_for_update()
-        )
-        return [((row.principal, row.key), row.response_body) for row in rows]
-
-    async def renew_answer(self, key: tuple[str, str], cipher: bytes) -> None:
-        """Write the new ciphertext of a stored answer."""
-        await self._db.execute(
-            update(IdempotencyRow)
-            .where(IdempotencyRow.principal == key[0], IdempotencyRow.key == key[1])
-            .values(response_body=cipher)
-        )
-
-    async def webhooks(self) -> list[tuple[str, bytes]]:
-        """Lock all webhooks; return their ids and ciphertexts."""
-        found = select(WebhookRow.id, WebhookRow.secret_cipher).order_by(WebhookRow.id)
-        locked = found.with_for_update(key_share=True).execution_options(**FOR_ALL)
-        return [(row.id, row.secret_cipher) for row in await self._db.execute(locked)]
-
-    async def renew_webhook(self, webhook_id: str, cipher: bytes) -> None:
-        """Write the new ciphertext of a webhook's secret."""
-        renewed = update(WebhookRow).where(WebhookRow.id == webhook_id)
-        await self._db.execute(renewed.values(secret_cipher=cipher).execution_options(**FOR_ALL))
+    async def renew(self, kind: SealedKind, of: Sealed, ciphers: Mapping[str, bytes]) -> None:
+        """Write new ciphertexts of the same secrets; owners see no change."""
+        row, key, columns = _SEALED[kind]
+        is_it = and_(*(getattr(row, name) == at for name, at in zip(key, of.key, strict=True)))
+        new = {columns[name]: cipher for name, cipher in ciphers.items()}
+        await self._db.execute(update(row).where(is_it).values(new).execution_options(**FOR_ALL))

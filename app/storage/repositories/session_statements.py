@@ -22,10 +22,11 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
 
 from app.records.fields import shallow
-from app.records.sessions import Administration, Advance, NewSession, SessionRecord
+from app.records.sessions import Administration, Advance, Closing, NewSession, SessionRecord
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.base import Base
 from app.storage.rows.projects import EndpointRow
@@ -53,6 +54,7 @@ _JOINED: dict[str, Any] = {
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
     "bank_visibility": BankRow.visibility,
+    "join": BankVersionRow.extras["joins"][SessionRow.project_id].astext,
     "withheld": literal_column(WITHHELD_SQL, Boolean()),
 }
 
@@ -197,27 +199,9 @@ LOCKED_WITH_AWAITED = WITH_AWAITED.with_for_update(of=SessionRow)
 LOCKED_SESSION = SESSION.with_for_update(of=SessionRow)
 
 
+_DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # as SQLAlchemy has it
 _CLOSING_TYPES = {
-    "outcome": "text",
-    "score": "float8",
-    "extracted": "text",
-    "extractor": "text",
-    "reason": "text",
-    "error_code": "text",
-    "answer_text": "text",
-    "raw_text": "text",
-    "reasoning": "text",
-    "finish_reason": "text",
-    "tokens_in": "int",
-    "tokens_out": "int",
-    "usd": "float8",
-    "latency_ms": "float8",
-    "attempts": "int",
-    "theta": "float8",
-    "se": "float8",
-    "scorer_hash": "text",
-    "marking": "jsonb",
-    "method": "jsonb",
+    f.name: AdministrationRow.__table__.c[f.name].type.compile(_DIALECT) for f in fields(Closing)
 }
 
 _TABLES = Base.metadata.tables
@@ -306,6 +290,9 @@ ADVANCE = text(f"""
 )
 
 
+_OF_ENDING = ("stop_reason", "stop_detail", "precision_reached", "failure")
+
+
 def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
     """Parameters of `ADVANCE` for a session's step under a lease."""
     ending = step.ending
@@ -315,10 +302,7 @@ def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
         "status": ending.status if ending else step.status,
         "summary": step.summary,
         "active_s": step.active_s,
-        "stop_reason": ending.stop_reason if ending else None,
-        "stop_detail": ending.stop_detail if ending else None,
-        "precision_reached": ending.precision_reached if ending else None,
-        "failure": ending.failure if ending else None,
+        **{name: getattr(ending, name, None) for name in _OF_ENDING},
         "ended": ending is not None,
         "closed": [
             {"nth": nth, "step": number, **shallow(closing)}
@@ -334,17 +318,9 @@ def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
 
 def taken_over(session_id: str, item: Administration) -> dict[str, Any]:
     """Row of `administrations` that copies an item of another session into this one."""
-    return {
-        "session_id": session_id,
-        "step": item.step,
-        "position": item.position,
-        "asked_at": item.asked_at,
-        "answered_at": item.answered_at,
-        "information": item.information,
-        "probability": item.probability,
-        "arrival": item.arrival,
-        **(shallow(item.closing) if item.closing else {}),
-    }
+    said = {name: value for name, value in shallow(item).items() if name != "step_token"}
+    closing = said.pop("closing")
+    return {"session_id": session_id, **said, **(shallow(closing) if closing else {})}
 
 
 def as_json(value: Any) -> str:

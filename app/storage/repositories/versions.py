@@ -1,5 +1,6 @@
 """Immutable versions of banks: their items and item parameters."""
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from itertools import chain
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
+from app.acting import owner
 from app.errors import NotFoundError
 from app.items import JsonValue, ScorerSpec
 from app.records.banks import (
@@ -44,16 +46,17 @@ _ADD_VERSION_ITEMS = text("""
         d float8, k float8, status text, flags jsonb)
 """).execution_options(**of_opened("the bank, which is locked"))
 
+_NOTE_JOIN = text("""
+    UPDATE bank_versions SET extras = extras || jsonb_build_object(
+        'joins', coalesce(extras -> 'joins', '{}') || CAST(:verdict AS jsonb)
+    ) WHERE id = :id AND NOT coalesce(extras -> 'joins', '{}') @> CAST(:verdict AS jsonb)
+""").execution_options(**of_opened("the version, whose sessions were read"))
+
 _IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
 
 
 class VersionRepository(Repository):
     """Queries of bank versions, and creation of new ones, within one transaction."""
-
-    async def next_number(self, bank_id: str) -> int:
-        """Number of the bank's next version; the caller must have locked the bank's row."""
-        query = select(func.max(BankVersionRow.number)).where(BankVersionRow.bank_id == bank_id)
-        return (await self._db.scalar(query) or 0) + 1
 
     async def add(self, version: BankVersion, items: Iterable[VersionItem]) -> None:
         """Store a version with its items."""
@@ -95,17 +98,13 @@ class VersionRepository(Repository):
             query = query.where(BankVersionRow.id == wanted)
         return read_version(await self._one(query, f"version of bank {bank.name!r}:", wanted))
 
-    async def previous(self, version: BankVersion) -> BankVersion | None:
-        """The latest earlier version of the same bank, if any."""
-        row = await self._db.scalar(
-            select(BankVersionRow)
-            .where(
-                BankVersionRow.bank_id == version.bank_id, BankVersionRow.number < version.number
-            )
-            .order_by(BankVersionRow.number.desc())
-            .limit(1)
-        )
-        return None if row is None else read_version(row)
+    async def note_join(self, version_id: str, verdict: str) -> None:
+        """Keep the verdict of a project's sessions on a version's join; see `SessionRecord.join`.
+
+        Users of a shared bank have verdicts of their own, as their answers may be wrong, too.
+        """
+        told = json.dumps({owner(): verdict})
+        await self._db.execute(_NOTE_JOIN, {"id": version_id, "verdict": told})
 
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[BankVersion]:
         """One page of a bank's versions."""
@@ -116,14 +115,6 @@ class VersionRepository(Repository):
             "bank version",
             read_version,
         )
-
-    async def newest(self, bank_id: str) -> str | None:
-        """Id of a bank's latest version; None where it has none."""
-        query = select(BankVersionRow.id).where(BankVersionRow.bank_id == bank_id)
-        found: str | None = await self._db.scalar(
-            query.order_by(BankVersionRow.number.desc()).limit(1)
-        )
-        return found
 
     async def latest(self, bank_ids: Sequence[str]) -> dict[str, BankVersion]:
         """Bank id to its latest version, for the banks that have one."""
