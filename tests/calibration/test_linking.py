@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.calibration.linking.linked import (
+    Link,
     LinkMethod,
     anchors_of,
     calibrate_in_parts,
@@ -114,7 +115,7 @@ def test_a_bank_in_parts_matches_the_whole_bank() -> None:
     assert joined.converged
     assert np.corrcoef(joined.items.a, whole.items.a)[0, 1] > 0.98
     assert np.corrcoef(joined.b, whole.b)[0, 1] > 0.98
-    gap = joined.score(data.matrix).theta - whole.score(data.matrix).theta
+    gap = joined.thetas(data.matrix) - whole.thetas(data.matrix)
     assert np.sqrt(np.mean(gap**2)) < 0.05
     assert joined.log_likelihood == pytest.approx(whole.log_likelihood, abs=200)
     assert np.median(joined.known_errors.b / whole.known_errors.b) == pytest.approx(1, abs=0.05)
@@ -192,7 +193,7 @@ def _abler(
 @pytest.mark.parametrize("method", LinkMethod)
 def test_every_method_recovers_the_scale_of_the_first_calibration(method: LinkMethod) -> None:
     items, bank, matrix = _abler()
-    found = calibrate_linked(matrix, bank, method, SETTINGS)
+    found = calibrate_linked(matrix, Link(bank, method), SETTINGS)
     assert found.anchors == bank.item_ids
     assert found.linking.slope == pytest.approx(1.5, abs=0.1)
     assert found.linking.intercept == pytest.approx(0.4, abs=0.1)
@@ -200,16 +201,16 @@ def test_every_method_recovers_the_scale_of_the_first_calibration(method: LinkMe
     b = -items.intercept / items.a
     assert found.calibration.b[15:] == pytest.approx(b[15:], abs=0.35)
     assert found.calibration.items.a[15:] == pytest.approx(items.a[15:], rel=0.3)
-    theta = found.calibration.score(matrix).theta
+    theta = found.calibration.thetas(matrix)
     assert (theta.mean(), theta.std()) == (pytest.approx(0.4, abs=0.1), pytest.approx(1.4, abs=0.1))
 
 
 def test_a_linked_calibration_is_the_same_model_on_another_scale() -> None:
     _, bank, matrix = _abler(500)
     own = calibrate(matrix, CalibrationSettings(scale="own"))
-    moved = linked(own, bank, LinkMethod.STOCKING_LORD)
+    moved = linked(own, Link(bank, LinkMethod.STOCKING_LORD))
     A, B = moved.linking.slope, moved.linking.intercept  # noqa: N806 (the constants' usual names)
-    assert moved.calibration.score(matrix).theta == pytest.approx(A * own.score(matrix).theta + B)
+    assert moved.calibration.thetas(matrix) == pytest.approx(A * own.thetas(matrix) + B)
     assert moved.calibration.b == pytest.approx(A * own.b + B)
     assert moved.calibration.known_errors.b == pytest.approx(A * own.known_errors.b)
     assert moved.calibration.known_errors.a == pytest.approx(own.known_errors.a / A)
@@ -238,7 +239,7 @@ def test_an_item_beyond_the_examinees_does_not_bend_mean_sigma() -> None:
         item_ids=bank.item_ids,
         scale="old",
     )
-    found = calibrate_linked(matrix, far, LinkMethod.MEAN_SIGMA, SETTINGS)
+    found = calibrate_linked(matrix, Link(far, LinkMethod.MEAN_SIGMA), SETTINGS)
     assert found.anchors == bank.item_ids[:-1]
     assert found.linking.slope == pytest.approx(1.5, abs=0.1)
 
@@ -248,7 +249,7 @@ def test_with_all_items_fixed_only_the_population_is_estimated(family: Family) -
     _, bank, matrix = _abler(600)
     settings = CalibrationSettings(family=family, with_errors=False)
     known = matrix.select(items=np.arange(bank.n_items))
-    found = calibrate_linked(known, bank, LinkMethod.FIXED_ANCHOR, settings)
+    found = calibrate_linked(known, Link(bank, LinkMethod.FIXED_ANCHOR), settings)
     assert found.calibration.items.a == pytest.approx(bank.a)
     assert found.calibration.b == pytest.approx(bank.b)
     assert found.calibration.n_parameters == 2  # mean and sd of the examinees
@@ -259,4 +260,4 @@ def test_with_all_items_fixed_only_the_population_is_estimated(family: Family) -
 def test_fixed_anchors_cannot_be_used_afterwards() -> None:
     _, bank, matrix = _abler(200)
     with pytest.raises(InvalidInputError, match="only during a calibration"):
-        linked(calibrate(matrix, SETTINGS), bank, LinkMethod.FIXED_ANCHOR)
+        linked(calibrate(matrix, SETTINGS), Link(bank, LinkMethod.FIXED_ANCHOR))
