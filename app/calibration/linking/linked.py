@@ -255,21 +255,21 @@ def calibrate_in_parts(
     """
     matrix.require_calibratable()
     parts = parts_of(matrix, size, rng)
-    results = [calibrate_part(matrix, settings, part, nth) for nth, part in enumerate(parts)]
+    results = [
+        calibrate_part(matrix.select(items=part), settings, nth) for nth, part in enumerate(parts)
+    ]
     return join_parts(matrix, settings, parts, results)
 
 
 def calibrate_part(
-    matrix: ScoreMatrix,
+    part: ScoreMatrix,
     settings: CalibrationSettings,
-    part: IntArray,
     number: int,
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> Calibration:
     """Calibrate one part on its own scale, from the examinees who answered any of its items."""
-    own = matrix.select(items=part)
-    own = own.select(examinees=own.answers_per_examinee() > 0)
+    own = part.select(examinees=part.answers_per_examinee() > 0)
     if number:
         settings = replace(settings, scale=f"{settings.scale}/part-{number + 1}")
     return calibrate(own, settings, watch=watch)

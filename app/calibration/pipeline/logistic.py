@@ -327,8 +327,7 @@ def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Re
         CalibrationError: Answers without information.
     """
     report({"phase": "calibrating"})
-    everything = np.arange(matrix.n_items)
-    found = calibrate_part(matrix, plan.settings(), everything, number, watch=watching(report))
+    found = calibrate_part(matrix, plan.settings(), number, watch=watching(report))
     errors = found.known_errors
     figures = {
         **{name: getattr(found, name) for name in _FIGURES},

@@ -35,10 +35,7 @@ _REFUSED = {
 }
 """Refusals of settings that belong to another response model."""
 
-_OF_SOME_MODELS = (
-    *("partition_size", "dimensions", "moments", "negative_slopes", "estimate_density"),
-    *("compare", "link", "priors", "allow_few"),
-)
+_OF_SOME_MODELS = tuple({name: None for names in _SETTINGS.values() for name in names})
 _NOT_FROM_BELIEFS = ("link", "partition_size", "compare", *_MAXIMISATION)
 _NOT_STORED = frozenset({"target", "target_se", "aside", "beliefs"})
 
