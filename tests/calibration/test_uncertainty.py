@@ -52,15 +52,18 @@ def test_errors_are_those_of_each_examinees_likelihood(
     def of_items(matrix: FloatArray) -> FloatArray:
         return np.array([matrix[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] for j in range(4)])
 
+    def inverse(information: FloatArray) -> FloatArray:
+        return np.asarray(np.linalg.inv(information), dtype=np.float64)
+
     found = parameter_errors(data.matrix, problem, curves, density)
     assert found.method == "observed"
-    expected = of_items(np.linalg.inv(within + between))
+    expected = of_items(inverse(within + between))
     assert found.covariance[:, :2, :2] == pytest.approx(expected, rel=1e-4)
 
     monkeypatch.setattr(uncertainty, "MAX_FULL_COORDINATES", 0)
     corrected = parameter_errors(data.matrix, problem, curves, density)
     assert corrected.method == "scale-corrected"
-    expected = np.linalg.inv(of_items(within))
+    expected = inverse(of_items(within))
     # The mean of 400 examinees is known to 1 / 400, the logarithm of their sd to 1 / 800.
     for variance, slope, intercept in ((1 / 400, 1.0, step), (1 / 800, np.exp(step), 0.0)):
         move = Linking(source="a", target="b", slope=slope, intercept=intercept)
@@ -68,17 +71,6 @@ def test_errors_are_those_of_each_examinees_likelihood(
         by = (moved - curves.x)[:, :2] / step
         expected = expected + variance * by[:, :, None] * by[:, None, :]
     assert corrected.covariance[:, :2, :2] == pytest.approx(expected, rel=2e-3)
-
-
-def test_both_methods_agree_on_a_long_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = simulate(2, Family.TWO_PL, 800, 80)
-    settings = CalibrationSettings(family=Family.TWO_PL, priors=Priors.none())
-    full = calibrate(data.matrix, settings).known_errors
-    monkeypatch.setattr(uncertainty, "MAX_FULL_COORDINATES", 0)
-    corrected = calibrate(data.matrix, settings).known_errors
-    assert (full.method, corrected.method) == ("observed", "scale-corrected")
-    assert np.median(corrected.b / full.b) == pytest.approx(1, abs=0.03)
-    assert np.median(corrected.a / full.a) == pytest.approx(1, abs=0.03)
 
 
 def test_parameters_that_are_not_estimated_have_no_error() -> None:

@@ -22,7 +22,9 @@ from app.engine.prediction.learned_curves import (
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation
+from tests.contracts.estimators import responses
 from tests.engine.random_banks import clean_bank
+from tests.values import not_none
 
 N_ITEMS = 60
 ABOUT_IT, ABOUT_ANOTHER = (1.5, 0.0), (0.05, 1.5)
@@ -37,9 +39,8 @@ def curves(slopes: tuple[float, float]) -> ScoreCurves:
 
 
 def placed(known: ScoreCurves, population: tuple[float, ...], answers: list[Response]) -> Place:
-    found = LearnedCurves(curves=known, n_reference=80, population=population).place(answers)
-    assert found is not None
-    return found
+    learned = LearnedCurves(curves=known, n_reference=80, population=population)
+    return not_none(learned.place(answers))
 
 
 def place(slopes: tuple[float, float], abilities: tuple[float, float]) -> Place:
@@ -47,7 +48,7 @@ def place(slopes: tuple[float, float], abilities: tuple[float, float]) -> Place:
     known = curves(slopes)
     chance = 1 / (1 + np.exp(-(np.array(abilities) @ known.slopes + known.intercept)))
     scores = np.random.default_rng(2).random(N_ITEMS) < chance
-    answers = [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
+    answers = responses(scores)
     return placed(known, POPULATION, answers)
 
 
@@ -162,3 +163,10 @@ def test_the_likelihood_of_an_answer_averages_over_abilities(
     right = np.average(1 / (1 + np.exp(-(slope * z + intercept))), weights=np.exp(-0.5 * z**2))
     likely = np.exp(curve.locate(np.array([0]), np.array([score])).log_likelihood)
     assert likely == pytest.approx(right if score else 1 - right, abs=0.01)
+
+
+@pytest.mark.parametrize(("intercept", "score"), [(900.0, 0.0), (-900.0, 1.0), (9.0, 0.0)])
+def test_no_answer_is_less_likely_than_one_in_a_thousand(intercept: float, score: float) -> None:
+    curve = ScoreCurves(np.array([[1.0]]), np.array([intercept]), prior_sd=0.1)
+    likely = np.exp(curve.locate(np.array([0]), np.array([score])).log_likelihood)
+    assert likely == pytest.approx(0.001)
