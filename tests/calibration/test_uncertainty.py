@@ -73,6 +73,21 @@ def test_errors_are_those_of_each_examinees_likelihood(
     assert corrected.covariance[:, :2, :2] == pytest.approx(expected, rel=2e-3)
 
 
+@pytest.mark.parametrize(("shared", "is_covariance"), [(0.5, True), (1.5, False)])
+def test_one_direction_without_information_is_no_covariance(
+    shared: float, is_covariance: bool
+) -> None:
+    """Two items that share so much of their first coordinates: eigenvalues 1 - shared to 1 + it."""
+    problem = Problem(family=Family.TWO_PL, log_slope=True, priors=Priors.none())
+    between = np.zeros((4, 4))
+    between[0, 2] = between[2, 0] = shared
+    within = np.tile(np.eye(2), (2, 1, 1))
+    found = uncertainty._invert_full(problem, within, between, np.ones((2, 2), np.bool_))
+    assert (found is not None) is is_covariance
+    if found is not None:
+        assert found == pytest.approx(np.tile(np.diag([1 / (1 - shared**2), 1.0]), (2, 1, 1)))
+
+
 def test_parameters_that_are_not_estimated_have_no_error() -> None:
     data = simulate(3, Family.TWO_PL, 300, 6)
     errors = calibrate(data.matrix).known_errors
