@@ -100,13 +100,16 @@ def test_a_test_of_several_abilities_finds_the_profile_within_its_errors() -> No
     assert np.abs(np.mean(misses)) < 0.3
 
 
-def test_the_nodes_of_theta_have_the_moments_of_the_posterior() -> None:
+def test_nodes_and_interval_of_theta_have_the_moments_of_the_posterior() -> None:
     belief = ProfileMap().start(several(2, dimensions=2))
     belief = ProfileMap().update(several(2, dimensions=2), belief, Response(ItemIndex(3), 1.0))
     assert belief.weights @ belief.nodes == pytest.approx(belief.theta)
     assert belief.weights @ (belief.nodes - belief.theta) ** 2 == pytest.approx(
         belief.se**2, rel=1e-4
     )
+    told, half = belief.estimate(), 1.959964 * belief.se
+    assert (told.theta, told.se) == (belief.theta, belief.se)
+    assert (told.lo, told.hi) == pytest.approx((belief.theta - half, belief.theta + half))
 
 
 # The criterion of eq. 6 is tested in tests/published/test_wild.py.
