@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.engine.design.design import Design
 from app.engine.inference.comparison import Verdict, of_abilities
 from app.engine.prediction.ability import Ability, Gap
 from app.engine.prediction.correction import (
@@ -17,10 +16,7 @@ from app.engine.prediction.correction import (
     IntervalFactor,
 )
 from app.engine.prediction.learned_curves import UNPLACED
-from app.engine.ranking.ranking import Ranking, RankingState
-from app.engine.ranking.rules import RankingRules
-from app.engine.state import Estimate, Response
-from tests.engine.random_banks import clean_bank
+from app.engine.state import Estimate
 from tests.values import not_none
 
 BIASED = ExtrapolationAdjustment(
@@ -134,43 +130,6 @@ def test_estimates_with_upward_bias_decide_less() -> None:
     assert found.verdict is Verdict.UNDECIDED
     level = of_abilities(*(replace(one, stretch=None) for one in (strong, usual)))
     assert level.verdict is Verdict.ABOVE
-
-
-BANK = clean_bank(11, 150)
-
-
-def ranked(stretch: IntervalFactor) -> tuple[Ranking, RankingState]:
-    """Return the standing of three examinees: two with nearly all answers right, one with half."""
-    known = IntervalCorrection(theta=stretch, n_examinees=40)
-    test = Design.from_dict({"preset": "ability"}).build(BANK, correction=known)
-    easy = BANK.b.argsort()[:40]
-    rows = [np.ones(40), np.arange(40) % 3 > 0]
-    states = [
-        test.replay(Response(item, float(score)) for item, score in zip(easy, row, strict=True))
-        for row in rows
-    ]
-    rules = RankingRules(min_items=40, max_items=40)
-    return Ranking(tests=(test,) * 2, rules=rules), RankingState(tuple(states))
-
-
-def test_a_ranking_ties_examinees_apart_by_no_more_than_their_bias() -> None:
-    plain, state = ranked(replace(STRETCH, beyond=None))
-    (pair,) = plain.ranks(state).pairs
-    assert (pair.above, pair.decided) == (0, True)
-    thetas = [member.belief.theta for member in state.members]
-    spread = (thetas[0] - thetas[1]) / 4.0
-    beyond = replace(BIASED, centre=thetas[1], spread=spread, bias_above=0.9, bias_se_above=0.05)
-    moved, same = ranked(replace(STRETCH, beyond=beyond))
-    (pair,) = moved.ranks(same).pairs
-    assert pair.above == 0  # ranked by the theta that is shown
-    assert not pair.decided
-    assert pair.p_above < 0.99
-    # A bias that raises the stronger one further is no evidence for a larger difference.
-    stronger, same = ranked(replace(STRETCH, beyond=replace(beyond, bias_above=-0.9)))
-    (pair,) = stronger.ranks(same).pairs
-    (level,) = ranked(replace(STRETCH, beyond=replace(beyond, bias_above=0.0)))[0].ranks(same).pairs
-    assert pair.z <= level.z
-    assert pair.p_above >= level.p_above
 
 
 def test_only_unplaced_examinees_need_larger_differences() -> None:
