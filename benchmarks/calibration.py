@@ -57,7 +57,7 @@ def sextant(n_examinees: int, n_items: int, for_peers: str = "") -> Row:
     started = time.perf_counter()
     result = calibrate(matrix, settings)
     seconds = time.perf_counter() - started
-    estimated = result.score(matrix).theta
+    estimated = result.thetas(matrix)
     return {
         "what": f"sextant, {for_peers}" if for_peers else "sextant",
         "seconds": seconds,

@@ -16,6 +16,7 @@ from app.engine.estimation.estimators import GridEstimator
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 from app.errors import CalibrationError, InvalidInputError
+from tests.values import not_none
 
 
 def table(scores: Any) -> ResponseTable:
@@ -50,8 +51,7 @@ def test_known_items_are_recovered_and_their_errors_are_true() -> None:
             z = (getattr(found.bank, name) - getattr(bank, name)) / errors
             held[name].append(float(np.mean(np.abs(z) < 1.96)))
             assert np.corrcoef(getattr(found.bank, name), getattr(bank, name))[0, 1] > 0.95
-        assert found.conformance is not None
-        assert found.conformance > 0.95
+        assert not_none(found.conformance) > 0.95
     for shares in held.values():
         assert np.mean(shares) == pytest.approx(0.95, abs=0.035)
 
@@ -139,10 +139,8 @@ def test_conformance_detects_another_distribution_of_scores() -> None:
     rng = np.random.default_rng(9)
     even = bank.expected_score(thetas) + rng.normal(0, 0.05, answers.scores.shape)
     bad = conformance(bank, np.clip(even, 0, 1), thetas)
-    assert good is not None
-    assert good > 0.97
-    assert bad is not None
-    assert bad < 0
+    assert not_none(good) > 0.97
+    assert not_none(bad) < 0
 
 
 def test_falling_items_are_dropped_and_good_items_kept_despite_chance() -> None:

@@ -15,6 +15,7 @@ from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 from tests.calibration.simulated import simulate
+from tests.values import not_none
 
 NAN = float("nan")
 #: Weakly informative items stay in the bank.
@@ -282,8 +283,7 @@ def test_blocks_together_are_the_matrix() -> None:
     matrix = ScoreMatrix.of(scores)
     for rows, right, seen in matrix.blocks():
         assert (right == (scores[rows] == 1)).all()
-        assert seen is not None
-        assert (seen == ~np.isnan(scores[rows])).all()
+        assert (not_none(seen) == ~np.isnan(scores[rows])).all()
 
 
 def test_selected_columns_keep_their_names() -> None:

@@ -240,14 +240,14 @@ def test_abilities_are_not_needed_without_copies(
     calibration = _calibrated(matrix)
     dependence = local_dependence(matrix, calibration)
     assert ("4", "8") in [(pair.first, pair.second) for pair in dependence.pairs]
-    monkeypatch.delattr(Calibration, "score")
+    monkeypatch.delattr(Calibration, "thetas")
     assert copies_warning(matrix, calibration, dependence) is None
 
 
 def test_q3_is_the_correlation_of_residuals() -> None:
     matrix = _two_dimensional(13, 800, 10)
     calibration = _calibrated(matrix)
-    theta = calibration.score(matrix).theta
+    theta = calibration.thetas(matrix)
     items = calibration.items
     p = 1 / (1 + np.exp(-(items.a * theta[:, None] + items.intercept)))
     expected = np.asarray(np.corrcoef((matrix.scores - p).T))[np.triu_indices(10, 1)]

@@ -16,6 +16,7 @@ from app.calibration.multidimensional.settings import FitMethod, Multidimensiona
 from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import Loadings, Population
 from app.errors import CalibrationError, InvalidInputError
+from tests.values import not_none
 
 
 def simulated(
@@ -106,8 +107,7 @@ def test_methods_are_compared_on_held_out_answers() -> None:
     fit = fit_multidimensional(scores, settings, np.random.default_rng(0))
     assert set(fit.compared) == {"joint", "variational"}
     assert fit.method == max(fit.compared, key=lambda name: fit.compared[name])
-    assert fit.analysis is not None
-    assert fit.dimensions == fit.analysis.dimensions
+    assert fit.dimensions == not_none(fit.analysis).dimensions
     assert fit.log_likelihood < 0
 
 

@@ -14,9 +14,11 @@ from app.calibration.pipeline.fit import not_the_score
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.multidimensional import abilities_of
 from app.engine.simulation.simulate import draw_scores
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
+from tests.values import not_none
 
 BANK = clean_bank(3, 130)
 N_EXAMINEES = 44
@@ -60,8 +62,7 @@ def test_designs_are_compared_by_cross_validation() -> None:
     assert sorted(np.concatenate(folds).tolist()) == list(range(N_EXAMINEES))
     assert known_alone.tolist() == list(range(33, N_EXAMINEES))
     assert card.n_folds == len(folds) == len(held.folds) == 5
-    assert correction.theta.beyond is not None
-    assert correction.theta.beyond.spread == pytest.approx(1.0, abs=0.3)
+    assert not_none(correction.theta.beyond).spread == pytest.approx(1.0, abs=0.3)
     assert correction.n_examinees == N_EXAMINEES
 
     assert [row.design for row in card.rows] == list(DESIGNS)
@@ -76,8 +77,7 @@ def test_designs_are_compared_by_cross_validation() -> None:
 
     # Selected items are worth more than random ones.
     by_design = {row.design: row for row in card.rows}
-    ies = by_design["ability"].theta_ies
-    assert ies is not None
+    ies = not_none(by_design["ability"].theta_ies)
     assert ies < 1
     assert ies == pytest.approx(ability.theta_mae / random.theta_mae * ability.items_mean / 100)
     worth = score.accuracy_mae / random.accuracy_mae * score.items_mean / 100
@@ -115,10 +115,8 @@ def several(n_items: int, seed: int) -> ItemBank:
 
 @pytest.fixture(scope="module")
 def several_card() -> ReportCard:
-    bank = several(40, 1)
-    assert bank.abilities is not None
-    rng = np.random.default_rng(2)
-    expected = bank.abilities.items.expected_score(rng.normal(size=(140, 3)))
+    bank, rng = several(40, 1), np.random.default_rng(2)
+    expected = abilities_of(bank).items.expected_score(rng.normal(size=(140, 3)))
     scores = (rng.random(expected.shape) < expected).astype(float)
     scores[::7, :5] = np.nan
     rest, tested = scores[:100], scores[100:]

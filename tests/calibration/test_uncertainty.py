@@ -1,3 +1,4 @@
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -8,57 +9,83 @@ import app.calibration.logistic.uncertainty as uncertainty
 from app.calibration.filters import FilterSettings, apply_filters
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Curves, Family
-from app.calibration.logistic.expectation import LatentDensity, expect
+from app.calibration.logistic.expectation import LatentDensity, posteriors
+from app.calibration.logistic.maximization import Problem
 from app.calibration.logistic.priors import Priors
+from app.calibration.logistic.scale_linking import Linking
+from app.calibration.logistic.uncertainty import parameter_errors
 from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray
 from app.exchange.responses import read_responses
 from tests.calibration.simulated import simulate
 
 
-def test_observed_errors_agree_with_the_curvature_of_the_marginal_log_likelihood() -> None:
-    data = simulate(1, Family.TWO_PL, 4000, 5, missing=0.1)
-    settings = CalibrationSettings(family=Family.TWO_PL, priors=Priors.none())
-    result = calibrate(data.matrix, settings)
-    assert result.errors is not None
-    x = Curves.from_natural(result.items, log_slope=True).x
-    places = [(j, k) for j in range(5) for k in range(2)]
-    density = LatentDensity.normal()
+@pytest.mark.parametrize("log_slope", [True, False])
+def test_errors_are_those_of_each_examinees_likelihood(
+    log_slope: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compare with scores and curvatures by finite differences, and moves of the scale."""
+    data = simulate(1, Family.TWO_PL, 400, 4, missing=0.1)
+    curves, density = Curves.from_natural(data.items, log_slope=log_slope), LatentDensity.normal()
+    problem = Problem(family=Family.TWO_PL, log_slope=log_slope, priors=Priors.none())
+    places, step = [(j, k) for j in range(4) for k in range(2)], 1e-3
 
-    def log_likelihood(steps: dict[tuple[int, int], float]) -> float:
-        moved = x.copy()
-        for place, step in steps.items():
-            moved[place] += step
-        return expect(data.matrix, Curves(moved, log_slope=True).natural(), density).log_likelihood
+    def of_rows(*moves: tuple[tuple[int, int], float]) -> FloatArray:
+        x = curves.x.copy()
+        for place, move in moves:
+            x[place] += move
+        blocks = posteriors(data.matrix, Curves(x, log_slope).natural(), density)
+        return np.concatenate([block.log_likelihood for block in blocks])
 
-    h = 1e-3
-    hessian = np.zeros((10, 10))
-    for i, first in enumerate(places):
-        for k, second in enumerate(places[: i + 1]):
+    scores = [(of_rows((at, step)) - of_rows((at, -step))) / (2 * step) for at in places]
+    within, between = np.zeros((8, 8)), np.zeros((8, 8))
+    for (i, one), (k, other) in product(enumerate(places), repeat=2):
+        if one[0] == other[0]:
+            within[i, k] = scores[i] @ scores[k]
+        elif k < i:
             corners = [
-                s
-                * t
-                * log_likelihood(
-                    {first: s * h, second: t * h} if first != second else {first: (s + t) * h}
-                )
-                for s in (1, -1)
-                for t in (1, -1)
+                s * t * of_rows((one, s * step), (other, t * step)).sum()
+                for s, t in product((1, -1), repeat=2)
             ]
-            hessian[i, k] = hessian[k, i] = sum(corners) / (4 * h * h)
-    expected = np.sqrt(np.diag(np.linalg.inv(-hessian))).reshape(5, 2)
-    assert result.errors.intercept == pytest.approx(expected[:, 1], rel=0.08)
-    assert result.errors.a / result.items.a == pytest.approx(expected[:, 0], rel=0.08)
+            between[i, k] = between[k, i] = -sum(corners) / (4 * step**2)
 
+    def of_items(matrix: FloatArray) -> FloatArray:
+        return np.array([matrix[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] for j in range(4)])
 
-def test_both_methods_agree_on_a_long_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = simulate(2, Family.TWO_PL, 800, 80)
-    settings = CalibrationSettings(family=Family.TWO_PL, priors=Priors.none())
-    full = calibrate(data.matrix, settings).known_errors
+    def inverse(information: FloatArray) -> FloatArray:
+        return np.asarray(np.linalg.inv(information), dtype=np.float64)
+
+    found = parameter_errors(data.matrix, problem, curves, density)
+    assert found.method == "observed"
+    expected = of_items(inverse(within + between))
+    assert found.covariance[:, :2, :2] == pytest.approx(expected, rel=1e-4)
+
     monkeypatch.setattr(uncertainty, "MAX_FULL_COORDINATES", 0)
-    corrected = calibrate(data.matrix, settings).known_errors
-    assert (full.method, corrected.method) == ("observed", "scale-corrected")
-    assert np.median(corrected.b / full.b) == pytest.approx(1, abs=0.03)
-    assert np.median(corrected.a / full.a) == pytest.approx(1, abs=0.03)
+    corrected = parameter_errors(data.matrix, problem, curves, density)
+    assert corrected.method == "scale-corrected"
+    expected = inverse(of_items(within))
+    # The mean of 400 examinees is known to 1 / 400, the logarithm of their sd to 1 / 800.
+    for variance, slope, intercept in ((1 / 400, 1.0, step), (1 / 800, np.exp(step), 0.0)):
+        move = Linking(source="a", target="b", slope=slope, intercept=intercept)
+        moved = Curves.from_natural(move.items(data.items), log_slope=log_slope).x
+        by = (moved - curves.x)[:, :2] / step
+        expected = expected + variance * by[:, :, None] * by[:, None, :]
+    assert corrected.covariance[:, :2, :2] == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize(("shared", "is_covariance"), [(0.5, True), (1.5, False)])
+def test_one_direction_without_information_is_no_covariance(
+    shared: float, is_covariance: bool
+) -> None:
+    """Two items that share so much of their first coordinates: eigenvalues 1 - shared to 1 + it."""
+    problem = Problem(family=Family.TWO_PL, log_slope=True, priors=Priors.none())
+    between = np.zeros((4, 4))
+    between[0, 2] = between[2, 0] = shared
+    within = np.tile(np.eye(2), (2, 1, 1))
+    found = uncertainty._invert_full(problem, within, between, np.ones((2, 2), np.bool_))
+    assert (found is not None) is is_covariance
+    if found is not None:
+        assert found == pytest.approx(np.tile(np.diag([1 / (1 - shared**2), 1.0]), (2, 1, 1)))
 
 
 def test_parameters_that_are_not_estimated_have_no_error() -> None:

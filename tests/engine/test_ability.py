@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.engine.design.design import Design
 from app.engine.inference.comparison import Verdict, of_abilities
 from app.engine.prediction.ability import Ability, Gap
 from app.engine.prediction.correction import (
@@ -17,10 +16,8 @@ from app.engine.prediction.correction import (
     IntervalFactor,
 )
 from app.engine.prediction.learned_curves import UNPLACED
-from app.engine.ranking.ranking import Ranking, RankingState
-from app.engine.ranking.rules import RankingRules
-from app.engine.state import Estimate, Response
-from tests.engine.random_banks import clean_bank
+from app.engine.state import Estimate
+from tests.values import not_none
 
 BIASED = ExtrapolationAdjustment(
     centre=0.0,
@@ -70,14 +67,13 @@ def test_verdict_interval_and_p_value_of_a_difference_agree(
     first: Ability, second: Ability, confidence: float
 ) -> None:
     found = of_abilities(first, second, confidence=confidence)
-    assert found.lo is not None
-    assert found.hi is not None
-    assert found.lo <= found.delta <= found.hi
+    lo, hi = not_none(found.lo), not_none(found.hi)
+    assert lo <= found.delta <= hi
     assume(abs(found.p_value - (1 - confidence)) > 1e-9)
     decided = found.verdict is not Verdict.UNDECIDED
-    assert decided == (found.lo > 0 or found.hi < 0) == (found.p_value < 1 - confidence)
+    assert decided == (lo > 0 or hi < 0) == (found.p_value < 1 - confidence)
     if decided:
-        assert (found.verdict is Verdict.ABOVE) == (first.theta > second.theta) == (found.lo > 0)
+        assert (found.verdict is Verdict.ABOVE) == (first.theta > second.theta) == (lo > 0)
     assert (found.items_to_decide == 0) == decided
 
 
@@ -112,9 +108,7 @@ def test_intervals_cover_under_a_bias_of_unknown_slope(
     rng = np.random.default_rng(5)
     first, second = (ability(theta) for theta in pair)
     found = of_abilities(first, second)
-    lo, hi = found.lo, found.hi
-    assert lo is not None
-    assert hi is not None
+    lo, hi = not_none(found.lo), not_none(found.hi)
     true, draws = [], 20_000
     slopes = {True: rng.normal(0.4, 0.2, draws), False: rng.normal(-0.2, 0.1, draws)}
     for one in (first, second):
@@ -138,43 +132,6 @@ def test_estimates_with_upward_bias_decide_less() -> None:
     assert level.verdict is Verdict.ABOVE
 
 
-BANK = clean_bank(11, 150)
-
-
-def ranked(stretch: IntervalFactor) -> tuple[Ranking, RankingState]:
-    """Return the standing of three examinees: two with nearly all answers right, one with half."""
-    known = IntervalCorrection(theta=stretch, n_examinees=40)
-    test = Design.from_dict({"preset": "ability"}).build(BANK, correction=known)
-    easy = BANK.b.argsort()[:40]
-    rows = [np.ones(40), np.arange(40) % 3 > 0]
-    states = [
-        test.replay(Response(item, float(score)) for item, score in zip(easy, row, strict=True))
-        for row in rows
-    ]
-    rules = RankingRules(min_items=40, max_items=40)
-    return Ranking(tests=(test,) * 2, rules=rules), RankingState(tuple(states))
-
-
-def test_a_ranking_ties_examinees_apart_by_no_more_than_their_bias() -> None:
-    plain, state = ranked(replace(STRETCH, beyond=None))
-    (pair,) = plain.ranks(state).pairs
-    assert (pair.above, pair.decided) == (0, True)
-    thetas = [member.belief.theta for member in state.members]
-    spread = (thetas[0] - thetas[1]) / 4.0
-    beyond = replace(BIASED, centre=thetas[1], spread=spread, bias_above=0.9, bias_se_above=0.05)
-    moved, same = ranked(replace(STRETCH, beyond=beyond))
-    (pair,) = moved.ranks(same).pairs
-    assert pair.above == 0  # ranked by the theta that is shown
-    assert not pair.decided
-    assert pair.p_above < 0.99
-    # A bias that raises the stronger one further is no evidence for a larger difference.
-    stronger, same = ranked(replace(STRETCH, beyond=replace(beyond, bias_above=-0.9)))
-    (pair,) = stronger.ranks(same).pairs
-    (level,) = ranked(replace(STRETCH, beyond=replace(beyond, bias_above=0.0)))[0].ranks(same).pairs
-    assert pair.z <= level.z
-    assert pair.p_above >= level.p_above
-
-
 def test_only_unplaced_examinees_need_larger_differences() -> None:
     stretch = replace(STRETCH, beyond=replace(BIASED, max_bias=2.0))
     placed = [Ability(theta=at, se=0.3, n_items=30, stretch=stretch) for at in (0.7, -0.7)]
@@ -184,16 +141,6 @@ def test_only_unplaced_examinees_need_larger_differences() -> None:
     assert verdicts == [Verdict.ABOVE, Verdict.UNDECIDED, Verdict.UNDECIDED]
     nothing_learned = ability(0.7)
     assert replace(nothing_learned, place=UNPLACED).stated() == nothing_learned.stated()
-
-
-def test_the_error_of_unplaced_examinees_does_not_shrink_with_answers() -> None:
-    max_bias = replace(BIASED, max_bias=2.0)
-    placed = Ability(theta=0.7, se=0.3, n_items=30, stretch=replace(STRETCH, beyond=max_bias))
-    open_ = replace(placed, place=UNPLACED)
-    far = 2.0 * max_bias.spread / 1.959964
-    for times in (1.0, 100.0):
-        expected = np.hypot(placed.stated(times).own, far)
-        assert open_.stated(times).own == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Interval corrections learned from other examinees."""
 
-import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from app.engine.prediction.correction import (
     correction_in,
 )
 from app.engine.prediction.learned_curves import Place, PopulationPosition
-from app.engine.state import CatState, Estimate, Response
+from app.engine.state import CatState, Response
 from app.engine.stopping import Situation, Stop
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
@@ -83,52 +81,6 @@ def test_an_invalid_correction_is_refused(change: dict[str, Any]) -> None:
     good: dict[str, Any] = {"answers": (5, 20), "factor": (1.0, 2.0), "usual": (0.5, 0.2)}
     with pytest.raises(InvalidInputError, match="interval correction"):
         IntervalFactor(**{**good, **change}, power=0.0)
-
-
-def test_intervals_grow_with_the_distance_from_the_reference_models() -> None:
-    beyond = ExtrapolationAdjustment(centre=0.5, spread=1.0, above=0.3, below=0.1)
-    stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
-    assert stretch.at(5, 1.0) == stretch.at(5, 1.0, 1.5) == pytest.approx(1.5)
-    known = IntervalCorrection(theta=stretch, n_examinees=40)
-    strong = answered(*[1] * 30)
-    test = DESIGN.build(BANK, correction=known)
-    near = replace(stretch, beyond=None)
-    plain = DESIGN.build(
-        BANK,
-        correction=IntervalCorrection(theta=near, n_examinees=40),
-    )
-    factor = beyond.at(beyond.position(plain.estimate(strong).theta))
-    assert factor > 1.05
-    told, without = test.estimate(strong), plain.estimate(strong)
-    assert told.hi - told.lo == pytest.approx(factor * (without.hi - without.lo))
-
-
-def test_a_bias_moves_the_interval_which_still_holds_the_estimate() -> None:
-    beyond = ExtrapolationAdjustment(
-        centre=0.0,
-        spread=2.0,
-        above=0.0,
-        below=0.0,
-        bias_above=-0.1,
-        bias_below=0.4,
-        bias_se_below=0.05,
-    )
-    stretch = IntervalFactor(answers=(5,), factor=(2.0,), usual=(1.0,), power=0.0, beyond=beyond)
-    known = IntervalCorrection(theta=stretch, n_examinees=40)
-    assert IntervalCorrection.from_dict(json.loads(json.dumps(known.to_dict()))) == known
-
-    def told(theta: float) -> tuple[float, float]:
-        plain = Estimate(
-            theta=theta, se=0.5, lo=theta - 1.0, hi=theta + 1.0, method="eap", at_bound=False
-        )
-        found = known.of_estimate(plain, 5)
-        assert found.theta == theta
-        return found.lo, found.hi
-
-    assert told(1.9) == pytest.approx((-0.1, 3.9))  # within the reference models
-    assert told(4.0) == pytest.approx((2.0, 6.2))  # two logits beyond: 0.2 more
-    half = math.hypot(2.0, 1.959964 * 0.1)
-    assert told(-4.0) == pytest.approx((-4.8 - half, -4.0 + half))
 
 
 def test_the_farther_of_theta_and_the_curves_position_sets_the_growth() -> None:

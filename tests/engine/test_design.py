@@ -12,6 +12,7 @@ from app.engine.design.design import Design, quarantined, stops_when
 from app.engine.design.parts import PredictionMethod
 from app.engine.design.selection import CriterionName
 from app.engine.selection.information import MaximumInformation, PerCost
+from app.engine.selection.sampled import WantedOrSampled
 from app.engine.selection.selectors import (
     AStratified,
     ContentBalanced,
@@ -279,6 +280,17 @@ def test_a_bank_without_what_the_design_needs_is_refused(
     with pytest.raises(InvalidInputError) as caught:
         design.build(clean_bank(1, 20))
     assert caught.value.problems[0].pointer == pointer
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_where_costs_count_expensive_questions_are_sampled_less(weight: float) -> None:
+    """By Neyman's allocation, in inverse proportion to the root of the cost."""
+    costs = np.geomspace(1.0, 100.0, 20)
+    design = Design.from_dict({"selection": {"criterion": "v_optimal", "cost_weight": weight}})
+    selector = design.build(clean_bank(1, 20), costs=costs).selector
+    assert isinstance(selector, WantedOrSampled)
+    width = costs**-0.5 if weight else np.ones(20)
+    assert selector.sampled.width == pytest.approx(width / width.sum())
 
 
 def test_a_target_tag_that_no_item_has_is_refused() -> None:

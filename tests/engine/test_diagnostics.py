@@ -28,8 +28,9 @@ from app.engine.models.multidimensional import (
 from app.engine.simulation.simulate import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError
-from tests.contracts.estimators import estimate_of
+from tests.contracts.estimators import estimate_of, responses
 from tests.engine.random_banks import Kind, clean_bank
+from tests.values import not_none
 
 
 @pytest.mark.parametrize(
@@ -42,11 +43,7 @@ def test_lz_star_of_fitting_answers_is_standard_normal(method: EstimatorName, ki
     thetas = rng.normal(0, 1, 400)
     scores = np.array(list(draw_scores(bank, thetas, rng)))
     fits = [
-        person_fit(
-            bank,
-            [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores[row])],
-            belief.theta,
-        )
+        person_fit(bank, responses(scores[row]), belief.theta)
         for block in estimate_many(bank, scores, GridEstimator(method=method))
         for row, belief in zip(block.rows, block.beliefs, strict=True)
     ]
@@ -68,8 +65,7 @@ def test_lz_star_corrects_for_the_estimated_theta() -> None:
     fitted = slope / (p * (1 - p))
     left = weight - (slope @ weight) / (slope @ fitted) * fitted
     expected = ((scores - p) @ left) / np.sqrt(left**2 @ (p * (1 - p)))
-    answers = [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
-    assert person_fit(bank, answers, theta).lz_star == pytest.approx(expected, rel=1e-6)
+    assert person_fit(bank, responses(scores), theta).lz_star == pytest.approx(expected, rel=1e-6)
 
 
 TWENTY = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
@@ -81,8 +77,7 @@ def test_right_on_hard_and_wrong_on_easy_items_is_flagged() -> None:
     theta = estimate_of(GridEstimator(), TWENTY, BACKWARDS).theta
     fit = person_fit(TWENTY, BACKWARDS, theta)
     assert fit.flagged
-    assert fit.p_value is not None
-    assert fit.p_value < 1e-6
+    assert not_none(fit.p_value) < 1e-6
     assert not person_fit(TWENTY, FORWARDS, theta).flagged
 
 
@@ -106,7 +101,7 @@ def test_expected_inversions_are_those_of_answers_that_fit() -> None:
     bank = clean_bank(5, 40)
     rng = np.random.default_rng(1)
     found = [
-        inversions(bank, [Response(ItemIndex(i), s) for i, s in enumerate(scores.tolist())], 0.3)
+        inversions(bank, responses(scores.tolist()), 0.3)
         for scores in draw_scores(bank, np.full(600, 0.3), rng)
     ]
     observed = np.array([turned.observed for turned in found])
@@ -141,7 +136,7 @@ def test_lz_star_allows_for_several_abilities() -> None:
     found, turned = [], []
     for true in rng.normal(size=(300, 3)) + np.array([0.0, 1.0, -1.0]):
         scores = (rng.random(60) < abilities.items.expected_score(true)).astype(np.float64)
-        answers = [Response(ItemIndex(j), float(score)) for j, score in enumerate(scores)]
+        answers = responses(scores)
         estimate = estimate_profile(abilities.items, abilities.population, np.arange(60), scores)
         found.append(person_fit(bank, answers, estimate.mean))
         turned.append(inversions(bank, answers, true))
@@ -217,8 +212,7 @@ def test_uncertain_curves_of_few_reference_models_cause_no_misfit(several: bool)
     flagged = []
     for theta in rng.normal(size=150):
         scores = rng.random(n_items) < expit(a * theta + intercept)
-        answers = [Response(ItemIndex(j), float(score)) for j, score in enumerate(scores)]
-        at = np.array([theta, 0.0]) if several else float(theta)
+        answers, at = responses(scores), np.array([theta, 0.0]) if several else float(theta)
         flagged.append([person_fit(bank, answers, at, n).flagged for n in (None, n_models)])
     certain, open_ = np.mean(flagged, axis=0)
     assert open_ < 0.1 < 0.2 < certain

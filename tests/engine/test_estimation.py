@@ -8,7 +8,7 @@ from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridBelief, GridEstimator, SeKind
 from app.engine.estimation.posterior import FixedGrid, NormalPrior
 from app.engine.state import Response
-from tests.contracts.estimators import EstimatorContract, answers, estimate_of
+from tests.contracts.estimators import EstimatorContract, answers, estimate_of, responses
 from tests.engine.random_banks import clean_bank, random_bank
 
 
@@ -16,10 +16,6 @@ class TestGridEstimator(EstimatorContract):
     @pytest.fixture(params=EstimatorName)
     def estimator(self, request: pytest.FixtureRequest) -> GridEstimator:
         return GridEstimator(method=request.param)
-
-
-def responses(scores: list[float]) -> list[Response]:
-    return [Response(ItemIndex(i), score) for i, score in enumerate(scores)]
 
 
 def simulated(bank: ItemBank, thetas: FloatArray, seed: int) -> FloatArray:
@@ -174,17 +170,6 @@ def test_each_standard_error_belongs_to_its_estimator(method: EstimatorName) -> 
 def test_no_information_means_no_finite_standard_error() -> None:
     estimator = GridEstimator(se=SeKind.INFORMATION)
     assert estimator.start(clean_bank(0, 3)).se == np.inf
-
-
-def test_the_interval_of_an_eap_follows_a_skewed_posterior() -> None:
-    bank = ItemBank.from_difficulties(a=[2.0] * 6, b=[-1.0] * 6)
-    estimate = estimate_of(GridEstimator(), bank, responses([1.0] * 6))
-    grid = np.linspace(-9, 9, 18_001)
-    mass = np.exp(bank.log_likelihood(grid, list(range(6)), [1.0] * 6) - grid**2 / 2)
-    below = mass.cumsum() / mass.sum()
-    assert estimate.lo == pytest.approx(grid[np.searchsorted(below, 0.025)], abs=5e-3)
-    assert estimate.hi == pytest.approx(grid[np.searchsorted(below, 0.975)], abs=5e-3)
-    assert estimate.hi - estimate.theta > 1.05 * (estimate.theta - estimate.lo)
 
 
 # Recovery

@@ -9,6 +9,7 @@ from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast, 
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank, several
+from tests.values import not_none
 
 BANK = clean_bank(3, 120)
 THETAS = np.random.default_rng(1).normal(size=60)
@@ -31,11 +32,9 @@ def test_a_looser_target_is_reached_by_more_tests_with_fewer_items() -> None:
     tight = forecast_of({"se": 0.25, "min_items": 1, "max_items": 30})
     assert loose.items.median < tight.items.median
     assert loose.reached == 1.0
-    assert tight.reached is not None
-    assert tight.reached < 1.0
-    assert tight.stop_reasons == pytest.approx(
-        {"max_items": 1 - tight.reached, "se_target": tight.reached}
-    )
+    reached = not_none(tight.reached)
+    assert reached < 1.0
+    assert tight.stop_reasons == pytest.approx({"max_items": 1 - reached, "se_target": reached})
     assert tight.items.lo <= tight.items.median <= tight.items.hi <= 30
     assert loose.theta_rmse == pytest.approx(0.4, abs=0.1)
     assert loose.interval.median == pytest.approx(2 * 1.96 * loose.se.median, rel=0.1)
@@ -44,11 +43,9 @@ def test_a_looser_target_is_reached_by_more_tests_with_fewer_items() -> None:
 def test_cost_and_time_are_those_of_the_items() -> None:
     calls = calls_of(120, tokens_in=100, tokens_out=20, price_in=1.0, price_out=5.0, pace_s=0.5)
     found = forecast_of({"se": None, "max_items": 10}, calls=calls)
-    assert found.tokens is not None
-    assert found.usd is not None
-    assert found.seconds is not None
-    assert (found.items.median, found.tokens.median, found.seconds.median) == (10, 1200, 5)
-    assert found.usd.median == pytest.approx(10 * (100 * 1.0 + 20 * 5.0) / 1e6)
+    tokens, usd, seconds = map(not_none, (found.tokens, found.usd, found.seconds))
+    assert (found.items.median, tokens.median, seconds.median) == (10, 1200, 5)
+    assert usd.median == pytest.approx(10 * (100 * 1.0 + 20 * 5.0) / 1e6)
     assert found.reached is None
     unpaid = forecast_of({"se": None, "max_items": 10})
     assert (unpaid.tokens, unpaid.usd, unpaid.seconds) == (None, None, None)
@@ -84,9 +81,7 @@ def test_unknown_tokens_of_one_item_leave_the_sum_unknown() -> None:
     assert (calls.tokens, calls.usd) == (None, None)
     assert (calls.usage(ItemIndex(0)).tokens, calls.usage(ItemIndex(0)).usd) == (0, 0.0)
     both = calls_of(3, tokens_in=np.arange(3.0), tokens_out=10, price_in=2.0, price_out=5e4)
-    assert both.tokens is not None
-    assert both.usd is not None
-    assert both.tokens.tolist() == [10.0, 11.0, 12.0]
+    assert not_none(both.tokens).tolist() == [10.0, 11.0, 12.0]
     assert both.usd == pytest.approx([0.5, 0.500002, 0.500004], rel=1e-9)
 
 
@@ -106,9 +101,8 @@ def test_a_forecast_for_nobody_is_refused() -> None:
 
 
 def test_forecasts_fix_the_main_ability_and_draw_the_others() -> None:
-    bank = several(1)
-    assert bank.abilities is not None
-    population, main = bank.abilities.population, bank.abilities.composite
+    known = not_none(several(1).abilities)
+    population, main = known.population, known.composite
     rng = np.random.default_rng(3)
     drawn_given = np.array([population.draw(main, 0.7, rng) for _ in range(4000)])
     np.testing.assert_allclose(drawn_given @ main, 0.7)
@@ -165,5 +159,5 @@ def test_a_large_bank_reports_its_savings() -> None:
 def test_a_margin_is_reached_as_an_error_is() -> None:
     design = Design.from_dict({"preset": "ability", "stopping": {"score_margin": 0.1}})
     found = forecast(design.build(BANK), THETAS[:20], seed=1, margin_target=0.1)
-    assert found.reached is not None
-    assert found.reached == pytest.approx(found.stop_reasons.get("score_margin", 0.0), abs=0.2)
+    by_margin = found.stop_reasons.get("score_margin", 0.0)
+    assert not_none(found.reached) == pytest.approx(by_margin, abs=0.2)

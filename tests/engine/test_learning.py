@@ -20,6 +20,7 @@ from app.engine.simulation.learning import (
 from app.engine.simulation.simulate import Taken, draw_scores, simulate, summarise
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
+from tests.values import not_none
 
 Thirty = tuple[list[Glimpse], FloatArray]
 BANK = clean_bank(1, 120)
@@ -100,8 +101,7 @@ def test_intervals_hold_where_a_design_ends_its_own_tests() -> None:
     plain, held = (learn_intervals(seen, given, thetas) for given in ([], ends))
     ratio = np.array(held.theta.factor) / plain.theta.factor
     assert ratio == pytest.approx(ratio[0])
-    assert plain.theta.beyond is not None
-    assert plain.theta.beyond.max_bias == 0.0  # no examinee was shifted
+    assert not_none(plain.theta.beyond).max_bias == 0.0  # no examinee was shifted
     told = [(held.of_estimate(one.estimate, one.state.n_scored), one.theta) for one in ends]
     inside = [one.lo <= theta <= one.hi for one, theta in told]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
@@ -151,8 +151,8 @@ def test_growth_is_learned_from_models_held_out_beyond_the_others(
         like = [told(one, one.theta) for one in seen]
         off = [told(one, one.estimate.theta + error_in_se * one.estimate.se) for one in seen]
         shifted = [Shifted(seen=off, known=unit * (references - 3.0))]
-        found = learn_correction(like, known=unit * references, shifted=shifted).theta.beyond
-        assert found is not None
+        learned = learn_correction(like, known=unit * references, shifted=shifted)
+        found = not_none(learned.theta.beyond)
         assert found.centre == pytest.approx(unit * references.mean())
         return found.above, found.below
 
@@ -173,13 +173,10 @@ def test_bias_beyond_the_reference_models_moves_their_intervals(
     learned, fair = (
         learn_correction(seen, known=references, shifted=one) for one in (shifted, alike)
     )
-    beyond, none = learned.theta.beyond, fair.theta.beyond
-    assert beyond is not None
-    assert none is not None
+    beyond, none = not_none(learned.theta.beyond), not_none(fair.theta.beyond)
     assert -0.6 < beyond.bias_above < -0.3
     assert abs(none.bias_above) < 0.1
-    unseen = learn_correction(seen, known=references).theta.beyond
-    assert unseen is not None
+    unseen = not_none(learn_correction(seen, known=references).theta.beyond)
     assert (unseen.bias_above, unseen.bias_se_above) == (0.0, 0.0)
     assert unseen.above > none.above  # no model beyond was held out: keeps its margin
     # Knowing the bias is no reason for much wider intervals.
@@ -228,8 +225,7 @@ def test_errors_of_unplaced_examinees_widen_only_their_intervals(
         )
 
     placed, unplaced = learned(alike), learned(open_)
-    assert placed.theta.beyond is not None
-    assert placed.theta.beyond.max_bias == 0.0
+    assert not_none(placed.theta.beyond).max_bias == 0.0
     assert replace(unplaced.theta, beyond=placed.theta.beyond) == placed.theta
     # The largest error of any hold-out counts, however many other models were placed well.
     fair = replace(seen[0], place=UNPLACED)
@@ -238,9 +234,8 @@ def test_errors_of_unplaced_examinees_widen_only_their_intervals(
         known=references,
         shifted=[Shifted(seen=one, known=references) for one in (open_, [fair] * 1000)],
     )
-    assert both.theta.beyond is not None
-    assert unplaced.theta.beyond is not None
-    assert both.theta.beyond.max_bias > 0.5 * unplaced.theta.beyond.max_bias
+    largest = not_none(unplaced.theta.beyond).max_bias
+    assert not_none(both.theta.beyond).max_bias > 0.5 * largest
 
     def held(place: Place | None) -> float:
         found = 0

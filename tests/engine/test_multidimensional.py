@@ -14,7 +14,7 @@ from app.engine.models.multidimensional import (
     estimate_profile,
     with_answer,
 )
-from app.engine.multidimensional import ProfileMap
+from app.engine.multidimensional import ProfileMap, abilities_of
 from app.engine.prediction.targets import target_weights
 from app.engine.selection.base import Pool
 from app.engine.selection.design import AbilityDesign, Optimality
@@ -25,15 +25,10 @@ from tests.engine.random_banks import several
 N_ITEMS = 30
 
 
-def known(bank: ItemBank) -> MultidimensionalModel:
-    assert bank.abilities is not None
-    return bank.abilities
-
-
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
 def test_the_rank_one_covariance_is_that_of_a_fresh_inverse(dimensions: int) -> None:
     bank = several(dimensions, dimensions=dimensions)
-    slopes, prior = known(bank).items.slopes, known(bank).population.covariance
+    slopes, prior = abilities_of(bank).items.slopes, abilities_of(bank).population.covariance
     weights = np.random.default_rng(1).uniform(0.0, 0.25, N_ITEMS)
     covariance = prior
     for slope, weight in zip(slopes, weights, strict=True):
@@ -45,7 +40,7 @@ def test_the_rank_one_covariance_is_that_of_a_fresh_inverse(dimensions: int) -> 
 def test_expected_scores_narrow_the_abilities_and_leave_them_in_place() -> None:
     """An expected score has no gradient at the mode; the Hessian is the same for any score."""
     bank, estimator = several(3), ProfileMap()
-    items = known(bank).items
+    items = abilities_of(bank).items
     start = estimator.start(bank)
     belief = estimator.update(
         bank, start, *(Response(ItemIndex(i), float(i % 2)) for i in range(9))
@@ -69,7 +64,7 @@ def test_expected_scores_narrow_the_abilities_and_leave_them_in_place() -> None:
 @pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
 def test_the_mode_is_the_one_that_a_general_optimiser_finds(nested: bool, right: float) -> None:
     bank = several(5, nested=nested)
-    items, population = known(bank).items, known(bank).population
+    items, population = abilities_of(bank).items, abilities_of(bank).population
     asked = np.arange(0, N_ITEMS, 2)
     scores = (np.arange(asked.size) < right * asked.size).astype(float)
     profile = estimate_profile(items, population, asked, scores)
@@ -90,11 +85,11 @@ def test_the_mode_is_the_one_that_a_general_optimiser_finds(nested: bool, right:
 def test_a_test_of_several_abilities_finds_the_profile_within_its_errors() -> None:
     bank = several(2, dimensions=2)
     rng = np.random.default_rng(0)
-    population = known(bank).population
+    population = abilities_of(bank).population
     misses = []
     for _ in range(60):
         truth = rng.multivariate_normal(population.mean, population.covariance)
-        p = known(bank).items.expected_score(truth)
+        p = abilities_of(bank).items.expected_score(truth)
         belief = ProfileMap().start(bank)
         for item in range(N_ITEMS):
             answer = Response(ItemIndex(item), float(rng.random() < p[item]))
@@ -105,20 +100,23 @@ def test_a_test_of_several_abilities_finds_the_profile_within_its_errors() -> No
     assert np.abs(np.mean(misses)) < 0.3
 
 
-def test_the_nodes_of_theta_have_the_moments_of_the_posterior() -> None:
+def test_nodes_and_interval_of_theta_have_the_moments_of_the_posterior() -> None:
     belief = ProfileMap().start(several(2, dimensions=2))
     belief = ProfileMap().update(several(2, dimensions=2), belief, Response(ItemIndex(3), 1.0))
     assert belief.weights @ belief.nodes == pytest.approx(belief.theta)
     assert belief.weights @ (belief.nodes - belief.theta) ** 2 == pytest.approx(
         belief.se**2, rel=1e-4
     )
+    told, half = belief.estimate(), 1.959964 * belief.se
+    assert (told.theta, told.se) == (belief.theta, belief.se)
+    assert (told.lo, told.hi) == pytest.approx((belief.theta - half, belief.theta + half))
 
 
 # The criterion of eq. 6 is tested in tests/published/test_wild.py.
 @pytest.mark.parametrize("optimality", sorted(set(Optimality) - {Optimality.V_LOADINGS}))
 def test_a_criterion_is_what_one_more_answer_changes(optimality: Optimality) -> None:
     bank = several(3)
-    abilities = known(bank)
+    abilities = abilities_of(bank)
     belief = ProfileMap().start(bank)
     for item in range(4):
         belief = ProfileMap().update(bank, belief, Response(ItemIndex(item), float(item % 2)))
@@ -166,11 +164,13 @@ def test_optimal_design_for_abilities_needs_a_bank_with_loadings(criterion: str)
 def test_a_part_of_the_bank_keeps_its_loadings() -> None:
     bank = several(4)
     part = bank.take(np.array([3, 7]))
-    np.testing.assert_array_equal(known(part).items.slopes, known(bank).items.slopes[[3, 7]])
+    np.testing.assert_array_equal(
+        abilities_of(part).items.slopes, abilities_of(bank).items.slopes[[3, 7]]
+    )
 
 
 def test_one_ability_for_all_points_where_the_mean_score_rises_fastest() -> None:
-    model = known(several(7, nested=False))
+    model = abilities_of(several(7, nested=False))
     step = 1e-5 * np.eye(3)
     rise = [
         model.items.expected_score(model.population.mean + one).mean()

@@ -27,7 +27,9 @@ from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreReading
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation
+from tests.contracts.estimators import responses
 from tests.engine.random_banks import clean_bank
+from tests.values import not_none
 
 N_ITEMS = 60
 ABOUT_IT, ABOUT_ANOTHER = (1.5, 0.0), (0.05, 1.5)
@@ -43,9 +45,8 @@ def curves(slopes: tuple[float, float]) -> ScoreCurves:
 
 
 def placed(known: ScoreCurves, population: ReferencePopulation, answers: list[Response]) -> Place:
-    found = LearnedCurves(curves=known, n_reference=80, population=population).place(answers)
-    assert found is not None
-    return found
+    learned = LearnedCurves(curves=known, n_reference=80, population=population)
+    return not_none(learned.place(answers))
 
 
 def place(slopes: tuple[float, float], abilities: tuple[float, float]) -> Place:
@@ -53,7 +54,7 @@ def place(slopes: tuple[float, float], abilities: tuple[float, float]) -> Place:
     known = curves(slopes)
     chance = 1 / (1 + np.exp(-(np.array(abilities) @ known.slopes + known.intercept)))
     scores = np.random.default_rng(2).random(N_ITEMS) < chance
-    answers = [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
+    answers = responses(scores)
     return placed(known, POPULATION, answers)
 
 
@@ -232,3 +233,10 @@ def test_shares_between_quantiles_are_interpolated() -> None:
     positions = (-9.0, -2.2, -1.6, 0.0, 2.2, 9.0)
     shares = [share_below(one, QUANTILES) for one in positions]
     assert shares == pytest.approx([0.0, 0.0, 0.125, 0.5, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(("intercept", "score"), [(900.0, 0.0), (-900.0, 1.0), (9.0, 0.0)])
+def test_no_answer_is_less_likely_than_one_in_a_thousand(intercept: float, score: float) -> None:
+    curve = ScoreCurves(np.array([[1.0]]), np.array([intercept]), prior_sd=0.1)
+    likely = np.exp(curve.locate(np.array([0]), np.array([score])).log_likelihood)
+    assert likely == pytest.approx(0.001)

@@ -89,14 +89,6 @@ def test_a_very_narrow_posterior_is_resolved() -> None:
     assert belief.se >= NODES_PER_SE_LEAST * belief.posterior.grid.spacing
 
 
-def test_answers_that_turn_around_move_the_grid_back() -> None:
-    bank = clean_bank(3, 400)
-    items = list(range(400))
-    scores = [1.0] * 60 + [0.0] * 340
-    belief = believe(bank, items, scores)
-    assert belief.theta == pytest.approx(by_brute_force(bank, items, scores)[0], abs=1e-8)
-
-
 def test_a_fixed_grid_never_moves() -> None:
     grid = FixedGrid(n_nodes=33, lo=-4, hi=4)
     bank = clean_bank(1, 50)

@@ -13,6 +13,7 @@ from app.engine.models.multidimensional import (
 )
 from app.engine.multidimensional import ProfileBelief, ProfilePIrt, abilities_of
 from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScoreModel, ScorePredictor, Target, short_form
@@ -31,10 +32,9 @@ def bank_of(seed: int) -> ItemBank:
 
 def drawn(bank: ItemBank, n: int, seed: int) -> FloatArray:
     """Draw answers of examinees from the bank's own population."""
-    assert bank.abilities is not None
-    rng, population = np.random.default_rng(seed), bank.abilities.population
-    abilities = rng.multivariate_normal(population.mean, population.covariance, size=n)
-    expected = bank.abilities.items.expected_score(abilities)
+    known, rng = abilities_of(bank), np.random.default_rng(seed)
+    abilities = rng.multivariate_normal(known.population.mean, known.population.covariance, size=n)
+    expected = known.items.expected_score(abilities)
     return (rng.random(expected.shape) < expected).astype(float)
 
 
@@ -60,9 +60,8 @@ def test_the_value_is_the_mean_over_the_normal_belief() -> None:
     told = ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
     belief = state.belief
     profile = belief.profile  # type: ignore[attr-defined]  # of a bank of several abilities
-    assert bank.abilities is not None
     points = np.random.default_rng(3).multivariate_normal(profile.mean, profile.covariance, 40_000)
-    items = bank.abilities.items
+    items = abilities_of(bank).items
     expected = expit(points @ items.slopes[12:].T + items.intercept[12:])
     seen = sum(response.score for response in state.responses)
     assert told.value == pytest.approx((seen + expected.sum(axis=1).mean()) / N_ITEMS, abs=2e-3)
@@ -144,6 +143,17 @@ def test_answers_read_for_one_ability_are_refused() -> None:
     state = state_of(Design.from_dict({"preset": "ability"}).build(plain), drawn(bank, 1, 2)[0], 5)
     with pytest.raises(InvalidInputError, match="one ability"):
         ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
+
+
+def test_a_score_has_the_errors_learned_for_its_task_and_a_mix_those_of_all() -> None:
+    rng, errors = np.random.default_rng(5), {"all": ModelError(0.1), "law": ModelError(0.3)}
+    curves = ScoreCurves(rng.lognormal(0.0, 0.3, (1, N_ITEMS)), rng.normal(size=N_ITEMS))
+    learned = LearnedCurves(curves=curves, n_reference=40, errors=errors)
+    for shares, name in ((None, "all"), ({"law": 1.0}, "law"), ({"law": 0.5, "maths": 0.5}, "all")):
+        design = Design.from_dict({"selection": {"criterion": "v_optimal", "target": shares}})
+        predictor = design.build(bank_of(1), tags=TAGS, curves=learned).predictor
+        assert isinstance(predictor, ScoreEstimator)
+        assert predictor.error == errors[name]
 
 
 def test_the_linear_model_selects_and_predicts_for_a_task_never_asked() -> None:

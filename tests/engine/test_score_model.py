@@ -33,13 +33,6 @@ def test_gain_is_the_fall_in_the_variance_of_the_predicted_score() -> None:
     assert gains[asked] == pytest.approx(np.zeros(3), abs=1e-12)
 
 
-def test_the_remaining_variance_does_not_depend_on_the_order_of_items() -> None:
-    target = whole(model())
-    first = target.given([3, 8, 1]).gains()
-    second = whole(model()).given([1, 3, 8]).gains()
-    np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-14)
-
-
 def test_parallel_tests_continue_from_their_own_states(monkeypatch: pytest.MonkeyPatch) -> None:
     tests, length = 40, 5
     n_items = tests * length

@@ -28,6 +28,7 @@ from app.engine.selection.selectors import (
 )
 from app.engine.state import CatState, Response
 from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
+from tests.values import not_none
 
 TAGS = ("algebra", "geometry", "logic")
 
@@ -37,9 +38,7 @@ def rng(seed: int = 1) -> np.random.Generator:
 
 
 def chosen_by(selector: Selector, pool: Pool, state: CatState, seed: int = 1) -> ItemIndex:
-    chosen = selector.select(pool, state, rng(seed))
-    assert chosen is not None
-    return chosen.item
+    return not_none(selector.select(pool, state, rng(seed))).item
 
 
 def entropy(p: FloatArray) -> FloatArray:
@@ -147,8 +146,7 @@ class TestSelectors:
                 make(bank).select(pool, state, np.random.default_rng(seed)) for _ in range(2)
             )
             assert first == second
-            assert first is not None
-            assert type(first.item) is int
+            assert type(not_none(first).item) is int
 
     def test_an_empty_pool_gives_nothing(self, make: Make, kind: Kind) -> None:
         bank = random_bank(1, N_ITEMS, kind=kind)
@@ -308,10 +306,8 @@ def test_items_sampled_within_a_tag_are_no_sample_of_all() -> None:
     tags = [(TAGS[i % 3],) for i in range(300)]
     shares_wanted = {"algebra": 0.5, "geometry": 0.3, "logic": 0.2}
     selector = ContentBalanced.of(shares_wanted, tags, Random())
-    rng = np.random.default_rng(0)
-    found = selector.select(Pool(InformationIndex(bank)), after(bank, []), rng)
-    assert found is not None
-    assert found.probability == 1.0
+    found = selector.select(Pool(InformationIndex(bank)), after(bank, []), rng(0))
+    assert not_none(found).probability == 1.0
 
 
 def test_items_with_several_tags_count_for_each() -> None:

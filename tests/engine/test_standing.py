@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from app.engine.estimation.estimators import Z_95
-from app.engine.estimation.intervals import at_confidence, boundary, ever_this_far
+from app.engine.estimation.intervals import boundary, ever_this_far
 from app.engine.prediction.ability import Stated
 from app.engine.ranking.ranks import Look, Ranks
 from app.engine.ranking.ranks import ranks_of as ranks_of_abilities
@@ -35,37 +34,12 @@ def test_examinees_far_apart_are_ranked_and_close_ones_tie() -> None:
     assert [pair.decided for pair in ranks.pairs] == [True, True, False]
 
 
-def test_looking_after_every_answer_keeps_the_error_rate() -> None:
-    first, last = 5, 100
-    lo, hi = at_confidence(0.0, -Z_95, Z_95, 0.95, looks=last / first)
-    assert at_confidence(0.0, -Z_95, Z_95, 0.95) == (-Z_95, Z_95)
-    steps = np.random.default_rng(4).normal(size=(4000, last)).cumsum(axis=1)
-    z = (steps / np.sqrt(np.arange(1, last + 1)))[:, first - 1 :]
-    assert 0.02 < np.mean((z > hi).any(axis=1)) <= 0.05
-    assert 0.02 < np.mean((z < lo).any(axis=1)) <= 0.05
-    assert np.mean((z > Z_95).any(axis=1)) > 0.08  # as if each look were the only one
-
-
 def test_one_look_decides_a_pair_at_the_confidence() -> None:
     for apart in (1.64, 1.65):
         pair = ranks_of([apart, 0.0], [1.0, 0.0], confidence=0.95).pairs[0]
         assert pair.decided == (pair.p_above >= 0.95) == (apart > 1.645)
     p_above = ranks_of([1.65, 0.0], [1.0, 0.0]).pairs[0].p_above
     assert p_above == pytest.approx(0.95053, abs=1e-5)  # Phi(1.65)
-
-
-def test_a_chain_of_ties_is_one_group_whose_ends_may_still_be_apart() -> None:
-    ranks = ranks_of([1.0, 0.5, 0.0], [0.3, 0.3, 0.3])
-    assert ranks.groups == ((0, 1, 2),)
-    assert ranks.rank_ranges == ((1, 2), (1, 3), (2, 3))
-
-
-def test_above_is_transitive() -> None:
-    # The second is known exactly, so both others differ from it, though each is uncertain.
-    ranks = ranks_of([1.5, 0.0, -1.5], [0.9, 0.0, 0.9], confidence=0.95)
-    assert all(pair.decided for pair in ranks.pairs)
-    uncertain = ranks_of([1.5, -1.5], [2.0, 2.0])
-    assert not uncertain.pairs[0].decided
 
 
 def test_an_examinee_without_information_is_neither_above_nor_below_others() -> None:

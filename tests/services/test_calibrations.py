@@ -156,7 +156,9 @@ def test_cross_validation_uses_the_calibrated_model(monkeypatch: pytest.MonkeyPa
     plan = replace(KEEP_ALL, report_card=True)
     kinds = []
 
-    def calibrated(matrix: ScoreMatrix, settings: CalibrationSettings) -> Calibration:
+    def calibrated(
+        matrix: ScoreMatrix, settings: CalibrationSettings, *, watch: object
+    ) -> Calibration:
         kinds.append(settings.negative_slopes)
         raise CalibrationError("This is as far as it need go.")
 

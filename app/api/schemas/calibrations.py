@@ -25,7 +25,8 @@ from app.api.schemas.versions import (
     UnparsedPolicy,
 )
 from app.calibration.filters import FilterSettings
-from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
+from app.calibration.linking.drift import LEAST_ANSWERS
+from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.items import JsonObject
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication

@@ -12,6 +12,7 @@ Maydeu-Olivares (2013), Measurement 11.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -35,6 +36,15 @@ TOO_FEW = "too few to tell"
 #: Least examinees for a verdict better than `poor`. With fewer, parameters overfit the answers, and
 #: even with its interval a bank of two abilities would get `good`.
 _LEAST_TOLD = 100
+
+
+#: Names under which M2 is stored.
+_FIGURES = {
+    "m2": "statistic",
+    **{name: name for name in ("df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi")},
+    "m2_items": "n_items",
+    "m2_examinees": "n_examinees",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +84,19 @@ class Goodness:
 
     m2: M2 | None
     m2_missing: str
-    srmsr: float
-    srmsr_items: int
+    srmsr: float = float("nan")
+    srmsr_items: int = 0
     srmsr_chance: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write as JSON; what is unknown is None."""
+        return {
+            **{name: self.m2 and getattr(self.m2, of_m2) for name, of_m2 in _FIGURES.items()},
+            "m2_missing": self.m2_missing or None,
+            "srmsr": self.srmsr if np.isfinite(self.srmsr) else None,
+            "srmsr_items": self.srmsr_items,
+            "verdict": self.verdict,
+        }
 
     @property
     def verdict(self) -> str:

@@ -102,7 +102,7 @@ def item_fit(matrix: ScoreMatrix, calibration: Calibration) -> ItemFit:
 
 def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDependence:
     """Correlations between the residuals of items at each examinee's EAP."""
-    theta = calibration.score(matrix).theta
+    theta = calibration.thetas(matrix)
     residual = np.empty((matrix.n_examinees, matrix.n_items))
     given = np.empty((matrix.n_examinees, matrix.n_items), dtype=bool)
     for rows, right, seen in matrix.blocks():
@@ -162,7 +162,7 @@ def copies_warning(
     both = (here != MISSING) & (there != MISSING)
     alike = np.flatnonzero(((here == there) | ~both).all(axis=0))
     if alike.size:
-        theta = calibration.score(matrix).theta
+        theta = calibration.thetas(matrix)
         p, q = probabilities(calibration.items.take(first[alike]), theta)
         p_other, q_other = probabilities(calibration.items.take(second[alike]), theta)
         agree = np.where(both[:, alike], np.log(p * p_other + q * q_other).T, 0.0).sum(axis=0)

@@ -25,11 +25,17 @@ from app.calibration.logistic.expectation import LatentDensity
 from app.calibration.matrix import MISSING, BoolArray, ScoreMatrix
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
-from app.errors import CalibrationError, InvalidInputError
+from app.errors import CalibrationError
 
 N_NODES = 121
 """Number of nodes over [-6, 6]; they are finer than the posterior of any usual test."""
 
+LEAST_ANSWERS = 30
+"""Least number of answers with which an item is tested."""
+
+# An item drifts if its change is significant and large enough to matter: significance level of the
+# likelihood-ratio test, and least distance of the curves in probability of a right answer.
+SIGNIFICANT, DISTANT = 0.001, 0.1
 _MAX_ROUNDS = 6
 _POPULATION_CYCLES = 300
 _POPULATION_TOLERANCE = 1e-4  # logits; the standard error is larger even with thousands
@@ -37,31 +43,6 @@ _MAX_STEPS = 50
 # Prior sds (logits, log slope) that keep a curve finite with few answers or answers all alike.
 _SHIFT_SD, _STRETCH_SD = 2.0, 0.3
 _LEAST_ANCHORS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftSettings:
-    """Thresholds for drift: the change must be significant, and large enough to matter.
-
-    Attributes:
-        p_value: Significance level of the likelihood-ratio test.
-        distance: Least distance between new and old curve, in probability of a right answer.
-        least_answers: Least number of answers with which an item is tested.
-
-    Raises:
-        InvalidInputError: A value out of range.
-    """
-
-    p_value: float = 0.001
-    distance: float = 0.1
-    least_answers: int = 30
-
-    def __post_init__(self) -> None:
-        if not (0 < self.p_value < 1 and 0 <= self.distance < 1 and self.least_answers >= 1):
-            raise InvalidInputError(
-                "Drift needs p_value in (0, 1), distance in [0, 1) and least_answers of at least "
-                f"1, got {self.p_value:g}, {self.distance:g} and {self.least_answers}."
-            )
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -77,7 +58,7 @@ class Drift:
         p_value: p-value of the likelihood-ratio test of the old curve against the new, 2 df.
         distance: Root mean square difference of the curves over the examinees who answered.
         easier: New minus old mean probability of a right answer over these examinees.
-        drifted: Whether the item is beyond both thresholds of the settings.
+        drifted: Whether the item is beyond both thresholds.
         mean: Mean ability of the examinees, on the bank's scale.
         sd: Standard deviation of the examinees' abilities.
     """
@@ -96,13 +77,7 @@ class Drift:
     sd: float
 
 
-def find_drift(
-    matrix: ScoreMatrix,
-    bank: ItemBank,
-    *,
-    old_se: FloatArray | None = None,
-    settings: DriftSettings | None = None,
-) -> Drift:
+def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None = None) -> Drift:
     """Compare new answers with the curves of a bank.
 
     Args:
@@ -110,13 +85,11 @@ def find_drift(
         bank: Bank with the old parameters.
         old_se: Standard errors of the bank's difficulties, shape (bank.n_items,), NaN or None where
             unknown; they keep the error of an old difficulty from counting as drift.
-        settings: Thresholds for drift.
 
     Raises:
         CalibrationError: Fewer than two common items with a slope other than 0, or no answers to
             them.
     """
-    settings = settings or DriftSettings()
     index = {key: i for i, key in enumerate(bank.item_ids)}
     columns = [j for j, key in enumerate(matrix.items) if key in index and bank.a[index[key]] != 0]
     rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).any(axis=1))
@@ -129,7 +102,7 @@ def find_drift(
     common = matrix.select(rows, np.array(columns))
     positions = np.array([index[key] for key in common.items])
     se_before = np.zeros(len(positions)) if old_se is None else np.nan_to_num(old_se[positions])
-    return _Search(common, bank.parameters.take(positions), se_before, settings).run()
+    return _Search(common, bank.parameters.take(positions), se_before).run()
 
 
 class _Refit(NamedTuple):
@@ -148,7 +121,6 @@ class _Search:
     matrix: ScoreMatrix
     items: ItemParameters
     se_before: FloatArray
-    settings: DriftSettings
 
     @property
     def b(self) -> FloatArray:
@@ -177,7 +149,7 @@ class _Search:
         n_answers = self.matrix.answers_per_item()
         refits = [
             self._refit(j, weights, density.nodes, is_anchor=bool(anchoring[j]))
-            if n_answers[j] >= self.settings.least_answers
+            if n_answers[j] >= LEAST_ANSWERS
             else _Refit(*[np.nan] * 5)
             for j in range(self.matrix.n_items)
         ]
@@ -187,7 +159,7 @@ class _Search:
         # The ratio reflects only the new answers' error; the old difficulty has an error as well.
         total = np.hypot(se, self.se_before)
         p_value = chdtrc(2, np.maximum(ratio, 0.0) * (se / total) ** 2)
-        drifted = (p_value < self.settings.p_value) & (distance >= self.settings.distance)
+        drifted = (p_value < SIGNIFICANT) & (distance >= DISTANT)
         return Drift(
             keys=self.matrix.items,
             n_answers=n_answers,

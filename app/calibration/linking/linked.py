@@ -10,6 +10,7 @@ scores and a corrected intercept formula; see `scale_linking`.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +18,7 @@ from app.calibration.logistic.calibrate import (
     Calibration,
     CalibrationSettings,
     calibrate,
-    finished,
-    maximise_in_stages,
+    estimated,
 )
 from app.calibration.logistic.curves import (
     GUESSING,
@@ -29,7 +29,7 @@ from app.calibration.logistic.curves import (
     Curves,
     Family,
 )
-from app.calibration.logistic.em import EmSettings, Progress
+from app.calibration.logistic.em import Progress
 from app.calibration.logistic.expectation import LatentDensity, expect, population
 from app.calibration.logistic.maximization import Problem
 from app.calibration.logistic.scale_linking import (
@@ -55,6 +55,13 @@ class LinkMethod(StrEnum):
     STOCKING_LORD = "stocking_lord"
     MEAN_SIGMA = "mean_sigma"
     FIXED_ANCHOR = "fixed_anchor"
+
+
+class Link(NamedTuple):
+    """What holds a calibration to the scale of a bank: items that both have, and how."""
+
+    anchors: ItemBank
+    method: LinkMethod
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,8 +104,7 @@ def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = (
 
 def calibrate_linked(
     matrix: ScoreMatrix,
-    anchors: ItemBank,
-    method: LinkMethod,
+    link: Link,
     settings: CalibrationSettings,
     *,
     watch: Callable[[Progress], None] | None = None,
@@ -109,7 +115,8 @@ def calibrate_linked(
         CalibrationError: A matrix without information, or too few anchors.
         InvalidInputError: The family does not allow the anchors' parameters.
     """
-    if method is LinkMethod.FIXED_ANCHOR:
+    anchors = link.anchors
+    if link.method is LinkMethod.FIXED_ANCHOR:
         calibration = calibrate_onto(matrix, anchors, settings, watch=watch)
         linking = Linking(
             source=settings.scale,
@@ -118,17 +125,19 @@ def calibrate_linked(
             intercept=calibration.density.mean,
         )
         return Linked(calibration, linking, anchors.item_ids)
-    own = replace(settings, scale=_own_scale(settings, anchors))
-    return linked(calibrate(matrix, own, watch=watch), anchors, method)
+    if settings.scale == anchors.scale:  # until it is linked it is on another
+        settings = replace(settings, scale=f"{settings.scale}/unlinked")
+    return linked(calibrate(matrix, settings, watch=watch), link)
 
 
-def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> Linked:
+def linked(calibration: Calibration, link: Link) -> Linked:
     """Move a calibration onto the scale of anchors, by the anchors' parameters on both scales.
 
     Raises:
         CalibrationError: Fewer than two anchors have a rising curve on both scales.
         InvalidInputError: The method is fixed anchors, which works only during a calibration.
     """
+    anchors, method = link
     if method is LinkMethod.FIXED_ANCHOR:
         raise InvalidInputError(
             "Fixed anchors work only during a calibration, not after it: use another method."
@@ -167,7 +176,7 @@ def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> L
 def calibrate_onto(
     matrix: ScoreMatrix,
     anchors: ItemBank,
-    settings: CalibrationSettings | None = None,
+    settings: CalibrationSettings,
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> Calibration:
@@ -178,39 +187,27 @@ def calibrate_onto(
 
     Args:
         matrix: Answers to anchor items and new items.
-        anchors: Bank with at least two of the items.
+        anchors: Bank of the anchors, as `anchors_of` chooses them.
         settings: How items are calibrated; the bank's scale replaces its `scale`.
         watch: Called after each cycle.
 
     Raises:
         CalibrationError: A matrix without information.
-        InvalidInputError: Fewer than two anchors; anchors with a slope of 0 or below where
-            `negative_slopes` is off; or anchors with unequal slopes in the 1PL.
+        InvalidInputError: Anchors with unequal slopes in the 1PL.
 
     Source: Kim (2006), Journal of Educational Measurement 43, multiple cycles with updated prior.
     """
-    settings = settings or CalibrationSettings()
     matrix.require_calibratable()
     index = {item_id: i for i, item_id in enumerate(anchors.item_ids)}
-    fixed = [j for j, item_id in enumerate(matrix.items) if item_id in index]
-    if len(fixed) < 2:
-        raise InvalidInputError(
-            f"Fixed-anchor calibration needs at least 2 items of the bank, got {len(fixed)}."
-        )
+    fixed = tuple(j for j, item_id in enumerate(matrix.items) if item_id in index)
     positions = np.array([index[matrix.items[j]] for j in fixed])
     anchor_items = anchors.parameters.take(positions)
-    if not settings.negative_slopes and (anchor_items.a <= 0).any():
-        bad = matrix.items[fixed[int(np.flatnonzero(anchor_items.a <= 0)[0])]]
-        raise InvalidInputError(
-            f"Anchor {bad!r} has a slope of 0 or below; leave it out or allow negative slopes."
-        )
     if settings.family is Family.RASCH and np.ptp(anchor_items.a) > 1e-6:
         raise InvalidInputError("1PL anchors need one common slope; use the 2PL.")
-    problem = settings.problem(fixed=tuple(fixed))
-    em = EmSettings(max_cycles=settings.max_cycles, estimate_population=True)
+    problem = settings.problem(fixed=fixed)
     start = _start_with_anchors(matrix, problem, anchor_items)
-    problem, result = maximise_in_stages(matrix, settings, problem, em, start=start, watch=watch)
-    return finished(matrix, settings, problem, result, scale=anchors.scale)
+    settings = replace(settings, scale=anchors.scale)
+    return estimated(matrix, settings, problem, start=start, watch=watch)
 
 
 def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, anchors: ItemParameters) -> Curves:
@@ -226,11 +223,6 @@ def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, anchors: ItemPara
             x[:, column] = -2.0 if column == GUESSING else 3.0
     x[list(problem.fixed)] = Curves.from_natural(anchors, log_slope=problem.log_slope).x
     return Curves(x, problem.log_slope)
-
-
-def _own_scale(settings: CalibrationSettings, anchors: ItemBank) -> str:
-    """A scale name other than the anchors', for the calibration until it is linked."""
-    return settings.scale if settings.scale != anchors.scale else f"{settings.scale}/unlinked"
 
 
 def parts_of(matrix: ScoreMatrix, size: int, rng: np.random.Generator) -> tuple[IntArray, ...]:
@@ -263,22 +255,24 @@ def calibrate_in_parts(
     """
     matrix.require_calibratable()
     parts = parts_of(matrix, size, rng)
-    results = [calibrate_part(matrix, settings, part, nth) for nth, part in enumerate(parts)]
+    results = [
+        calibrate_part(matrix.select(items=part), settings, nth) for nth, part in enumerate(parts)
+    ]
     return join_parts(matrix, settings, parts, results)
 
 
 def calibrate_part(
-    matrix: ScoreMatrix,
+    part: ScoreMatrix,
     settings: CalibrationSettings,
-    part: IntArray,
     number: int,
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> Calibration:
     """Calibrate one part on its own scale, from the examinees who answered any of its items."""
-    own = matrix.select(items=part)
-    own = own.select(examinees=own.answers_per_examinee() > 0)
-    return calibrate(own, replace(settings, scale=_scale_of(settings, number)), watch=watch)
+    own = part.select(examinees=part.answers_per_examinee() > 0)
+    if number:
+        settings = replace(settings, scale=f"{settings.scale}/part-{number + 1}")
+    return calibrate(own, settings, watch=watch)
 
 
 def join_parts(
@@ -360,7 +354,3 @@ def _latent(
 ) -> LatentDensity:
     chosen = matrix.select(examinees=examinees, items=part)
     return population(chosen, result.items, result.density)
-
-
-def _scale_of(settings: CalibrationSettings, number: int) -> str:
-    return settings.scale if number == 0 else f"{settings.scale}/part-{number + 1}"

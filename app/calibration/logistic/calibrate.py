@@ -11,9 +11,8 @@ from app.calibration.logistic.expectation import (
     DEFAULT_BOUND,
     DEFAULT_NODES,
     LatentDensity,
-    PersonScores,
     expect,
-    score_examinees,
+    posteriors,
 )
 from app.calibration.logistic.maximization import Problem, guessing_prior
 from app.calibration.logistic.priors import Normal, Priors
@@ -38,9 +37,6 @@ MAX_NODES = 401
 _ROUGH = 1.0  # the first stage ends when a cycle gains less log-posterior than this
 _WIDE_GUESSING = Normal(None, 2.0)
 _ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
-
-COMPARED: tuple[Family, ...] = (Family.RASCH, Family.TWO_PL, Family.THREE_PL)
-"""Response models that a comparison fits by default; the 4PL only if it is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,9 +181,13 @@ class Calibration:
             scale=linking.target,
         )
 
-    def score(self, matrix: ScoreMatrix) -> PersonScores:
-        """EAP scores of examinees on this scale; columns must be in the order of `item_ids`."""
-        return score_examinees(matrix, self.items, self.density)
+    def thetas(self, matrix: ScoreMatrix) -> FloatArray:
+        """EAP of each examinee on this scale; columns must be in the order of `item_ids`.
+
+        Source: Bock & Mislevy (1982), Applied Psychological Measurement 6.
+        """
+        blocks = posteriors(matrix, self.items, self.density)
+        return np.concatenate([block.weights @ self.density.nodes for block in blocks])
 
 
 def calibrate(
@@ -205,31 +205,25 @@ def calibrate(
     """
     settings = settings or CalibrationSettings()
     matrix.require_calibratable()
-    problem = settings.problem()
-    em = EmSettings(max_cycles=settings.max_cycles, estimate_density=settings.estimate_density)
-    problem, result = maximise_in_stages(matrix, settings, problem, em, watch=watch)
-    return finished(matrix, settings, problem, result)
+    return estimated(matrix, settings, settings.problem(), watch=watch)
 
 
 def compare_families(
-    matrix: ScoreMatrix,
-    families: Sequence[Family] = COMPARED,
-    settings: CalibrationSettings | None = None,
+    matrix: ScoreMatrix, families: Sequence[Family], settings: CalibrationSettings
 ) -> tuple[Calibration, ...]:
     """Calibrate the same answers by several families; the result is sorted, lowest BIC first.
 
     Maximum likelihood is used throughout: a prior would lower the log-likelihood of the larger
     families, which AIC and BIC already penalise for their size.
     """
-    base = settings or CalibrationSettings()
     fits = [
         calibrate(
             matrix,
             replace(
-                base,
+                settings,
                 family=family,
                 priors=Priors.none(),
-                negative_slopes=base.negative_slopes and family is not Family.RASCH,
+                negative_slopes=settings.negative_slopes and family is not Family.RASCH,
                 with_errors=False,
             ),
         )
@@ -238,20 +232,23 @@ def compare_families(
     return tuple(sorted(fits, key=lambda fit: fit.bic))
 
 
-def maximise_in_stages(
+def estimated(
     matrix: ScoreMatrix,
     settings: CalibrationSettings,
     problem: Problem,
-    em: EmSettings,
     *,
     start: Curves | None = None,
     watch: Callable[[Progress], None] | None = None,
-) -> tuple[Problem, EmResult]:
+) -> Calibration:
     """Maximise roughly, set the prior of guessing and the grid by the result, and maximise.
 
-    Returns:
-        The problem with the priors that were learned, and its maximum.
+    Where items are fixed, they hold the scale, and the mean and sd of the examinees are estimated.
     """
+    em = EmSettings(
+        max_cycles=settings.max_cycles,
+        estimate_density=settings.estimate_density and not problem.fixed,
+        estimate_population=bool(problem.fixed),
+    )
     rough = maximise(
         matrix,
         _widened(problem, settings),
@@ -272,7 +269,8 @@ def maximise_in_stages(
         early_looks=finer is None,
         watch=watch,
     )
-    return problem, replace(result, cycles=rough.cycles + result.cycles)
+    result = replace(result, cycles=rough.cycles + result.cycles)
+    return finished(matrix, settings, problem, result)
 
 
 def _widened(problem: Problem, settings: CalibrationSettings) -> Problem:
@@ -311,11 +309,7 @@ def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensi
 
 
 def finished(
-    matrix: ScoreMatrix,
-    settings: CalibrationSettings,
-    problem: Problem,
-    result: EmResult,
-    scale: str | None = None,
+    matrix: ScoreMatrix, settings: CalibrationSettings, problem: Problem, result: EmResult
 ) -> Calibration:
     """Make a calibration of an EM result, with standard errors if the settings ask for them."""
     errors, guessing = None, problem.priors.guessing
@@ -342,7 +336,7 @@ def finished(
         guessing_sd=None if guessing is None or guessing.by_item else float(guessing.sd),
         free_density=settings.estimate_density and not problem.fixed,
         warnings=_warnings(matrix, settings, result),
-        scale=scale or settings.scale,
+        scale=settings.scale,
     )
 
 

@@ -125,7 +125,6 @@ def expect(matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity) -
 class PosteriorBlock:
     """Answers of a block of examinees, and the posteriors of their abilities."""
 
-    rows: slice
     right: FloatArray
     """1 for a right answer, shape (n_rows, n_items)."""
     seen: FloatArray | None
@@ -146,7 +145,7 @@ def posteriors(
     with np.errstate(divide="ignore"):
         log_prior = np.log(density.weights)
     all_wrong = log_q.sum(axis=0)
-    for rows, right, seen in matrix.blocks():
+    for _, right, seen in matrix.blocks():
         joint = right @ log_odds
         joint += log_prior
         joint += all_wrong if seen is None else seen @ log_q
@@ -154,32 +153,7 @@ def posteriors(
         np.exp(joint - top, out=joint)
         sums = joint.sum(axis=1, keepdims=True)
         joint /= sums
-        yield PosteriorBlock(rows, right, seen, joint, (top + np.log(sums))[:, 0])
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class PersonScores:
-    """Posterior mean and standard deviation of each examinee's ability."""
-
-    theta: FloatArray
-    se: FloatArray
-
-
-def score_examinees(
-    matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity
-) -> PersonScores:
-    """EAP scores of all rows at once.
-
-    Source: Bock & Mislevy (1982), Applied Psychological Measurement 6.
-    """
-    theta = np.empty(matrix.n_examinees)
-    se = np.empty(matrix.n_examinees)
-    for block in posteriors(matrix, items, density):
-        mean = block.weights @ density.nodes
-        theta[block.rows] = mean
-        spread = block.weights @ density.nodes**2 - mean**2
-        se[block.rows] = np.sqrt(np.maximum(spread, 0.0))
-    return PersonScores(theta, se)
+        yield PosteriorBlock(right, seen, joint, (top + np.log(sums))[:, 0])
 
 
 def population(matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity) -> LatentDensity:

@@ -21,6 +21,9 @@ USUAL_GUESSING_SD = 0.5
 """flexMIRT's spread of logit c, right for items that all have the same number of options."""
 
 
+# Slope of the lower tail of `Steepness`: the smaller, the further a floating scale lies above the
+# items' slopes. At 0.2 it is 3 times as large.
+_LOWER_TAIL = 0.2
 _LEAST_SLOPE = 1e-3  # |a| enters as sqrt(a^2 + this^2), whose logarithm is finite at a = 0
 
 
@@ -69,33 +72,29 @@ class Normal:
 class Steepness:
     """Weak prior on slopes of either sign, which keeps them from running away.
 
-    With r = |a| / scale, the log density of log r is `low` log r - log(1 + r^2): the upper tail of
+    With r = |a| / scale, the log density of log r is 0.2 log r - log(1 + r^2): the upper tail of
     a Cauchy density, and a lower tail that is nearly flat. A floating scale does not affect the
     unit of theta. A density of fixed width would stretch it if items outnumber examinees.
 
     Attributes:
         scale: Scale of |a|; None is a floating scale, which follows the items.
-        low: Slope of the lower tail. A smaller value places the floating scale further above the
-            items' slopes: at 0.2, it is 3 times as large.
 
     Raises:
-        InvalidInputError: A scale that is not positive, or `low` outside (0, 2).
+        InvalidInputError: A scale that is not positive.
     """
 
     scale: float | None = None
-    low: float = 0.2
 
     def __post_init__(self) -> None:
-        if (self.scale is not None and not 0 < self.scale < np.inf) or not 0 < self.low < 2:
+        if self.scale is not None and not 0 < self.scale < np.inf:
             raise InvalidInputError(
-                "A prior of steepness needs a scale > 0 (or none) and a lower tail between 0 and "
-                f"2, got {self.scale}, {self.low}."
+                f"A prior of steepness needs a scale > 0 (or none), got {self.scale}."
             )
 
     def settled(self, a: FloatArray) -> "Steepness":
         """Replace a floating scale by the most probable scale at these slopes.
 
-        At that scale the mean of 2 r^2 / (1 + r^2) equals `low`: the pulls of both tails cancel.
+        At that scale the mean of 2 r^2 / (1 + r^2) equals 0.2: the pulls of both tails cancel.
         """
         if self.scale is not None:
             return self
@@ -103,9 +102,9 @@ class Steepness:
         low, high = np.log(squares.min()) - 10, np.log(squares.max()) + 10
         for _ in range(60):  # of log scale^2, by halving
             middle = (low + high) / 2
-            too_low = 2 * (squares / (np.exp(middle) + squares)).mean() > self.low
+            too_low = 2 * (squares / (np.exp(middle) + squares)).mean() > _LOWER_TAIL
             low, high = (middle, high) if too_low else (low, middle)
-        return Steepness(float(np.exp(high / 2)), self.low)
+        return Steepness(float(np.exp(high / 2)))
 
 
 class PriorTerms(NamedTuple):
@@ -215,8 +214,8 @@ class Priors:
             a = x[:, SLOPE]
             steepness, squares = self.slope.settled(a), a**2 + _LEAST_SLOPE**2
             square = squares / np.square(steepness.scale or np.nan)
-            value += 0.5 * steepness.low * np.log(square) - np.log1p(square)
-            down, up = 2 / squares * square / (1 + square), steepness.low / squares
+            value += 0.5 * _LOWER_TAIL * np.log(square) - np.log1p(square)
+            down, up = 2 / squares * square / (1 + square), _LOWER_TAIL / squares
             gradient[:, SLOPE] += (up - down) * a
             # Curvature of touching parabolas, as the second derivative may have the wrong sign.
             precision[:, SLOPE, SLOPE] += up + down

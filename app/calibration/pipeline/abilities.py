@@ -145,8 +145,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
             knowledge[ABILITIES] = abilities_to_dict(bank.abilities, matrix.items)
         if learned.scores is not None:
             knowledge[PREDICTION] = prediction_to_dict(learned.scores.targets, matrix.items)
-        if learned.curves is not None:
-            knowledge[CURVES] = curves_to_dict(learned.curves, matrix.items)
+        knowledge[CURVES] = curves_to_dict(learned.curves, matrix.items)
         n_answers = int(np.count_nonzero(~np.isnan(scores)))
         n_parameters = fit.items.slopes.size + fit.items.intercept.size
         figures = {

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from app.calibration.continuous.scores import ContinuousCalibration
 from app.calibration.filters import Filtered, answering, filter_items, select
+from app.calibration.fit.goodness import Goodness
 from app.calibration.fit.held_out import Blind
 from app.calibration.logistic.calibrate import Calibration
 from app.calibration.matrix import ScoreMatrix
@@ -258,17 +259,10 @@ def with_others(
 
 def unexamined(m2_missing: str, **fit: object) -> dict[str, Any]:
     """Figures of a model that has no M2, no link and no comparison of families."""
-    names = ("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi", "m2_items", "m2_examinees")
+    unknown = Goodness(m2=None, m2_missing=m2_missing).to_dict()
     return {
         "guessing_sd": None,
-        "fit": {
-            **dict.fromkeys(names),
-            "m2_missing": m2_missing,
-            "srmsr": None,
-            "srmsr_items": 0,
-            "verdict": "unknown",
-            **fit,
-        },
+        "fit": {**unknown, "verdict": "unknown", **fit},
         "local_dependence": None,
         "comparison": [],
         "link": None,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from app.calibration.filters import Dropped, DropReason, Filtered, filter_items
-from app.calibration.linking.drift import Drift, find_drift
+from app.calibration.linking.drift import LEAST_ANSWERS, Drift, find_drift
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, target_of
+from app.calibration.pipeline.plan import CalibrationPlan, target_of
 from app.engine.bank import FloatArray
 from app.engine.lint import Finding
 from app.printable import percent
@@ -162,6 +162,7 @@ def prepared_with_drift(matrix: ScoreMatrix, plan: CalibrationPlan) -> Filtered[
     settings = replace(plan.filters, least_point_biserial=None, least_percentile=None)
     keep, dropped, constants = filter_items(matrix, settings)
     n_answers = matrix.answers_per_item()
+    # A new item with few answers stays in pretest: its parameters would be guesses.
     few = is_new & keep & (n_answers < LEAST_ANSWERS)
     news = {key for key, new in zip(matrix.items, is_new, strict=True) if new}
     items = [entry for entry in dropped if entry.name in news]

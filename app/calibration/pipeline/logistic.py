@@ -11,12 +11,11 @@ import numpy as np
 from typing_extensions import override
 
 from app.calibration.filters import Filtered, FilterSettings, apply_filters, point_biserials
-from app.calibration.fit.goodness import Goodness, goodness_of_fit
+from app.calibration.fit.goodness import goodness_of_fit
 from app.calibration.fit.held_out import Blind
 from app.calibration.fit.item_fit import ItemFit, copies_warning, item_fit, local_dependence
 from app.calibration.linking.linked import (
     Linked,
-    LinkMethod,
     calibrate_in_parts,
     calibrate_linked,
     calibrate_part,
@@ -31,7 +30,12 @@ from app.calibration.logistic.beliefs import (
     calibrate_beliefs,
     prepared_for_beliefs,
 )
-from app.calibration.logistic.calibrate import Calibration, calibrate, compare_families
+from app.calibration.logistic.calibrate import (
+    Calibration,
+    CalibrationSettings,
+    calibrate,
+    compare_families,
+)
 from app.calibration.logistic.curves import N_COORDINATES, Curves, Family
 from app.calibration.logistic.em import Progress
 from app.calibration.logistic.expectation import LatentDensity
@@ -49,7 +53,7 @@ from app.calibration.pipeline.calibrator import (
     with_others,
 )
 from app.calibration.pipeline.drift import DriftCheck, drift_figures, prepared_with_drift
-from app.calibration.pipeline.plan import LEAST_OF_4PL, CalibrationPlan, LinkPlan, anchors_for
+from app.calibration.pipeline.plan import LEAST_OF_4PL, CalibrationPlan, LinkPlan, link_for
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
 from app.engine.responses import ResponseTable
@@ -71,13 +75,13 @@ class LogisticCalibrator(BinaryCalibrator):
             return prepared_for_beliefs(matrix, plan.beliefs)
         if plan.checks_drift:
             filtered = prepared_with_drift(matrix, plan)
-            anchors_for(filtered.matrix, plan)
+            link_for(filtered.matrix, plan)
             return filtered
         filtered = apply_filters(matrix, plan.filters)
         own = measured(filtered.matrix, plan)
         filtered.require_two(own.n_items)
         own.require_calibratable()
-        anchors_for(own, plan)
+        link_for(own, plan)
         return filtered
 
     @override
@@ -112,19 +116,9 @@ class LogisticCalibrator(BinaryCalibrator):
             return _fit_checked(matrix, plan, report)
         if plan.beliefs is not None:
             return _fit_beliefs(matrix, plan, plan.beliefs, report)
-        whole, matrix = matrix, measured(matrix, plan)
-        settings, anchors = plan.settings(), anchors_for(matrix, plan)
-        if plan.partition_size is not None:
-            rng = np.random.default_rng(plan.seed)
-            joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
-            return judged(matrix, plan, joined, report, whole)
-        watch = watching(report)
-        if plan.link is None or anchors is None:
-            return judged(matrix, plan, calibrate(matrix, settings, watch=watch), report, whole)
-        found = calibrate_linked(
-            matrix, anchors, LinkMethod(plan.link.method), settings, watch=watch
-        )
-        return judged(matrix, plan, found, report, whole)
+        own = measured(matrix, plan)
+        found = _calibrated(own, plan, plan.settings(), watching(report))
+        return judged(own, plan, found, report, matrix)
 
     @override
     def without(
@@ -138,13 +132,42 @@ class LogisticCalibrator(BinaryCalibrator):
         measure = measuring(matrix, plan)
         taught = matrix.select(examinees=others, items=measure)
         part = apply_filters(taught, replace(FilterSettings.none(), keep_for_score=False)).matrix
-        blind = replaced(bank, part.items, _again(part, plan).items)
+        found = _calibrated(part, plan, replace(plan.settings(), with_errors=False))
+        blind = replaced(bank, part.items, _calibration(found).items)
         if not measure.all():
             beside = matrix.select(examinees=np.isin(matrix.examinees, part.examinees))
             beside = beside.select(items=~measure & (beside.answers_per_item() > 0))
             curves = flat_curves(beside.item_means(), beside.answers_per_item())
             blind = replaced(blind, beside.items, curves)
         return Blind(bank=blind)
+
+
+def _calibrated(
+    matrix: ScoreMatrix,
+    plan: CalibrationPlan,
+    settings: CalibrationSettings,
+    watch: Callable[[Progress], None] | None = None,
+) -> Calibration | Linked:
+    """Calibrate at once or in parts, and link the result, as the plan says."""
+    if plan.partition_size is not None:
+        rng = np.random.default_rng(plan.seed)
+        joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
+        return _linked(joined, matrix, plan)
+    link = link_for(matrix, plan)
+    if link is None:
+        return calibrate(matrix, settings, watch=watch)
+    return calibrate_linked(matrix, link, settings, watch=watch)
+
+
+def _linked(
+    joined: Calibration, matrix: ScoreMatrix, plan: CalibrationPlan
+) -> Calibration | Linked:
+    link = link_for(matrix, plan)
+    return joined if link is None else linked(joined, link)
+
+
+def _calibration(found: Calibration | Linked) -> Calibration:
+    return found.calibration if isinstance(found, Linked) else found
 
 
 def judged(
@@ -154,29 +177,24 @@ def judged(
     report: Report,
     whole: ScoreMatrix | None = None,
 ) -> Fitted:
-    """Link a calibration if its plan asks for it, examine its fit, and collect what is stored.
+    """Examine the fit of a calibration, and collect what is stored.
 
     Items of `whole` that are not in `matrix` count in scores alone, and get flat curves.
     """
-    anchors = anchors_for(matrix, plan)
-    if isinstance(found, Calibration) and plan.link is not None and anchors is not None:
-        found = linked(found, anchors, LinkMethod(plan.link.method))
-    calibration = found.calibration if isinstance(found, Linked) else found
+    calibration = _calibration(found)
     report({"phase": "checking_fit", "cycle": calibration.cycles})
-    goodness = goodness_of_fit(matrix, calibration)
-    items = item_fit(matrix, calibration)
     dependence = local_dependence(matrix, calibration)
     copies = copies_warning(matrix, calibration, dependence)
     figures = {
         **estimation(calibration),
         "guessing_sd": calibration.guessing_sd,
-        "fit": _fit(goodness),
+        "fit": goodness_of_fit(matrix, calibration).to_dict(),
         "local_dependence": asdict(dependence),
         "warnings": [*calibration.warnings, *([copies] if copies else [])],
         "comparison": _comparison(matrix, plan, report),
         "link": _link(found, plan) if isinstance(found, Linked) else None,
     }
-    columns = _columns(calibration, items)
+    columns = _columns(calibration, item_fit(matrix, calibration))
     if whole is not None and whole.n_items > matrix.n_items:
         inside = np.isin(whole.items, matrix.items)
         same = whole.select(examinees=np.isin(whole.examinees, matrix.examinees), items=~inside)
@@ -189,12 +207,7 @@ def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> 
     """Calibrate with the old items that did not drift as fixed anchors."""
     check = DriftCheck.of(matrix, plan)
     part, rest = check.part, check.part_plan
-    anchors = anchors_for(part, rest)
-    if anchors is None:
-        raise RuntimeError("a check for drift without a link")
-    found = calibrate_linked(
-        part, anchors, LinkMethod.FIXED_ANCHOR, rest.settings(), watch=watching(report)
-    )
+    found = _calibrated(part, rest, rest.settings(), watching(report))
     fitted = judged(part, rest, found, report)
     figures = fitted.figures | {"drift": drift_figures(check.drift)}
     return Fitted(figures, check.whole(fitted.columns), fitted.knowledge)
@@ -208,7 +221,7 @@ def _fit_beliefs(
         matrix, beliefs, max_cycles=plan.max_cycles, watch=watching(report)
     )
     fitted = judged(matrix, plan, found, report)
-    curves = {name: getattr(bank, name) for name in ("a", "intercept", "c", "d")}
+    curves = {name: getattr(bank, name) for name in _PARAMETERS}
     known = after_answers(
         beliefs,
         bank,
@@ -259,28 +272,10 @@ def _comparison(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> l
     ]
 
 
-def _fit(goodness: Goodness) -> dict[str, Any]:
-    m2 = goodness.m2
-    return {
-        "m2": m2 and m2.statistic,
-        "df": m2 and m2.df,
-        "p_value": m2 and m2.p_value,
-        "rmsea": m2 and m2.rmsea,
-        "rmsea_lo": m2 and m2.rmsea_lo,
-        "rmsea_hi": m2 and m2.rmsea_hi,
-        "m2_items": m2 and m2.n_items,
-        "m2_examinees": m2 and m2.n_examinees,
-        "m2_missing": goodness.m2_missing or None,
-        "srmsr": _finite(goodness.srmsr),
-        "srmsr_items": goodness.srmsr_items,
-        "verdict": goodness.verdict,
-    }
-
-
 def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
     errors = calibration.known_errors
     return {
-        **{name: getattr(calibration.items, name) for name in ("a", "intercept", "c", "d")},
+        **{name: getattr(calibration.items, name) for name in _PARAMETERS},
         **{f"se_{name}": getattr(errors, name) for name in ("a", "intercept", "b", "c", "d")},
         "s_x2": items.statistic,
         "s_x2_df": items.df.astype(np.float64),
@@ -298,22 +293,6 @@ def _rmsea(items: ItemFit) -> FloatArray:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _again(matrix: ScoreMatrix, plan: CalibrationPlan) -> Calibration:
-    """Repeat the plan's calibration without standard errors."""
-    settings = replace(plan.settings(), with_errors=False)
-    anchors = anchors_for(matrix, plan)
-    if plan.partition_size is None and plan.link is not None and anchors is not None:
-        method = LinkMethod(plan.link.method)
-        return calibrate_linked(matrix, anchors, method, settings).calibration
-    if plan.partition_size is None:
-        return calibrate(matrix, settings)
-    rng = np.random.default_rng(plan.seed)
-    joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
-    if plan.link is None or anchors is None:
-        return joined
-    return linked(joined, anchors, LinkMethod(plan.link.method)).calibration
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -349,8 +328,7 @@ def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Re
         CalibrationError: Answers without information.
     """
     report({"phase": "calibrating"})
-    everything = np.arange(matrix.n_items)
-    found = calibrate_part(matrix, plan.settings(), everything, number, watch=watching(report))
+    found = calibrate_part(matrix, plan.settings(), number, watch=watching(report))
     errors = found.known_errors
     figures = {
         **{name: getattr(found, name) for name in _FIGURES},
@@ -380,10 +358,11 @@ def fit_joined(
         CalibrationError: The parts share too few examinees.
     """
     report({"phase": "joining"})
-    results = [_calibration(part, plan) for part in fitted]
+    results = [_read(part, plan) for part in fitted]
     own = measured(matrix, plan)
     parts = _dealt(own, plan.partition_size or own.n_items, plan)
-    return judged(own, plan, join_parts(own, plan.settings(), parts, results), report, matrix)
+    joined = join_parts(own, plan.settings(), parts, results)
+    return judged(own, plan, _linked(joined, own, plan), report, matrix)
 
 
 def digest_of(matrix: ScoreMatrix) -> str:
@@ -404,7 +383,7 @@ def require_same_answers(parts: Sequence[FittedPart], digest: str) -> None:
         )
 
 
-def _calibration(part: FittedPart, plan: CalibrationPlan) -> Calibration:
+def _read(part: FittedPart, plan: CalibrationPlan) -> Calibration:
     figures, columns = part.figures, part.columns
     x = np.stack([columns[f"x{i}"] for i in _COORDINATES], axis=1)
     covariance = np.array(

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from app.calibration.filters import FilterSettings
-from app.calibration.linking.drift import DriftSettings
-from app.calibration.linking.linked import LEAST_PART, LinkMethod, anchors_of
+from app.calibration.linking.linked import LEAST_PART, Link, LinkMethod, anchors_of
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.logistic.calibrate import CalibrationSettings
 from app.calibration.logistic.curves import Family
@@ -36,15 +35,10 @@ _REFUSED = {
 }
 """Refusals of settings that belong to another response model."""
 
-_OF_SOME_MODELS = (
-    *("partition_size", "dimensions", "moments", "negative_slopes", "estimate_density"),
-    *("compare", "link", "priors", "allow_few"),
-)
+_OF_SOME_MODELS = tuple({name: None for names in _SETTINGS.values() for name in names})
 _NOT_FROM_BELIEFS = ("link", "partition_size", "compare", *_MAXIMISATION)
 _NOT_STORED = frozenset({"target", "target_se", "aside", "beliefs"})
 
-#: A new item with fewer answers stays in pretest: its parameters would be guesses.
-LEAST_ANSWERS = DriftSettings().least_answers
 #: Least examinees of a 4PL: with fewer, the prior alone decides the upper asymptotes.
 LEAST_OF_4PL = 500
 
@@ -234,8 +228,8 @@ def _link_from(value: Mapping[str, Any] | None) -> LinkPlan | None:
     return None if value is None else LinkPlan(**{**value, "anchors": tuple(value["anchors"])})
 
 
-def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:
-    """Anchor items of a plan's link, with their parameters on the target scale.
+def link_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> Link | None:
+    """A plan's link, with the anchor items on the target scale.
 
     Raises:
         UnknownNameError: An anchor that is missing from the answers or from the link's bank.
@@ -243,7 +237,8 @@ def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:
     """
     if plan.link is None:
         return None
-    return anchors_of(target_of(plan), matrix.items, plan.link.anchors)
+    anchors = anchors_of(target_of(plan), matrix.items, plan.link.anchors)
+    return Link(anchors, LinkMethod(plan.link.method))
 
 
 def target_of(plan: CalibrationPlan) -> ItemBank:

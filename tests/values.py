@@ -1,0 +1,11 @@
+"""What tests assert of a value before they look into it."""
+
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def not_none(value: T | None) -> T:
+    """Return a value that is there."""
+    assert value is not None
+    return value
