@@ -26,29 +26,19 @@ from app.records.fields import convert
 from app.records.sessions import Plan
 from app.services.banks.versions import FormSpec, VersionForm
 from app.services.results.simulations import Simulation, SimulationSpec
-from app.services.sessions.plan import FailureLimits
+from app.services.sessions.plan import FailureLimits, SessionPlan
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Theta = Annotated[float, Field(ge=-50, le=50)]
 Share = Annotated[float, Field(gt=0, le=1)]
-_LIMITS = FailureLimits()
 _Section = Annotated[dict[str, Any], Field(max_length=MAX_FIELDS)]
 EstimatorInput = Annotated[_Section, ShownAs(EstimatorDesign)]
 SelectionInput = Annotated[_Section, ShownAs(SelectionDesign)]
 StoppingInput = Annotated[_Section, ShownAs(StoppingDesign)]
 PredictionInput = Annotated[_Section, ShownAs(PredictionDesign)]
 BudgetInput = Annotated[_Section, ShownAs(BudgetDesign)]
-
-
-class FailuresInput(Input):
-    """Limits on failures: calls in a row without an answer, and the share of unscored items."""
-
-    max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.max_consecutive
-    max_share: Share = _LIMITS.max_share
-    """Largest share of items without a score; above it the session ends. From 10 items on, the
-    lower end of the share's 95 % interval is compared with it; from 50 items on, the share
-    itself."""
+FailuresInput = Annotated[_Section, ShownAs(FailureLimits)]
 
 
 class DesignInput(Input):
@@ -76,17 +66,7 @@ class DesignInput(Input):
         return cast(Plan, sections)
 
 
-class Design(DesignInput):
-    """How a test is run: all fields, with those of the preset, and the settings of the session."""
-
-    pretest: JsonObject | None = None
-    repeats: int = 1
-    cache: bool = False
-    answer_within: float | None = None
-    idle_timeout: float | None = None
-
-
-DesignRead = Annotated[JsonObject, ShownAs(Design)]
+DesignRead = Annotated[JsonObject, ShownAs(SessionPlan)]
 
 
 #: Of one forecast; the error of a share of 500 is 2 %.
