@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, get_args
@@ -42,6 +43,8 @@ _KINDS: Final = {
     "finite_number": "a finite number",
 }
 _CHOICES: Final = ("literal_error", "enum")
+#: Faults of fields that a model or a dataclass does not have.
+_UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 #: Fields that people give in percent by mistake; scores and the like are not meant so.
 _SHARES: Final = ("confidence", "score_margin", "max_share", "max_rate")
 #: Faults whose message names only the kind of the input, which may be a misplaced secret.
@@ -52,6 +55,7 @@ _SHAPES: Final = {
     "dict_type": "an object",
     "model_type": "an object",
     "model_attributes_type": "an object",
+    "dataclass_type": "an object",
 }
 _LENGTHS: Final = {
     "too_short": ("min_length", "at least", "entry", "entries"),
@@ -82,7 +86,7 @@ def problems_of(errors: Iterable[Mapping[str, Any]], shape: Any = None) -> list[
         FieldProblem(
             pointer_of(error["loc"]),
             _unknown_field(shape, error["loc"])
-            if error["type"] == "extra_forbidden"
+            if error["type"] in _UNKNOWN
             else sentence(error),
         )
         for error in islice(errors, _MAX_PROBLEMS)
@@ -168,22 +172,24 @@ def _unknown_field(shape: Any, loc: Sequence[int | str]) -> str:
 
 def _fields_at(annotation: Any, way: Sequence[int | str]) -> list[str]:
     """Names of the fields that are allowed at a place in a body."""
-    models = list(_models(annotation))
+    shapes = list(_fields_of(annotation))
     for part in way:
         inside = [
             found
-            for model in models
-            if isinstance(part, str) and part in model.model_fields
-            for found in _models(model.model_fields[part].annotation)
+            for fields in shapes
+            if isinstance(part, str) and part in fields
+            for found in _fields_of(fields[part])
         ]
         # An index of a list or the name of a union's variant does not change the fields.
-        models = inside or models
-    return list(dict.fromkeys(name for model in models for name in model.model_fields))
+        shapes = inside or shapes
+    return list(dict.fromkeys(name for fields in shapes for name in fields))
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models in an annotation, at any depth of lists and unions."""
+def _fields_of(annotation: Any) -> Iterator[Mapping[str, Any]]:
+    """Fields and types of each class in an annotation, at any depth of lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
+        yield {name: field.annotation for name, field in annotation.model_fields.items()}
+    elif is_dataclass(annotation):
+        yield {field.name: field.type for field in fields(annotation)}
     for argument in get_args(annotation):
-        yield from _models(argument)
+        yield from _fields_of(argument)

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -12,9 +13,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import WithJsonSchema
 from typing_extensions import TypeAliasType, is_typeddict
 
+from app import calling
 from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
-from app.api.schemas.common import FieldError, Output, describe_fields
-from app.records import banks, figures, rankings
+from app.records import api_keys, banks, endpoints, figures, projects, rankings, webhooks
+from app.shapes import FieldError, Output, describe_fields
 
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
 ProblemCode = TypeAliasType("ProblemCode", _Code)
@@ -24,6 +26,9 @@ _GIVEN_NAME = re.compile(
     r"\b(?:ListRead|Listed|Positions)_(\w+?)(?:Read)?_\b|\b([A-Z]\w+)Design(?:-\w+put)?\b"
     r"|\b(?!Drift)([A-Z]\w+)Figures\b"  # `DriftFigures` is that name
 )
+
+#: Modules of values that are stored and returned in one shape.
+_SHARED = (api_keys, banks, calling, endpoints, figures, projects, rankings, webhooks)
 
 
 class Problem(Output):
@@ -57,9 +62,9 @@ def describe(app: FastAPI) -> Node:
         reference = "#/components/schemas/{model}"
         problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
         components["schemas"] |= problem.pop("$defs") | {"Problem": problem}
-        for module in (banks, figures, rankings):
+        for module in _SHARED:
             for name in vars(module).keys() & components["schemas"].keys():
-                if is_typeddict(kind := getattr(module, name)):
+                if is_typeddict(kind := getattr(module, name)) or is_dataclass(kind):
                     describe_fields(kind, components["schemas"][name])
         operations = [each for path in schema["paths"].values() for each in path.values()]
         components["responses"] = dict(_problems(operations))

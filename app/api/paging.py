@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Query
 
-from app.api.schemas.common import ListRead, SortOrder
+from app.shapes import ListRead, SortOrder
 from app.storage.paging import Page, PageRequest
 
 D = TypeVar("D")

@@ -366,9 +366,11 @@ async def test_a_misspelt_field_gets_a_suggestion(client: Client) -> None:
         "base_url": "http://127.0.0.1:9/v1",
         "model": "m",
         "limits": {"concurency": 3},
+        "retry": {"base_s": 0},
         "zzz": 1,
     }
     problems = (await client.post("/v1/endpoints", json=body)).json()["errors"]
     told = {problem["pointer"]: problem["detail"] for problem in problems}
     assert told["/limits/concurency"] == "no such field; did you mean 'concurrency'?"
+    assert told["/retry/base_s"] == "expected a number > 0, got 0"
     assert told["/zzz"].startswith("no such field; there are name, kind,")

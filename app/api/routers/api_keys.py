@@ -22,14 +22,13 @@ from app.api.schemas.api_keys import (
     ApiKeyUpdate,
     AuditRead,
 )
-from app.api.schemas.common import ListRead, id_path
+from app.api.schemas.common import id_path
 from app.api.schemas.projects import UseRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
 from app.fair_semaphore import FairSemaphore
 from app.records.api_keys import AuditEntry, AuditFilter
-from app.records.fields import convert
-from app.records.projects import Limits
+from app.shapes import ListRead
 
 router = make_router("/api-keys", tag="api keys")
 audit = make_router("/audit", tag="audit")
@@ -56,7 +55,7 @@ async def create_api_key(
         name=body.name,
         scopes=body.scopes,
         expires_at=body.expires_at,
-        limits=convert(Limits, body.limits),
+        limits=body.limits,
         project_id=project_id,
     )
     response.headers["Location"] = f"/v1/api-keys/{key.id}"
@@ -87,7 +86,7 @@ async def update_api_key(
 
     The limits of a revoked key apply to the tests that it left running.
     """
-    changed = await opened.api_keys.limit(key_id, body.to_changes(), project_id=who.administered)
+    changed = await opened.api_keys.limit(key_id, body.limits, project_id=who.administered)
     return ApiKeyRead.read(changed)
 
 

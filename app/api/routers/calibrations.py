@@ -22,7 +22,7 @@ from app.api.schemas.calibrations import (
     CalibrationRead,
     PublicationCreate,
 )
-from app.api.schemas.common import ListRead, WorkStatus, id_path
+from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.versions import VersionRead
 from app.deps import AllServices, Feed, Seen, caller
@@ -34,6 +34,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from app.shapes import ListRead, WorkStatus
 
 router = make_router("/calibrations", tag="calibrations")
 

@@ -12,9 +12,10 @@ from app.api.schemas.catalog import (
     CatalogEntryRead,
     InstallationRead,
 )
-from app.api.schemas.common import Listed, ListRead, WorkStatus, id_path
+from app.api.schemas.common import id_path
 from app.deps import AllServices, caller
 from app.errors import InvalidStateError, NotFoundError
+from app.shapes import Listed, ListRead, WorkStatus
 
 router = make_router("", tag="catalog")
 

@@ -9,7 +9,7 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import Erase, ListRead
+from app.api.schemas.common import Erase
 from app.api.schemas.projects import (
     ProjectCreate,
     ProjectRead,
@@ -19,8 +19,7 @@ from app.api.schemas.projects import (
 )
 from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
-from app.records.fields import convert
-from app.records.projects import Limits, Retention
+from app.shapes import ListRead
 
 router = make_router("/projects", tag="projects")
 
@@ -45,18 +44,18 @@ async def create_project(
     project = await opened.projects.create(
         body.name,
         description=body.description,
-        limits=convert(Limits, body.limits),
-        retention=convert(Retention, body.retention),
+        limits=body.limits,
+        retention=body.retention,
     )
     response.headers["Location"] = f"/v1/projects/{project.id}"
     response.headers["ETag"] = etag(project.revision)
-    return ProjectRead.of(project)
+    return ProjectRead.read(project)
 
 
 @router.get("", dependencies=[OVER_ALL], responses=errors(NotFoundError))
 async def list_projects(page: Paging, opened: AllServices) -> ListRead[ProjectRead]:
     """List all projects, the newest first."""
-    return list_of(await opened.projects.page(page), ProjectRead.of)
+    return list_of(await opened.projects.page(page), ProjectRead.read)
 
 
 @router.get("/{project}")
@@ -74,7 +73,7 @@ async def get_project(
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
     response.headers["ETag"] = etag(found.revision)
-    return ProjectRead.of(found)
+    return ProjectRead.read(found)
 
 
 @router.get("/{project}/spend")
@@ -112,7 +111,7 @@ async def update_project(
     """Change a project. `limits` and `retention` are replaced as a whole."""
     changed = await opened.projects.update(project, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.revision)
-    return ProjectRead.of(changed)
+    return ProjectRead.read(changed)
 
 
 @router.delete(

@@ -10,7 +10,7 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.answers import AfterStep, NextItemRead, NextItemsInput
-from app.api.schemas.common import Listed, ListRead, WorkStatus, id_path
+from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
 from app.deps import AllServices, Feed, Seen, caller
@@ -23,6 +23,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.records.fields import convert
+from app.shapes import Listed, ListRead, WorkStatus
 
 router = make_router("/rankings", tag="rankings")
 

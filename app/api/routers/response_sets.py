@@ -13,7 +13,6 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead
 from app.api.schemas.response_sets import (
     AnswerImportCreate,
     AnswerImportRead,
@@ -34,6 +33,7 @@ from app.errors import (
 from app.records.fields import convert
 from app.services.responses.collection import Collection
 from app.services.responses.service import MatrixFormat, export_answers
+from app.shapes import ListRead
 
 router = make_router("/response-sets", tag="response sets")
 

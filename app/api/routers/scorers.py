@@ -9,11 +9,11 @@ from app.api.bodies import MEDIUM, up_to
 from app.api.disconnects import while_connected
 from app.api.errors import errors
 from app.api.routing import router as make_router
-from app.api.schemas.common import Listed
 from app.api.schemas.scorers import MarkRead, ScorerRead, ScorerTest
 from app.deps import AllServices, Caller, caller
 from app.errors import InvalidInputError, NotFoundError, SecretsError
 from app.items import ScorerSpec
+from app.shapes import Listed
 
 router = make_router("/scorers", tag="scorers")
 

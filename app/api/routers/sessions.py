@@ -26,7 +26,7 @@ from app.api.schemas.answers import (
     ResponseRead,
     Trajectory,
 )
-from app.api.schemas.common import Listed, ListRead, Name, PageFormat, id_path
+from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.sessions import (
@@ -54,6 +54,7 @@ from app.records.sessions import SessionFilter
 from app.reports.session.page import render
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.report import SessionFormat, export_session
+from app.shapes import Listed, ListRead, Name, PageFormat
 
 router = make_router("/sessions", tag="sessions")
 

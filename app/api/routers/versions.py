@@ -14,7 +14,7 @@ from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import BankRef, ListRead, PageFormat, VersionRef
+from app.api.schemas.common import BankRef, VersionRef
 from app.api.schemas.designs import FormCreate, FormRead
 from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.reports import VersionReportRead
@@ -35,6 +35,7 @@ from app.exchange.bank_files import BankFormat
 from app.exchange.item_facts import write_form
 from app.reports.version.page import render
 from app.services.banks.items import ItemExposure
+from app.shapes import ListRead, PageFormat
 from app.validation import THETA_RANGE
 
 router = make_router("/banks", tag="banks")

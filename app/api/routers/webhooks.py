@@ -6,10 +6,11 @@ from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead, id_path
+from app.api.schemas.common import id_path
 from app.api.schemas.webhooks import DeliveryRead, WebhookCreate, WebhookRead
 from app.deps import AllServices, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, SecretsError
+from app.shapes import ListRead
 
 router = make_router("/webhooks", tag="webhooks")
 

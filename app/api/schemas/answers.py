@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode
-from app.api.schemas.common import Input, Int32, Listed, Metadata, Name, Output, Text
 from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import PromptChange, SessionRead
@@ -21,6 +20,7 @@ from app.services.sessions.previews import Preview, PreviewSpec
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
+from app.shapes import Input, Int32, Listed, Metadata, Name, Output, Text
 from app.validation import WEB_LINK
 
 NoScore = TypeAliasType("NoScore", Literal["unparsed", "refused", "error", "truncated"])

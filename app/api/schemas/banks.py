@@ -14,17 +14,6 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
-from app.api.schemas.common import (
-    ABSENT,
-    MAX_LISTED,
-    First,
-    Input,
-    Metadata,
-    Output,
-    OwnedRead,
-    SentContent,
-    Text,
-)
 from app.api.schemas.versions import (
     FindingRead,
     LongText,
@@ -44,6 +33,17 @@ from app.services.banks.provisional import Difficulty
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.responses.confined_reading import SentFile
 from app.services.visibility import View
+from app.shapes import (
+    ABSENT,
+    MAX_LISTED,
+    First,
+    Input,
+    Metadata,
+    Output,
+    OwnedRead,
+    SentContent,
+    Text,
+)
 from app.validation import NAME_IN_URL
 
 BankName = Annotated[

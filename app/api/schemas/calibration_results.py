@@ -7,7 +7,6 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Listed, Output
 from app.api.schemas.versions import (
     DriftFigures,
     FitRead,
@@ -17,6 +16,7 @@ from app.api.schemas.versions import (
 )
 from app.items import JsonObject
 from app.services.calibrations.service import FittedRow
+from app.shapes import MAX_LISTED, First, Int32, Known, Listed, Output
 
 T = TypeVar("T")
 

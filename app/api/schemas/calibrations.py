@@ -6,16 +6,6 @@ from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibration_results import CalibrationResult
-from app.api.schemas.common import (
-    Failure,
-    Input,
-    Int32,
-    Name,
-    Output,
-    Text,
-    WorkRead,
-    WorkStatus,
-)
 from app.api.schemas.versions import (
     AllowedCodes,
     AskedModel,
@@ -29,6 +19,7 @@ from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPl
 from app.items import JsonObject
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication
+from app.shapes import Failure, Input, Int32, Name, Output, Text, WorkRead, WorkStatus
 
 _Model = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],

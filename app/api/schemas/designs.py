@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from app.api.schemas.common import MAX_FIELDS, Input, Name, OnBank, Output, ShownAs
-from app.api.schemas.endpoints import PriceModel
 from app.api.schemas.versions import Key
 from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY, Preset, stops_when
 from app.engine.design.parts import (
@@ -22,11 +20,11 @@ from app.engine.design.selection import SelectionDesign
 from app.engine.simulation.forecast import Effort, Range, Region, summary
 from app.items import JsonObject
 from app.records.endpoints import Price
-from app.records.fields import convert
 from app.records.sessions import Plan
 from app.services.banks.versions import FormSpec, VersionForm
 from app.services.results.simulations import Simulation, SimulationSpec
 from app.services.sessions.plan import FailureLimits, SessionPlan
+from app.shapes import MAX_FIELDS, Input, Name, OnBank, Output, ShownAs
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -101,7 +99,7 @@ class SimulationCreate(DesignInput, OnBank):
     """Abilities of the simulated examinees, instead of a population."""
     endpoint_id: Name | None = None
     """Id of a saved endpoint, for its price and limits. It is not called."""
-    price: PriceModel | None = None
+    price: Price | None = None
     """Price, instead of the endpoint's."""
     latency_ms: Annotated[float, Field(ge=0, le=1e7)] | None = None
     """Latency of a call, as in the report of the endpoint's probe."""
@@ -123,7 +121,7 @@ class SimulationCreate(DesignInput, OnBank):
             **self.model_dump(exclude={*DesignInput.model_fields, "thetas", "price"}),
             plan=self.plan(),
             thetas=self.thetas or (),
-            price=convert(Price, self.price) if self.price else None,
+            price=self.price,
         )
 
 

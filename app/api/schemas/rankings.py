@@ -5,16 +5,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import (
-    FailureRead,
-    Input,
-    Metadata,
-    OnBank,
-    ShownAs,
-    WorkRead,
-    WorkStatus,
-    exactly_one,
-)
 from app.api.schemas.designs import (
     Count,
     DesignRead,
@@ -43,6 +33,16 @@ from app.records.rankings import RankedFigures, RankedPair, RankingRecord
 from app.records.sessions import Examinee
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import View
+from app.shapes import (
+    FailureRead,
+    Input,
+    Metadata,
+    OnBank,
+    ShownAs,
+    WorkRead,
+    WorkStatus,
+    exactly_one,
+)
 
 _RULES = RankingRules()
 _SEVERAL: Any = Field(min_length=1, max_length=MAX_ENDPOINTS)

@@ -6,17 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from app.api.schemas.common import (
-    MAX_LISTED,
-    First,
-    Input,
-    Metadata,
-    Name,
-    Output,
-    OwnedRead,
-    SentContent,
-    Text,
-)
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
@@ -27,6 +16,17 @@ from app.records.response_sets import ResponseSet, policy_of
 from app.services.responses.collection import CollectionReport
 from app.services.responses.imports import AnswerImport, SkippedRows
 from app.services.responses.service import AnswerImportReport
+from app.shapes import (
+    MAX_LISTED,
+    First,
+    Input,
+    Metadata,
+    Name,
+    Output,
+    OwnedRead,
+    SentContent,
+    Text,
+)
 from app.validation import NAME_IN_URL
 
 SetName = Annotated[

@@ -9,16 +9,6 @@ from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import (
-    FailureRead,
-    Input,
-    Metadata,
-    Name,
-    OnBank,
-    Output,
-    Text,
-    WorkRead,
-)
 from app.api.schemas.designs import (
     DesignInput,
     DesignRead,
@@ -56,6 +46,7 @@ from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import MAX_REPEATS
 from app.services.visibility import View
+from app.shapes import FailureRead, Input, Metadata, Name, OnBank, Output, Text, WorkRead
 
 SessionStatus = TypeAliasType("SessionStatus", SessionState)
 SessionMode = TypeAliasType("SessionMode", Literal["live", "manual"])

@@ -9,16 +9,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import (
-    MADE_BY,
-    MAX_LISTED,
-    First,
-    Input,
-    Known,
-    Output,
-    Text,
-    exactly_one,
-)
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.inference.join import Verdict
 from app.errors import FieldProblem, InvalidInputError
@@ -30,6 +20,7 @@ from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
 from app.services.banks.joins import JoinLook
 from app.services.banks.versions import Validation
+from app.shapes import MADE_BY, MAX_LISTED, First, Input, Known, Output, Text, exactly_one
 from app.validation import VERSION
 
 MAX_THETAS: Final = 1001

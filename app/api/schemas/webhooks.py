@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import Field, SecretStr
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import Input, Output, OwnedRead, Text
 from app.items import JsonObject
 from app.records.webhooks import Status
+from app.shapes import Input, Output, OwnedRead, Text
 
 WebhookEvent = TypeAliasType(
     "WebhookEvent",

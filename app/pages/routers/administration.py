@@ -13,8 +13,6 @@ from app.pages.access import PROJECT_COOKIE, Form, Visitor, set_cookie
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as
 from app.pages.routing import Call, PageCall, make_router
 from app.records.api_keys import Scope
-from app.records.fields import convert
-from app.records.projects import Limits
 from app.storage.paging import PageRequest
 
 router = make_router()
@@ -44,7 +42,7 @@ async def create(form: Form, call: Call) -> Response:
         _, secret = await call.services.api_keys.create(
             name=body.name,
             scopes=body.scopes,
-            limits=convert(Limits, body.limits),
+            limits=body.limits,
             project_id=call.visit.administered,
         )
     except (ValidationError, SextantError) as error:

@@ -119,7 +119,10 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
         **who,
         "base_url": settings.base_url,
         "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
-        "price": asdict(settings.price),
+        "price": {
+            "input_per_1m": settings.price.input_per_1m,
+            "output_per_1m": settings.price.output_per_1m,
+        },
         "reasoning_tags": list(settings.reasoning_tags),
         "parameters_hash": _parameters_hash(settings),
     }
