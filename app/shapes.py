@@ -29,7 +29,7 @@ from pydantic_core.core_schema import CoreSchema, definitions_schema
 from typing_extensions import TypeAliasType, is_typeddict, override
 
 from app.errors import FieldProblem, InvalidInputError
-from app.validation import NAME
+from app.validation import NAME, SHORT_KEY
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -42,7 +42,7 @@ Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME)]
 Metadata = Annotated[
     dict[
-        Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,64}$")],
+        Annotated[str, StringConstraints(pattern=SHORT_KEY)],
         Annotated[Text, StringConstraints(max_length=512)],
     ],
     Field(max_length=16, description="Up to 16 string pairs of your own."),

@@ -15,6 +15,13 @@ from app.printable import percent_meant
 #: Names have no control characters, and no white space at either end; in URLs no `/` and `:`.
 NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
 NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
+#: Names that programs give: of catalogue entries and scorers, and kinds of endpoints.
+ENTRY_NAME: Final = r"^[a-z0-9][a-z0-9_.-]{0,99}$"
+SCORER_NAME: Final = r"^[a-z][a-z0-9_.-]{0,63}$"
+KIND: Final = r"^[a-z][a-z0-9_]{0,63}$"
+FILE_NAME: Final = r"^[^\x00-\x1f\x7f]*$"
+SHORT_KEY: Final = r"^[^\x00]{1,64}$"
+ANY_ID: Final = r"^[a-z]+_[0-9a-z]+$"
 CONTENT_HASH: Final = r"^[0-9a-f]{64}$"
 WEB_LINK: Final = r"^https?://[^\s\x00-\x1f]+$"
 HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
@@ -66,13 +73,19 @@ _LENGTHS: Final = {
 _PATTERNS: Final = {
     NAME: "a name without control characters, and without blanks at either end",
     NAME_IN_URL: "a name without / : or control characters, and without blanks at either end",
+    ENTRY_NAME: "up to 100 lower-case letters, digits, _ . and -, first a letter or a digit",
+    SCORER_NAME: "up to 64 lower-case letters, digits, _ . and -, first a letter",
+    KIND: "up to 64 lower-case letters, digits and _, first a letter",
+    FILE_NAME: "a name without control characters",
+    SHORT_KEY: "1 to 64 characters",
+    ANY_ID: "an id, such as the `last_id` of a page",
     CONTENT_HASH: "a SHA-256 of 64 lower-case hexadecimal digits",
     WEB_LINK: "an address that begins with http:// or https://",
     HEADER_NAME: "up to 100 letters, digits and -",
     THETA_RANGE: "start:stop:step of up to six decimal places, such as -4:4:0.1",
     VERSION: "latest, or the number or id of a version",
 }
-_ID: Final = re.compile(r"\^([a-z]+_)\[0-9a-z\]\{(\d+)\}\$")
+_ID: Final = re.compile(r"\^\(?([a-z]+_)\[0-9a-z\]\{(\d+)\}(?:\)\?)?\$")
 
 
 def problems_of(errors: Iterable[Mapping[str, Any]], shape: Any = None) -> list[FieldProblem]:
@@ -85,9 +98,7 @@ def problems_of(errors: Iterable[Mapping[str, Any]], shape: Any = None) -> list[
     return [
         FieldProblem(
             pointer_of(error["loc"]),
-            _unknown_field(shape, error["loc"])
-            if error["type"] in _UNKNOWN
-            else sentence(error),
+            _unknown_field(shape, error["loc"]) if error["type"] in _UNKNOWN else sentence(error),
         )
         for error in islice(errors, _MAX_PROBLEMS)
     ]

@@ -8,6 +8,7 @@ from fastapi import Depends, Query
 
 from app.shapes import ListRead, SortOrder
 from app.storage.paging import Page, PageRequest
+from app.validation import ANY_ID
 
 D = TypeVar("D")
 R = TypeVar("R")
@@ -22,7 +23,7 @@ _After = Annotated[
     Query(
         min_length=1,
         max_length=64,
-        pattern=r"^[a-z]+_[0-9a-z]+$",
+        pattern=ANY_ID,
         description="Start after this id: the `last_id` of the previous page.",
     ),
 ]

@@ -9,11 +9,14 @@ import pytest
 
 from app import errors
 from app.api.errors import HTTP_CODES
+from app.validation import sentence
 from tests.api.conftest import Client
 
 Document = dict[str, Any]
 #: Objects with fields that depend on their maker; other free JSON objects refer to the first.
 UNTYPED = {"JsonObject", "export_ended_session", "export_version"}
+#: Bodies and addresses with this character are refused before they are validated.
+NO_NUL = r"^[^\x00]*$"
 #: Places where any JSON value is allowed.
 MOST_BYTES = 450_000
 
@@ -39,6 +42,28 @@ def nodes(value: Any) -> Iterator[Document]:
         value = [inner for name, inner in value.items() if name not in ("examples", "default")]
     for inner in value if isinstance(value, list) else ():
         yield from nodes(inner)
+
+
+async def test_no_pattern_reaches_a_reader(document: Document) -> None:
+    patterns = {
+        pattern
+        for _, node in parts(document)
+        for pattern in (node.get("pattern"), *node.get("patternProperties", ()))
+        if isinstance(pattern, str)
+    }
+    told = {
+        pattern: sentence(
+            {
+                "type": "string_pattern_mismatch",
+                "loc": (),
+                "input": "",
+                "msg": "String should match pattern",
+                "ctx": {"pattern": pattern},
+            }
+        )
+        for pattern in patterns - {NO_NUL}
+    }
+    assert [pattern for pattern, words in told.items() if "pattern" in words] == []
 
 
 async def test_it_is_small(document: Document) -> None:

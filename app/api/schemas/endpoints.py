@@ -12,13 +12,13 @@ from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price
 from app.records.fields import shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.shapes import ABSENT, Input, Metadata, Name, OwnedRead, Text, exactly_one
-from app.validation import HEADER_NAME
+from app.validation import HEADER_NAME, KIND, SHORT_KEY
 
 _DEFAULT: Final = EndpointSettings(kind="")
 Kind = Annotated[
     str,
     Field(
-        pattern=r"^[a-z][a-z0-9_]{0,63}$",
+        pattern=KIND,
         description=(
             "API of the endpoint: `openai_chat`, `openai_completions`, `hf_tgi`, `hf_endpoint`, "
             "`scripted`, `callback` (scores answers, see the `callback` scorer), or the name of an "
@@ -48,7 +48,7 @@ TimeoutS = Annotated[
     Field(gt=0, le=3600, description="Seconds that one attempt may take, until the last byte."),
 ]
 Options = Annotated[
-    dict[Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,64}$")], JsonValue],
+    dict[Annotated[str, StringConstraints(pattern=SHORT_KEY)], JsonValue],
     Field(
         max_length=32,
         description="Settings of some kinds. `scripted`: `theta`, `seed`, `latency_ms` and "

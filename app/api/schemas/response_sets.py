@@ -27,7 +27,7 @@ from app.shapes import (
     SentContent,
     Text,
 )
-from app.validation import NAME_IN_URL
+from app.validation import FILE_NAME, NAME_IN_URL
 
 SetName = Annotated[
     str,
@@ -116,9 +116,7 @@ class TakenAnswers(Output):
 class AnswerFile(SentContent):
     """A file inside a JSON body, as text or in base64."""
 
-    name: Annotated[
-        str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
-    ]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=FILE_NAME)]
     """Name of the file, for error messages. Folder and name may tell the task and the model, as in
     `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."""
 

@@ -21,7 +21,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.joins import JoinLook
 from app.services.banks.versions import Validation
 from app.shapes import MADE_BY, MAX_LISTED, First, Input, Known, Output, Text, exactly_one
-from app.validation import VERSION
+from app.validation import CONTENT_HASH, VERSION
 
 MAX_THETAS: Final = 1001
 
@@ -216,7 +216,7 @@ class AskedModel(Input):
     """Whether log-likelihoods were divided by the options' lengths."""
     shots: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Number of examples before each item."""
-    template_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    template_hash: Annotated[str, StringConstraints(pattern=CONTENT_HASH)] | None = None
     """As `prompt_template_hash` in a session's provenance."""
     scorer: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = None
     max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None

@@ -67,7 +67,7 @@ async def _keys(
     return await call.page(
         "keys.html",
         status=422 if problem else 200,
-        rows=[ApiKeyRead.read(key) for key in found.items],
+        rows=[ApiKeyRead.read(key).model_dump() for key in found.items],
         more=found.has_more,
         secret=secret,
         problem=problem,
@@ -80,7 +80,7 @@ async def project_list(call: Call, after: AfterProject = None) -> Response:
     """All projects, the newest first."""
     _require_all(call.visit)
     found = await call.services.projects.page(PageRequest(limit=_LISTED, after=after))
-    rows = [ProjectRead.of(project) for project in found.items]
+    rows = [ProjectRead.read(project).model_dump() for project in found.items]
     return await call.page("projects.html", rows=rows, more=found.has_more)
 
 
