@@ -54,7 +54,6 @@ SortOrder = TypeAliasType("SortOrder", Literal["asc", "desc"])
 WorkStatus = TypeAliasType(
     "WorkStatus", Literal["queued", "running", "completed", "failed", "cancelled"]
 )
-PageFormat = Literal["json", "html"]
 
 
 def exactly_one(*names: str) -> Any:

@@ -15,7 +15,9 @@ from typing_extensions import TypeAliasType, is_typeddict
 
 from app import calling
 from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
-from app.records import api_keys, banks, endpoints, figures, projects, rankings, webhooks
+from app.records import api_keys, banks, endpoints, figures, projects, rankings, sessions, webhooks
+from app.services.responses import collection
+from app.services.sessions import manual
 from app.shapes import FieldError, Output, describe_fields
 
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
@@ -28,7 +30,10 @@ _GIVEN_NAME = re.compile(
 )
 
 #: Modules of values that are stored and returned in one shape.
-_SHARED = (api_keys, banks, calling, endpoints, figures, projects, rankings, webhooks)
+_SHARED = (
+    *(api_keys, banks, calling, endpoints, figures, projects, rankings, webhooks),
+    *(collection, manual, sessions),
+)
 
 
 class Problem(Output):

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Query
 
-from app.shapes import ListRead, SortOrder
+from app.shapes import Int32, ListRead, SortOrder
 from app.storage.paging import Page, PageRequest
 from app.validation import ANY_ID
 
@@ -27,6 +27,10 @@ _After = Annotated[
         description="Start after this id: the `last_id` of the previous page.",
     ),
 ]
+
+#: Position to list behind; -1 begins with the first.
+AfterPosition = Annotated[Int32, Query(ge=-1, description="Start after this position.")]
+AfterStep = Annotated[Int32, Query(ge=0, description="Start after this step.")]
 
 
 async def _newest_first(

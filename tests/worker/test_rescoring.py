@@ -9,7 +9,7 @@ import pytest
 
 from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
-from app.items import Outcome, ScorerSpec
+from app.items import ScorerSpec
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.scoring import AnswerScorer
@@ -155,7 +155,7 @@ async def test_a_score_without_an_answer_cannot_be_rescored(working: Services) -
     given = (
         ManualAnswer(step_token="", score=1.0),
         ManualAnswer(step_token="", response="no idea at all"),
-        ManualAnswer(step_token="", outcome=Outcome.REFUSED),
+        ManualAnswer(step_token="", outcome="refused"),
     )
     for answer in given:
         awaited = await working.manual_sessions.next_item(record.id)

@@ -82,23 +82,3 @@ class ApiKeyCreated(ApiKeyRead):
     def with_secret(cls, key: ApiKey, secret: str) -> Self:
         """The outgoing shape of a key that was just made."""
         return cls.read({**shallow(key), "secret": secret})
-
-
-class AuditRead(Output):
-    """Who changed what, when, and from where."""
-
-    id: str
-    object: Literal["audit_entry"] = "audit_entry"
-    at: datetime
-    project_id: str | None
-    key_id: str | None
-    """The API key; `local` without authentication, null for the command line."""
-    action: str
-    """`operationId` in this document, or the command."""
-    path: str
-    """Path of the request."""
-    resources: list[str]
-    """Ids of what was created, changed or deleted."""
-    request_id: str | None
-    address: str
-    """Where the request came from."""

@@ -19,7 +19,7 @@ from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPl
 from app.items import JsonObject
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication
-from app.shapes import Failure, Input, Int32, Name, Output, Text, WorkRead, WorkStatus
+from app.shapes import Failure, Input, Name, Output, Text, WorkRead, WorkStatus
 
 _Model = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
@@ -33,7 +33,6 @@ Model = TypeAliasType("Model", _Model)
 #: Examinees whose family is told.
 MAX_FAMILIES = 10_000
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
-AfterEvent = Annotated[Int32, Field(ge=0)]
 
 #: Of one link; a bank of any size links well on some thousand.
 MAX_ANCHORS = 10_000

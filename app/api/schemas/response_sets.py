@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.response_files import ResponseFormat
@@ -21,7 +21,6 @@ from app.shapes import (
     First,
     Input,
     Metadata,
-    Name,
     Output,
     OwnedRead,
     SentContent,
@@ -202,22 +201,6 @@ class AnswerImportCreate(WhichAnswers):
                 unparsed_policy=self.unparsed_policy,
             ),
         )
-
-
-class CollectionCreate(Input):
-    """The sessions whose answers to collect."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"bank": "demo"}]})
-
-    bank: Name
-    """Id or name of the bank of the sessions."""
-    version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = None
-    """Number or id of a version. Default: all versions."""
-    # Lax, since a JSON string is all that a date can come in.
-    since: Annotated[AwareDatetime, Field(strict=False)] | None = None
-    """Only sessions that ended at this time or later."""
-    simulated: bool = False
-    """Also collect sessions of simulated examinees (kind `scripted`)."""
 
 
 class CollectionRead(TakenAnswers):
