@@ -21,10 +21,10 @@ SCORER_NAME: Final = r"^[a-z][a-z0-9_.-]{0,63}$"
 KIND: Final = r"^[a-z][a-z0-9_]{0,63}$"
 FILE_NAME: Final = r"^[^\x00-\x1f\x7f]*$"
 SHORT_KEY: Final = r"^[^\x00]{1,64}$"
-ANY_ID: Final = r"^[a-z]+_[0-9a-z]+$"
 CONTENT_HASH: Final = r"^[0-9a-f]{64}$"
 WEB_LINK: Final = r"^https?://[^\s\x00-\x1f]+$"
 HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
+ANY_ID: Final = r"^[a-z]+_[0-9a-z]+$"
 VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
 _NUMBER: Final = r"[0-9]{1,4}(\.[0-9]{1,6})?"
 THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
@@ -78,13 +78,14 @@ _PATTERNS: Final = {
     KIND: "up to 64 lower-case letters, digits and _, first a letter",
     FILE_NAME: "a name without control characters",
     SHORT_KEY: "1 to 64 characters",
-    ANY_ID: "an id, such as the `last_id` of a page",
     CONTENT_HASH: "a SHA-256 of 64 lower-case hexadecimal digits",
     WEB_LINK: "an address that begins with http:// or https://",
     HEADER_NAME: "up to 100 letters, digits and -",
     THETA_RANGE: "start:stop:step of up to six decimal places, such as -4:4:0.1",
+    ANY_ID: "an id",
     VERSION: "latest, or the number or id of a version",
 }
+#: Pattern of an id of one kind, which a page may allow to be empty.
 _ID: Final = re.compile(r"\^\(?([a-z]+_)\[0-9a-z\]\{(\d+)\}(?:\)\?)?\$")
 
 
