@@ -14,6 +14,7 @@ from pydantic import WithJsonSchema
 from typing_extensions import TypeAliasType, is_typeddict
 
 from app import calling
+from app.adapters import prompting
 from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
 from app.records import api_keys, banks, endpoints, figures, projects, rankings, sessions, webhooks
 from app.services.responses import collection
@@ -32,7 +33,7 @@ _GIVEN_NAME = re.compile(
 #: Modules of values that are stored and returned in one shape.
 _SHARED = (
     *(api_keys, banks, calling, endpoints, figures, projects, rankings, webhooks),
-    *(collection, manual, sessions),
+    *(collection, manual, prompting, sessions),
 )
 
 
