@@ -90,6 +90,17 @@ Whole = Annotated[int, Strict()]
 VALUE: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
+def _few_fields(value: Any) -> Any:
+    # Each unknown field is a fault of its own: of a million of them this one is told.
+    if isinstance(value, dict) and len(value) > MAX_FIELDS:
+        raise ValueError(f"expected at most {MAX_FIELDS} fields, got {len(value)}")
+    return value
+
+
+#: Of a dataclass that is the body of a large request; models have it.
+FEW_FIELDS: Final = BeforeValidator(_few_fields)
+
+
 @cache
 def _docstrings(module: str) -> dict[str, dict[str, str]]:
     """Docstrings below the fields of a module's classes, by class and field."""
@@ -150,13 +161,7 @@ class Input(Described):
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, value: Any) -> Any:
-        # Each unknown field is a fault of its own: of a million of them this one is told.
-        if isinstance(value, dict) and len(value) > MAX_FIELDS:
-            raise ValueError(f"expected at most {MAX_FIELDS} fields, got {len(value)}")
-        return value
+    _few_fields = model_validator(mode="before")(_few_fields)
 
 
 class OnBank(Input):

@@ -91,7 +91,8 @@ def test_flattened_turns_are_labelled_and_end_with_an_open_answer() -> None:
 
 
 def texts(most: int, *, least: int = 0) -> st.SearchStrategy[str]:
-    return st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=least, max_size=most)
+    storable = st.characters(codec="utf-8", exclude_characters="\0")
+    return st.text(storable, min_size=least, max_size=most)
 
 
 STYLES = st.builds(

@@ -79,6 +79,14 @@ async def test_fields_are_described_by_the_docstrings_below_them(document: Docum
             ("NamedEndpointCreate", "name"),  # declared again, without a docstring
             ("ProgressRead", "right"),  # inherited by a typed dict
             ("RankedRead", "usd"),
+            ("Limits", "open_sessions"),  # of a dataclass, in each module that has some
+            ("CallLimits", "rpm"),
+            ("RetryPolicy", "base_s"),
+            ("PromptStyle", "system"),
+            ("Examinee", "scaffold"),
+            ("ManualAnswer", "item_id"),
+            ("Collection", "version"),
+            ("AuditEntry", "path"),
         )
     }
     assert {name: str(field.get("description"))[:24] for name, field in told.items()} == {
@@ -87,6 +95,14 @@ async def test_fields_are_described_by_the_docstrings_below_them(document: Docum
         "NamedEndpointCreate.name": "None",
         "ProgressRead.right": "Number of right answers;",
         "RankedRead.usd": "Cost in US dollars; null",
+        "Limits.open_sessions": "Sessions that have not e",
+        "CallLimits.rpm": "Requests per minute.",
+        "RetryPolicy.base_s": "The first wait is random",
+        "PromptStyle.system": "System prompt; an empty ",
+        "Examinee.scaffold": "Program that drives the ",
+        "ManualAnswer.item_id": "If given, it must be the",
+        "Collection.version": "Number or id of a versio",
+        "AuditEntry.path": "Path of the request.",
     }
 
 

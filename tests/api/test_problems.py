@@ -155,6 +155,7 @@ async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Clien
     assert "expected start:stop:step" in assert_problem(answer, 422, "invalid_input")["detail"]
 
 
+MANY = {f"f{n}": n for n in range(300)}
 FAULTS: list[tuple[str, Any, str]] = [
     ("/v1/sessions", {"bank": "b", "concurrency": 0}, "expected a number >= 1, got 0"),
     ("/v1/sessions", {"bank": "b", "concurrency": "x"}, "expected a whole number, got 'x'"),
@@ -181,6 +182,8 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("/v1/api-keys", {"name": "k", "scopes": []}, "expected at least 1 entry, got 0"),
     ("/v1/banks", {"name": "x" * 201}, "expected at most 200 characters, got 201"),
     ("/v1/comparisons", {"session_ids": "ses_1"}, "expected a list, got a text"),
+    ("/v1/banks", MANY, "expected at most 200 fields, got 300"),
+    (f"/v1/sessions/ses_{'0' * 26}/responses", MANY, "expected at most 200 fields, got 300"),
 ]
 
 
