@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from app.shapes import VALUE, Number, Text, Whole
+from app.shapes import Number, Text, Value, Whole
 
 _Stop = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 _Seconds = Annotated[Number, Field(gt=0, le=3600)]
@@ -13,10 +13,8 @@ _Wait = Annotated[Number, Field(ge=0, le=86_400)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationParams:
+class GenerationParams(Value):
     """Sampling settings of every call; `null` leaves the endpoint's default."""
-
-    __pydantic_config__ = VALUE
 
     temperature: Annotated[Number, Field(ge=0, le=10)] | None = 0.0
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
@@ -26,10 +24,8 @@ class GenerationParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Value):
     """Retries for one answer after failures that may be temporary."""
-
-    __pydantic_config__ = VALUE
 
     # A cold start does not count as an attempt, because the model is being loaded.
     max_attempts: Annotated[Whole, Field(ge=1, le=100)] = 5

@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema, definitions_schema
-from typing_extensions import TypeAliasType, is_typeddict, override
+from typing_extensions import TypeAliasType, is_typeddict
 
 from app.errors import FieldProblem, InvalidInputError
 from app.validation import NAME, SHORT_KEY
@@ -86,8 +86,6 @@ WHOLE: Final = BeforeValidator(_whole)
 #: Numbers of stored values, which are no texts of digits.
 Number = Annotated[float, Strict()]
 Whole = Annotated[int, Strict()]
-#: Configuration of stored values that REST takes and returns: no unknown fields, no NaN.
-VALUE: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 def _few_fields(value: Any) -> Any:
@@ -137,14 +135,15 @@ def describe_fields(kind: Any, shape: JsonSchemaValue) -> None:
             fields[name].setdefault("description", said)
 
 
-class Described(BaseModel):
+class Described:
     """Base of all shapes: the docstring below a field describes it in OpenAPI.
 
     Pydantic's `use_attribute_docstrings` reads them at each start, which takes seconds.
     """
 
+    __slots__ = ()
+
     @classmethod
-    @override
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
@@ -154,7 +153,14 @@ class Described(BaseModel):
         return shape
 
 
-class Input(Described):
+class Value(Described):
+    """Base of dataclasses that REST takes and returns as they are stored: no unknown fields."""
+
+    __slots__ = ()
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Input(Described, BaseModel):
     """Base of everything that comes in: strict types, no unknown fields, no NaN."""
 
     model_config = ConfigDict(
@@ -175,7 +181,7 @@ class OnBank(Input):
     _one_bank = exactly_one("bank", "bank_version_id")
 
 
-class Output(Described):
+class Output(Described, BaseModel):
     """Base of everything that goes out."""
 
     model_config = ConfigDict(frozen=True)

@@ -11,7 +11,7 @@ from typing_extensions import TypeAliasType
 
 from app.errors import FieldProblem, InvalidInputError
 from app.items import ItemContent, Json, Message, choice_letter
-from app.shapes import VALUE, Input, ShownAs, Text, Whole
+from app.shapes import Input, ShownAs, Text, Value, Whole
 from app.validation import problems_of
 
 TEMPLATE_VERSION: Final = 1
@@ -32,10 +32,8 @@ _Text = Annotated[Text, StringConstraints(max_length=1_000_000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Value):
     """How turns are joined to one text, for endpoints without chat."""
-
-    __pydantic_config__ = VALUE
 
     question: _Text = "Question: "
     """Text before a question."""
@@ -72,10 +70,8 @@ _Stop = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptStyle:
+class PromptStyle(Value):
     """How a language model is asked the items."""
-
-    __pydantic_config__ = VALUE
 
     system: _Text = ""
     """System prompt; an empty text for none."""

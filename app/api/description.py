@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -13,12 +12,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import WithJsonSchema
 from typing_extensions import TypeAliasType, is_typeddict
 
-from app import calling
-from app.adapters import prompting
 from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
-from app.records import api_keys, banks, endpoints, figures, projects, rankings, sessions, webhooks
-from app.services.responses import collection
-from app.services.sessions import manual
+from app.records import banks, figures, rankings
 from app.shapes import FieldError, Output, describe_fields
 
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
@@ -28,12 +23,6 @@ ProblemCode = TypeAliasType("ProblemCode", _Code)
 _GIVEN_NAME = re.compile(
     r"\b(?:ListRead|Listed|Positions)_(\w+?)(?:Read)?_\b|\b([A-Z]\w+)Design(?:-\w+put)?\b"
     r"|\b(?!Drift)([A-Z]\w+)Figures\b"  # `DriftFigures` is that name
-)
-
-#: Modules of values that are stored and returned in one shape.
-_SHARED = (
-    *(api_keys, banks, calling, endpoints, figures, projects, rankings, webhooks),
-    *(collection, manual, prompting, sessions),
 )
 
 
@@ -68,9 +57,9 @@ def describe(app: FastAPI) -> Node:
         reference = "#/components/schemas/{model}"
         problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
         components["schemas"] |= problem.pop("$defs") | {"Problem": problem}
-        for module in _SHARED:
+        for module in (banks, figures, rankings):
             for name in vars(module).keys() & components["schemas"].keys():
-                if is_typeddict(kind := getattr(module, name)) or is_dataclass(kind):
+                if is_typeddict(kind := getattr(module, name)):
                     describe_fields(kind, components["schemas"][name])
         operations = [each for path in schema["paths"].values() for each in path.values()]
         components["responses"] = dict(_problems(operations))

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from app.records.projects import Limits
+from app.shapes import Value
 
 
 class Scope(StrEnum):
@@ -44,7 +45,7 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
+class AuditEntry(Value):
     """Who changed what, when, and from where."""
 
     id: str

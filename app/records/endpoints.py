@@ -9,17 +9,15 @@ from pydantic import Field
 
 from app.calling import GenerationParams, RetryPolicy
 from app.records.projects import TokensPerDay, UsdPerDay
-from app.shapes import VALUE, Number, Whole
+from app.shapes import Number, Value, Whole
 
 #: Kind of an examinee that answers by hand, under a name: the server does not call it.
 SELF_REPORTED = "self_reported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallLimits:
+class CallLimits(Value):
     """Limits on the calls of the endpoint, over all sessions and workers; `null` is no limit."""
-
-    __pydantic_config__ = VALUE
 
     rpm: Annotated[Number, Field(gt=0, le=1e9)] | None = None
     """Requests per minute."""
@@ -37,10 +35,8 @@ class CallLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(Value):
     """Price in US dollars per million tokens; `null` if unknown."""
-
-    __pydantic_config__ = VALUE
 
     input_per_1m: Annotated[Number, Field(ge=0, le=1e9)] | None = None
     output_per_1m: Annotated[Number, Field(ge=0, le=1e9)] | None = None

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from app.acting import maker
-from app.shapes import VALUE, WHOLE, Number, Whole
+from app.shapes import WHOLE, Number, Value, Whole
 
 #: Share of the places left by others that one key may take. So something is always left for the
 #: next key, which in turn may take this share of the rest.
@@ -90,10 +90,8 @@ _Days = Annotated[Whole, Field(ge=1, le=36_500), WHOLE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Value):
     """Limits of a project, or of one of its keys. A limit of null is no limit."""
-
-    __pydantic_config__ = VALUE
 
     # Far slower than that, and `Retry-After` is no number that anybody can read.
     requests_per_s: Annotated[Number, Field(ge=0.001, le=1e6)] | None = None
@@ -113,10 +111,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+class Retention(Value):
     """Days after which data is deleted; null keeps it until somebody deletes it."""
-
-    __pydantic_config__ = VALUE
 
     sessions_days: _Days | None = None
     """Ended sessions and rankings, with everything that belongs to them."""

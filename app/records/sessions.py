@@ -17,7 +17,7 @@ from app.items import JsonObject
 from app.records.endpoints import SELF_REPORTED, EndpointSettings
 from app.records.figures import Marking, Method, SessionFigures
 from app.records.leased import Failure, LeasedRecord
-from app.shapes import VALUE, Metadata, Name, Text
+from app.shapes import Metadata, Name, Text, Value
 
 SessionState = Literal[
     "queued",
@@ -134,10 +134,8 @@ class ExamineeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examinee:
+class Examinee(Value):
     """The examinee of a manual session. Sessions with the same name belong to the same examinee."""
-
-    __pydantic_config__ = VALUE
 
     name: Name
     """Belongs to the key that first used it; other keys need the scope `admin`."""

@@ -13,7 +13,7 @@ from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_commo
 from app.records.sessions import AskedJson
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import AnswerImportReport, import_draft
-from app.shapes import VALUE, Name, Text
+from app.shapes import Name, Text, Value
 from app.storage.database import Database
 
 #: Number of sessions collected in one transaction.
@@ -21,10 +21,12 @@ _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collection:
+class Collection(Value):
     """The sessions whose answers to collect."""
 
-    __pydantic_config__ = VALUE | ConfigDict(json_schema_extra={"examples": [{"bank": "demo"}]})
+    __pydantic_config__ = Value.__pydantic_config__ | ConfigDict(
+        json_schema_extra={"examples": [{"bank": "demo"}]}
+    )
 
     bank: Name
     """Id or name of the bank of the sessions."""

@@ -22,7 +22,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.scoring import AnswerScorer
 from app.services.sessions.run import SessionRun, open_run
-from app.shapes import VALUE, Metadata, Name, Number, Text, Whole
+from app.shapes import Metadata, Name, Number, Text, Value, Whole
 from app.storage.database import Database
 from app.validation import WEB_LINK
 
@@ -57,13 +57,13 @@ _Answer = Annotated[Text, Field(max_length=1_000_000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManualAnswer:
+class ManualAnswer(Value):
     """An answer: exactly one of `response` (its text), `score` and `outcome`.
 
     The other fields are stored and shown with the answer. Budgets count its tokens and dollars.
     """
 
-    __pydantic_config__ = VALUE | ConfigDict(
+    __pydantic_config__ = Value.__pydantic_config__ | ConfigDict(
         json_schema_extra={
             "examples": [
                 {"step_token": "pMn4...", "response": "B"},
