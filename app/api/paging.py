@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query
 
@@ -51,14 +51,21 @@ Paging = Annotated[PageRequest, Depends(_newest_first)]
 PagingInOrder = Annotated[PageRequest, Depends(_oldest_first)]
 
 
+def _as_it_is(value: D) -> Any:
+    return value
+
+
 def list_of(
-    page: Page[D], read: Callable[[D], R], *, identify: Callable[[D], str] = attrgetter("id")
+    page: Page[D],
+    read: Callable[[D], R] = _as_it_is,
+    *,
+    identify: Callable[[D], str] = attrgetter("id"),
 ) -> ListRead[R]:
     """Make the body of a list.
 
     Args:
         page: Page of domain values, as the service returned it.
-        read: Converts a value to its outgoing schema.
+        read: Converts a value to its outgoing schema, unless it has that already.
         identify: Returns the id of a value.
     """
     ids = [identify(item) for item in page.items]

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from app.records.projects import Limits
-from app.shapes import Value
+from app.shapes import Described
 
 
 class Scope(StrEnum):
@@ -45,7 +45,7 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry(Value):
+class AuditEntry(Described):
     """Who changed what, when, and from where."""
 
     id: str

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from app.acting import maker
-from app.shapes import WHOLE, Number, Value, Whole
+from app.shapes import MADE_BY, WHOLE, Described, Number, Value, Whole
 
 #: Share of the places left by others that one key may take. So something is always left for the
 #: next key, which in turn may take this share of the rest.
@@ -125,20 +125,19 @@ class Retention(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
-    """A project, which owns banks, endpoints, sessions and everything else.
+class Project(Described):
+    """A project, which owns banks, endpoints, sessions and everything else."""
 
-    Attributes:
-        created_by: API key that created the project; None for the command line, or if not recorded.
-    """
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 
     id: str
+    object: Literal["project"] = field(default="project", init=False)
     name: str
     description: str = ""
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     revision: int = 1
-    created_by: str | None = field(default_factory=maker)
+    created_by: Annotated[str | None, Field(description=MADE_BY)] = field(default_factory=maker)
     created_at: datetime
     updated_at: datetime
 

@@ -139,7 +139,7 @@ async def list_audit(page: Paging, wanted: Wanted, opened: AllServices) -> ListR
     An admin key of one project sees the changes of that project.
     """
     async with opened.database.reading() as uow:
-        return list_of(await uow.audit.page(page, wanted), lambda entry: entry)
+        return list_of(await uow.audit.page(page, wanted))
 
 
 @audit.get(

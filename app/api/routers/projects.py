@@ -12,13 +12,13 @@ from app.api.routing import router as make_router
 from app.api.schemas.common import Erase
 from app.api.schemas.projects import (
     ProjectCreate,
-    ProjectRead,
     ProjectSpendRead,
     ProjectUpdate,
     UseRead,
 )
 from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
+from app.records.projects import Project
 from app.shapes import ListRead
 
 router = make_router("/projects", tag="projects")
@@ -37,9 +37,7 @@ ProjectRef = Annotated[
     dependencies=[OVER_ALL, IDEMPOTENT],
     responses=errors(AlreadyExistsError),
 )
-async def create_project(
-    body: ProjectCreate, response: Response, opened: AllServices
-) -> ProjectRead:
+async def create_project(body: ProjectCreate, response: Response, opened: AllServices) -> Project:
     """Create a project, without any content or keys."""
     project = await opened.projects.create(
         body.name,
@@ -49,13 +47,13 @@ async def create_project(
     )
     response.headers["Location"] = f"/v1/projects/{project.id}"
     response.headers["ETag"] = etag(project.revision)
-    return ProjectRead.read(project)
+    return project
 
 
 @router.get("", dependencies=[OVER_ALL], responses=errors(NotFoundError))
-async def list_projects(page: Paging, opened: AllServices) -> ListRead[ProjectRead]:
+async def list_projects(page: Paging, opened: AllServices) -> ListRead[Project]:
     """List all projects, the newest first."""
-    return list_of(await opened.projects.page(page), ProjectRead.read)
+    return list_of(await opened.projects.page(page))
 
 
 @router.get("/{project}")
@@ -64,7 +62,7 @@ async def get_project(
     response: Response,
     opened: AllServices,
     who: Annotated[Caller, caller("read")],
-) -> ProjectRead:
+) -> Project:
     """One project, by id or name.
 
     A key of one project can only see its own.
@@ -73,7 +71,7 @@ async def get_project(
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
     response.headers["ETag"] = etag(found.revision)
-    return ProjectRead.read(found)
+    return found
 
 
 @router.get("/{project}/spend")
@@ -107,11 +105,11 @@ async def update_project(
     revision: ExpectedRevision,
     response: Response,
     opened: AllServices,
-) -> ProjectRead:
+) -> Project:
     """Change a project. `limits` and `retention` are replaced as a whole."""
     changed = await opened.projects.update(project, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.revision)
-    return ProjectRead.read(changed)
+    return changed
 
 
 @router.delete(

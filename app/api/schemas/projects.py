@@ -1,13 +1,13 @@
 """Projects and their budgets of a day as JSON."""
 
-from datetime import date, datetime
+from datetime import date
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.records.projects import DaySpend, Limits, Retention
 from app.services.endpoints.budgets import Budget
-from app.shapes import ABSENT, MADE_BY, Input, Name, Output, Text
+from app.shapes import ABSENT, Input, Name, Output, Text
 
 
 class BudgetRead(Output):
@@ -92,18 +92,3 @@ class ProjectUpdate(Input):
     def to_changes(self) -> dict[str, Any]:
         """The same for the service."""
         return {name: getattr(self, name) for name in self.model_fields_set}
-
-
-class ProjectRead(Output):
-    """A project."""
-
-    id: str
-    object: Literal["project"] = "project"
-    name: str
-    description: str
-    limits: Limits
-    retention: Retention
-    revision: int
-    created_by: str | None = Field(description=MADE_BY)
-    created_at: datetime
-    updated_at: datetime

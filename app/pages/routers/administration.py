@@ -1,5 +1,6 @@
 """API keys, and the choice of the project in which a key of all projects works."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import Query, Response
@@ -7,7 +8,6 @@ from pydantic import ValidationError
 
 from app.api.routers.api_keys import KeyId
 from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
-from app.api.schemas.projects import ProjectRead
 from app.errors import MissingScopeError, SextantError
 from app.pages.access import PROJECT_COOKIE, Form, Visitor, set_cookie
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as
@@ -80,7 +80,7 @@ async def project_list(call: Call, after: AfterProject = None) -> Response:
     """All projects, the newest first."""
     _require_all(call.visit)
     found = await call.services.projects.page(PageRequest(limit=_LISTED, after=after))
-    rows = [ProjectRead.read(project).model_dump() for project in found.items]
+    rows = [asdict(project) for project in found.items]
     return await call.page("projects.html", rows=rows, more=found.has_more)
 
 
