@@ -199,7 +199,7 @@ async def test_each_repeat_has_a_seed_and_a_kept_answer_of_its_own(working: Serv
 
 async def test_the_number_of_repeats_is_limited(services: Services) -> None:
     for repeats in (0, 33):
-        with pytest.raises(InvalidInputError, match="repeats: expected 1 to 32"):
+        with pytest.raises(InvalidInputError, match=r"/repeats: expected a number [<>]= "):
             await services.sessions.create(spec(plan={"repeats": repeats}))
     await services.banks.import_bank(
         BankSpec(name="choices", prompt={"mode": "loglikelihood"}),
