@@ -1,52 +1,40 @@
 """Settings of calls to an endpoint, which endpoints store and adapters use."""
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
 
-from app.errors import InvalidInputError
+from pydantic import Field, StringConstraints
 
+from app.shapes import Number, Text, Value, Whole
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationParams:
-    """Sampling settings sent with every call; `None` leaves the endpoint's own default."""
-
-    temperature: float | None = 0.0
-    top_p: float | None = None
-    max_tokens: int | None = 1024
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
+_Stop = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
+_Seconds = Annotated[Number, Field(gt=0, le=3600)]
+_Wait = Annotated[Number, Field(ge=0, le=86_400)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """How often and how long to retry a call.
+class GenerationParams(Value):
+    """Sampling settings of every call; `null` leaves the endpoint's default."""
 
-    A cold start does not count as an attempt, because the model is being loaded.
+    temperature: Annotated[Number, Field(ge=0, le=10)] | None = 0.0
+    top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
+    max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = 1024
+    seed: Annotated[Whole, Field(ge=0, le=2**53)] | None = None
+    stop: Annotated[tuple[_Stop, ...], Field(max_length=16)] = ()
 
-    Attributes:
-        max_attempts: Most calls, including the first; 1 never retries a failure.
-        base_s: Twice the mean of the first wait, seconds; it doubles with each failure.
-        cap_s: Longest range from which a wait is drawn, seconds.
-        max_wait_s: Most seconds of all waits together, except those for a cold start. A longer
-            Retry-After is cut to what is left of it.
-        cold_start_wait_s: Most seconds of all waits for a cold start together.
-    """
 
-    max_attempts: int = 5
-    base_s: float = 1.0
-    cap_s: float = 30.0
-    max_wait_s: float = 300.0
-    cold_start_wait_s: float = 900.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy(Value):
+    """Retries for one answer after failures that may be temporary."""
 
-    def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise InvalidInputError(f"max_attempts: expected at least 1, got {self.max_attempts}.")
-        for name, value in (("base_s", self.base_s), ("cap_s", self.cap_s)):
-            if not 0 < value < math.inf:
-                raise InvalidInputError(f"{name}: expected more than 0 seconds, got {value}.")
-        for name, value in (
-            ("max_wait_s", self.max_wait_s),
-            ("cold_start_wait_s", self.cold_start_wait_s),
-        ):
-            if not 0 <= value < math.inf:
-                raise InvalidInputError(f"{name}: expected at least 0 seconds, got {value}.")
+    # A cold start does not count as an attempt, because the model is being loaded.
+    max_attempts: Annotated[Whole, Field(ge=1, le=100)] = 5
+    base_s: _Seconds = 1.0
+    """The first wait is random, from 0 to this many seconds; each later range is twice as long."""
+    cap_s: _Seconds = 30.0
+    """Longest range of a wait, seconds."""
+    # A longer Retry-After is cut to what is left of it.
+    max_wait_s: _Wait = 300.0
+    """Limit on the sum of all waits for one answer, seconds."""
+    cold_start_wait_s: _Wait = 900.0
+    """Limit on the sum of all waits for a cold start, seconds."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, get_args
@@ -14,6 +15,12 @@ from app.printable import percent_meant
 #: Names have no control characters, and no white space at either end; in URLs no `/` and `:`.
 NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
 NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
+#: Names that programs give: of catalogue entries and scorers, and kinds of endpoints.
+ENTRY_NAME: Final = r"^[a-z0-9][a-z0-9_.-]{0,99}$"
+SCORER_NAME: Final = r"^[a-z][a-z0-9_.-]{0,63}$"
+KIND: Final = r"^[a-z][a-z0-9_]{0,63}$"
+FILE_NAME: Final = r"^[^\x00-\x1f\x7f]*$"
+SHORT_KEY: Final = r"^[^\x00]{1,64}$"
 CONTENT_HASH: Final = r"^[0-9a-f]{64}$"
 WEB_LINK: Final = r"^https?://[^\s\x00-\x1f]+$"
 HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
@@ -43,6 +50,8 @@ _KINDS: Final = {
     "finite_number": "a finite number",
 }
 _CHOICES: Final = ("literal_error", "enum")
+#: Faults of fields that a model or a dataclass does not have.
+_UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 #: Fields that people give in percent by mistake; scores and the like are not meant so.
 _SHARES: Final = ("confidence", "score_margin", "max_share", "max_rate")
 #: Faults whose message names only the kind of the input, which may be a misplaced secret.
@@ -53,6 +62,7 @@ _SHAPES: Final = {
     "dict_type": "an object",
     "model_type": "an object",
     "model_attributes_type": "an object",
+    "dataclass_type": "an object",
 }
 _LENGTHS: Final = {
     "too_short": ("min_length", "at least", "entry", "entries"),
@@ -63,6 +73,11 @@ _LENGTHS: Final = {
 _PATTERNS: Final = {
     NAME: "a name without control characters, and without blanks at either end",
     NAME_IN_URL: "a name without / : or control characters, and without blanks at either end",
+    ENTRY_NAME: "up to 100 lower-case letters, digits, _ . and -, first a letter or a digit",
+    SCORER_NAME: "up to 64 lower-case letters, digits, _ . and -, first a letter",
+    KIND: "up to 64 lower-case letters, digits and _, first a letter",
+    FILE_NAME: "a name without control characters",
+    SHORT_KEY: "1 to 64 characters",
     CONTENT_HASH: "a SHA-256 of 64 lower-case hexadecimal digits",
     WEB_LINK: "an address that begins with http:// or https://",
     HEADER_NAME: "up to 100 letters, digits and -",
@@ -84,9 +99,7 @@ def problems_of(errors: Iterable[Mapping[str, Any]], shape: Any = None) -> list[
     return [
         FieldProblem(
             pointer_of(error["loc"]),
-            _unknown_field(shape, error["loc"])
-            if error["type"] == "extra_forbidden"
-            else sentence(error),
+            _unknown_field(shape, error["loc"]) if error["type"] in _UNKNOWN else sentence(error),
         )
         for error in islice(errors, _MAX_PROBLEMS)
     ]
@@ -171,22 +184,24 @@ def _unknown_field(shape: Any, loc: Sequence[int | str]) -> str:
 
 def _fields_at(annotation: Any, way: Sequence[int | str]) -> list[str]:
     """Names of the fields that are allowed at a place in a body."""
-    models = list(_models(annotation))
+    shapes = list(_fields_of(annotation))
     for part in way:
         inside = [
             found
-            for model in models
-            if isinstance(part, str) and part in model.model_fields
-            for found in _models(model.model_fields[part].annotation)
+            for fields in shapes
+            if isinstance(part, str) and part in fields
+            for found in _fields_of(fields[part])
         ]
         # An index of a list or the name of a union's variant does not change the fields.
-        models = inside or models
-    return list(dict.fromkeys(name for model in models for name in model.model_fields))
+        shapes = inside or shapes
+    return list(dict.fromkeys(name for fields in shapes for name in fields))
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models in an annotation, at any depth of lists and unions."""
+def _fields_of(annotation: Any) -> Iterator[Mapping[str, Any]]:
+    """Fields and types of each class in an annotation, at any depth of lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
+        yield {name: field.annotation for name, field in annotation.model_fields.items()}
+    elif is_dataclass(annotation):
+        yield {field.name: field.type for field in fields(annotation)}
     for argument in get_args(annotation):
-        yield from _models(argument)
+        yield from _fields_of(argument)

@@ -3,13 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal
 
+from pydantic import BeforeValidator, Field, StringConstraints, TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType
 
 from app.errors import FieldProblem, InvalidInputError
 from app.items import ItemContent, Json, Message, choice_letter
+from app.shapes import Input, ShownAs, Text, Value, Whole
+from app.validation import problems_of
 
 TEMPLATE_VERSION: Final = 1
 """Raise it whenever `build_messages` or `flatten` writes anything differently."""
@@ -23,26 +26,23 @@ Normalise = TypeAliasType("Normalise", Literal["bytes", "characters", "none"])
 GENERATE: Final = "generate"
 LOGLIKELIHOOD: Final = "loglikelihood"
 
-_ROLES: Final = ("system", "user", "assistant")
-_MAX_STOPS: Final = 16
 MAX_ITEM_SHOTS: Final = 1000
+#: As long as an item's text may be: recorded system prompts run to tens of thousands of characters.
+_Text = Annotated[Text, StringConstraints(max_length=1_000_000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """How turns become one text, where an endpoint has no chat.
+class Layout(Value):
+    """How turns are joined to one text, for endpoints without chat."""
 
-    Attributes:
-        question: Text before a question.
-        answer: Text between a question and its answer; the text of an item ends with it.
-        gap: Text between `answer` and an example's answer or an option.
-        separator: Text between examples, and behind the system prompt.
-    """
-
-    question: str = "Question: "
-    answer: str = "\n\nAnswer:"
-    gap: str = " "
-    separator: str = "\n\n"
+    question: _Text = "Question: "
+    """Text before a question."""
+    answer: _Text = "\n\nAnswer:"
+    """Text between a question and its answer; the text of an item ends with it."""
+    gap: _Text = " "
+    """Text right before an answer or an option."""
+    separator: _Text = "\n\n"
+    """Text between examples, and behind the system prompt."""
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -54,117 +54,63 @@ class Layout:
 LAYOUT: Final = Layout()
 
 
+class Turn(Input):
+    """One few-shot turn."""
+
+    role: Literal["user", "assistant"]
+    content: _Text
+
+
+def _message(turn: object) -> Message:
+    return turn if isinstance(turn, Message) else Message(**dict(Turn.model_validate(turn)))
+
+
+_Turn = Annotated[Message, BeforeValidator(_message), ShownAs(Turn)]
+_Stop = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptStyle:
-    """How a bank asks its items.
+class PromptStyle(Value):
+    """How a language model is asked the items."""
 
-    Attributes:
-        system: System prompt; empty for none.
-        prefix: Few-shot turns between the system prompt and the item.
-        choice_instruction: Text behind the options of a multiple-choice item; may be empty.
-        free_instruction: Text behind the prompt of a free-answer item; may be empty.
-        mode: `generate`: the model writes an answer, which is parsed; `loglikelihood`: the options
-            of a multiple-choice item are compared by their likelihoods.
-        normalise: Whether log-likelihoods are divided by the options' lengths, in bytes or in
-            characters.
-        blank: Mark in the question that each option replaces; the likelihoods of the text behind
-            it are compared. Empty: the options' own likelihoods are compared.
-        stop: Stop sequences, beside those of the endpoint.
-        item_shots: Number of examples in each item's own text.
-    """
-
-    system: str = ""
-    prefix: tuple[Message, ...] = ()
-    choice_instruction: str = CHOICE_INSTRUCTION
-    free_instruction: str = FREE_INSTRUCTION
+    system: _Text = ""
+    """System prompt; an empty text for none."""
+    prefix: Annotated[tuple[_Turn, ...], Field(max_length=2 * MAX_ITEM_SHOTS)] = ()
+    """Few-shot turns before each item."""
+    choice_instruction: _Text = CHOICE_INSTRUCTION
+    free_instruction: _Text = FREE_INSTRUCTION
     mode: Mode = "generate"
+    """`loglikelihood`: the likelihoods of an item's options are compared. Endpoints that cannot
+    report likelihoods are asked for the letter of the option, and the result says so."""
     normalise: Normalise = "bytes"
-    blank: str = ""
-    stop: tuple[str, ...] = ()
+    """Whether log-likelihoods are divided by the option's length, in UTF-8 bytes or in
+    characters."""
+    blank: _Text = ""
+    """A mark in the question. Each option replaces it, and the likelihoods of the text after it are
+    compared. Empty: compare the likelihoods of the options themselves."""
+    stop: Annotated[tuple[_Stop, ...], Field(max_length=16)] = ()
+    """Stop sequences, in addition to the endpoint's own."""
     layout: Layout = LAYOUT
-    item_shots: int = 0
+    item_shots: Annotated[Whole, Field(ge=0, le=MAX_ITEM_SHOTS)] = 0
+    """Number of examples in the text of each item."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PromptStyle":
-        """Read a style from JSON; `prefix` is a list of `{"role", "content"}`.
+        """Read a style from JSON.
 
         Raises:
             InvalidInputError: Unknown keys or values of another type, each with its pointer.
         """
-        known = [each.name for each in fields(cls)]
-        problems = [
-            FieldProblem(f"/{name}", f"Expected one of {', '.join(known)}, got {name!r:.80}.")
-            for name in data
-            if name not in known
-        ]
-        texts = {name: data[name] for name in _TEXTS if name in data}
-        layout = data.get("layout", {})
-        parts = layout if isinstance(layout, Mapping) else {"": layout}
-        labels = [each.name for each in fields(Layout)]
-        problems += [
-            FieldProblem(pointer, f"Expected a string, got {type(value).__name__}.")
-            for pointer, value in [
-                *((f"/{name}", value) for name, value in texts.items()),
-                *((f"/layout/{name}", value) for name, value in parts.items() if name in labels),
-            ]
-            if not isinstance(value, str)
-        ]
-        problems += [
-            FieldProblem(
-                f"/layout/{name}", f"Expected one of {', '.join(labels)}, got {name!r:.80}."
-            )
-            for name in parts
-            if name not in labels
-        ]
-        problems += [
-            FieldProblem(f"/{name}", f"Expected one of {', '.join(choices)}, got {data[name]!r}.")
-            for name, kind in (("mode", Mode), ("normalise", Normalise))
-            if name in data and data[name] not in (choices := get_args(kind.__value__))
-        ]
-        stop = data.get("stop", [])
-        stops = (
-            tuple(mark for mark in stop if mark and isinstance(mark, str))
-            if isinstance(stop, list)
-            else None
-        )
-        if stops is None or len(stops) < len(stop) or len(stops) > _MAX_STOPS:
-            expected = (
-                f"Expected a list of at most {_MAX_STOPS} texts, none empty, got {stop!r:.80}."
-            )
-            problems.append(FieldProblem("/stop", expected))
-        prefix = data.get("prefix", [])
-        turns = prefix if isinstance(prefix, list) else [prefix]
-        problems += [
-            FieldProblem(f"/prefix/{i}", 'Expected {"role": "user"|"assistant", "content": text}.')
-            for i, turn in enumerate(turns)
-            if not _is_turn(turn)
-        ]
-        item_shots = data.get("item_shots", 0)
-        if type(item_shots) is not int or not 0 <= item_shots <= MAX_ITEM_SHOTS:
-            expected = (
-                f"Expected a whole number from 0 to {MAX_ITEM_SHOTS}, got {item_shots!r:.80}."
-            )
-            problems.append(FieldProblem("/item_shots", expected))
-        if problems:
-            raise InvalidInputError("The prompt style cannot be used.", problems=problems)
-        return cls(
-            **texts,
-            **{name: data[name] for name in ("mode", "normalise") if name in data},
-            prefix=tuple(Message(t["role"], t["content"]) for t in turns),
-            stop=stops or (),
-            layout=Layout(**parts),
-            item_shots=item_shots,
-        )
+        try:
+            return _STYLE.validate_python(dict(data))
+        except ValidationError as error:
+            problems = problems_of(error.errors(include_url=False), cls)
+        raise InvalidInputError("The prompt style cannot be used.", problems=problems)
 
     def to_dict(self) -> dict[str, Json]:
         """Write the style as JSON."""
-        return {
-            **{name: getattr(self, name) for name in (*_TEXTS, "mode", "normalise")},
-            "prefix": [{"role": turn.role, "content": turn.content} for turn in self.prefix],
-            "stop": list(self.stop),
-            "layout": asdict(self.layout),
-            "item_shots": self.item_shots,
-        }
+        written: dict[str, Json] = _STYLE.dump_python(self, mode="json")
+        return written
 
     @property
     def shots(self) -> int:
@@ -212,16 +158,7 @@ class PromptStyle:
 
 
 _ALWAYS_HASHED: Final = ("system", "prefix", "choice_instruction", "free_instruction")
-_TEXTS: Final = ("system", "choice_instruction", "free_instruction", "blank")
-
-
-def _is_turn(turn: object) -> bool:
-    return (
-        isinstance(turn, dict)
-        and turn.keys() == {"role", "content"}
-        and turn["role"] in _ROLES[1:]
-        and isinstance(turn["content"], str)
-    )
+_STYLE: Final = TypeAdapter(PromptStyle)
 
 
 def build_messages(item: ItemContent, style: PromptStyle) -> tuple[Message, ...]:

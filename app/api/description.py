@@ -13,8 +13,8 @@ from pydantic import WithJsonSchema
 from typing_extensions import TypeAliasType, is_typeddict
 
 from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
-from app.api.schemas.common import FieldError, Output, describe_fields
 from app.records import banks, figures, rankings
+from app.shapes import FieldError, Output, describe_fields
 
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
 ProblemCode = TypeAliasType("ProblemCode", _Code)

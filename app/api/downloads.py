@@ -2,15 +2,30 @@
 
 import re
 from collections.abc import Iterable
+from typing import Annotated, Literal
 from urllib.parse import quote
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from app.api.errors import RouteResponses
 from app.reports.rendering import CONTENT_SECURITY_POLICY
 
 _TYPES = {"json": "application/json", "html": "text/html", "csv": "text/csv"}
+#: OpenAPI `responses` of a route that answers with a report.
+REPORT: RouteResponses = {
+    200: {
+        "description": "The report, as JSON or as an HTML page.",
+        "content": {_TYPES["html"]: {"schema": {"type": "string"}}},
+    }
+}
+ReportFormat = Annotated[
+    Literal["json", "html"] | None,
+    Query(
+        alias="format",
+        description="Format of the report. Default: what `Accept` prefers, else JSON.",
+    ),
+]
 _READABLE = (_TYPES["json"], "application/octet-stream", "text/")
 
 

@@ -32,6 +32,7 @@ from app.errors import (
 from app.records.leased import StoredEvent
 from app.services.event_feed import EventFeed, Reader, Topic
 from app.services.visibility import View
+from app.shapes import Int32
 from app.storage.repositories.events import Kind
 
 RETRY_MS: Final = 3000
@@ -84,6 +85,7 @@ EVENTS: Final[dict[str, Any]] = {
 }
 
 
+AfterEvent = Annotated[Int32, Query(ge=0, description="Start after this event.")]
 #: Query parameter: seconds that a read waits for the end of the work.
 Wait = Annotated[
     int,

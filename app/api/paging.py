@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query
 
-from app.api.schemas.common import ListRead, SortOrder
+from app.shapes import Int32, ListRead, SortOrder
 from app.storage.paging import Page, PageRequest
 from app.validation import ANY_ID
 
@@ -28,6 +28,10 @@ _After = Annotated[
     ),
 ]
 
+#: Position to list behind; -1 begins with the first.
+AfterPosition = Annotated[Int32, Query(ge=-1, description="Start after this position.")]
+AfterStep = Annotated[Int32, Query(ge=0, description="Start after this step.")]
+
 
 async def _newest_first(
     limit: Limit = 20, after: _After = None, order: Annotated[SortOrder, Query()] = "desc"
@@ -47,14 +51,21 @@ Paging = Annotated[PageRequest, Depends(_newest_first)]
 PagingInOrder = Annotated[PageRequest, Depends(_oldest_first)]
 
 
+def _as_it_is(value: D) -> Any:
+    return value
+
+
 def list_of(
-    page: Page[D], read: Callable[[D], R], *, identify: Callable[[D], str] = attrgetter("id")
+    page: Page[D],
+    read: Callable[[D], R] = _as_it_is,
+    *,
+    identify: Callable[[D], str] = attrgetter("id"),
 ) -> ListRead[R]:
     """Make the body of a list.
 
     Args:
         page: Page of domain values, as the service returned it.
-        read: Converts a value to its outgoing schema.
+        read: Converts a value to its outgoing schema, unless it has that already.
         identify: Returns the id of a value.
     """
     ids = [identify(item) for item in page.items]

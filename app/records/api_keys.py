@@ -1,11 +1,12 @@
 """Keys of our own API, without their secrets, and the audit trail of their changes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from app.records.projects import Limits
+from app.shapes import Described
 
 
 class Scope(StrEnum):
@@ -44,18 +45,24 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
+class AuditEntry(Described):
     """Who changed what, when, and from where."""
 
     id: str
+    object: Literal["audit_entry"] = field(default="audit_entry", init=False)
     at: datetime
     project_id: str | None
     key_id: str | None
+    """The API key; `local` without authentication, null for the command line."""
     action: str
+    """`operationId` in this document, or the command."""
     path: str
-    resources: Sequence[str]
+    """Path of the request."""
+    resources: list[str]
+    """Ids of what was created, changed or deleted."""
     request_id: str | None
     address: str
+    """Where the request came from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

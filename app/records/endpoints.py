@@ -3,31 +3,30 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from app.calling import GenerationParams, RetryPolicy
+from app.records.projects import TokensPerDay, UsdPerDay
+from app.shapes import Number, Value, Whole
 
 #: Kind of an examinee that answers by hand, under a name: the server does not call it.
 SELF_REPORTED = "self_reported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits on calls of an endpoint, over all sessions and workers; `None` is no limit.
+class CallLimits(Value):
+    """Limits on the calls of the endpoint, over all sessions and workers; `null` is no limit."""
 
-    Attributes:
-        rpm: Requests per minute.
-        tpm: Tokens per minute: the prompt and the longest possible answer of each call.
-        concurrency: Calls in flight per worker process.
-        usd_per_day: US dollars in a day (UTC), over all callers.
-        tokens_per_day: Tokens in a day (UTC), prompts and answers.
-    """
-
-    rpm: float | None = None
-    tpm: float | None = None
-    concurrency: int | None = None
-    usd_per_day: float | None = None
-    tokens_per_day: int | None = None
+    rpm: Annotated[Number, Field(gt=0, le=1e9)] | None = None
+    """Requests per minute."""
+    tpm: Annotated[Number, Field(gt=0, le=1e12)] | None = None
+    """Tokens per minute, counted as prompt plus `max_tokens`."""
+    concurrency: Annotated[Whole, Field(ge=1, le=1024)] | None = None
+    """Calls in flight per worker process."""
+    usd_per_day: UsdPerDay | None = None
+    tokens_per_day: TokensPerDay | None = None
 
     @property
     def rate_limited(self) -> bool:
@@ -36,11 +35,12 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """US dollars per million tokens; `None` where the price is not known."""
+class Price(Value):
+    """Price in US dollars per million tokens; `null` if unknown."""
 
-    input_per_1m: float | None = None
-    output_per_1m: float | None = None
+    input_per_1m: Annotated[Number, Field(ge=0, le=1e9)] | None = None
+    output_per_1m: Annotated[Number, Field(ge=0, le=1e9)] | None = None
+    currency: Literal["USD"] = "USD"
 
     @property
     def known(self) -> bool:
@@ -70,7 +70,7 @@ class EndpointSettings:
     model: str = ""
     sampling: GenerationParams = field(default_factory=GenerationParams)
     reasoning_tags: tuple[str, str] = ("<think>", "</think>")
-    limits: Limits = field(default_factory=Limits)
+    limits: CallLimits = field(default_factory=CallLimits)
     price: Price = field(default_factory=Price)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     timeout_s: float = 120.0

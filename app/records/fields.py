@@ -18,7 +18,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def shallow(value: "DataclassInstance") -> dict[str, Any]:
-    """Fields of a dataclass by name, without copying their values."""
+    """What a dataclass was made of, by name, without copying the values."""
     return {name: getattr(value, name) for name in _names(type(value))}
 
 
@@ -41,7 +41,7 @@ def restored(kind: type[T], stored: Mapping[str, JsonValue], **said: Any) -> T:
 
 @lru_cache(maxsize=256)
 def _names(kind: "type[DataclassInstance]") -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    return tuple(field.name for field in fields(kind) if field.init)
 
 
 class Interval(TypedDict):

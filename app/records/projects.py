@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
 
 from app.acting import maker
+from app.shapes import MADE_BY, WHOLE, Described, Number, Value, Whole
 
 #: Share of the places left by others that one key may take. So something is always left for the
 #: next key, which in turn may take this share of the rest.
@@ -63,56 +67,77 @@ class Allotment:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits of a project, or of one key of it; None is no limit.
-
-    A key's spend is that of the work it began; its storage is that of what it created.
-
-    Attributes:
-        requests_per_s: Requests a second at one process, averaged over ten seconds.
-        open_sessions: Sessions that have not ended, including members of rankings and waiting
-            sessions; one key of several may have the share `SHARE`.
-        event_streams: Event streams open at one process; keys share them in the same way.
-        usd_per_day: US dollars in a day (UTC), over all calls of endpoints.
-        tokens_per_day: Tokens in a day (UTC), prompts and answers.
-        stored_bytes: Bytes of banks, response sets and ended sessions; above it nothing new may
-            begin.
-    """
-
-    requests_per_s: float | None = None
-    open_sessions: int | None = None
-    event_streams: int | None = None
-    usd_per_day: float | None = None
-    tokens_per_day: int | None = None
-    stored_bytes: int | None = None
+UsdPerDay = Annotated[
+    Number,
+    Field(
+        gt=0,
+        le=1e9,
+        description="US dollars that calls may cost in a day (UTC), over all sessions, rankings, "
+        "judges, embeddings, probes and previews. Calls beyond the budget wait.",
+    ),
+]
+TokensPerDay = Annotated[
+    Whole,
+    Field(
+        ge=1,
+        le=10**15,
+        description="Tokens that calls may use in a day (UTC), prompts and answers together.",
+    ),
+    WHOLE,
+]
+_Count = Annotated[Whole, Field(ge=0, le=2**31 - 1), WHOLE]
+_Days = Annotated[Whole, Field(ge=1, le=36_500), WHOLE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """Days after which stored data is deleted; None keeps it until somebody deletes it."""
+class Limits(Value):
+    """Limits of a project, or of one of its keys. A limit of null is no limit."""
 
-    sessions_days: int | None = None
-    texts_days: int | None = None
-    events_days: int | None = None
-    audit_days: int | None = None
+    # Far slower than that, and `Retry-After` is no number that anybody can read.
+    requests_per_s: Annotated[Number, Field(ge=0.001, le=1e6)] | None = None
+    """Requests per second at one process, averaged over ten seconds; more are answered with 429.
+    While other keys of the project send requests, one key may use three quarters of it."""
+    open_sessions: _Count | None = None
+    """Sessions that have not ended, including members of rankings; more are refused with 429. If
+    the project has several keys, one key may have three quarters of what the other keys leave."""
+    event_streams: _Count | None = None
+    """Open event streams at one process, including those of pages; more are refused with 429. If
+    the project has several keys, one key may have three quarters of what the other keys leave."""
+    usd_per_day: UsdPerDay | None = None
+    tokens_per_day: TokensPerDay | None = None
+    stored_bytes: Annotated[Whole, Field(ge=1, le=2**53), WHOLE] | None = None
+    """Bytes that items, imported answers and ended sessions may take, as stored; for a key, of what
+    it created. Above it no session or import can begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
-    """A project, which owns banks, endpoints, sessions and everything else.
+class Retention(Value):
+    """Days after which data is deleted; null keeps it until somebody deletes it."""
 
-    Attributes:
-        created_by: API key that created the project; None for the command line, or if not recorded.
-    """
+    sessions_days: _Days | None = None
+    """Ended sessions and rankings, with everything that belongs to them."""
+    texts_days: _Days | None = None
+    """Texts that endpoints wrote; scores and figures are kept."""
+    events_days: _Days | None = None
+    """Events of ended sessions, rankings and calibrations."""
+    audit_days: _Days | None = None
+    """Entries of the audit trail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project(Described):
+    """A project, which owns banks, endpoints, sessions and everything else."""
+
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 
     id: str
+    object: Literal["project"] = field(default="project", init=False)
     name: str
     description: str = ""
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     revision: int = 1
-    created_by: str | None = field(default_factory=maker)
+    created_by: Annotated[str | None, Field(description=MADE_BY)] = field(default_factory=maker)
     created_at: datetime
     updated_at: datetime
 

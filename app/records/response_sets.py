@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from app.acting import maker, owner
 from app.items import JsonObject
-from app.records.endpoints import SELF_REPORTED
 
 if TYPE_CHECKING:  # children that read files load no shapes of sessions
     from app.records.sessions import AskedJson, Provenance
@@ -118,6 +117,8 @@ def examinee_of(provenance: "Provenance") -> str | None:
     Returns:
         A name, the same for all sessions of one examinee; None without an examinee.
     """
+    from app.records.endpoints import SELF_REPORTED  # children that read files do not need it
+
     origin = provenance.get("endpoint")
     if not origin:
         return None

@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import StringConstraints
 from typing_extensions import TypedDict
 
 from app.items import JsonObject
 from app.records.endpoints import SELF_REPORTED, EndpointSettings
 from app.records.figures import Marking, Method, SessionFigures
 from app.records.leased import Failure, LeasedRecord
+from app.shapes import Metadata, Name, Text, Value
 
 SessionState = Literal[
     "queued",
@@ -120,6 +122,9 @@ class Provenance(Conditions):
     rescored_with: NotRequired[JsonObject | None]
 
 
+_Word = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
+
+
 class ExamineeKind(StrEnum):
     """Kind of a named examinee."""
 
@@ -129,22 +134,17 @@ class ExamineeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examinee:
-    """A named examinee, as its client describes it.
+class Examinee(Value):
+    """The examinee of a manual session. Sessions with the same name belong to the same examinee."""
 
-    Attributes:
-        name: Name, unique among the examinees of a project.
-        kind: Kind of examinee.
-        model: Model that answers, or that an agent uses.
-        scaffold: Program that drives the model; model and scaffold make the agent.
-        settings: Further settings, in which examinees of the same model may differ.
-    """
-
-    name: str
+    name: Name
+    """Belongs to the key that first used it; other keys need the scope `admin`."""
     kind: ExamineeKind = ExamineeKind.MODEL
-    model: str | None = None
-    scaffold: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    model: _Word | None = None
+    """Model that answers, or that an agent uses."""
+    scaffold: _Word | None = None
+    """Program that drives the model; model and scaffold make the agent."""
+    settings: Metadata = field(default_factory=dict)
 
     def as_endpoint(self) -> EndpointSettings:
         """The endpoint that the examinee is stored as."""

@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import computed_field
+
+from app.items import JsonObject
+from app.shapes import Described
 
 Status = Literal["pending", "delivered", "given_up"]
 
@@ -23,20 +28,29 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """One event for one webhook; names as in the table `webhook_deliveries`."""
+class Delivery(Described):
+    """One event for one webhook, sent as `{type, timestamp, data}`."""
 
     id: str
+    """Value of the header `webhook-id`, the same in all attempts."""
+    object: Literal["webhook_delivery"] = field(default="webhook_delivery", init=False)
     webhook_id: str
     type: str
-    data: dict[str, Any]
+    data: JsonObject
+    """The data that is sent. The outcome of a gate is added when it is sent."""
     attempts: int
-    due_at: datetime | None
-    delivered_at: datetime | None
     status_code: int | None
+    """HTTP status of the receiver's last answer."""
     error: str | None
+    """Why the last attempt failed."""
     created_at: datetime
+    due_at: datetime | None
+    """Time of the next attempt."""
+    delivered_at: datetime | None
 
+    @computed_field(  # type: ignore[prop-decorator]  # mypy knows no decorated property
+        description="`given_up`: nine attempts over a day failed, or the webhook was disabled."
+    )
     @property
     def status(self) -> Status:
         """Whether the event was delivered, or still may be."""

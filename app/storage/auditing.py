@@ -158,4 +158,4 @@ class AuditRepository(Repository):
 
 
 def _read(row: AuditRow) -> EntryRecord:
-    return convert(EntryRecord, row, resources=tuple(row.resources))
+    return convert(EntryRecord, row)

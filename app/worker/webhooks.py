@@ -9,7 +9,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -17,7 +17,7 @@ from app.acting import Acting, acting_for
 from app.adapters.callback import signature
 from app.adapters.transport import json_bytes
 from app.errors import DatabaseUnavailableError, NotFoundError, SextantError
-from app.items import JsonValue
+from app.items import JsonObject, JsonValue
 from app.observability import WEBHOOK_ATTEMPTS
 from app.records.webhooks import Delivery, Webhook
 from app.services.container import Services
@@ -105,7 +105,7 @@ class WebhookSender:
             payload: dict[str, JsonValue] = {
                 "type": delivery.type,
                 "timestamp": delivery.created_at.astimezone(UTC).isoformat(),
-                "data": await self._data(webhook, delivery),
+                "data": dict(await self._data(webhook, delivery)),
             }
             body = json_bytes(payload)
             signed = signature(signing_key(secret), delivery.id, int(time.time()), body)
@@ -120,7 +120,7 @@ class WebhookSender:
         is_taken = 200 <= reply.status < 300
         return reply.status, None if is_taken else f"The receiver answered {reply.status}."
 
-    async def _data(self, webhook: Webhook, delivery: Delivery) -> dict[str, Any]:
+    async def _data(self, webhook: Webhook, delivery: Delivery) -> JsonObject:
         """Data of the event; for a gate, with the decision."""
         if delivery.type != "gate.decided":
             return delivery.data

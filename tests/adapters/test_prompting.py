@@ -90,18 +90,23 @@ def test_flattened_turns_are_labelled_and_end_with_an_open_answer() -> None:
     )
 
 
+def texts(most: int, *, least: int = 0) -> st.SearchStrategy[str]:
+    storable = st.characters(codec="utf-8", exclude_characters="\0")
+    return st.text(storable, min_size=least, max_size=most)
+
+
 STYLES = st.builds(
     PromptStyle,
-    system=st.text(max_size=5),
+    system=texts(5),
     prefix=st.lists(
-        st.builds(Message, st.sampled_from(["user", "assistant"]), st.text(max_size=5)), max_size=3
+        st.builds(Message, st.sampled_from(["user", "assistant"]), texts(5)), max_size=3
     ).map(tuple),
-    choice_instruction=st.text(max_size=5),
-    free_instruction=st.text(max_size=5),
+    choice_instruction=texts(5),
+    free_instruction=texts(5),
     mode=st.sampled_from(["generate", "loglikelihood"]),
-    blank=st.text(max_size=1),
-    stop=st.lists(st.text(min_size=1, max_size=2), max_size=2).map(tuple),
-    layout=st.builds(Layout, question=st.text(max_size=2)),
+    blank=texts(1),
+    stop=st.lists(texts(2, least=1), max_size=2).map(tuple),
+    layout=st.builds(Layout, question=texts(2)),
 )
 
 
@@ -127,17 +132,17 @@ def test_an_empty_object_is_the_default_style() -> None:
         ({"sytem": "x"}, "/sytem"),
         ({"system": None}, "/system"),
         ({"choice_instruction": 3}, "/choice_instruction"),
-        ({"prefix": "Q: A"}, "/prefix/0"),
+        ({"prefix": "Q: A"}, "/prefix"),
         (
             {"prefix": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]},
-            "/prefix/1",
+            "/prefix/1/role",
         ),
-        ({"prefix": [{"role": "user"}]}, "/prefix/0"),
+        ({"prefix": [{"role": "user"}]}, "/prefix/0/content"),
         ({"mode": "guess"}, "/mode"),
         ({"normalise": ["bytes"]}, "/normalise"),
         ({"stop": "."}, "/stop"),
-        ({"stop": [""]}, "/stop"),
-        ({"layout": "plain"}, "/layout/"),
+        ({"stop": [""]}, "/stop/0"),
+        ({"layout": "plain"}, "/layout"),
         ({"layout": {"label": ""}}, "/layout/label"),
         ({"layout": {"gap": 1}}, "/layout/gap"),
     ],

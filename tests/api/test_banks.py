@@ -58,6 +58,16 @@ async def test_a_bank_is_made_read_changed_and_deleted(client: Client) -> None:
     assert (await client.get("/v1/banks/sums")).status_code == 404
 
 
+async def test_a_prompt_as_long_as_recorded_ones_comes_back_as_it_was_sent(client: Client) -> None:
+    turns = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
+    prompt = {"system": "x" * 20_000, "prefix": turns * 60, "stop": ["\n"], "layout": {"gap": ""}}
+    shown = (await made(client, prompt=prompt)).json()["prompt"]
+    assert {name: shown[name] for name in ("system", "prefix", "stop")} == {
+        name: prompt[name] for name in ("system", "prefix", "stop")
+    }
+    assert shown["layout"]["gap"] == ""
+
+
 SENSELESS: list[tuple[dict[str, Any], str]] = [
     ({"name": "a/b"}, "/name"),
     ({"name": " x"}, "/name"),

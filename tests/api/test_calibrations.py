@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.api.schemas.common import Failure
 from app.calibration.fit import held_out
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 from app.exchange.response_files import write_csv
 from app.services.container import Services
+from app.shapes import Failure
 from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import EVENTS, Client
 from tests.services.calibrations import answers, csv_of

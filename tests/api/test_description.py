@@ -9,12 +9,15 @@ import pytest
 
 from app import errors
 from app.api.errors import HTTP_CODES
+from app.validation import sentence
 from tests.api.calls import got
 from tests.api.conftest import Client
 
 Document = dict[str, Any]
 #: Objects with fields that depend on their maker; other free JSON objects refer to the first.
 UNTYPED = {"JsonObject", "export_ended_session", "export_version"}
+#: Bodies and addresses with this character are refused before they are validated.
+NO_NUL = r"^[^\x00]*$"
 #: Places where any JSON value is allowed.
 MOST_BYTES = 450_000
 
@@ -42,6 +45,28 @@ def nodes(value: Any) -> Iterator[Document]:
         yield from nodes(inner)
 
 
+async def test_no_pattern_reaches_a_reader(document: Document) -> None:
+    patterns = {
+        pattern
+        for _, node in parts(document)
+        for pattern in (node.get("pattern"), *node.get("patternProperties", ()))
+        if isinstance(pattern, str)
+    }
+    told = {
+        pattern: sentence(
+            {
+                "type": "string_pattern_mismatch",
+                "loc": (),
+                "input": "",
+                "msg": "String should match pattern",
+                "ctx": {"pattern": pattern},
+            }
+        )
+        for pattern in patterns - {NO_NUL}
+    }
+    assert [pattern for pattern, words in told.items() if "pattern" in words] == []
+
+
 async def test_it_is_small(document: Document) -> None:
     assert len(json.dumps(document)) <= MOST_BYTES
 
@@ -55,6 +80,14 @@ async def test_fields_are_described_by_the_docstrings_below_them(document: Docum
             ("NamedEndpointCreate", "name"),  # declared again, without a docstring
             ("ProgressRead", "right"),  # inherited by a typed dict
             ("RankedRead", "usd"),
+            ("Limits", "open_sessions"),  # of a dataclass, in each module that has some
+            ("CallLimits", "rpm"),
+            ("RetryPolicy", "base_s"),
+            ("PromptStyle", "system"),
+            ("Examinee", "scaffold"),
+            ("ManualAnswer", "item_id"),
+            ("Collection", "version"),
+            ("AuditEntry", "path"),
         )
     }
     assert {name: str(field.get("description"))[:24] for name, field in told.items()} == {
@@ -63,6 +96,14 @@ async def test_fields_are_described_by_the_docstrings_below_them(document: Docum
         "NamedEndpointCreate.name": "None",
         "ProgressRead.right": "Number of right answers;",
         "RankedRead.usd": "Cost in US dollars; null",
+        "Limits.open_sessions": "Sessions that have not e",
+        "CallLimits.rpm": "Requests per minute.",
+        "RetryPolicy.base_s": "The first wait is random",
+        "PromptStyle.system": "System prompt; an empty ",
+        "Examinee.scaffold": "Program that drives the ",
+        "ManualAnswer.item_id": "If given, it must be the",
+        "Collection.version": "Number or id of a versio",
+        "AuditEntry.path": "Path of the request.",
     }
 
 

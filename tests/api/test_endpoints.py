@@ -73,7 +73,7 @@ async def test_what_is_left_out_gets_the_documented_defaults(client: Client) -> 
     schema = (await got(client, "/openapi.json"))["components"]["schemas"]
     declared = schema["NamedEndpointCreate"]["properties"]
     assert body["timeout_s"] == declared["timeout_s"]["default"]
-    retry = schema["RetryModel"]["properties"]
+    retry = schema["RetryPolicy"]["properties"]
     assert body["retry"] == {name: field["default"] for name, field in retry.items()}
     assert set(body["limits"].values()) == {None}
     assert body["api_key_set"] is False

@@ -141,6 +141,7 @@ async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Clien
     assert "expected start:stop:step" in assert_problem(answer, 422, "invalid_input")["detail"]
 
 
+MANY = {f"f{n}": n for n in range(300)}
 FAULTS: list[tuple[str, Any, str]] = [
     ("/v1/sessions", {"bank": "b", "concurrency": 0}, "expected a number >= 1, got 0"),
     ("/v1/sessions", {"bank": "b", "concurrency": "x"}, "expected a whole number, got 'x'"),
@@ -167,6 +168,8 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("/v1/api-keys", {"name": "k", "scopes": []}, "expected at least 1 entry, got 0"),
     ("/v1/banks", {"name": "x" * 201}, "expected at most 200 characters, got 201"),
     ("/v1/comparisons", {"session_ids": "ses_1"}, "expected a list, got a text"),
+    ("/v1/banks", MANY, "expected at most 200 fields, got 300"),
+    (f"/v1/sessions/ses_{'0' * 26}/responses", MANY, "expected at most 200 fields, got 300"),
 ]
 
 
@@ -327,9 +330,11 @@ async def test_a_misspelt_field_gets_a_suggestion(client: Client) -> None:
         "base_url": "http://127.0.0.1:9/v1",
         "model": "m",
         "limits": {"concurency": 3},
+        "retry": {"base_s": 0},
         "zzz": 1,
     }
     problems = (await problem_of(client, "/v1/endpoints", body))["errors"]
     told = {problem["pointer"]: problem["detail"] for problem in problems}
     assert told["/limits/concurency"] == "no such field; did you mean 'concurrency'?"
+    assert told["/retry/base_s"] == "expected a number > 0, got 0"
     assert told["/zzz"].startswith("no such field; there are name, kind,")

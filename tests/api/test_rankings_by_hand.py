@@ -109,7 +109,7 @@ async def test_it_asks_and_finds_the_same_as_a_simulated_ranking(
 
     version = await services.versions.load(bank="demo")
     stored = await services.rankings.get(found["id"])
-    plan = RankingPlan.from_dict(stored.settings)
+    plan = RankingPlan.model_validate(stored.settings)
     test = await services.versions.adaptive_test(version, plan.asking.design)
     offline = Ranking(tests=(test,) * len(THETAS), rules=plan.rules, budget=plan.budget)
     told: list[tuple[str, int]] = []

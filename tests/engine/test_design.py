@@ -299,6 +299,14 @@ def test_a_target_tag_that_no_item_has_is_refused() -> None:
         design.build(clean_bank(1, 20), tags=[("algebra",)] * 20)
 
 
+def test_shares_that_no_items_can_have_are_refused_by_their_sum() -> None:
+    design = Design.from_dict({"selection": {"content": {"targets": {"a": 0.9, "b": 0.9}}}})
+    with pytest.raises(InvalidInputError, match=r"at most 1, got a sum of 1\.8") as caught:
+        design.build(clean_bank(1, 20), tags=[("a",), ("b",)] * 10)
+    assert caught.value.problems[0].pointer == "/selection/content/targets"
+    design.build(clean_bank(1, 20), tags=[("a", "b"), ("b",)] * 10)
+
+
 @pytest.mark.parametrize(
     "facts",
     [

@@ -13,9 +13,9 @@ from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointFaultError, ExamineeTimeoutError, InvalidInputError
 from app.items import Message
 from app.records.endpoints import (
+    CallLimits,
     Endpoint,
     EndpointSettings,
-    Limits,
     NewEndpoint,
     Price,
     SealedSecrets,
@@ -35,12 +35,12 @@ TOOK = Taken(usd=0.2, tokens=200)
 TIMEOUT_S = 60.0
 
 
-async def endpoint(database: Database, limits: Limits | None = None) -> Endpoint:
+async def endpoint(database: Database, limits: CallLimits | None = None) -> Endpoint:
     settings = EndpointSettings(
         kind="openai_chat",
         base_url="http://127.0.0.1:9/v1",
         model="m",
-        limits=limits or Limits(),
+        limits=limits or CallLimits(),
         price=Price(input_per_1m=1000.0, output_per_1m=1000.0),
     )
     new = NewEndpoint(id=new_id("end"), settings=settings, sealed=SealedSecrets())
@@ -125,7 +125,7 @@ async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
 
 async def test_an_endpoint_has_a_budget_of_its_own(database: Database) -> None:
     budgets = Budgets(database)
-    poor = await endpoint(database, Limits(tokens_per_day=400))
+    poor = await endpoint(database, CallLimits(tokens_per_day=400))
     rich = await endpoint(database)
     await call(budgets, poor)
     with pytest.raises(BudgetSpentError, match=r"budget of 400 tokens .* 200 tokens are left"):

@@ -13,7 +13,7 @@ from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import NotFoundError, PreconditionFailedError
 from app.items import Message
-from app.records.endpoints import EndpointSettings, Limits, Price
+from app.records.endpoints import CallLimits, EndpointSettings, Price
 from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, origin_of
 from app.settings import Settings
@@ -29,14 +29,14 @@ async def endpoints(database: Database, settings: Settings) -> AsyncIterator[End
         yield EndpointService(database, SecretBox(settings), transport, guard)
 
 
-def spec(name: str | None = "a", *, limits: Limits | None = None) -> EndpointSpec:
+def spec(name: str | None = "a", *, limits: CallLimits | None = None) -> EndpointSpec:
     return EndpointSpec(
         settings=EndpointSettings(
             kind="openai_chat",
             name=name,
             base_url="http://127.0.0.1:9/v1",
             model="m",
-            limits=limits or Limits(),
+            limits=limits or CallLimits(),
             price=Price(input_per_1m=1.0, output_per_1m=3.0),
         ),
         api_key="sk-secret",
@@ -103,7 +103,7 @@ async def test_of_two_changes_at_once_one_is_refused(endpoints: EndpointService)
 async def test_an_endpoint_without_limits_is_never_waited_for_nor_written_to(
     endpoints: EndpointService, database: Database
 ) -> None:
-    created = await endpoints.create(spec(limits=Limits(concurrency=3)))
+    created = await endpoints.create(spec(limits=CallLimits(concurrency=3)))
     assert await endpoints.reserve(created.id, 1e9) == 0.0
     async with database.unit_of_work() as uow:
         connection = await uow.driver_connection()
@@ -112,28 +112,28 @@ async def test_an_endpoint_without_limits_is_never_waited_for_nor_written_to(
 
 
 async def test_tokens_are_spread_over_the_minute(endpoints: EndpointService) -> None:
-    created = await endpoints.create(spec(limits=Limits(tpm=0.6)))  # one in 100 s
+    created = await endpoints.create(spec(limits=CallLimits(tpm=0.6)))  # one in 100 s
     waits = [await endpoints.reserve(created.id, tokens) for tokens in (20, 0, 30, 1)]
     assert waits == [0.0, *(pytest.approx(seconds, abs=60) for seconds in (2000, 2000, 5000))]
 
 
 async def test_both_limits_hold_together(endpoints: EndpointService) -> None:
-    created = await endpoints.create(spec(limits=Limits(rpm=0.06, tpm=0.6)))
+    created = await endpoints.create(spec(limits=CallLimits(rpm=0.06, tpm=0.6)))
     waits = [await endpoints.reserve(created.id, tokens) for tokens in (1, 30, 1)]
     assert waits == [0.0, *(pytest.approx(seconds, abs=60) for seconds in (1000, 4000))]
 
 
 async def test_new_limits_start_a_new_schedule(endpoints: EndpointService) -> None:
-    created = await endpoints.create(spec(limits=Limits(rpm=0.06)))
+    created = await endpoints.create(spec(limits=CallLimits(rpm=0.06)))
     for _ in range(3):
         await endpoints.reserve(created.id, 0)
-    change = EndpointChange(settings={"limits": Limits(rpm=60)})
+    change = EndpointChange(settings={"limits": CallLimits(rpm=60)})
     await endpoints.update(created.id, change, expected_revision=1)
     assert await endpoints.reserve(created.id, 0) == 0.0
 
 
 async def test_workers_share_one_schedule(endpoints: EndpointService) -> None:
-    created = await endpoints.create(spec(limits=Limits(rpm=0.06)))
+    created = await endpoints.create(spec(limits=CallLimits(rpm=0.06)))
     waits = await asyncio.gather(*(endpoints.reserve(created.id, 0) for _ in range(8)))
     assert sorted(waits) == [pytest.approx(1000.0 * n, abs=60) for n in range(8)]
 
@@ -151,7 +151,7 @@ async def test_a_call_reserves_its_prompt_and_its_longest_answer(
     request = CompletionRequest(
         messages=(Message("user", "x" * 400),), params=GenerationParams(max_tokens=50)
     )
-    paced = await endpoints.ready((await endpoints.create(spec(limits=Limits(tpm=100)))).id)
+    paced = await endpoints.ready((await endpoints.create(spec(limits=CallLimits(tpm=100)))).id)
     free = await endpoints.ready((await endpoints.create(spec(name="free"))).id)
     await endpoints.wait_for_turn(paced, request)
     await endpoints.wait_for_turn(free, request)
@@ -161,7 +161,7 @@ async def test_a_call_reserves_its_prompt_and_its_longest_answer(
 async def test_sessions_of_one_process_share_the_concurrency_of_an_endpoint(
     endpoints: EndpointService,
 ) -> None:
-    created = await endpoints.create(spec(limits=Limits(concurrency=2)))
+    created = await endpoints.create(spec(limits=CallLimits(concurrency=2)))
     one, other = await endpoints.ready(created.id), await endpoints.ready(created.id)
     running = most = 0
     full = asyncio.Event()

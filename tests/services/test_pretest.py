@@ -202,7 +202,9 @@ async def test_the_bank_sets_the_number_unless_the_session_does(services: Servic
     assert figures_of(by_bank)["pretest"]["planned"] == 2
     assert figures_of(by_bank)["pretest"]["caution"] is None
     assert figures_of(by_session)["pretest"]["planned"] == 0
-    with pytest.raises(InvalidInputError, match="expected 0 to 1000, got -1"):
+    with pytest.raises(
+        InvalidInputError, match="items_per_session: expected a number >= 0, got -1"
+    ):
         await services.sessions.create(manual(n_pretest=-1))
     changed = (await services.banks.get_bank(BANK)).bank
     with pytest.raises(InvalidInputError, match="expected 0 to 1000, got 1001"):

@@ -7,7 +7,7 @@ import pytest
 
 from app.acting import DEFAULT_PROJECT, Acting, acting_for
 from app.engine.ranking.rules import RankingBudget
-from app.records.endpoints import Limits, Price
+from app.records.endpoints import CallLimits, Price
 from app.records.projects import Limits as ProjectLimits
 from app.services.api_keys import ApiKeyService
 from app.services.container import Services
@@ -34,11 +34,13 @@ async def services(
         yield services
 
 
-def endpoint(price: Price, limits: Limits | None = None) -> EndpointSpec:
+def endpoint(price: Price, limits: CallLimits | None = None) -> EndpointSpec:
     simulated = scripted(theta=0.5, seed=3)
     return replace(
         simulated,
-        settings=replace(simulated.settings, name="model", price=price, limits=limits or Limits()),
+        settings=replace(
+            simulated.settings, name="model", price=price, limits=limits or CallLimits()
+        ),
     )
 
 
@@ -46,7 +48,7 @@ async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
     services: Services,
 ) -> None:
     dear = Price(input_per_1m=1e6, output_per_1m=1e6)
-    saved = await services.endpoints.create(endpoint(dear, Limits(usd_per_day=1300.0)))
+    saved = await services.endpoints.create(endpoint(dear, CallLimits(usd_per_day=1300.0)))
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1}
     made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=plan))
     async with running_worker(services):
@@ -54,7 +56,7 @@ async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
         reason = waiting.waiting_reason or ""
         assert "The endpoint's budget of 1,300.00 USD" in reason
         assert "It continues tomorrow, or when the budget is raised." in reason
-        change = EndpointChange(settings={"limits": Limits(usd_per_day=1e6)})
+        change = EndpointChange(settings={"limits": CallLimits(usd_per_day=1e6)})
         await services.endpoints.update(saved.id, change, expected_revision=1)
         ended = await until(services, made.id, "completed")
     found = (await closings(services, ended)).values()

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from app.calling import GenerationParams
 from app.errors import EndpointMovedError
 from app.items import ScorerSpec
-from app.records.endpoints import Endpoint, Limits, Price
+from app.records.endpoints import CallLimits, Endpoint, Price
 from app.records.sessions import Plan, SessionRecord
 from app.services.container import Services
 from app.services.endpoints import calls
@@ -237,7 +237,7 @@ async def test_no_answer_is_cached_under_another_address(
     await install(working)
     honest, other = Sampling(), Model("5", usage=usage())
     with serving(honest.app) as url, serving(other.app) as elsewhere:
-        attacked = await saved(working, url, limits=Limits(rpm=600))
+        attacked = await saved(working, url, limits=CallLimits(rpm=600))
         made = await begun(working, attacked, cache=True)
         async with waiting(120) as pause:
             while not honest.calls:
@@ -309,7 +309,7 @@ async def test_unreported_usage_counts_against_the_daily_budget_as_reserved(
     with serving(hiding.app) as url:
         sampling = GenerationParams(max_tokens=1000)
         price = Price(input_per_1m=50.0, output_per_1m=50.0)
-        limits = Limits(**budget)  # type: ignore[arg-type]  # one of two kinds
+        limits = CallLimits(**budget)  # type: ignore[arg-type]  # one of two kinds
         given = model_at(f"{url}/v1", name="m", price=price, sampling=sampling, limits=limits)
         endpoint = await working.endpoints.create(given)
         held = await until(working, (await begun(working, endpoint)).id, "waiting")

@@ -15,7 +15,7 @@ from app.adapters.base import Completion, CompletionRequest
 from app.adapters.scripted import Scripted
 from app.calling import GenerationParams
 from app.errors import DatabaseUnavailableError, InvalidStateError
-from app.records.endpoints import Limits, Price
+from app.records.endpoints import CallLimits, Price
 from app.services.container import Services, open_services
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.plan import FailureLimits
@@ -132,7 +132,7 @@ async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
         return await reserve(self, endpoint_id, tokens)
 
     monkeypatch.setattr(EndpointRepository, "reserve", flickering)
-    paced = model_at(f"{faults_url}/ok/v1", limits=Limits(rpm=60_000))
+    paced = model_at(f"{faults_url}/ok/v1", limits=CallLimits(rpm=60_000))
     async with running_worker(services):
         ended = await run_session(services, "completed", endpoint=paced)
 

@@ -198,7 +198,7 @@ async def test_each_repeat_has_a_seed_and_a_kept_answer_of_its_own(working: Serv
 
 async def test_the_number_of_repeats_is_limited(services: Services) -> None:
     for repeats in (0, 33):
-        with pytest.raises(InvalidInputError, match="repeats: expected 1 to 32"):
+        with pytest.raises(InvalidInputError, match=r"/repeats: expected a number [<>]= "):
             await services.sessions.create(spec(plan={"repeats": repeats}))
     item = ItemRecord(key="a", content=ItemContent(prompt="?", choices=("x", "y"), target=("x",)))
     one = ItemBank.from_intercepts(a=np.ones(1), intercept=np.zeros(1), item_ids=["a"])

@@ -8,7 +8,7 @@ import pytest
 
 from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
-from app.items import Outcome, ScorerSpec
+from app.items import ScorerSpec
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.scoring import AnswerScorer
@@ -141,7 +141,7 @@ async def test_another_worker_goes_on_where_one_stopped(
 async def test_a_score_without_an_answer_cannot_be_rescored(working: Services) -> None:
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
     record = await working.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
-    given = ({"score": 1.0}, {"response": "no idea at all"}, {"outcome": Outcome.REFUSED})
+    given = ({"score": 1.0}, {"response": "no idea at all"}, {"outcome": "refused"})
     record = await answered(working, record, lambda at: given[at.step - 1])
 
     always = ScorerSpec("pattern", {"pattern": "."})

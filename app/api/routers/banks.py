@@ -20,7 +20,7 @@ from app.api.schemas.banks import (
     ImportCreate,
     ImportRead,
 )
-from app.api.schemas.common import BankRef, Erase, ListRead, MetricName, Name
+from app.api.schemas.common import BankRef, Erase, MetricName
 from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
 from app.api.schemas.results import LeaderboardRead
 from app.deps import AllServices, Caller, Seen, caller
@@ -34,6 +34,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.services.results.leaderboards import Wanted
+from app.shapes import ListRead, Name
 
 router = make_router("/banks", tag="banks")
 

@@ -6,23 +6,21 @@ from fastapi import Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
-from app.api.events import EVENTS, Wait, events_for, wait_for_end
+from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.paging import AfterPosition, Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.calibration_results import (
-    AfterPosition,
     ExamineeAbilityRead,
     FittedItemRead,
     Positions,
 )
 from app.api.schemas.calibrations import (
-    AfterEvent,
     CalibrationCreate,
     CalibrationRead,
     PublicationCreate,
 )
-from app.api.schemas.common import ListRead, WorkStatus, id_path
+from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.versions import VersionRead
 from app.deps import AllServices, Feed, Seen, caller
@@ -34,6 +32,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from app.shapes import ListRead, WorkStatus
 
 router = make_router("/calibrations", tag="calibrations")
 
@@ -108,17 +107,14 @@ async def delete_calibration(calibration_id: CalibrationId, opened: AllServices)
 async def list_fitted_items(
     calibration_id: CalibrationId,
     opened: AllServices,
-    after: Annotated[AfterPosition, Query(description="Start after this position.")] = -1,
+    after: AfterPosition = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Positions[FittedItemRead]:
     """List the items of a completed calibration, with parameters, standard errors and fit."""
     rows = await opened.calibrations.items(calibration_id, after=after, limit=limit + 1)
     data = [FittedItemRead.of(row) for row in rows[:limit]]
-    return Positions(
-        data=data,
-        last_position=data[-1].position if data else after,
-        has_more=len(rows) > limit,
-    )
+    last = data[-1].position if data else after
+    return Positions(data=data, last_position=last, has_more=len(rows) > limit)
 
 
 @router.get(
@@ -132,7 +128,7 @@ async def calibration_events(
     opened: AllServices,
     feed: Feed,
     view: Seen,
-    after: Annotated[AfterEvent, Query(description="Start after this event.")] = 0,
+    after: AfterEvent = 0,
 ) -> Response | EventList:
     """Events of a calibration. `Last-Event-ID` or `after` resumes the stream."""
     await opened.calibrations.get(calibration_id)
@@ -147,17 +143,14 @@ async def calibration_events(
 async def list_abilities(
     calibration_id: CalibrationId,
     opened: AllServices,
-    after: Annotated[AfterPosition, Query(description="Start after this position.")] = -1,
+    after: AfterPosition = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Positions[ExamineeAbilityRead]:
     """List the examinees of a calibration with a report card, with their whole-bank abilities."""
     rows = await opened.calibrations.abilities(calibration_id, after=after, limit=limit + 1)
     data = [ExamineeAbilityRead.read(row) for row in rows[:limit]]
-    return Positions(
-        data=data,
-        last_position=data[-1].position if data else after,
-        has_more=len(rows) > limit,
-    )
+    last = data[-1].position if data else after
+    return Positions(data=data, last_position=last, has_more=len(rows) > limit)
 
 
 @router.post(

@@ -12,17 +12,17 @@ from app.api.schemas.catalog import (
     CatalogEntryRead,
     InstallationRead,
 )
-from app.api.schemas.common import Listed, ListRead, WorkStatus, id_path
+from app.api.schemas.common import id_path
 from app.deps import AllServices, caller
 from app.errors import InvalidStateError, NotFoundError
+from app.shapes import Listed, ListRead, WorkStatus
+from app.validation import ENTRY_NAME
 
 router = make_router("", tag="catalog")
 
 EntryName = Annotated[
     str,
-    Path(
-        pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$", examples=["gsm8k"], description="Name of the entry."
-    ),
+    Path(pattern=ENTRY_NAME, examples=["gsm8k"], description="Name of the entry."),
 ]
 InstallationId = Annotated[str, id_path("ins")]
 

@@ -10,7 +10,7 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import Erase, ListRead, Name, id_path
+from app.api.schemas.common import Erase, id_path
 from app.api.schemas.endpoints import (
     EndpointRead,
     EndpointUpdate,
@@ -38,6 +38,7 @@ from app.errors import (
     UnknownNameError,
     UnreachableError,
 )
+from app.shapes import ListRead, Name
 
 router = make_router("/endpoints", tag="endpoints")
 

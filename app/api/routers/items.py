@@ -13,7 +13,7 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import PagingInOrder, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.answers import PreviewCreate, PreviewRead
-from app.api.schemas.common import BankRef, ListRead
+from app.api.schemas.common import BankRef
 from app.api.schemas.items import (
     BatchRead,
     ItemCreate,
@@ -33,6 +33,7 @@ from app.errors import (
     SecretsError,
     UnknownNameError,
 )
+from app.shapes import ListRead
 
 router = make_router("/banks", tag="banks")
 

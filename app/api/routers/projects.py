@@ -9,18 +9,17 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import Erase, ListRead
+from app.api.schemas.common import Erase
 from app.api.schemas.projects import (
     ProjectCreate,
-    ProjectRead,
     ProjectSpendRead,
     ProjectUpdate,
     UseRead,
 )
 from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
-from app.records.fields import convert
-from app.records.projects import Limits, Retention
+from app.records.projects import Project
+from app.shapes import ListRead
 
 router = make_router("/projects", tag="projects")
 
@@ -38,25 +37,23 @@ ProjectRef = Annotated[
     dependencies=[OVER_ALL, IDEMPOTENT],
     responses=errors(AlreadyExistsError),
 )
-async def create_project(
-    body: ProjectCreate, response: Response, opened: AllServices
-) -> ProjectRead:
+async def create_project(body: ProjectCreate, response: Response, opened: AllServices) -> Project:
     """Create a project, without any content or keys."""
     project = await opened.projects.create(
         body.name,
         description=body.description,
-        limits=convert(Limits, body.limits),
-        retention=convert(Retention, body.retention),
+        limits=body.limits,
+        retention=body.retention,
     )
     response.headers["Location"] = f"/v1/projects/{project.id}"
     response.headers["ETag"] = etag(project.revision)
-    return ProjectRead.of(project)
+    return project
 
 
 @router.get("", dependencies=[OVER_ALL], responses=errors(NotFoundError))
-async def list_projects(page: Paging, opened: AllServices) -> ListRead[ProjectRead]:
+async def list_projects(page: Paging, opened: AllServices) -> ListRead[Project]:
     """List all projects, the newest first."""
-    return list_of(await opened.projects.page(page), ProjectRead.of)
+    return list_of(await opened.projects.page(page))
 
 
 @router.get("/{project}")
@@ -65,7 +62,7 @@ async def get_project(
     response: Response,
     opened: AllServices,
     who: Annotated[Caller, caller("read")],
-) -> ProjectRead:
+) -> Project:
     """One project, by id or name.
 
     A key of one project can only see its own.
@@ -74,7 +71,7 @@ async def get_project(
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
     response.headers["ETag"] = etag(found.revision)
-    return ProjectRead.of(found)
+    return found
 
 
 @router.get("/{project}/spend")
@@ -108,11 +105,11 @@ async def update_project(
     revision: ExpectedRevision,
     response: Response,
     opened: AllServices,
-) -> ProjectRead:
+) -> Project:
     """Change a project. `limits` and `retention` are replaced as a whole."""
     changed = await opened.projects.update(project, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.revision)
-    return ProjectRead.of(changed)
+    return changed
 
 
 @router.delete(

@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 
 from app.api.errors import errors
-from app.api.events import EVENTS, Wait, events_for, wait_for_end
+from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.answers import AfterStep, NextItemRead, NextItemsInput
-from app.api.schemas.common import Listed, ListRead, WorkStatus, id_path
+from app.api.schemas.answers import NextItemRead, NextItemsInput
+from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
 from app.deps import AllServices, Feed, Seen, caller
@@ -23,6 +23,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.records.fields import convert
+from app.shapes import Listed, ListRead, WorkStatus
 
 router = make_router("/rankings", tag="rankings")
 
@@ -101,7 +102,7 @@ async def ranking_events(
     opened: AllServices,
     feed: Feed,
     view: Seen,
-    after: Annotated[AfterStep, Query(description="Start after this event.")] = 0,
+    after: AfterEvent = 0,
 ) -> Response | EventList:
     """Events of a ranking. `Last-Event-ID` or `after` resumes the stream."""
     await opened.rankings.get(ranking_id)

@@ -13,11 +13,9 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead
 from app.api.schemas.response_sets import (
     AnswerImportCreate,
     AnswerImportRead,
-    CollectionCreate,
     CollectionRead,
     ResponseSetCreate,
     ResponseSetRead,
@@ -31,9 +29,9 @@ from app.errors import (
     PreconditionFailedError,
     PreconditionRequiredError,
 )
-from app.records.fields import convert
 from app.services.responses.collection import Collection
 from app.services.responses.service import MatrixFormat, export_answers
+from app.shapes import ListRead
 
 router = make_router("/response-sets", tag="response sets")
 
@@ -126,14 +124,13 @@ async def import_answers(
     dependencies=[caller("banks:write"), IDEMPOTENT],
 )
 async def collect_answers(
-    response_set: SetRef, body: CollectionCreate, opened: AllServices
+    response_set: SetRef, body: Collection, opened: AllServices
 ) -> CollectionRead:
     """Collect the answers of all ended sessions on a bank, each session once.
 
     It can be repeated: sessions that were collected before are left out.
     """
-    wanted = convert(Collection, body)
-    return CollectionRead.of(await opened.collector.collect(response_set, wanted))
+    return CollectionRead.of(await opened.collector.collect(response_set, body))
 
 
 @router.get(

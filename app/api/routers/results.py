@@ -14,7 +14,7 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Limit, Paging, list_of
 from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead, id_path
+from app.api.schemas.common import id_path
 from app.api.schemas.designs import SimulationCreate, SimulationRead
 from app.api.schemas.results import (
     BaselineRead,
@@ -35,6 +35,7 @@ from app.errors import (
     ScaleMismatchError,
     UnknownNameError,
 )
+from app.shapes import ListRead
 from app.storage.paging import PageRequest
 from app.validation import NAME_IN_URL
 

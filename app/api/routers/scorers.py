@@ -9,15 +9,16 @@ from app.api.bodies import MEDIUM, up_to
 from app.api.disconnects import while_connected
 from app.api.errors import errors
 from app.api.routing import router as make_router
-from app.api.schemas.common import Listed
 from app.api.schemas.scorers import MarkRead, ScorerRead, ScorerTest
 from app.deps import AllServices, Caller, caller
 from app.errors import InvalidInputError, NotFoundError, SecretsError
 from app.items import ScorerSpec
+from app.shapes import Listed
+from app.validation import SCORER_NAME
 
 router = make_router("/scorers", tag="scorers")
 
-ScorerName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_.-]{0,63}$", examples=["numeric"])]
+ScorerName = Annotated[str, Path(pattern=SCORER_NAME, examples=["numeric"])]
 
 
 @router.get("", dependencies=[caller("read")])

@@ -7,18 +7,16 @@ from fastapi import Query, Request, Response
 from pydantic import AwareDatetime
 
 from app.api.bodies import MEDIUM, up_to
-from app.api.downloads import attachment, file_responses, html_page, preferred
+from app.api.downloads import REPORT, ReportFormat, attachment, file_responses, html_page, preferred
 from app.api.errors import errors
-from app.api.events import EVENTS, Wait, events_for, wait_for_end
+from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.paging import AfterStep, Paging, list_of
 from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
 from app.api.schemas.answers import (
-    AfterStep,
     AnsweredRead,
     ChangeRead,
-    ManualResponse,
     NextItemRead,
     NextItemsInput,
     ReleaseInput,
@@ -26,7 +24,7 @@ from app.api.schemas.answers import (
     ResponseRead,
     Trajectory,
 )
-from app.api.schemas.common import Listed, ListRead, Name, PageFormat, id_path
+from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.sessions import (
@@ -48,12 +46,11 @@ from app.errors import (
     StaleStepError,
     UnknownNameError,
 )
-from app.items import Outcome
-from app.records.fields import convert
 from app.records.sessions import SessionFilter
 from app.reports.session.page import render
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.report import SessionFormat, export_session
+from app.shapes import FEW_FIELDS, Listed, ListRead, Name
 
 router = make_router("/sessions", tag="sessions")
 
@@ -174,7 +171,7 @@ async def list_responses(
     session_id: SessionId,
     opened: AllServices,
     view: Seen,
-    after: Annotated[AfterStep, Query(description="Start after this step.")] = 0,
+    after: AfterStep = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ResponseList:
     """List the items of a session in order of asking, with answer, outcome, score and cost.
@@ -232,12 +229,7 @@ async def export_ended_session(
     "/{session_id}/report",
     dependencies=[caller("read")],
     response_model=SessionReportRead,
-    responses={
-        200: {
-            "description": "The report, as JSON or as an HTML page.",
-            "content": {"text/html": {"schema": {"type": "string"}}},
-        },
-    },
+    responses=REPORT,
 )
 async def get_session_report(
     session_id: SessionId,
@@ -245,13 +237,7 @@ async def get_session_report(
     response: Response,
     opened: AllServices,
     view: Seen,
-    file_format: Annotated[
-        PageFormat | None,
-        Query(
-            alias="format",
-            description="Format of the report. Default: what `Accept` prefers, else JSON.",
-        ),
-    ] = None,
+    file_format: ReportFormat = None,
 ) -> SessionReportRead | Response:
     """Report on a session in plain words, as figures or as an HTML page.
 
@@ -277,7 +263,7 @@ async def session_events(
     opened: AllServices,
     feed: Feed,
     view: Seen,
-    after: Annotated[AfterStep, Query(description="Start after this event.")] = 0,
+    after: AfterEvent = 0,
 ) -> Response | EventList:
     """Events of a session. `Last-Event-ID` or `after` resumes the stream."""
     await opened.sessions.get(session_id)
@@ -442,9 +428,10 @@ async def release_item(
     openapi_extra=up_to(MEDIUM),
 )
 async def answer_item(
-    session_id: SessionId, body: ManualResponse, opened: AllServices, view: Seen
+    session_id: SessionId,
+    body: Annotated[ManualAnswer, FEW_FIELDS],
+    opened: AllServices,
+    view: Seen,
 ) -> AnsweredRead:
     """Answer a pending item of a manual session; the session then chooses what to ask next."""
-    outcome = None if body.outcome is None else Outcome(body.outcome)
-    answer = convert(ManualAnswer, body, outcome=outcome)
-    return AnsweredRead.after(await opened.manual_sessions.answer(session_id, answer), view)
+    return AnsweredRead.after(await opened.manual_sessions.answer(session_id, body), view)

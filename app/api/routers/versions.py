@@ -8,13 +8,13 @@ from fastapi.responses import StreamingResponse
 
 from app.api.bodies import LARGE, MEDIUM, up_to
 from app.api.disconnects import entered_while_connected
-from app.api.downloads import attachment, file_responses, html_page, preferred
+from app.api.downloads import REPORT, ReportFormat, attachment, file_responses, html_page, preferred
 from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import BankRef, ListRead, PageFormat, VersionRef
+from app.api.schemas.common import BankRef, VersionRef
 from app.api.schemas.designs import FormCreate, FormRead
 from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.reports import VersionReportRead
@@ -35,6 +35,7 @@ from app.exchange.bank_files import BankFormat
 from app.exchange.item_facts import write_form
 from app.reports.version.page import render
 from app.services.banks.items import ItemExposure
+from app.shapes import ListRead
 from app.validation import THETA_RANGE
 
 router = make_router("/banks", tag="banks")
@@ -173,12 +174,7 @@ async def export_version(
     "/{bank}/versions/{version}/report",
     dependencies=[caller("read")],
     response_model=VersionReportRead,
-    responses={
-        200: {
-            "description": "The report, as JSON or as an HTML page.",
-            "content": {"text/html": {"schema": {"type": "string"}}},
-        },
-    },
+    responses=REPORT,
 )
 async def get_report(
     bank: BankRef,
@@ -186,13 +182,7 @@ async def get_report(
     request: Request,
     response: Response,
     opened: AllServices,
-    file_format: Annotated[
-        PageFormat | None,
-        Query(
-            alias="format",
-            description="Format of the report. Default: what `Accept` prefers, else JSON.",
-        ),
-    ] = None,
+    file_format: ReportFormat = None,
 ) -> VersionReportRead | Response:
     """Report on the precision and the faults of a version, as figures or as an HTML page.
 

@@ -6,10 +6,12 @@ from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead, id_path
-from app.api.schemas.webhooks import DeliveryRead, WebhookCreate, WebhookRead
+from app.api.schemas.common import id_path
+from app.api.schemas.webhooks import WebhookCreate, WebhookRead
 from app.deps import AllServices, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, SecretsError
+from app.records.webhooks import Delivery
+from app.shapes import ListRead
 
 router = make_router("/webhooks", tag="webhooks")
 
@@ -51,10 +53,10 @@ async def delete_webhook(webhook_id: WebhookId, opened: AllServices) -> None:
 @router.get("/{webhook_id}/deliveries", dependencies=ADMIN, responses=errors(NotFoundError))
 async def list_deliveries(
     webhook_id: WebhookId, page: Paging, opened: AllServices
-) -> ListRead[DeliveryRead]:
+) -> ListRead[Delivery]:
     """List deliveries, past and pending, the newest first. They are kept for 30 days."""
     async with opened.database.reading() as uow:
-        return list_of(await uow.webhooks.deliveries(webhook_id, page), DeliveryRead.read)
+        return list_of(await uow.webhooks.deliveries(webhook_id, page))
 
 
 @router.post(
@@ -64,7 +66,7 @@ async def list_deliveries(
 )
 async def send_delivery(
     webhook_id: WebhookId, delivery_id: DeliveryId, opened: AllServices
-) -> DeliveryRead:
+) -> Delivery:
     """Send a delivery once more now, with the same id, whatever its status."""
     async with opened.database.unit_of_work() as uow:
-        return DeliveryRead.read(await uow.webhooks.queue_again(webhook_id, delivery_id))
+        return await uow.webhooks.queue_again(webhook_id, delivery_id)

@@ -5,10 +5,8 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field
-from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode
-from app.api.schemas.common import Input, Int32, Listed, Metadata, Name, Output, Text
 from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import PromptChange, SessionRead
@@ -21,46 +19,7 @@ from app.services.sessions.previews import Preview, PreviewSpec
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
-from app.validation import WEB_LINK
-
-NoScore = TypeAliasType("NoScore", Literal["unparsed", "refused", "error", "truncated"])
-Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]
-
-
-class ManualResponse(Input):
-    """An answer: exactly one of `response` (its text), `score` and `outcome`.
-
-    The other fields are stored and shown with the answer. Budgets count its tokens and dollars.
-    """
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"step_token": "pMn4...", "response": "B"},
-                {"step_token": "pMn4...", "score": 1.0, "usd": 0.8, "seconds": 310.5},
-            ]
-        }
-    )
-
-    step_token: Name
-    """Token of the step that is answered, from `next-item` or `next-items`."""
-    item_id: Name | None = None
-    """If given, it must be the item of the step."""
-    response: Annotated[Text, Field(max_length=1_000_000)] | None = None
-    score: Annotated[float, Field(ge=0, le=1)] | None = None
-    outcome: NoScore | None = None
-    text: Annotated[Text, Field(max_length=1_000_000)] | None = None
-    """Text of the answer, in addition to a score or an outcome, so that `:rescore` can score it
-    again."""
-    tokens_in: Tokens | None = None
-    tokens_out: Tokens | None = None
-    usd: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
-    finish_reason: Annotated[Text, Field(max_length=100)] | None = None
-    explanation: Annotated[Text, Field(max_length=10_000)] | None = None
-    link: Annotated[str, Field(max_length=2048, pattern=WEB_LINK)] | None = None
-    """URL with more about the answer, http or https."""
-    metadata: Metadata = Field(default_factory=dict)
+from app.shapes import Input, Listed, Name, Output
 
 
 class ItemView(Output):
@@ -223,9 +182,6 @@ class Trajectory(Output):
             if not answer.is_pretest and (closing := answer.closing)
         ]
         return cls(data=sorted(points, key=lambda point: point.arrival))
-
-
-AfterStep = Annotated[Int32, Field(ge=0)]
 
 
 class PreviewCreate(ChosenEndpoint):

@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from app.api.schemas.common import ABSENT, Input, Name, Output
-from app.api.schemas.projects import UsageLimits
 from app.deps import ScopeName
 from app.records.api_keys import ApiKey
 from app.records.fields import shallow
+from app.records.projects import Limits
+from app.shapes import Input, Name, Output, ShownAs
 
 
 class ApiKeyCreate(Input):
@@ -25,11 +25,19 @@ class ApiKeyCreate(Input):
     """Id or name of the project whose data the key can access. Default: the project of the calling
     key. If a key of all projects creates a key with the scope `admin`, the default is all
     projects."""
-    limits: UsageLimits = Field(default_factory=UsageLimits)
+    limits: Limits = Field(default_factory=Limits)
     """Limits of the key, within those of its project; none with the scope `admin`."""
     # Lax, since a JSON string is all that a date can come in.
     expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
     """RFC 3339 time with offset. Without it, the key does not expire."""
+
+
+_LIMITS = TypeAdapter(Limits)
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    limits = _LIMITS.validate_python(given)
+    return {name: getattr(limits, name) for name in given}
 
 
 class ApiKeyUpdate(Input):
@@ -37,18 +45,10 @@ class ApiKeyUpdate(Input):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"limits": {"usd_per_day": 5}}]})
 
-    limits: Annotated[
-        UsageLimits,
-        Field(
-            description="Limits to change. One that is left out keeps its value; null removes it."
-        ),
-    ] = ABSENT
-
-    def to_changes(self) -> dict[str, Any]:
-        """The limits that are to be others."""
-        if "limits" not in self.model_fields_set:
-            return {}
-        return {name: getattr(self.limits, name) for name in self.limits.model_fields_set}
+    limits: Annotated[dict[str, Any], AfterValidator(_checked), ShownAs(Limits)] = Field(
+        default_factory=dict,
+        description="Limits to change. One that is left out keeps its value; null removes it.",
+    )
 
 
 class ApiKeyRead(Output):
@@ -62,7 +62,7 @@ class ApiKeyRead(Output):
     prefix: str
     """First characters of the secret."""
     scopes: Annotated[list[str], BeforeValidator(sorted)]
-    limits: Annotated[dict[str, int | float | None], BeforeValidator(shallow)]
+    limits: Limits
     """Limits of the key, within those of its project."""
     created_by: str | None
     """Id of the key that created it."""
@@ -82,23 +82,3 @@ class ApiKeyCreated(ApiKeyRead):
     def with_secret(cls, key: ApiKey, secret: str) -> Self:
         """The outgoing shape of a key that was just made."""
         return cls.read({**shallow(key), "secret": secret})
-
-
-class AuditRead(Output):
-    """Who changed what, when, and from where."""
-
-    id: str
-    object: Literal["audit_entry"] = "audit_entry"
-    at: datetime
-    project_id: str | None
-    key_id: str | None
-    """The API key; `local` without authentication, null for the command line."""
-    action: str
-    """`operationId` in this document, or the command."""
-    path: str
-    """Path of the request."""
-    resources: list[str]
-    """Ids of what was created, changed or deleted."""
-    request_id: str | None
-    address: str
-    """Where the request came from."""

@@ -6,25 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasPath, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
-from app.adapters.prompting import (
-    CHOICE_INSTRUCTION,
-    FREE_INSTRUCTION,
-    LAYOUT,
-    MAX_ITEM_SHOTS,
-    Mode,
-    Normalise,
-)
-from app.api.schemas.common import (
-    ABSENT,
-    MAX_LISTED,
-    First,
-    Input,
-    Metadata,
-    Output,
-    OwnedRead,
-    SentContent,
-    Text,
-)
+from app.adapters.prompting import PromptStyle
 from app.api.schemas.versions import (
     FindingRead,
     LongText,
@@ -44,6 +26,17 @@ from app.services.banks.provisional import Difficulty
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.responses.confined_reading import SentFile
 from app.services.visibility import View
+from app.shapes import (
+    ABSENT,
+    MAX_LISTED,
+    First,
+    Input,
+    Metadata,
+    Output,
+    OwnedRead,
+    SentContent,
+    Text,
+)
 from app.validation import NAME_IN_URL
 
 BankName = Annotated[
@@ -87,54 +80,6 @@ class ScorerModel(Input):
         return ScorerSpec(self.name, self.params)
 
 
-class Turn(Input):
-    """One few-shot turn."""
-
-    role: Literal["user", "assistant"]
-    content: LongText
-
-
-class LayoutModel(Input):
-    """How turns are joined to one text, for endpoints without chat."""
-
-    question: LongText = LAYOUT.question
-    """Text before a question."""
-    answer: LongText = LAYOUT.answer
-    """Text between a question and its answer."""
-    gap: LongText = LAYOUT.gap
-    """Text right before an answer or an option."""
-    separator: LongText = LAYOUT.separator
-    """Text between examples."""
-
-
-class PromptModel(Input):
-    """How a language model is asked the items."""
-
-    system: LongText = ""
-    """System prompt; an empty text for none."""
-    prefix: Annotated[list[Turn], Field(max_length=100)] = Field(default_factory=list)
-    """Few-shot turns before each item."""
-    choice_instruction: LongText = CHOICE_INSTRUCTION
-    free_instruction: LongText = FREE_INSTRUCTION
-    mode: Mode = "generate"
-    """`loglikelihood`: the likelihoods of an item's options are compared. Endpoints that cannot
-    report likelihoods are asked for the letter of the option, and the result says so."""
-    normalise: Normalise = "bytes"
-    """Whether log-likelihoods are divided by the option's length, in UTF-8 bytes or in
-    characters."""
-    blank: LongText = ""
-    """A mark in the question. Each option replaces it, and the likelihoods of the text after it are
-    compared. Empty: compare the likelihoods of the options themselves."""
-    stop: Annotated[
-        list[Annotated[Text, StringConstraints(min_length=1, max_length=200)]],
-        Field(max_length=16),
-    ] = Field(default_factory=list)
-    """Stop sequences, in addition to the endpoint's own."""
-    layout: LayoutModel = Field(default_factory=LayoutModel)
-    item_shots: Annotated[int, Field(ge=0, le=MAX_ITEM_SHOTS)] = 0
-    """Number of examples in the text of each item."""
-
-
 class BankCreate(Input):
     """A new, empty bank."""
 
@@ -162,7 +107,7 @@ class BankCreate(Input):
     default_scorer: ScorerModel = Field(default_factory=lambda: ScorerModel(name=BY_KIND))
     """Scorer of items that do not name one. `by_kind`: `choice` for items with choices, `exact` for
     others."""
-    prompt: PromptModel = Field(default_factory=PromptModel)
+    prompt: PromptStyle = Field(default_factory=PromptStyle)
     unparsed_policy: UnparsedPolicy = "missing"
     pretest_items: PretestCount = 0
     metadata: Metadata = Field(default_factory=dict)
@@ -182,7 +127,7 @@ class BankUpdate(Input):
     visibility: Visibility = ABSENT
     shared: bool = ABSENT
     default_scorer: ScorerModel = ABSENT
-    prompt: PromptModel = ABSENT
+    prompt: PromptStyle = ABSENT
     unparsed_policy: UnparsedPolicy = ABSENT
     pretest_items: PretestCount = ABSENT
     metadata: Metadata = ABSENT
@@ -197,7 +142,7 @@ def _domain_fields(body: BankCreate | BankUpdate, names: set[str]) -> dict[str, 
     if "default_scorer" in values:
         values["default_scorer"] = values["default_scorer"].to_domain()
     if "prompt" in values:
-        values["prompt"] = values["prompt"].model_dump()
+        values["prompt"] = values["prompt"].to_dict()
     return values
 
 
@@ -214,7 +159,7 @@ class BankRead(OwnedRead):
     shared: bool
     default_scorer: ScorerModel | None
     """Null if the bank is withheld and the key has no `banks:write`."""
-    prompt: PromptModel | None
+    prompt: PromptStyle | None
     """Null in the same case as `default_scorer`."""
     unparsed_policy: str
     pretest_items: int

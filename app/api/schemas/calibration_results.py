@@ -3,11 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Listed, Output
 from app.api.schemas.versions import (
     DriftFigures,
     FitRead,
@@ -17,11 +16,9 @@ from app.api.schemas.versions import (
 )
 from app.items import JsonObject
 from app.services.calibrations.service import FittedRow
+from app.shapes import MAX_LISTED, First, Known, Listed, Output
 
 T = TypeVar("T")
-
-#: Position to list behind; -1 begins with the first.
-AfterPosition = Annotated[Int32, Field(ge=-1)]
 
 
 class DependentPairRead(Output):

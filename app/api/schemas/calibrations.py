@@ -6,16 +6,6 @@ from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibration_results import CalibrationResult
-from app.api.schemas.common import (
-    Failure,
-    Input,
-    Int32,
-    Name,
-    Output,
-    Text,
-    WorkRead,
-    WorkStatus,
-)
 from app.api.schemas.versions import (
     AllowedCodes,
     AskedModel,
@@ -30,6 +20,7 @@ from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.items import JsonObject
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication
+from app.shapes import Failure, Input, Name, Output, Text, WorkRead, WorkStatus
 
 _Model = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
@@ -43,7 +34,6 @@ Model = TypeAliasType("Model", _Model)
 #: Examinees whose family is told.
 MAX_FAMILIES = 10_000
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
-AfterEvent = Annotated[Int32, Field(ge=0)]
 
 #: Of one link; a bank of any size links well on some thousand.
 MAX_ANCHORS = 10_000

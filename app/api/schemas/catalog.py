@@ -3,13 +3,13 @@
 from typing import Any, Literal, Self
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import Failure, Output, WorkRead, WorkStatus
 from app.api.schemas.versions import UnparsedPolicy
 from app.engine.inference.join import Verdict
 from app.exchange.catalog.entry import Entry, Source
 from app.records.banks import InstallationRecord
 from app.records.fields import shallow
 from app.services.catalog.service import Offer
+from app.shapes import Failure, Output, WorkRead, WorkStatus
 
 
 class SourceRead(Output):

@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from app.api.schemas.common import MAX_FIELDS, Input, Name, OnBank, Output, ShownAs
-from app.api.schemas.endpoints import PriceModel
 from app.api.schemas.versions import Key
 from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY, Preset, stops_when
 from app.engine.design.parts import (
@@ -22,33 +20,23 @@ from app.engine.design.selection import SelectionDesign
 from app.engine.simulation.forecast import Effort, Range, Region, summary
 from app.items import JsonObject
 from app.records.endpoints import Price
-from app.records.fields import convert
 from app.records.sessions import Plan
 from app.services.banks.versions import FormSpec, VersionForm
 from app.services.results.simulations import Simulation, SimulationSpec
-from app.services.sessions.plan import FailureLimits
+from app.services.sessions.plan import FailureLimits, SessionPlan
+from app.shapes import MAX_FIELDS, Input, Name, OnBank, Output, ShownAs
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Theta = Annotated[float, Field(ge=-50, le=50)]
 Share = Annotated[float, Field(gt=0, le=1)]
-_LIMITS = FailureLimits()
 _Section = Annotated[dict[str, Any], Field(max_length=MAX_FIELDS)]
 EstimatorInput = Annotated[_Section, ShownAs(EstimatorDesign)]
 SelectionInput = Annotated[_Section, ShownAs(SelectionDesign)]
 StoppingInput = Annotated[_Section, ShownAs(StoppingDesign)]
 PredictionInput = Annotated[_Section, ShownAs(PredictionDesign)]
 BudgetInput = Annotated[_Section, ShownAs(BudgetDesign)]
-
-
-class FailuresInput(Input):
-    """Limits on failures: calls in a row without an answer, and the share of unscored items."""
-
-    max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.max_consecutive
-    max_share: Share = _LIMITS.max_share
-    """Largest share of items without a score; above it the session ends. From 10 items on, the
-    lower end of the share's 95 % interval is compared with it; from 50 items on, the share
-    itself."""
+FailuresInput = Annotated[_Section, ShownAs(FailureLimits)]
 
 
 class DesignInput(Input):
@@ -76,17 +64,7 @@ class DesignInput(Input):
         return cast(Plan, sections)
 
 
-class Design(DesignInput):
-    """How a test is run: all fields, with those of the preset, and the settings of the session."""
-
-    pretest: JsonObject | None = None
-    repeats: int = 1
-    cache: bool = False
-    answer_within: float | None = None
-    idle_timeout: float | None = None
-
-
-DesignRead = Annotated[JsonObject, ShownAs(Design)]
+DesignRead = Annotated[JsonObject, ShownAs(SessionPlan)]
 
 
 #: Of one forecast; the error of a share of 500 is 2 %.
@@ -121,7 +99,7 @@ class SimulationCreate(DesignInput, OnBank):
     """Abilities of the simulated examinees, instead of a population."""
     endpoint_id: Name | None = None
     """Id of a saved endpoint, for its price and limits. It is not called."""
-    price: PriceModel | None = None
+    price: Price | None = None
     """Price, instead of the endpoint's."""
     latency_ms: Annotated[float, Field(ge=0, le=1e7)] | None = None
     """Latency of a call, as in the report of the endpoint's probe."""
@@ -143,7 +121,7 @@ class SimulationCreate(DesignInput, OnBank):
             **self.model_dump(exclude={*DesignInput.model_fields, "thetas", "price"}),
             plan=self.plan(),
             thetas=self.thetas or (),
-            price=convert(Price, self.price) if self.price else None,
+            price=self.price,
         )
 
 

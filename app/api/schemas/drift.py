@@ -6,13 +6,13 @@ from typing import Literal, Self
 
 from pydantic import TypeAdapter
 
-from app.api.schemas.common import Output
 from app.api.schemas.versions import DriftFigures
 from app.calibration.pipeline.drift import drift_figures, drift_message
 from app.records.banks import Provisional
 from app.records.fields import finite
 from app.services.banks.provisional import Offer
 from app.services.calibrations.drift import DriftLook
+from app.shapes import Output
 
 #: Of an item; null where too few answered it.
 _NUMBERS = ("new_b", "se", "z", "p_value", "distance", "easier")

@@ -6,28 +6,19 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
-from app.api.schemas.common import (
-    ABSENT,
-    Input,
-    Metadata,
-    Name,
-    OwnedRead,
-    Text,
-    exactly_one,
-)
-from app.api.schemas.projects import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
 from app.items import JsonObject
-from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
-from app.records.fields import convert, shallow
+from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price
+from app.records.fields import shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
-from app.validation import HEADER_NAME
+from app.shapes import ABSENT, Input, Metadata, Name, OwnedRead, Text, exactly_one
+from app.validation import HEADER_NAME, KIND, SHORT_KEY
 
 _DEFAULT: Final = EndpointSettings(kind="")
 Kind = Annotated[
     str,
     Field(
-        pattern=r"^[a-z][a-z0-9_]{0,63}$",
+        pattern=KIND,
         description=(
             "API of the endpoint: `openai_chat`, `openai_completions`, `hf_tgi`, `hf_endpoint`, "
             "`scripted`, `callback` (scores answers, see the `callback` scorer), or the name of an "
@@ -57,7 +48,7 @@ TimeoutS = Annotated[
     Field(gt=0, le=3600, description="Seconds that one attempt may take, until the last byte."),
 ]
 Options = Annotated[
-    dict[Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,64}$")], JsonValue],
+    dict[Annotated[str, StringConstraints(pattern=SHORT_KEY)], JsonValue],
     Field(
         max_length=32,
         description="Settings of some kinds. `scripted`: `theta`, `seed`, `latency_ms` and "
@@ -68,67 +59,11 @@ Options = Annotated[
 ]
 
 
-class Sampling(Input):
-    """Sampling settings of every call; `null` leaves the endpoint's default."""
-
-    temperature: Annotated[float, Field(ge=0, le=10)] | None = _DEFAULT.sampling.temperature
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = _DEFAULT.sampling.top_p
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = _DEFAULT.sampling.max_tokens
-    seed: Annotated[int, Field(ge=0, le=2**53)] | None = _DEFAULT.sampling.seed
-    stop: Annotated[
-        list[Annotated[Text, StringConstraints(min_length=1, max_length=200)]],
-        Field(max_length=16),
-    ] = Field(default_factory=list)
-
-
 class ReasoningTags(Input):
     """Tags around reasoning in the text of an answer. The reasoning is split off and stored."""
 
     open: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "<think>"
     close: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "</think>"
-
-
-class LimitsModel(Input):
-    """Limits on the calls of the endpoint, over all sessions and workers; `null` is no limit."""
-
-    rpm: Annotated[float, Field(gt=0, le=1e9, description="Requests per minute.")] | None = None
-    tpm: (
-        Annotated[
-            float,
-            Field(
-                gt=0, le=1e12, description="Tokens per minute, counted as prompt plus `max_tokens`."
-            ),
-        ]
-        | None
-    ) = None
-    concurrency: (
-        Annotated[int, Field(ge=1, le=1024, description="Calls in flight per worker process.")]
-        | None
-    ) = None
-    usd_per_day: UsdPerDay | None = None
-    tokens_per_day: TokensPerDay | None = None
-
-
-class PriceModel(Input):
-    """Price in US dollars per million tokens; `null` if unknown."""
-
-    input_per_1m: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    output_per_1m: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    currency: Literal["USD"] = "USD"
-
-
-class RetryModel(Input):
-    """Retries for one answer after failures that may be temporary."""
-
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = _DEFAULT.retry.max_attempts
-    base_s: Annotated[float, Field(ge=0, le=3600)] = _DEFAULT.retry.base_s
-    """The first wait is random, from 0 to this many seconds; each later range is twice as long."""
-    cap_s: Annotated[float, Field(ge=0, le=3600)] = _DEFAULT.retry.cap_s
-    """Longest range of a wait, seconds."""
-    max_wait_s: Annotated[float, Field(ge=0, le=86400)] = _DEFAULT.retry.max_wait_s
-    """Limit on the sum of all waits for one answer, seconds."""
-    cold_start_wait_s: Annotated[float, Field(ge=0, le=86400)] = _DEFAULT.retry.cold_start_wait_s
-    """Limit on the sum of all waits for a cold start, seconds."""
 
 
 class EndpointCreate(Input):
@@ -142,11 +77,11 @@ class EndpointCreate(Input):
     api_key: Secret | None = None
     """Stored encrypted, never shown."""
     headers: Headers = Field(default_factory=dict)
-    sampling: Sampling = Field(default_factory=Sampling)
+    sampling: GenerationParams = Field(default_factory=GenerationParams)
     reasoning: ReasoningTags = Field(default_factory=ReasoningTags)
-    limits: LimitsModel = Field(default_factory=LimitsModel)
-    price: PriceModel = Field(default_factory=PriceModel)
-    retry: RetryModel = Field(default_factory=RetryModel)
+    limits: CallLimits = Field(default_factory=CallLimits)
+    price: Price = Field(default_factory=Price)
+    retry: RetryPolicy = Field(default_factory=RetryPolicy)
     timeout_s: TimeoutS = _DEFAULT.timeout_s
     options: Options = Field(default_factory=dict)
     metadata: Metadata = Field(default_factory=dict)
@@ -208,11 +143,11 @@ class EndpointUpdate(Input):
     model: ModelName = ABSENT
     api_key: Secret | None = ABSENT
     headers: Headers = ABSENT
-    sampling: Sampling = ABSENT
+    sampling: GenerationParams = ABSENT
     reasoning: ReasoningTags = ABSENT
-    limits: LimitsModel = ABSENT
-    price: PriceModel = ABSENT
-    retry: RetryModel = ABSENT
+    limits: CallLimits = ABSENT
+    price: Price = ABSENT
+    retry: RetryPolicy = ABSENT
     timeout_s: TimeoutS = ABSENT
     options: Options = ABSENT
     metadata: Metadata = ABSENT
@@ -240,11 +175,11 @@ class EndpointRead(OwnedRead):
     model: str
     api_key_set: bool
     header_names: list[str]
-    sampling: Sampling
+    sampling: GenerationParams
     reasoning: ReasoningTags
-    limits: LimitsModel
-    price: PriceModel
-    retry: RetryModel
+    limits: CallLimits
+    price: Price
+    retry: RetryPolicy
     timeout_s: float
     options: JsonObject
     metadata: dict[str, str]
@@ -273,11 +208,6 @@ def _settings(body: EndpointCreate | EndpointUpdate, names: set[str]) -> dict[st
     given = {name: getattr(body, name) for name in names - {"api_key", "headers"}}
     if tags := given.pop("reasoning", None):
         given["reasoning_tags"] = (tags.open, tags.close)
-    if sampling := given.get("sampling"):
-        given["sampling"] = convert(GenerationParams, sampling, stop=tuple(sampling.stop))
-    for name, kind in (("limits", Limits), ("price", Price), ("retry", RetryPolicy)):
-        if name in given:
-            given[name] = convert(kind, given[name])
     return given
 
 

@@ -12,7 +12,6 @@ from pydantic import Field, create_model
 from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibrations import CalibrationProgressRead
-from app.api.schemas.common import FieldError, Listed, Output, ShownAs
 from app.engine import StopReason
 from app.items import JsonObject, Outcome
 from app.records.figures import (
@@ -24,6 +23,7 @@ from app.records.figures import (
     UsageFigures,
 )
 from app.records.rankings import RankedFigures
+from app.shapes import FieldError, Listed, Output, ShownAs
 
 
 class EventRead(Output):

@@ -6,7 +6,6 @@ from pydantic import ConfigDict, Field
 
 from app.api.schemas.banks import BankName, BankRead, ScorerModel, Visibility
 from app.api.schemas.calibrations import CalibrationRead, Model
-from app.api.schemas.common import MAX_LISTED, First, Output, ShownAs, Text
 from app.api.schemas.response_sets import (
     AnswerChoice,
     AnswerChoices,
@@ -25,6 +24,7 @@ from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
 from app.services.responses.imports import ResultsImport, SkippedRows
 from app.services.visibility import View
+from app.shapes import MAX_LISTED, First, Output, ShownAs, Text
 
 ResultFiles = Annotated[
     list[AnswerFile],

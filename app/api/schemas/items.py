@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import ABSENT, MADE_BY, Failure, Input, Output, Text
 from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
 from app.records.banks import Item
 from app.records.fields import shallow
 from app.services.banks.imports import BatchLine
+from app.shapes import ABSENT, MADE_BY, Failure, Input, Output, Text
 from app.validation import CONTENT_HASH
 
 Content = Annotated[Text, StringConstraints(min_length=1, max_length=1_000_000)]

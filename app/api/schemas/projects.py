@@ -1,33 +1,13 @@
 """Projects and their budgets of a day as JSON."""
 
-from datetime import date, datetime
+from datetime import date
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from app.api.schemas.common import ABSENT, MADE_BY, WHOLE, Input, Name, Output, Text
-from app.records.fields import convert, shallow
-from app.records.projects import DaySpend, Limits, Project, Retention
+from app.records.projects import DaySpend, Limits, Retention
 from app.services.endpoints.budgets import Budget
-
-UsdPerDay = Annotated[
-    float,
-    Field(
-        gt=0,
-        le=1e9,
-        description="US dollars that calls may cost in a day (UTC), over all sessions, rankings, "
-        "judges, embeddings, probes and previews. Calls beyond the budget wait.",
-    ),
-]
-TokensPerDay = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=10**15,
-        description="Tokens that calls may use in a day (UTC), prompts and answers together.",
-    ),
-    WHOLE,
-]
+from app.shapes import ABSENT, Input, Name, Output, Text
 
 
 class BudgetRead(Output):
@@ -87,44 +67,7 @@ class ProjectSpendRead(UseRead):
     """Usage of the calling key and its limits; null for a key of all projects."""
 
 
-Count = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
-# Far slower than that, and `Retry-After` is no number that anybody can read.
-Rate = Annotated[float, Field(ge=0.001, le=1e6)]
-StoredBytes = Annotated[int, Field(ge=1, le=2**53), WHOLE]
-_Days = Annotated[int, Field(ge=1, le=36_500), WHOLE]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]
-
-
-class UsageLimits(Input):
-    """Limits of a project, or of one of its keys. A limit of null is no limit."""
-
-    requests_per_s: Rate | None = None
-    """Requests per second at one process, averaged over ten seconds; more are answered with 429.
-    While other keys of the project send requests, one key may use three quarters of it."""
-    open_sessions: Count | None = None
-    """Sessions that have not ended, including members of rankings; more are refused with 429. If
-    the project has several keys, one key may have three quarters of what the other keys leave."""
-    event_streams: Count | None = None
-    """Open event streams at one process, including those of pages; more are refused with 429. If
-    the project has several keys, one key may have three quarters of what the other keys leave."""
-    usd_per_day: UsdPerDay | None = None
-    tokens_per_day: TokensPerDay | None = None
-    stored_bytes: StoredBytes | None = None
-    """Bytes that items, imported answers and ended sessions may take, as stored; for a key, of what
-    it created. Above it no session or import can begin."""
-
-
-class ProjectRetention(Input):
-    """Days after which data is deleted; null keeps it until somebody deletes it."""
-
-    sessions_days: _Days | None = None
-    """Ended sessions and rankings, with everything that belongs to them."""
-    texts_days: _Days | None = None
-    """Texts that endpoints wrote; scores and figures are kept."""
-    events_days: _Days | None = None
-    """Events of ended sessions, rankings and calibrations."""
-    audit_days: _Days | None = None
-    """Entries of the audit trail."""
 
 
 class ProjectCreate(Input):
@@ -134,8 +77,8 @@ class ProjectCreate(Input):
 
     name: Name
     description: _Description = ""
-    limits: UsageLimits = Field(default_factory=UsageLimits)
-    retention: ProjectRetention = Field(default_factory=ProjectRetention)
+    limits: Limits = Field(default_factory=Limits)
+    retention: Retention = Field(default_factory=Retention)
 
 
 class ProjectUpdate(Input):
@@ -143,35 +86,9 @@ class ProjectUpdate(Input):
 
     name: Name = ABSENT
     description: _Description = ABSENT
-    limits: UsageLimits = ABSENT
-    retention: ProjectRetention = ABSENT
+    limits: Limits = ABSENT
+    retention: Retention = ABSENT
 
     def to_changes(self) -> dict[str, Any]:
         """The same for the service."""
-        changes = {name: getattr(self, name) for name in self.model_fields_set}
-        if "limits" in changes:
-            changes["limits"] = convert(Limits, self.limits)
-        if "retention" in changes:
-            changes["retention"] = convert(Retention, self.retention)
-        return changes
-
-
-class ProjectRead(Output):
-    """A project."""
-
-    id: str
-    object: Literal["project"] = "project"
-    name: str
-    description: str
-    limits: dict[str, int | float | None]
-    retention: dict[str, int | None]
-    revision: int
-    created_by: str | None = Field(description=MADE_BY)
-    created_at: datetime
-    updated_at: datetime
-
-    @classmethod
-    def of(cls, project: Project) -> "ProjectRead":
-        """The outgoing shape of a project."""
-        said = {"limits": shallow(project.limits), "retention": shallow(project.retention)}
-        return cls.read({**shallow(project), **said})
+        return {name: getattr(self, name) for name in self.model_fields_set}

@@ -5,16 +5,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import (
-    FailureRead,
-    Input,
-    Metadata,
-    OnBank,
-    ShownAs,
-    WorkRead,
-    WorkStatus,
-    exactly_one,
-)
 from app.api.schemas.designs import (
     Count,
     DesignRead,
@@ -25,7 +15,7 @@ from app.api.schemas.designs import (
     SelectionInput,
 )
 from app.api.schemas.endpoints import ChosenEndpoint
-from app.api.schemas.sessions import BankAsked, ExamineeInput, Patience, PromptChange, Seed
+from app.api.schemas.sessions import BankAsked, Patience, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (
@@ -43,6 +33,16 @@ from app.records.rankings import RankedFigures, RankedPair, RankingRecord
 from app.records.sessions import Examinee
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import View
+from app.shapes import (
+    FailureRead,
+    Input,
+    Metadata,
+    OnBank,
+    ShownAs,
+    WorkRead,
+    WorkStatus,
+    exactly_one,
+)
 
 _RULES = RankingRules()
 _SEVERAL: Any = Field(min_length=1, max_length=MAX_ENDPOINTS)
@@ -85,7 +85,7 @@ class RankingCreate(OnBank):
 
     endpoints: Annotated[list[ChosenEndpoint], _SEVERAL] | None = None
     """Endpoints to rank: at least two, each only once."""
-    examinees: Annotated[list[ExamineeInput], _SEVERAL] | None = None
+    examinees: Annotated[list[Examinee], _SEVERAL] | None = None
     """Named examinees to rank by hand, instead of endpoints. Their client fetches `next-items`."""
     preset: RankingPreset | None = Field(default=None, strict=False)
     """A published ranking; it sets the fields that are left out."""
@@ -167,7 +167,7 @@ class RankingCreate(OnBank):
             self,
             endpoints=[
                 *(endpoint.chosen() for endpoint in self.endpoints or ()),
-                *(convert(Examinee, examinee) for examinee in self.examinees or ()),
+                *(self.examinees or ()),
             ],
             rules=convert(RankingRules, self, holm=self.correction == "holm"),
             budget=convert(RankingBudget, self.budget),
@@ -185,14 +185,14 @@ class RankingJoin(ChosenEndpoint):
 
     budget: RankingBudgetInput = Field(default_factory=RankingBudgetInput)
     """Limits for the new member. `items` is `max_items` by default."""
-    examinee: ExamineeInput | None = None
+    examinee: Examinee | None = None
     """For a ranking by hand: the examinee who joins."""
 
     _one_of_both = exactly_one("endpoint", "endpoint_id", "examinee")
 
     def joining(self) -> EndpointChoice:
         """Who joins."""
-        return convert(Examinee, self.examinee) if self.examinee else self.chosen()
+        return self.examinee or self.chosen()
 
 
 class RankingRead(WorkRead):

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Literal, Self
 
-from app.api.schemas.common import Output, ShownAs
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
 from app.records.figures import EstimateFigures
@@ -28,6 +27,7 @@ from app.reports.version.facts import (
     VersionReport,
 )
 from app.reports.version.page import summary
+from app.shapes import Output, ShownAs
 
 
 class VersionReportRead(Output):

@@ -4,19 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 
-from app.api.schemas.common import (
-    MAX_LISTED,
-    First,
-    Input,
-    Metadata,
-    Name,
-    Output,
-    OwnedRead,
-    SentContent,
-    Text,
-)
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
@@ -27,7 +16,17 @@ from app.records.response_sets import ResponseSet, policy_of
 from app.services.responses.collection import CollectionReport
 from app.services.responses.imports import AnswerImport, SkippedRows
 from app.services.responses.service import AnswerImportReport
-from app.validation import NAME_IN_URL
+from app.shapes import (
+    MAX_LISTED,
+    First,
+    Input,
+    Metadata,
+    Output,
+    OwnedRead,
+    SentContent,
+    Text,
+)
+from app.validation import FILE_NAME, NAME_IN_URL
 
 SetName = Annotated[
     str,
@@ -116,9 +115,7 @@ class TakenAnswers(Output):
 class AnswerFile(SentContent):
     """A file inside a JSON body, as text or in base64."""
 
-    name: Annotated[
-        str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
-    ]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=FILE_NAME)]
     """Name of the file, for error messages. Folder and name may tell the task and the model, as in
     `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."""
 
@@ -204,22 +201,6 @@ class AnswerImportCreate(WhichAnswers):
                 unparsed_policy=self.unparsed_policy,
             ),
         )
-
-
-class CollectionCreate(Input):
-    """The sessions whose answers to collect."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"bank": "demo"}]})
-
-    bank: Name
-    """Id or name of the bank of the sessions."""
-    version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = None
-    """Number or id of a version. Default: all versions."""
-    # Lax, since a JSON string is all that a date can come in.
-    since: Annotated[AwareDatetime, Field(strict=False)] | None = None
-    """Only sessions that ended at this time or later."""
-    simulated: bool = False
-    """Also collect sessions of simulated examinees (kind `scripted`)."""
 
 
 class CollectionRead(TakenAnswers):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import Input, MetricName, Name, Output, OwnedRead, Text, exactly_one
+from app.api.schemas.common import MetricName
 from app.api.schemas.sessions import SessionCreate, SessionEndpoint, SessionStatus, endpoint_of
 from app.engine.inference.comparison import Difference
 from app.engine.prediction.p_irt import ALL_ITEMS
@@ -20,6 +20,7 @@ from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranke
 from app.services.sessions.figures import effort_of
 from app.services.sessions.result import result_in
 from app.services.visibility import View
+from app.shapes import Input, Name, Output, OwnedRead, Text, exactly_one
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]

@@ -4,11 +4,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.common import Input, Output, Text
 from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome
 from app.records.fields import shallow
 from app.scorers import Scored
 from app.services.scoring import Marked as MarkedAnswer
+from app.shapes import Input, Output, Text
 
 
 class ScorerRange(Output):

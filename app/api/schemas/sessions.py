@@ -4,21 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import (
-    FailureRead,
-    Input,
-    Metadata,
-    Name,
-    OnBank,
-    Output,
-    Text,
-    WorkRead,
-)
 from app.api.schemas.designs import (
     DesignInput,
     DesignRead,
@@ -44,7 +34,6 @@ from app.records.figures import (
 )
 from app.records.sessions import (
     Examinee,
-    ExamineeKind,
     Plan,
     PromptChanges,
     SessionRecord,
@@ -56,6 +45,7 @@ from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import MAX_REPEATS
 from app.services.visibility import View
+from app.shapes import FailureRead, Input, Metadata, Name, OnBank, Output, WorkRead
 
 SessionStatus = TypeAliasType("SessionStatus", SessionState)
 SessionMode = TypeAliasType("SessionMode", Literal["live", "manual"])
@@ -89,22 +79,6 @@ class PromptChange(Input):
     def changes(self) -> PromptChanges:
         """The same for the service."""
         return cast(PromptChanges, self.model_dump(exclude_none=True))
-
-
-_Word = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
-
-
-class ExamineeInput(Input):
-    """The examinee of a manual session. Sessions with the same name belong to the same examinee."""
-
-    name: Name
-    """Belongs to the key that first used it; other keys need the scope `admin`."""
-    kind: ExamineeKind = Field(default=ExamineeKind.MODEL, strict=False)
-    model: _Word | None = None
-    """Model that answers, or that an agent uses."""
-    scaffold: _Word | None = None
-    """Program that drives the model; model and scaffold make the agent."""
-    settings: Metadata = Field(default_factory=dict)
 
 
 class SessionCreate(DesignInput, OnBank):
@@ -146,7 +120,7 @@ class SessionCreate(DesignInput, OnBank):
     """Id of a saved endpoint."""
     endpoint: EndpointCreate | None = None
     """An endpoint that is not saved yet; it is stored with the session."""
-    examinee: ExamineeInput | None = None
+    examinee: Examinee | None = None
     """For a manual session: the examinee who answers."""
     pretest: PretestInput | None = None
     """Default: the `pretest_items` of the bank."""
@@ -191,16 +165,8 @@ class SessionCreate(DesignInput, OnBank):
     def to_domain(self) -> SessionSpec:
         """As the service takes it."""
         endpoint = self.endpoint.to_spec() if self.endpoint else None
-        prompt = self.prompt.changes()
-        examinee = convert(Examinee, self.examinee) if self.examinee else None
-        return convert(
-            SessionSpec,
-            self,
-            endpoint=endpoint,
-            examinee=examinee,
-            plan=self.plan(),
-            prompt=prompt,
-        )
+        said = {"endpoint": endpoint, "plan": self.plan(), "prompt": self.prompt.changes()}
+        return convert(SessionSpec, self, **said)
 
 
 class SessionExtend(DesignInput):

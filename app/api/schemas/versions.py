@@ -9,16 +9,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import (
-    MADE_BY,
-    MAX_LISTED,
-    First,
-    Input,
-    Known,
-    Output,
-    Text,
-    exactly_one,
-)
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.inference.join import Verdict
 from app.errors import FieldProblem, InvalidInputError
@@ -30,7 +20,8 @@ from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
 from app.services.banks.joins import JoinLook
 from app.services.banks.versions import Validation
-from app.validation import VERSION
+from app.shapes import MADE_BY, MAX_LISTED, First, Input, Known, Output, Text, exactly_one
+from app.validation import CONTENT_HASH, VERSION
 
 MAX_THETAS: Final = 1001
 
@@ -225,7 +216,7 @@ class AskedModel(Input):
     """Whether log-likelihoods were divided by the options' lengths."""
     shots: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Number of examples before each item."""
-    template_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    template_hash: Annotated[str, StringConstraints(pattern=CONTENT_HASH)] | None = None
     """As `prompt_template_hash` in a session's provenance."""
     scorer: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = None
     max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None

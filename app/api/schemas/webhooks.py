@@ -6,9 +6,7 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import Field, SecretStr
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import Input, Output, OwnedRead, Text
-from app.items import JsonObject
-from app.records.webhooks import Status
+from app.shapes import Input, OwnedRead, Text
 
 WebhookEvent = TypeAliasType(
     "WebhookEvent",
@@ -67,26 +65,3 @@ class WebhookRead(OwnedRead):
     created_at: datetime
     disabled_at: datetime | None
     """Time when the receiver answered 410. Nothing is sent since then."""
-
-
-class DeliveryRead(Output):
-    """One event for one webhook, sent as `{type, timestamp, data}`."""
-
-    id: str
-    """Value of the header `webhook-id`, the same in all attempts."""
-    object: Literal["webhook_delivery"] = "webhook_delivery"
-    webhook_id: str
-    type: str
-    data: JsonObject
-    """The data that is sent. The outcome of a gate is added when it is sent."""
-    status: Status
-    """`given_up`: nine attempts over a day failed, or the webhook was disabled."""
-    attempts: int
-    status_code: int | None
-    """HTTP status of the receiver's last answer."""
-    error: str | None
-    """Why the last attempt failed."""
-    created_at: datetime
-    due_at: datetime | None
-    """Time of the next attempt."""
-    delivered_at: datetime | None

@@ -25,10 +25,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -154,16 +154,20 @@ class Design(Part):
     budget: BudgetDesign = BudgetDesign()
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] = 1
 
+    @model_validator(mode="before")
     @classmethod
-    def from_dict(cls, document: object) -> "Design":
+    def _with_preset(cls, document: Any) -> Any:
+        return _on_preset(document) if isinstance(document, Mapping) else document
+
+    @classmethod
+    def from_dict(cls, document: object) -> Self:
         """Read a design in the form that the module describes; the inverse of `to_dict`.
 
         Raises:
             InvalidInputError: The design has faults; each is a problem with a JSON pointer.
         """
-        whole = _on_preset(document) if isinstance(document, Mapping) else document
         try:
-            return cls.model_validate(whole)
+            return cls.model_validate(document)
         except ValidationError as error:
             problems = problems_of(error.errors(include_url=False), cls)
             others = error.error_count() - 1
@@ -174,7 +178,7 @@ class Design(Part):
             problems=problems,
         )
 
-    def open_ended(self, n_items: int) -> "Design":
+    def open_ended(self, n_items: int) -> Self:
         """The design with the same selection, whose tests end only by the number of items.
 
         A design whose selection depends on the planned length keeps that length.

@@ -152,7 +152,12 @@ class BankFacts:
 
 def missing(pointer: str, what: str) -> InvalidInputError:
     """Error of a design that needs something which is not given."""
-    problem = FieldProblem(pointer, f"this needs {what}")
+    return unusable(pointer, f"this needs {what}")
+
+
+def unusable(pointer: str, detail: str) -> InvalidInputError:
+    """Error of a design that the bank does not fit."""
+    problem = FieldProblem(pointer, detail)
     return InvalidInputError(
         f"The test design cannot be used here: {problem.pointer}: {problem.detail}.",
         problems=[problem],

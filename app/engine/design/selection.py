@@ -1,12 +1,13 @@
 """Selection of items by a design, and the facts about a bank that it needs."""
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from app.engine.design.facts import BankFacts, missing
+from app.engine.design.facts import BankFacts, missing, unusable
 from app.engine.design.parts import (
     Count,
     FromJson,
@@ -17,6 +18,7 @@ from app.engine.design.parts import (
     refuse,
 )
 from app.engine.estimation.estimators import InformationForm
+from app.engine.models.base import BoolArray
 from app.engine.prediction.p_irt import Predictor
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreEstimator
@@ -80,6 +82,25 @@ class ContentDesign(Part):
     """Content balancing: shares of items by tag."""
 
     targets: Shares = Field(description="Wanted share of the test's items by tag.")
+
+    def require_reachable(self, carries: BoolArray, active: BoolArray | None) -> None:
+        """Refuse shares of more items than a test has, where no item carries so many of the tags.
+
+        Args:
+            carries: Whether an item carries a tag, shape (n_tags, n_items).
+            active: Mask of the items that may be asked, shape (n_items,); None means all.
+
+        Raises:
+            InvalidInputError: The shares sum to more than any item carries of their tags.
+        """
+        total = math.fsum(self.targets.values())
+        most = max(1, carries[:, slice(None) if active is None else active].sum(axis=0).max())
+        if total > most + 1e-9:
+            raise unusable(
+                "/selection/content/targets",
+                f"expected shares that sum to at most {most}, got a sum of {total:g}: no item has "
+                f"more than {most} of these tags",
+            )
 
 
 class ExposureDesign(Part):
@@ -200,6 +221,7 @@ class SelectionDesign(Part):
                 if tag not in known:
                     raise UnknownNameError("tag", tag, known, pointer="/selection/content/targets")
             selector = ContentBalanced.of(self.content.targets, facts.tags, selector)
+            self.content.require_reachable(selector.carries, facts.active)
         return selector
 
     def _may_sample(self, facts: BankFacts) -> bool:

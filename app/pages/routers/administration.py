@@ -1,18 +1,17 @@
 """API keys, and the choice of the project in which a key of all projects works."""
 
+from dataclasses import asdict
+
 from fastapi import Response
 from pydantic import ValidationError
 
 from app.api.routers.api_keys import KeyId
 from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
-from app.api.schemas.projects import ProjectRead
 from app.errors import MissingScopeError, SextantError
 from app.pages.access import PROJECT_COOKIE, Form, Visitor, set_cookie
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as
 from app.pages.routing import Admin, After, PageCall, make_router
 from app.records.api_keys import Scope
-from app.records.fields import convert
-from app.records.projects import Limits
 from app.storage.paging import PageRequest
 
 router = make_router()
@@ -38,7 +37,7 @@ async def create(form: Form, call: Admin) -> Response:
         _, secret = await call.services.api_keys.create(
             name=body.name,
             scopes=body.scopes,
-            limits=convert(Limits, body.limits),
+            limits=body.limits,
             project_id=call.visit.administered,
         )
     except (ValidationError, SextantError) as error:
@@ -61,7 +60,7 @@ async def _keys(
     )
     return await call.page(
         "keys.html",
-        rows=[ApiKeyRead.read(key) for key in found.items],
+        rows=[ApiKeyRead.read(key).model_dump() for key in found.items],
         more=found.has_more,
         secret=secret,
         problem=problem,
@@ -73,7 +72,7 @@ async def project_list(call: Admin, after: After = None) -> Response:
     """All projects, the newest first."""
     _require_all(call.visit)
     found = await call.services.projects.page(PageRequest(limit=_LISTED, after=after))
-    rows = [ProjectRead.of(project) for project in found.items]
+    rows = [asdict(project) for project in found.items]
     return await call.page("projects.html", rows=rows, more=found.has_more)
 
 

@@ -30,8 +30,7 @@ from app.errors import (
     RateLimitedError,
     UnreachableError,
 )
-from app.records.endpoints import Endpoint, EndpointSettings
-from app.records.endpoints import Limits as EndpointLimits
+from app.records.endpoints import CallLimits, Endpoint, EndpointSettings
 from app.records.projects import Limits, MostTaken, Refusal, Taken
 from app.services.waiting import retry_outages
 from app.storage.database import Database
@@ -73,7 +72,7 @@ _UNPAID = (
 )
 
 
-Budget = Limits | EndpointLimits
+Budget = Limits | CallLimits
 """Daily budget; None for no limit."""
 
 

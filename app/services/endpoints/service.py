@@ -27,9 +27,9 @@ from app.errors import (
     faults_within,
 )
 from app.records.endpoints import (
+    CallLimits,
     Endpoint,
     EndpointSettings,
-    Limits,
     NewEndpoint,
     Price,
     SealedSecrets,
@@ -270,7 +270,7 @@ class EndpointService:
         now = datetime.now(UTC)
         endpoint = Endpoint(
             id=new_id("end"),
-            settings=replace(chosen.settings, limits=Limits()),
+            settings=replace(chosen.settings, limits=CallLimits()),
             sealed=SealedSecrets(),
             revision=1,
             project_id=owner(),

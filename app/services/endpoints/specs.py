@@ -17,7 +17,7 @@ from app.calling import GenerationParams
 from app.errors import EndpointMovedError, FieldProblem, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
-from app.records.fields import convert
+from app.records.fields import convert, restored
 from app.records.sessions import Origin, Provenance
 from app.scorers.calling import CallingScorer
 from app.storage.unit_of_work import UnitOfWork
@@ -119,7 +119,10 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
         **who,
         "base_url": settings.base_url,
         "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
-        "price": asdict(settings.price),
+        "price": {
+            "input_per_1m": settings.price.input_per_1m,
+            "output_per_1m": settings.price.output_per_1m,
+        },
         "reasoning_tags": list(settings.reasoning_tags),
         "parameters_hash": _parameters_hash(settings),
     }
@@ -167,7 +170,7 @@ def price_in(provenance: Provenance) -> Price | None:
     """
     origin = provenance["endpoint"]
     price = None if origin is None else origin.get("price")
-    return None if price is None else Price(**price)
+    return None if price is None else restored(Price, price)
 
 
 _SIMULATED = "scripted"

@@ -122,7 +122,7 @@ class ManualRankings(ManualSessions):
         ]
         for member in members:  # the ranking needs figures of members without a step, too
             member.run.summary(elapsed_s=0.0)
-        plan = RankingPlan.from_dict(ranking.settings)
+        plan = RankingPlan.model_validate(ranking.settings)
         run = RankingRun(plan=plan, members=members, seed=ranking.seed)
         n_items = ITEMS_PER_RUN * len(members) + version.bank.n_items
         return Held(ranking.event_seq, run, n_items)
@@ -151,7 +151,7 @@ def _step_forward(run: RankingRun, given: Mapping[tuple[str, int], Closing], n: 
 
 
 def _require_open(ranking: RankingRecord) -> None:
-    if not RankingPlan.from_dict(ranking.settings).by_hand:
+    if not RankingPlan.model_validate(ranking.settings).by_hand:
         raise InvalidStateError(
             f"Ranking {ranking.id} is live: the server asks the endpoints itself."
         )

@@ -5,14 +5,16 @@ A run that is rebuilt from the members' stored answers equals the one that was l
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import cast
+
+from pydantic import BaseModel, Field
 
 from app.engine import Stop, StopReason
 from app.engine.prediction.ability import Stated
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.ranks import Ranks
-from app.engine.ranking.rules import Metric, RankingBudget, RankingDecision, RankingRules
+from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.records.fields import finite, interval
 from app.records.figures import CallsFigures
 from app.records.leased import ENDED
@@ -39,45 +41,19 @@ from app.services.sessions.run import SessionRun
 _CHEAPEST = 1e-3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankingPlan:
+class RankingPlan(BaseModel, frozen=True):
     """Settings of a ranking, as they are stored."""
 
     rules: RankingRules
     budget: RankingBudget
-    asking: SessionPlan = field(
-        default_factory=lambda: SessionPlan.from_dict({"preset": "ability"})
-    )
-    prompt: PromptChanges = field(default_factory=PromptChanges)
+    asking: SessionPlan = SessionPlan.from_dict({"preset": "ability"})
+    prompt: PromptChanges = Field(default_factory=PromptChanges)
     by_hand: bool = False
 
-    @classmethod
-    def from_dict(cls, stored: RankingSettings) -> "RankingPlan":
-        """Build from the output of `to_dict`."""
-        rules = stored["rules"]
-        names = {
-            "metric": Metric(rules["metric"]),
-            "decision": RankingDecision(rules["decision"]),
-        }
-        return cls(
-            rules=RankingRules(**{**rules, **names}),
-            budget=RankingBudget(**stored["budget"]),
-            asking=SessionPlan.from_dict(stored["asking"]),
-            prompt=stored["prompt"],
-            by_hand="by_hand" in stored,
-        )
-
     def to_dict(self) -> RankingSettings:
-        """The settings in their stored form."""
-        made: RankingSettings = {
-            "rules": asdict(self.rules),
-            "budget": asdict(self.budget),
-            "asking": self.asking.to_dict(),
-            "prompt": self.prompt,
-        }
-        if self.by_hand:
-            made["by_hand"] = True
-        return made
+        """The settings in their stored form, which names `by_hand` only if it is true."""
+        stored = self.model_dump(mode="json", exclude=set() if self.by_hand else {"by_hand"})
+        return cast(RankingSettings, {**stored, "asking": self.asking.to_dict()})
 
 
 @dataclass(frozen=True, slots=True)

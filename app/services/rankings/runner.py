@@ -108,7 +108,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         version = await self.versions.load(record.bank_version_id)
         async with self.leasing.database.unit_of_work() as uow:
             records = await uow.sessions.of_ranking(record.id)
-        plan = RankingPlan.from_dict(record.settings)  # for members that have not ended
+        plan = RankingPlan.model_validate(record.settings)  # for members that have not ended
         sessions = {}
         for position, member in enumerate(records):
             if member.status in UNDERWAY:

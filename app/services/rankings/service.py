@@ -169,7 +169,7 @@ class RankingService:
         """
         record = await self.get(ranking_id)
         _require_completed(record)
-        before = RankingPlan.from_dict(record.settings)
+        before = RankingPlan.model_validate(record.settings)
         if isinstance(endpoint, Examinee) != before.by_hand:
             alike = "an examinee" if before.by_hand else "an endpoint"
             raise InvalidInputError(f"Ranking {ranking_id} takes {alike}, as all its members are.")
@@ -182,9 +182,9 @@ class RankingService:
         settings = [(await self.endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])
         caps = BudgetDesign(usd=budget.usd, tokens=budget.tokens)
-        design = before.asking.design.model_copy(update={"budget": caps})
-        design.estimator.require_useful()
-        plan = replace(before, budget=budget, asking=replace(before.asking, design=design))
+        asking = before.asking.model_copy(update={"budget": caps})
+        asking.estimator.require_useful()
+        plan = before.model_copy(update={"budget": budget, "asking": asking})
         version = await self.versions.load(record.bank_version_id)
         _require_warm_up(plan, version, [joining.settings.price])
         async with self.database.reading() as uow:
@@ -213,7 +213,7 @@ class RankingService:
                 await uow.endpoints.add(draft.endpoint)
             member = replace(draft.new, ranking_id=ranking_id, ranking_member=len(in_it))
             await uow.sessions.add(member, summary=figures)
-            continued = replace(plan, budget=_beyond(record, budget)).to_dict()
+            continued = plan.model_copy(update={"budget": _beyond(record, budget)}).to_dict()
             event = SessionEvent("ranking.joined", {"endpoint_id": draft.new.endpoint_id})
             await uow.rankings.reopen(ranking_id, settings=continued, event=event)
             if not plan.by_hand:

@@ -3,7 +3,9 @@
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, ConfigDict, Strict, StringConstraints
 
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
@@ -11,6 +13,7 @@ from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_commo
 from app.records.sessions import AskedJson
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import AnswerImportReport, import_draft
+from app.shapes import Name, Text, Value
 from app.storage.database import Database
 
 #: Number of sessions collected in one transaction.
@@ -18,13 +21,21 @@ _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collection:
-    """Which sessions to collect."""
+class Collection(Value):
+    """The sessions whose answers to collect."""
 
-    bank: str
-    version: str | None = None
-    since: datetime | None = None
-    simulated: bool = False
+    __pydantic_config__ = Value.__pydantic_config__ | ConfigDict(
+        json_schema_extra={"examples": [{"bank": "demo"}]}
+    )
+
+    bank: Name
+    """Id or name of the bank of the sessions."""
+    version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = None
+    """Number or id of a version. Default: all versions."""
+    since: AwareDatetime | None = None
+    """Only sessions that ended at this time or later."""
+    simulated: Annotated[bool, Strict()] = False
+    """Also collect sessions of simulated examinees (kind `scripted`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from app.engine.simulation.forecast import Forecast, calls_of, drawn
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent
-from app.records.endpoints import Limits, Price
+from app.records.endpoints import CallLimits, Price
 from app.records.sessions import Plan
 from app.services.banks.confined_tests import forecast_confined
 from app.services.banks.loaded import LoadedVersion
@@ -82,7 +82,7 @@ class SimulationService:
         """
         version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
         design = SessionPlan.of_new(spec.plan).design
-        price, limits = spec.price or Price(), Limits()
+        price, limits = spec.price or Price(), CallLimits()
         if spec.endpoint_id is not None:
             settings = (await self.endpoints.get(spec.endpoint_id)).settings
             price, limits = spec.price or settings.price, settings.limits
@@ -99,7 +99,7 @@ class SimulationService:
 
 
 def _calls(
-    spec: SimulationSpec, design: Design, version: LoadedVersion, price: Price, limits: Limits
+    spec: SimulationSpec, design: Design, version: LoadedVersion, price: Price, limits: CallLimits
 ) -> Calls:
     in_flight = min(design.concurrency, limits.concurrency or design.concurrency)
     pace_s = None if spec.latency_ms is None else spec.latency_ms / 1000 / in_flight

@@ -147,7 +147,7 @@ class DerivedSessions:
         closed = renumbered(closed)
         plan = SessionPlan.of_new({**parent.design, **changes})
         # No item is asked; old pretest items count if the other version has their parameters.
-        plan = replace(plan, pretest=PretestPlan(items_per_session=0))
+        plan = plan.model_copy(update={"pretest": PretestPlan(items_per_session=0)})
         provenance = self._provenance(parent, version)
         if "rescored_with" in parent.provenance:
             provenance["rescored_with"] = parent.provenance["rescored_with"]

@@ -67,7 +67,8 @@ class SessionDraft:
 
     def with_pretest(self, positions: Sequence[int]) -> "SessionDraft":
         """The same draft with these pretest items."""
-        plan = replace(self.plan, pretest=replace(self.plan.pretest, positions=tuple(positions)))
+        pretest = self.plan.pretest.model_copy(update={"positions": tuple(positions)})
+        plan = self.plan.model_copy(update={"pretest": pretest})
         return replace(self, plan=plan, new=replace(self.new, design=plan.to_dict()))
 
     def run(self, administrations: Sequence[Administration] = ()) -> SessionRun:

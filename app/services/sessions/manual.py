@@ -2,13 +2,15 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
+from pydantic import ConfigDict, Field
+from typing_extensions import TypeAliasType
 
 from app.adapters.transport import Transport
 from app.errors import InvalidInputError, InvalidStateError, SextantError, StaleStepError
@@ -21,7 +23,9 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.scoring import AnswerScorer
 from app.services.sessions.run import SessionRun, open_run
+from app.shapes import Metadata, Name, Number, Text, Value, Whole
 from app.storage.database import Database
+from app.validation import WEB_LINK
 
 #: Most items in the banks of all runs that are kept between answers. The limit for versions in
 #: memory is the same, as each run keeps its version there. A run counts as ITEMS_PER_RUN more.
@@ -48,30 +52,46 @@ class NextItem:
     record: SessionRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManualAnswer:
-    """A client's answer to an item: exactly one of a response text, a score and an outcome.
+NoScore = TypeAliasType("NoScore", Literal["unparsed", "refused", "error", "truncated"])
+_Tokens = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
+_Answer = Annotated[Text, Field(max_length=1_000_000)]
 
-    Attributes:
-        text: Text of the answer beside a score or an outcome; it is stored and can be rescored.
-        explanation: Explanation of the score or the outcome.
-        link: Link to more about the answer, http or https.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualAnswer(Value):
+    """An answer: exactly one of `response` (its text), `score` and `outcome`.
+
+    The other fields are stored and shown with the answer. Budgets count its tokens and dollars.
     """
 
-    step_token: str
-    item_id: str | None = None
-    response: str | None = None
-    score: float | None = None
-    outcome: Outcome | None = None
-    text: str | None = None
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    usd: float | None = None
-    seconds: float | None = None
-    finish_reason: str | None = None
-    explanation: str | None = None
-    link: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    __pydantic_config__ = Value.__pydantic_config__ | ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"step_token": "pMn4...", "response": "B"},
+                {"step_token": "pMn4...", "score": 1.0, "usd": 0.8, "seconds": 310.5},
+            ]
+        }
+    )
+
+    step_token: Name
+    """Token of the step that is answered, from `next-item` or `next-items`."""
+    item_id: Name | None = None
+    """If given, it must be the item of the step."""
+    response: _Answer | None = None
+    score: Annotated[Number, Field(ge=0, le=1)] | None = None
+    outcome: NoScore | None = None
+    text: _Answer | None = None
+    """Text of the answer, in addition to a score or an outcome, so that `:rescore` can score it
+    again."""
+    tokens_in: _Tokens | None = None
+    tokens_out: _Tokens | None = None
+    usd: Annotated[Number, Field(ge=0, le=1e6)] | None = None
+    seconds: Annotated[Number, Field(ge=0, le=1e7)] | None = None
+    finish_reason: Annotated[Text, Field(max_length=100)] | None = None
+    explanation: Annotated[Text, Field(max_length=10_000)] | None = None
+    link: Annotated[str, Field(max_length=2048, pattern=WEB_LINK)] | None = None
+    """URL with more about the answer, http or https."""
+    metadata: Metadata = field(default_factory=dict)
 
     def require_about(self, step: int, key: str) -> None:
         """Refuse an answer that names another item than its step asked."""
@@ -118,9 +138,9 @@ class ManualAnswer:
     def _reported(self, *, unparsed_is_wrong: bool) -> Closing:
         if self.score is not None:
             return Closing(outcome=Outcome.SCORED.value, score=self.score)
-        wrong = self.outcome is Outcome.UNPARSED and unparsed_is_wrong
+        wrong = self.outcome == "unparsed" and unparsed_is_wrong
         return Closing(
-            outcome=(self.outcome or Outcome.ERROR).value,
+            outcome=self.outcome or Outcome.ERROR.value,
             score=0.0 if wrong else None,
             reason="Reported by the client.",
         )
@@ -355,8 +375,6 @@ def _require_one_kind(answer: ManualAnswer) -> None:
         )
     if answer.score is not None and not 0 <= answer.score <= 1:
         raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
-    if answer.outcome is Outcome.SCORED:
-        raise InvalidInputError("outcome 'scored' needs a score: give the score instead.")
     if answer.response is not None and answer.text is not None:
         raise InvalidInputError("A response is the answer's text: give no other text beside it.")
 

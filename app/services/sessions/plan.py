@@ -7,15 +7,16 @@ scored, stored and paid for like any others, but do not enter the figures of the
 
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Annotated, Self, cast
 
 import numpy as np
+from pydantic import ConfigDict, Field
 from scipy.special import bdtrc
+from typing_extensions import override
 
 from app.engine import Design, Stop, StopReason
-from app.engine.design.parts import StoppingDesign
-from app.errors import FieldProblem, InvalidInputError, ScorerBudgetError, SextantError
+from app.engine.design.parts import FromJson, Part, Share, StoppingDesign
+from app.errors import ScorerBudgetError, SextantError
 from app.items import Outcome
 from app.records.figures import PretestFigures, ResultFigures
 from app.records.leased import Failure
@@ -33,26 +34,19 @@ MIN_ITEMS_FOR_SHARE = 50
 _TAIL = 0.025
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureLimits:
-    """Limits on failures, which end a session.
+class FailureLimits(Part):
+    """Limits on failures: calls in a row without an answer, and the share of unscored items."""
 
-    Attributes:
-        max_consecutive: Number of calls in a row without an answer (outcome `error`) that end the
-            session, because the endpoint is down. Answers that the scorer fails to score are not
-            the endpoint's failures: twice as many in a row end the session by its scorer.
-        max_share: Largest allowed share of closed items without a score, whatever the reason.
-    """
+    model_config = ConfigDict(json_schema_extra=None)  # no preset changes these defaults
 
-    max_consecutive: int = 5
-    max_share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.max_consecutive < 1 or not 0 < self.max_share <= 1:
-            raise InvalidInputError(
-                "failures: max_consecutive is at least 1 and max_share in (0, 1], got "
-                f"{self.max_consecutive} and {self.max_share:g}."
-            )
+    # Answers that the scorer fails to score are not the endpoint's failures: see UNMARKED_PER_CALL.
+    max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = 5
+    max_share: Share = Field(
+        default=0.5,
+        description="Largest share of items without a score; above it the session ends. From 10 "
+        "items on, the lower end of the share's 95 % interval is compared with it; from 50 items "
+        "on, the share itself.",
+    )
 
     def exceeded(self, failed: int, closed: int) -> bool:
         """Whether too many of the closed items ended without a score.
@@ -239,8 +233,7 @@ def ended_event(ending: Ending, figures: ResultFigures) -> SessionEvent:
 _SLOTS = (0, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PretestPlan:
+class PretestPlan(Part):
     """Pretest items that a session asks beside its test.
 
     Attributes:
@@ -248,17 +241,8 @@ class PretestPlan:
         positions: Positions of the chosen items, in the order of asking.
     """
 
-    items_per_session: int | None = None
-    positions: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        wanted = self.items_per_session
-        if wanted is not None and not 0 <= wanted <= MAX_PER_SESSION:
-            expected = f"expected 0 to {MAX_PER_SESSION}, got {wanted}"
-            raise InvalidInputError(
-                f"pretest: items_per_session: {expected}.",
-                problems=[FieldProblem("/pretest/items_per_session", expected)],
-            )
+    items_per_session: Annotated[int, Field(ge=0, le=MAX_PER_SESSION)] | None = None
+    positions: FromJson[tuple[int, ...]] = ()
 
 
 class PretestItems:
@@ -325,69 +309,42 @@ MAX_REPEATS = 32
 #: Most items in flight in a manual session.
 MAX_BY_HAND = 64
 _PATIENCE = ("answer_within", "idle_timeout")
-_ANSWERING = ("repeats", "cache", *_PATIENCE)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPlan:
-    """How a session is run: the engine's design and further settings.
+class SessionPlan(Design):
+    """How a session is run: all fields, with those of the preset, and the session's settings."""
 
-    Attributes:
-        repeats: Times that each item is asked; the mean of the scores is the item's score.
-        cache: Whether answers are kept, and kept answers are used instead of calls.
-        answer_within: Seconds after which a pending item of a manual session is closed as error.
-        idle_timeout: Seconds of silence after which a manual session ends as cancelled.
-    """
+    model_config = ConfigDict(json_schema_extra=None)  # described as stored, not as sent
 
-    design: Design
-    limits: FailureLimits = field(default_factory=FailureLimits)
-    pretest: PretestPlan = field(default_factory=PretestPlan)
-    repeats: int = 1
+    failures: FailureLimits = FailureLimits()
+    pretest: PretestPlan = PretestPlan()
+    #: Times that each item is asked; the mean of the scores is the item's score.
+    repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS)] = 1
+    #: Whether answers are kept, and kept answers are used instead of calls.
     cache: bool = False
+    #: Seconds after which a pending item of a manual session is closed as error.
     answer_within: float | None = None
+    #: Seconds of silence after which a manual session ends as cancelled.
     idle_timeout: float | None = None
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.repeats <= MAX_REPEATS:
-            detail = f"expected 1 to {MAX_REPEATS}, got {self.repeats}"
-            raise InvalidInputError(
-                f"repeats: {detail}.", problems=[FieldProblem("/repeats", detail)]
-            )
+    @property
+    def design(self) -> Design:
+        """The design alone, which sessions with other settings share."""
+        return Design.model_construct(**{name: getattr(self, name) for name in Design.model_fields})
 
     @classmethod
-    def from_dict(cls, stored: Plan) -> "SessionPlan":
-        """Make a plan from the result of `to_dict`.
-
-        Raises:
-            InvalidInputError: A value makes no sense; problems have JSON pointers.
-        """
-        parts: dict[str, Any] = dict(stored)
-        failures = parts.pop("failures", {})
-        pretest = dict(parts.pop("pretest", {}))
-        pretest["positions"] = tuple(pretest.get("positions", ()))
-        answering = {name: parts.pop(name) for name in _ANSWERING if name in parts}
-        limits, design = FailureLimits(**failures), Design.from_dict(parts)
-        return cls(design, limits, PretestPlan(**pretest), **answering)
-
-    @classmethod
-    def of_new(cls, asked: Plan) -> "SessionPlan":
+    def of_new(cls, asked: Plan) -> Self:
         """Make a plan from a request for a new test or for a replay.
 
         Raises:
             InvalidInputError: As in `from_dict`, or for settings that only stored tests may have.
         """
         plan = cls.from_dict(asked)
-        plan.design.estimator.require_useful()
+        plan.estimator.require_useful()
         return plan
 
-    def to_dict(self) -> Plan:
+    @override
+    def to_dict(self) -> Plan:  # type: ignore[override]  # with the names of its fields
         """The form in which a session stores its plan."""
-        made = {
-            **self.design.to_dict(),
-            "failures": asdict(self.limits),
-            "pretest": {**asdict(self.pretest), "positions": list(self.pretest.positions)},
-            "repeats": self.repeats,
-            "cache": self.cache,
-            **{name: seconds for name in _PATIENCE if (seconds := getattr(self, name)) is not None},
-        }
-        return cast(Plan, made)
+        unset = {name for name in _PATIENCE if getattr(self, name) is None}
+        return cast(Plan, self.model_dump(mode="json", exclude=unset))

@@ -83,7 +83,7 @@ class SessionRun:
         self.version = version
         self._seed = seed
         self._session_id = session_id
-        self._failures = Failures(plan.limits, is_saved=is_saved)
+        self._failures = Failures(plan.failures, is_saved=is_saved)
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None

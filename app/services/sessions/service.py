@@ -111,7 +111,8 @@ class SessionService:
         wanted = spec.plan if spec.mode == "live" else {"concurrency": 1, **spec.plan}
         plan = SessionPlan.of_new(wanted)
         if plan.pretest.items_per_session is None:
-            plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
+            pretest = PretestPlan(items_per_session=version.pretest_items)
+            plan = plan.model_copy(update={"pretest": pretest})
         if plan.design.stopping.asks_theta:
             require_theta(version, "/stopping")
         reachable = await check_reachable(spec.plan, plan, version)

@@ -14,9 +14,9 @@ from app.errors import NotFoundError, PreconditionFailedError
 from app.items import JsonValue
 from app.records.endpoints import (
     SELF_REPORTED,
+    CallLimits,
     Endpoint,
     EndpointSettings,
-    Limits,
     NewEndpoint,
     Price,
     SealedSecrets,
@@ -193,7 +193,7 @@ def _endpoint(row: EndpointRow) -> Endpoint:
             row,
             sampling=restored(GenerationParams, row.sampling, stop=tuple(stop)),
             reasoning_tags=(row.reasoning["open"], row.reasoning["close"]),
-            limits=restored(Limits, row.limits),
+            limits=restored(CallLimits, row.limits),
             price=restored(Price, row.price),
             retry=restored(RetryPolicy, row.retry),
             metadata=row.details,

@@ -5,7 +5,6 @@ Projects are managed by the operator: callers other than global admins see only 
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from cachetools import TTLCache
@@ -14,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT, maker, owner
 from app.errors import InvalidStateError, NotFoundError, StorageFullError, TooManySessionsError
-from app.records.fields import convert, not_none, restored
+from app.records.fields import convert, not_none, restored, shallow
 from app.records.projects import Allotment, Limits, Project, Retention
 from app.storage.paging import Page, PageRequest
 from app.storage.rows.projects import ApiKeyRow, ProjectRow
@@ -156,7 +155,7 @@ class ProjectRepository(Repository):
 
     async def add(self, project: Project) -> Project:
         """Store a new project."""
-        values = asdict(project)
+        values = shallow(project)
         values["limits"], values["retention"] = (
             not_none(project.limits),
             not_none(project.retention),
