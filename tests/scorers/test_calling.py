@@ -247,6 +247,9 @@ async def test_the_cosine_does_not_depend_on_the_length_of_vectors(
     result = await embedded(fault_url, "Oslo", endpoint="odd")
     assert isinstance(result, Scored)
     assert (result.score, (result.evidence or {})["cosines"]) == (0.96, [0.0, 0.96])
+    above = await embedded(fault_url, "Oslo", endpoint="odd", floor=0.2)
+    assert isinstance(above, Scored)
+    assert above.score == pytest.approx((0.96 - 0.2) / (1 - 0.2))
 
 
 def test_a_wrong_answer_is_simulated_by_an_incorrect_reference() -> None:

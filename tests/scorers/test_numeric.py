@@ -113,6 +113,7 @@ async def test_the_extractor_is_recorded() -> None:
         ({"rel_tol": 0.0}, "25", "25", 1.0),
         ({"abs_tol": 0.001}, r"\boxed{\pi}", "3.1416", 1.0),
         ({"abs_tol": 0.001}, "The answer is 3.4641", r"2\sqrt{3}", 1.0),
+        ({}, r"First $\sqrt{5}$, then $\sqrt{12}$ comes out", r"2\sqrt{3}", 1.0),  # the last
         ({}, "-2", "2|-2", 1.0),
         ({}, r"\boxed{" + "1+" * 400 + "1}", "25", "unparsed"),  # too long
         ({}, r"\boxed{x^2 + y}", "25", "unparsed"),  # words that look like variables
