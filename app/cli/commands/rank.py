@@ -11,7 +11,7 @@ from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import alike, also_json, chosen, on_server
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, interval, out, require_writable
+from app.cli.terminal.console import JsonObject, err, interval, number, out, require_writable
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
 from app.cli.terminal.options import given
 from app.cli.terminal.replies import Ranked, Scored, at, failure_of
@@ -133,7 +133,7 @@ def command(
         usage = ranking.usage
         out.print(
             f"{ranking.items} items, {usage.calls} calls, "
-            f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage.usd)}."
+            f"{number(usage.tokens, 'd')} tokens, {cost(usage.usd)}."
         )
         out.print(f"{ranking.stop_reason}: {ranking.stop_detail}")
     if ended["status"] != "completed":
