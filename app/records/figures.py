@@ -110,6 +110,10 @@ class StoredScore(ScoreFigures):
     """A score with the fields that only the headline shows."""
 
     recent: NotRequired[RecentRankFigures | None]
+    n_items: NotRequired[int]
+    """Number of questions that the score is about."""
+    n_askable: NotRequired[int]
+    """Number of these that tests may ask."""
 
 
 class AbilityFigures(TypedDict):
