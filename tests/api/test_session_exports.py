@@ -15,7 +15,9 @@ ITEMS = [
 ]
 
 
-async def session_of(client: Client, *answers: dict[str, Any], visibility: str = "open") -> str:
+async def session_of(
+    client: Client, *answers: dict[str, Any], visibility: str = "open", **said: Any
+) -> str:
     numbers = "".join(f"q{n},1.2,{n - 1.5},0,1\n" for n in range(8))
     await bank_of(client, "sums", ITEMS, numbers, visibility=visibility)
     session = await posted(
@@ -27,6 +29,7 @@ async def session_of(client: Client, *answers: dict[str, Any], visibility: str =
             "stopping": {"se": None, "min_items": 1, "max_items": max(len(answers), 1)},
             "metadata": {"model": "org/mine"},
             "seed": 1,
+            **said,
         },
         201,
     )
@@ -113,3 +116,11 @@ async def test_lines_of_a_test_without_a_result_name_none(client: Client) -> Non
     url = f"/v1/sessions/{identifier}/export"
     assert (await client.get(url)).json()["evaluation_results"] == []
     assert "evaluation_result_id" not in (await client.get(f"{url}?format=eee-items")).json()
+
+
+async def test_an_examinee_without_a_model_is_exported_by_its_name(client: Client) -> None:
+    identifier = await session_of(
+        client, *[{"score": 1.0}] * 5, examinee={"name": "clara"}, metadata={}
+    )
+    document = (await client.get(f"/v1/sessions/{identifier}/export")).json()
+    assert document["model_info"]["name"] == "clara"
