@@ -109,6 +109,10 @@ class StoredScore(ScoreFigures):
     """A score with the fields that only the headline shows."""
 
     recent: NotRequired[RecentRankFigures | None]
+    n_items: NotRequired[int]
+    """Number of questions that the score is about."""
+    n_askable: NotRequired[int]
+    """Number of these that tests may ask."""
 
 
 class AbilityFigures(TypedDict):
@@ -174,19 +178,14 @@ class Cost(TypedDict):
     usd: float | None
 
 
-class CallsFigures(TypedDict):
-    """Cost of calls. `usd` is null if a price or a token count is unknown."""
+class CallsFigures(Cost):
+    """Cost of calls. A sum is null if a part of it is unknown."""
 
     calls: int
-    tokens_in: int
-    tokens_out: int
-    usd: float | None
 
 
-class CacheFigures(Cost):
+class CacheFigures(CallsFigures):
     """Calls, judges' included, that the cache saved, and what they cost when they were made."""
-
-    calls: int
 
 
 class LatencyFigures(TypedDict):
@@ -198,8 +197,15 @@ class LatencyFigures(TypedDict):
     """95 % quantile."""
 
 
-class UsageFigures(CallsFigures):
-    """Cost so far. `usd` is null if a price or a token count is unknown."""
+class SpentFigures(CallsFigures):
+    """Cost so far. A sum is null if an answer does not tell its part, or its price is unknown."""
+
+    at_most: NotRequired[Annotated[CallsFigures | None, Field(default=None)]]
+    """What counts against budgets if an endpoint reported no usage: the reservations. Else null."""
+
+
+class UsageFigures(SpentFigures):
+    """Cost of a session so far."""
 
     seconds: float
     latency_ms: NotRequired[Annotated[LatencyFigures | None, Field(default=None)]]
@@ -264,6 +270,10 @@ class PretestFigures(TypedDict):
     """Set if the bank version has fewer pretest items than were wanted."""
 
 
+#: `usage` of an answer that counts against budgets as reserved, as its endpoint reported nothing.
+NOT_TOLD = "not told"
+
+
 class OptionFigures(TypedDict):
     """How likely an option was."""
 
@@ -293,6 +303,8 @@ class Marking(TypedDict):
     version: str
     spec_hash: str
     usage: CallsFigures
+    at_most: NotRequired[CallsFigures]
+    """What counts against the scorer's budget where an endpoint reported no usage."""
     cached: NotRequired[CallsFigures]
 
 

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from app.items import JsonObject
 from app.records.fields import Interval
-from app.records.figures import CallsFigures, ExtrapolationFigures, ScoreFigures, StepsFigures
+from app.records.figures import ExtrapolationFigures, ScoreFigures, SpentFigures, StepsFigures
 from app.records.leased import Failure, LeasedRecord
 from app.records.sessions import Advance, Plan, PromptChanges, SessionEvent
 
@@ -67,7 +67,7 @@ class RankingFigures(TypedDict, total=False):
     ties: list[list[str]]
     decided: bool
     progress: StepsFigures
-    usage: CallsFigures
+    usage: SpentFigures
     waiting_until: str | None
     waiting_reason: str | None
 

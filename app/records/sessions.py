@@ -5,7 +5,7 @@ collected answers treat both alike. Its kind tells it from endpoints with the sa
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NotRequired
@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from app.items import JsonObject
 from app.records.endpoints import SELF_REPORTED, EndpointSettings
-from app.records.figures import Marking, Method, SessionFigures
+from app.records.figures import NOT_TOLD, Marking, Method, SessionFigures
 from app.records.leased import Failure, LeasedRecord
 from app.shapes import Metadata, Name, Text, Value
 
@@ -307,6 +307,13 @@ class Closing:
     scorer_hash: str | None = None
     marking: Marking | None = None
     method: Method | None = None
+
+    @property
+    def told(self) -> "Closing":
+        """This closing without what was only reserved, where no usage was reported."""
+        if self.method is None or self.method.get("usage") != NOT_TOLD:
+            return self
+        return replace(self, tokens_in=None, tokens_out=None, usd=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

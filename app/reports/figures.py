@@ -56,10 +56,11 @@ class Headline:
     answers: Annotated[str | None, Field(description="For example `15 of 20 right`.")]
     asked: int
     n_items: Annotated[int, Field(description="Number of questions that the score is about.")]
+    n_askable: Annotated[int, Field(description="Number of these that tests may ask.")]
     equivalent_random_items: int | None
     usd: float | None
     usd_all: Annotated[
-        float | None, Field(description="What all questions would cost at the same price each.")
+        float | None, Field(description="What asking all would cost at the same price each.")
     ]
     trust: Trust
     better_than: Annotated[
@@ -134,9 +135,11 @@ def took(milliseconds: float) -> str:
 def headline_lines(headline: Headline) -> list[str]:
     """Format a headline in four lines."""
     lo, hi = ends(headline.interval)
-    share = f"{100 * headline.asked / headline.n_items:.2g} % of the calls"
-    spent = [share] if lo is not None else []
-    if headline.usd is not None and headline.usd_all and lo is not None:
+    is_part = lo is not None and headline.asked < headline.n_askable
+    spent = []
+    if is_part:
+        spent.append(f"{100 * headline.asked / headline.n_askable:.2g} % of the calls")
+    if headline.usd is not None and headline.usd_all and is_part:
         spent.append(f"{dollars(headline.usd)} instead of {dollars(headline.usd_all)}")
     interval = (
         "" if lo is None or hi is None else f"  (95 % interval {100 * lo:.1f} to {100 * hi:.1f})"

@@ -9,6 +9,7 @@ from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
 from app.records.fields import ends
+from app.records.figures import UsageFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     Headline,
@@ -42,7 +43,9 @@ def headline_of(session: SessionRecord) -> Headline | None:
         return None
     progress = figures["progress"]
     asked = progress["items"]
+    # Older scores do not tell how many questions they are about.
     n_items = provenance["n_items"] + provenance.get("n_never_asked", 0)
+    n_askable = score.get("n_askable", provenance["n_items"])
     usd = figures["usage"]["usd"]
     stands: Mapping[str, Any] = estimate.get("extrapolation") or {}
     is_placed = stands.get("standing") not in (None, PopulationPosition.UNKNOWN)
@@ -54,10 +57,11 @@ def headline_of(session: SessionRecord) -> Headline | None:
         interval=score["interval"],
         answers=answers_right(progress["scored"], progress.get("right"), progress.get("mean")),
         asked=asked,
-        n_items=n_items,
+        n_items=score.get("n_items", n_items),
+        n_askable=n_askable,
         equivalent_random_items=score.get("equivalent_random_items"),
         usd=usd,
-        usd_all=None if usd is None or not asked else usd / asked * n_items,
+        usd_all=_usd_all(figures["usage"], asked, n_askable),
         trust=_trust(session, score, stands),
         better_than=stands["percentile"] / 100.0 if is_placed else None,
         recent=score.get("recent"),
@@ -65,6 +69,16 @@ def headline_of(session: SessionRecord) -> Headline | None:
         se=estimate.get("se"),
         theta_reason=estimate.get("reason"),
     )
+
+
+def _usd_all(usage: UsageFigures, asked: int, n_askable: int) -> float | None:
+    """What asking all questions would cost, if the cache saved nothing; None where unknown."""
+    spent, kept = usage["usd"], usage.get("cache")
+    saved = 0.0 if kept is None else kept["usd"]
+    # What the cache saved is also of judges, whose calls the session's cost leaves out.
+    if spent is None or saved is None or not asked or (kept and usage.get("judge")):
+        return None
+    return (spent + saved) / asked * n_askable
 
 
 def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str, Any]) -> Trust:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from app.reports.figures import dollars, took
 from app.reports.formats import count, duration, item_name, number, percent, signed
-from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS
+from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, cost
 
 #: What a page may load: its own style sheet and nothing else.
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -51,6 +51,7 @@ def environment(*packages: str) -> Environment:
         auto_reload=False,
     )
     made.filters |= {
+        "cost": cost,
         "dollars": dollars,
         "duration": duration,
         "item_name": item_name,

@@ -101,6 +101,7 @@ class AnswerScorer:
             "spec_hash": spec_hash,
             **(mark.evidence or {}),
             "usage": tools.spent.figures(),
+            **({"at_most": tools.at_most.figures()} if tools.at_most != tools.spent else {}),
             **({"cached": tools.saved.figures()} if tools.saved.calls else {}),
         }
         return clean_score(mark, spec_hash, cast(Marking, marking))

@@ -136,6 +136,31 @@ async def test_a_waiting_client_is_told_of_the_end_at_once(client: Client) -> No
     await refusal_of(unknown, 404, "not_found")
 
 
+async def test_a_cost_that_some_answers_do_not_tell_is_unknown(client: Client) -> None:
+    path = await begun(client, concurrency=1, stopping={"max_items": 6})
+    session: dict[str, Any] = {}
+    for nth in range(6):
+        (item,) = await awaited(client, path)
+        cost = {} if nth % 2 else {"usd": 1.0, "tokens_in": 10, "tokens_out": 1}
+        session = await told(client, path, item, score=1.0, **cost)
+    usage = session["usage"]
+    assert (usage["calls"], usage["usd"]) == (6, None)
+    assert (usage["tokens_in"], usage["tokens_out"], usage["at_most"]) == (None, None, None)
+    assert (session["headline"]["usd"], session["headline"]["usd_all"]) == (None, None)
+    report = (await client.get(f"{path}/report", params={"format": "html"})).text
+    assert "$" not in report
+    assert "It took 6 calls" not in report
+
+
+async def test_costs_without_tokens_tell_no_number_of_tokens(client: Client) -> None:
+    path = await begun(client, concurrency=1, stopping={"max_items": 5})
+    for _ in range(5):
+        (item,) = await awaited(client, path)
+        await told(client, path, item, score=1.0, usd=0.25)
+    report = (await client.get(f"{path}/report", params={"format": "html"})).text
+    assert "It took 5 calls, an unknown number of tokens for $1.25" in report
+
+
 async def test_an_answer_reports_its_usage_and_budgets_count_it(client: Client) -> None:
     path = await begun(client, concurrency=1, budget={"usd": 2.0})
     (item,) = await awaited(client, path)

@@ -15,12 +15,14 @@ ITEMS = [
 ]
 
 
-async def session_of(client: Client, *answers: dict[str, Any], visibility: str = "open") -> str:
+async def session_of(
+    client: Client, *answers: dict[str, Any], visibility: str = "open", **said: Any
+) -> str:
     numbers = "".join(f"q{n},1.2,{n - 1.5},0,1\n" for n in range(8))
     await bank_of(client, "sums", ITEMS, numbers, visibility=visibility)
     stopping = {"se": None, "min_items": 1, "max_items": max(len(answers), 1)}
     body = {"mode": "manual", "bank": "sums", "stopping": stopping, "seed": 1}
-    body["metadata"] = {"model": "org/mine"}
+    body |= {"metadata": {"model": "org/mine"}, **said}
     identifier: str = (await posted(client, "/v1/sessions", body, 201))["id"]
     await answered(client, identifier, *answers)
     return identifier
@@ -97,3 +99,11 @@ async def test_a_session_without_a_score_has_no_result(
     assert document["detailed_evaluation_results"]["total_rows"] == n_rows
     lines = (await client.get(f"{url}?format=eee-items")).text
     assert (len(lines.splitlines()), "evaluation_result_id" in lines) == (n_rows, False)
+
+
+async def test_an_examinee_without_a_model_is_exported_by_its_name(client: Client) -> None:
+    identifier = await session_of(
+        client, *[{"score": 1.0}] * 5, examinee={"name": "clara"}, metadata={}
+    )
+    document = await got(client, f"/v1/sessions/{identifier}/export")
+    assert document["model_info"]["name"] == "clara"

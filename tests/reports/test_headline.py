@@ -29,6 +29,7 @@ HEADLINE: dict[str, Any] = {
     "answers": "15 of 20 right",
     "asked": 20,
     "n_items": 1298,
+    "n_askable": 1298,
     "equivalent_random_items": 491,
     "usd": 0.0004,
     "usd_all": 0.026,
@@ -76,10 +77,37 @@ def test_unknown_values_are_left_out() -> None:
 
 
 def test_a_fully_asked_bank_gives_a_known_score() -> None:
-    known = {**HEADLINE, "interval": None, "asked": 12, "n_items": 12}
+    known = {**HEADLINE, "interval": None, "asked": 12, "n_items": 12, "n_askable": 12}
     first, second, *_ = headline_lines(read({**known, "answers": "7 of 12 right", "score": 7 / 12}))
     assert first == "my-model on gsm8k: 58.3 %"
     assert second == "from 12 of 12 questions (7 of 12 right): all questions were asked"
+
+
+def test_a_test_that_asked_all_that_may_be_asked_saved_no_call() -> None:
+    asked = {**HEADLINE, "asked": 26, "n_items": 36, "n_askable": 26, "usd": 2.6, "usd_all": 2.6}
+    assert headline_lines(read(asked))[1] == (
+        "from 26 of 36 questions (15 of 20 right): as exact as about 490 random questions"
+    )
+
+
+@pytest.mark.parametrize(
+    ("usd", "cache", "judge", "all_of_it"),
+    [
+        (1.6, None, None, 72.0),
+        (0.0, {"calls": 8, "usd": 0.8}, None, 36.0),
+        (0.0, {"calls": 8, "usd": None}, None, None),
+        (0.0, {"calls": 16, "usd": 0.8}, {"calls": 0, "usd": 0.0}, None),
+        (None, None, None, None),
+    ],
+)
+def test_asking_all_costs_the_price_of_an_answer_without_the_cache(
+    ended: SessionRecord, usd: float | None, cache: Any, judge: Any, all_of_it: float | None
+) -> None:
+    usage: Any = {**ended.summary["usage"], "usd": usd, "cache": cache, "judge": judge}
+    headline = headline_of(replace(ended, summary={**ended.summary, "usage": usage}))
+    assert headline is not None
+    assert (headline.n_items, headline.n_askable) == (360, 360)
+    assert headline.usd_all == (all_of_it and pytest.approx(all_of_it))
 
 
 @pytest.fixture
@@ -88,8 +116,20 @@ async def ended(settings: Settings, database: Database) -> AsyncIterator[Session
         yield await answered(services)
 
 
-async def answered(services: Services) -> SessionRecord:
-    plan = {"stopping": {"max_items": 8}}
+async def test_a_score_of_a_task_is_about_its_questions(
+    settings: Settings, database: Database
+) -> None:
+    async with opened(settings, database) as services:
+        version = await services.versions.load((await answered(services)).bank_version_id)
+        task = next(tag for tag, n in version.tag_counts.items() if 8 < n < 180)
+        record = await answered(services, selection={"target": {task: 1.0}})
+    headline = headline_of(record)
+    assert headline is not None
+    assert headline.n_items == headline.n_askable == version.tag_counts[task]
+
+
+async def answered(services: Services, **design: Any) -> SessionRecord:
+    plan = {"stopping": {"max_items": 8}, **design}
     record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     while record.status == "awaiting_response":
         awaited = await services.manual_sessions.next_item(record.id)

@@ -292,6 +292,44 @@ async def test_unreported_usage_counts_as_reserved(
     assert len(hiding.seen) == 1
     (closing,) = found.values()
     assert (closing.method or {})["usage"] == "not told"
+    assert (closing.tokens_in, closing.tokens_out, closing.usd) == (None, None, None)
+
+
+async def test_what_was_reserved_is_not_told_as_usage(working: Services) -> None:
+    await install(working)
+    with serving(Model().app) as url:
+        endpoint = await saved(working, url)
+        first = await until(working, (await begun(working, endpoint, cache=True)).id)
+        again = await until(working, (await begun(working, endpoint, cache=True)).id)
+        board = (await working.leaderboards.of_bank("sums")).board
+    spent = figures_of(first)["usage"]
+    unknown = {"tokens_in": None, "tokens_out": None, "usd": None}
+    assert spent.items() >= {"calls": N_ITEMS, **unknown}.items()
+    assert spent["at_most"]["calls"] == N_ITEMS
+    assert spent["at_most"]["usd"] > 0
+    assert figures_of(again)["usage"]["cache"] == {"calls": N_ITEMS, **unknown}
+    assert figures_of(again)["usage"]["at_most"] is None
+    assert board.entries
+
+
+async def test_a_repeat_that_tells_no_usage_makes_that_of_its_question_unknown(
+    working: Services,
+) -> None:
+    await install(working)
+    model = Model(usage=usage())
+
+    async def hide() -> None:
+        model.usage = None
+
+    model.after[2] = hide
+    with serving(model.app) as url:
+        endpoint = await saved(working, url)
+        plan = {"repeats": 2, "stopping": {"se": None, "min_items": 1, "max_items": 1}}
+        ended = await until(working, (await begun(working, endpoint, **plan)).id)
+        (closing,) = (await closings(working, ended)).values()
+    method: Any = closing.method
+    assert closing.usd is figures_of(ended)["usage"]["usd"] is None
+    assert sorted(each["tokens_in"] or 0 for each in method["repeats"]) == [0, 10]
 
 
 @pytest.mark.parametrize(

@@ -270,3 +270,18 @@ async def test_a_worker_stops_even_if_it_is_not_in_good_order(
     stopped, _ = await asyncio.wait([worker], timeout=60)
 
     assert stopped
+
+
+async def test_calls_that_an_endpoint_refuses_cost_nothing(
+    services: Services, faults: FaultServer, faults_url: str
+) -> None:
+    refused = faults.canned("refused", {"error": "no such model"}, status=400)
+    price = Price(input_per_1m=1.0, output_per_1m=1.0)
+    async with running_worker(services):
+        ended = await run_session(
+            services, endpoint=model_at(f"{faults_url}{refused}/v1", price=price)
+        )
+    usage = ended.summary["usage"]
+    assert ended.stop_reason == "too_many_failures"
+    assert usage["calls"] >= 1
+    assert (usage["tokens_in"], usage["tokens_out"], usage["usd"]) == (0, 0, 0.0)

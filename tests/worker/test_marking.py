@@ -158,6 +158,23 @@ async def test_a_judge_whose_key_is_refused_ends_the_session_at_once(
     assert "wrong" not in str(ended.failure)
 
 
+async def test_a_judge_that_reports_no_usage_counts_as_reserved(
+    working: Services, monkeypatch: pytest.MonkeyPatch, judge_url: str
+) -> None:
+    monkeypatch.setattr("app.adapters.endpoint.token_count", lambda _: None)
+    await marker(working, f"{judge_url}/good/v1")
+    await judged_bank(working, "judge", judges=["judge"], budget={"usd": 0.05})
+
+    ended = await measured(working, plan={**PLAN, "concurrency": 1})
+
+    usage = figures_of(ended)["usage"]["judge"]
+    assert (usage["tokens_in"], usage["tokens_out"], usage["usd"]) == (None, None, None)
+    assert 0 < usage["calls"] < 12
+    (marking, *_) = [each.marking for each in (await closings(working, ended)).values()]
+    assert marking is not None
+    assert (marking["at_most"]["usd"] or 0) > 0
+
+
 async def test_embeddings_score_a_session(working: Services, judge_url: str) -> None:
     await marker(working, f"{judge_url}/good/v1", name="vectors", price=Price(input_per_1m=1.0))
     await judged_bank(working, "embedding", endpoint="vectors", floor=0.5)

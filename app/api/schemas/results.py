@@ -14,6 +14,7 @@ from app.records.fields import Interval, convert, interval, shallow
 from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
 from app.records.sessions import Examinee
+from app.services.endpoints.scorer_calls import total
 from app.services.results.comparisons import Compared, Comparison
 from app.services.results.gates import Gate
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
@@ -338,7 +339,8 @@ class LeaderboardEntry(Output):
     items: int
     stop_reason: str | None
     precision_reached: bool | None
-    tokens: int
+    tokens: int | None
+    """Null if an answer does not tell its tokens."""
     usd: float | None
     usd_per_item: float | None
     """Cost per question, US dollars."""
@@ -369,7 +371,7 @@ class LeaderboardEntry(Output):
                 "session_id": record.id,
                 "provisional": record.provenance["provisional"],
                 "items": progress["items"],
-                "tokens": usage["tokens_in"] + usage["tokens_out"],
+                "tokens": total((usage["tokens_in"], usage["tokens_out"])),
                 "usd": usage["usd"],
                 "judge_usd": judge and judge["usd"],
                 **effort_of(record.summary),

@@ -11,7 +11,7 @@ from app.cli.commands.run import FIELDS
 from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import also_json, on_server
 from app.cli.terminal import options
-from app.cli.terminal.console import JsonObject, err, interval, money, out
+from app.cli.terminal.console import JsonObject, err, interval, money, number, out
 from app.cli.terminal.examinees import PROMPT, SETTINGS, examinee, is_url
 from app.cli.terminal.fields import Fields, below, option
 from app.cli.terminal.replies import Ranked, Scored, at
@@ -99,7 +99,7 @@ def command(
         usage = ranking.usage
         out.print(
             f"{ranking.items} items, {usage.calls} calls, "
-            f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage.usd)}."
+            f"{number(usage.tokens, 'd')} tokens, {cost(usage.usd)}."
         )
         out.print(f"{ranking.stop_reason}: {ranking.stop_detail}")
     require_completed(ended)

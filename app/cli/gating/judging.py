@@ -85,8 +85,9 @@ class Judge:
             verdicts = await self._of_bank(bank, rules, spent)
             found |= {one.rule.name: one for one in verdicts}
             usage = verdicts[0].session.usage
-            spent["usd"] += usage.usd or 0.0
-            spent["tokens"] += usage.tokens_in + usage.tokens_out
+            counted = usage.at_most or usage
+            spent["usd"] += counted.usd or 0.0
+            spent["tokens"] += counted.tokens or 0
         return [found[rule.name] for rule in self.policy.rules]
 
     async def _of_bank(

@@ -360,7 +360,8 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
         table.add_row("pretest", f"{session.pretest_items} trial questions, not counted")
     table.add_row(
         "calls",
-        f"{usage.calls}, {usage.tokens_in} tokens in, {usage.tokens_out} out, "
+        f"{usage.calls}, {number(usage.tokens_in, 'd')} tokens in, "
+        f"{number(usage.tokens_out, 'd')} out, "
         f"{cost(usage.usd)}, {usage.seconds:.1f} s",
     )
     if session.misfits and (turned := session.inversions) is not None:

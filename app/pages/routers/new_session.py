@@ -172,7 +172,8 @@ async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
     known = {} if latency is None else {"latency_ms": latency["p50"]}
     if form["bank"] in (found[0].bank_id, found[0].bank_name) and usage["calls"]:
         for name in ("tokens_in", "tokens_out"):
-            known[name] = usage[name] / usage["calls"]
+            if (tokens := usage[name]) is not None:
+                known[name] = tokens / usage["calls"]
     return known
 
 

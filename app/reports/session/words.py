@@ -203,7 +203,8 @@ def _failures(report: SessionReport) -> Iterator[str]:
 
 def _effort(report: SessionReport) -> Iterator[str]:
     usage, reason = report.figures["usage"], report.stop_reason
-    if usage["calls"]:
+    is_told = any(usage[name] is not None for name in ("tokens_in", "tokens_out", "usd"))
+    if usage["calls"] and (is_told or report.identity.mode == "live"):
         calls, time = count(usage["calls"], "call"), duration(usage["seconds"])
         yield f"It took {calls}, {cost(usage)} and {time}."
     if reason and reason in STOP_WORDS and report.identity.status == "completed":
@@ -238,11 +239,13 @@ def interval(told: Interval) -> str:
 
 
 def cost(usage: Mapping[str, Any]) -> str:
-    """What the calls cost."""
-    tokens = f"{usage['tokens_in'] + usage['tokens_out']:,} tokens"
-    if usage["usd"] is None:
+    """What the calls cost, as far as it is known."""
+    into, out, usd = usage["tokens_in"], usage["tokens_out"], usage["usd"]
+    is_known = into is not None and out is not None
+    tokens = count(into + out, "token") if is_known else "an unknown number of tokens"
+    if usd is None:
         return f"{tokens} (price unknown)"
-    return f"{tokens} for {dollars(usage['usd'])}"
+    return f"{tokens} for {dollars(usd)}"
 
 
 def cautions_of(

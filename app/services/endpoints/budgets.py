@@ -61,7 +61,7 @@ _NO_END = (
     "cannot be kept: set it."
 )
 #: Failures for which providers charge nothing; calls that were cut off may be charged.
-_UNPAID = (
+UNPAID = (
     BlockedAddressError,
     ColdStartError,
     EndpointFaultError,
@@ -134,7 +134,7 @@ class Budgets:
         await retry_outages(lambda: self._reserve(reservation, endpoint, most, timeout_s))
         try:
             yield held
-        except _UNPAID:
+        except UNPAID:
             held.taken = Taken(usd=0.0, tokens=0)
             raise
         finally:

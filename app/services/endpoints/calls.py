@@ -34,6 +34,7 @@ from app.errors import (
 )
 from app.items import FinishReason, Message
 from app.observability import CALLS, TOKENS, USD, note, span
+from app.records.figures import NOT_TOLD
 from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.waiting import OnWait, Waiting, retry_outages
@@ -138,15 +139,18 @@ class RateLimited:
                         raise
                     told = tokens_of(made)
                     into, out = counted(config.kind, told, most_tokens(request, config.sampling))
-                    note({f"{_USAGE}.input_tokens": into, f"{_USAGE}.output_tokens": out})
+                    is_told = (into, out) == told
+                    if is_told:
+                        note({f"{_USAGE}.input_tokens": into, f"{_USAGE}.output_tokens": out})
                 held.taken = taken(endpoint.settings, into, out)
         CALLS.labels("answered").inc()
-        TOKENS.labels("in").inc(into or 0)
-        TOKENS.labels("out").inc(out or 0)
-        USD.inc(held.taken.usd or 0.0)
         origin: dict[str, Any] = {"endpoint_revision": endpoint.revision}
-        if (into, out) != told:
-            origin["usage"] = "not told"
+        if is_told:
+            TOKENS.labels("in").inc(into or 0)
+            TOKENS.labels("out").inc(out or 0)
+            USD.inc(held.taken.usd or 0.0)
+        else:
+            origin["usage"] = NOT_TOLD
         return made, {"tokens_in": into, "tokens_out": out, "origin": origin}
 
     async def _renew(self) -> None:
@@ -357,6 +361,8 @@ class Cached:
         if key is None or made.origin["endpoint_revision"] != self._origin["endpoint_revision"]:
             return
         value = {name: held for name, held in asdict(made).items() if name not in _NOT_KEPT}
+        if made.origin.get("usage") == NOT_TOLD:
+            value |= {"tokens_in": None, "tokens_out": None}
 
         async def keep() -> None:
             async with self.database.unit_of_work() as uow:

@@ -15,7 +15,7 @@ from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointRejectedError, ScorerBudgetError
 from app.items import Message
 from app.records.endpoints import Price
-from app.records.figures import CallsFigures, Marking
+from app.records.figures import NOT_TOLD, CallsFigures, Marking
 from app.records.sessions import Origin
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.calls import Cached, Call, RateLimited, persist
@@ -32,11 +32,11 @@ _NOTHING_WRITTEN = GenerationParams(max_tokens=0)
 
 @dataclass(slots=True, kw_only=True)
 class Spending:
-    """Calls made for scoring, and their usage; `usd` is `None` once a price is unknown."""
+    """Calls made for scoring, and their usage; a sum is `None` once a part of it is unknown."""
 
     calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
+    tokens_in: int | None = 0
+    tokens_out: int | None = 0
     usd: float | None = 0.0
 
     def figures(self) -> CallsFigures:
@@ -46,9 +46,15 @@ class Spending:
     def add(self, other: "Spending") -> None:
         """Add the usage of `other`."""
         self.calls += other.calls
-        self.tokens_in += other.tokens_in
-        self.tokens_out += other.tokens_out
-        self.usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        self.tokens_in = total((self.tokens_in, other.tokens_in))
+        self.tokens_out = total((self.tokens_out, other.tokens_out))
+        self.usd = total((self.usd, other.usd))
+
+
+def total(values: Iterable[Any]) -> Any:
+    """Sum of the values; None if one of them is None, as the sum would be too low."""
+    known = list(values)
+    return None if None in known else sum(known)
 
 
 @dataclass(slots=True)
@@ -76,7 +82,7 @@ class _Purse:
             )
         for cap, used, unit in (
             (budget.usd, spent.usd, "US dollars"),
-            (budget.tokens, spent.tokens_in + spent.tokens_out, "tokens"),
+            (budget.tokens, total((spent.tokens_in, spent.tokens_out)), "tokens"),
             (budget.calls, spent.calls, "calls"),
         ):
             if cap is not None and used is not None and used >= cap:
@@ -135,7 +141,7 @@ class ScorerCalls:
         for marking in stored:
             if marking is not None:
                 earlier = self._earlier.setdefault(marking["spec_hash"], Spending())
-                earlier.add(Spending(**marking["usage"]))
+                earlier.add(Spending(**marking.get("at_most", marking["usage"])))
 
     def for_answer(
         self,
@@ -180,6 +186,7 @@ class AnswerCalls:
 
     Attributes:
         spent: Usage of the calls that were made.
+        at_most: The same, with what was reserved where an endpoint reported no usage.
         saved: Usage that cached answers saved.
     """
 
@@ -189,6 +196,7 @@ class AnswerCalls:
     repeat: int
     _asked: Counter[tuple[str, tuple[Message, ...]]] = field(init=False, default_factory=Counter)
     spent: Spending = field(init=False, default_factory=Spending)
+    at_most: Spending = field(init=False, default_factory=Spending)
     saved: Spending = field(init=False, default_factory=Spending)
 
     async def complete(
@@ -201,11 +209,11 @@ class AnswerCalls:
         written = await self._written(limited, cache, request)
         price = limited.next.ready.price
         if written.cached:
-            usd = price.usd(written.tokens_in, written.tokens_out)
-            into, out = written.tokens_in or 0, written.tokens_out or 0
+            into, out = written.tokens_in, written.tokens_out
+            usd = price.usd(into, out)
             self.saved.add(Spending(calls=1, tokens_in=into, tokens_out=out, usd=usd))
         else:
-            self._settle(price, written.tokens_in, written.tokens_out)
+            self._settle(price, (written.tokens_in, written.tokens_out), written.origin)
         model = written.model or config.model
         return Written(text=written.text, finish=written.finish, model=model)
 
@@ -236,7 +244,7 @@ class AnswerCalls:
                 lambda found: (found.tokens_in, 0),
             ),
         )
-        self._settle(limited.next.ready.price, took["tokens_in"], 0)
+        self._settle(limited.next.ready.price, (took["tokens_in"], 0), took["origin"])
         return Embedded(made.vectors, made.model)
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -256,22 +264,28 @@ class AnswerCalls:
     async def _call(self, limited: RateLimited, attempt: Callable[[], Awaitable[T]]) -> T:
         async def counted() -> T:
             self.purse.require()
-            for count in (self.spent, self.purse.spent):
-                count.add(Spending(calls=1))
+            self._count(Spending(calls=1))
             try:
                 return await attempt()
             except BudgetSpentError:  # no call was made
-                for count in (self.spent, self.purse.spent):
-                    count.add(Spending(calls=-1))
+                self._count(Spending(calls=-1))
                 raise
 
         result, _ = await persist(counted, limited.next.ready.retry, self.calls.rng, self.on_wait)
         return result
 
-    def _settle(self, price: Price, tokens_in: int | None, tokens_out: int | None) -> None:
-        usd = price.usd(tokens_in, tokens_out)
-        took = Spending(tokens_in=tokens_in or 0, tokens_out=tokens_out or 0, usd=usd)
-        for count in (self.spent, self.purse.spent):
-            count.add(took)
-        if not self.purse.is_metered((tokens_in, tokens_out), usd):
+    def _settle(
+        self, price: Price, tokens: tuple[int | None, int | None], origin: Mapping[str, Any]
+    ) -> None:
+        """Count the tokens of a call, which are the reserved ones by its `origin` or are told."""
+        usd = price.usd(*tokens)
+        took = Spending(tokens_in=tokens[0], tokens_out=tokens[1], usd=usd)
+        unknown = Spending(tokens_in=None, tokens_out=None, usd=None)
+        self._count(took, told=unknown if origin.get("usage") == NOT_TOLD else took)
+        if not self.purse.is_metered(tokens, usd):
             self.purse.unmetered = True
+
+    def _count(self, most: Spending, *, told: Spending | None = None) -> None:
+        self.spent.add(told or most)
+        self.at_most.add(most)
+        self.purse.spent.add(most)

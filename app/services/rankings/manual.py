@@ -90,7 +90,7 @@ class ManualRankings(ManualSessions):
                         record, own = await uow.sessions.with_awaited(session_id)
                         item = asked_with(answer.step_token, record, own)
                         version = held.run.members[0].run.version
-                        given[record.id, item.step] = answer.closing(record, version, item, marked)
+                        given[record.id, item.step] = answer.closing(version, item, marked)
                     # Removed first: a run whose step was not stored must not be used again.
                     self._runs.pop(ranking_id, None)
                     if held.revision != ranking.event_seq:  # another process was quicker

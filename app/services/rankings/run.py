@@ -16,7 +16,6 @@ from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.ranks import Ranks
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.records.fields import finite, interval
-from app.records.figures import CallsFigures
 from app.records.leased import ENDED
 from app.records.rankings import (
     RankedFigures,
@@ -33,7 +32,7 @@ from app.records.sessions import (
     SessionEvent,
     SessionRecord,
 )
-from app.services.sessions.figures import MIN_MARKED, no_result
+from app.services.sessions.figures import MIN_MARKED, no_result, spent_figures
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 
@@ -227,7 +226,7 @@ class RankingRun:
                     "items": test.n_asked - len(test.pending),
                     "scored": test.n_scored,
                     "in_flight": len(test.pending),
-                    "usd": member.run.meter.usd,
+                    "usd": member.run.meter.spent.usd,
                 }
             )
         return {
@@ -255,7 +254,7 @@ class RankingRun:
                 "scored": sum(entry["scored"] for entry in order),
                 "in_flight": sum(entry["in_flight"] for entry in order),
             },
-            "usage": self._usage(),
+            "usage": spent_figures(member.run.meter for member in self.members),
         }
 
     def _closed(self) -> frozenset[int]:
@@ -334,24 +333,15 @@ class RankingRun:
         blocked = None if member.has_ended else member.run.blocked()
         return member.record.stop_detail if blocked is None else blocked.detail
 
-    def _usage(self) -> CallsFigures:
-        meters = [member.run.meter for member in self.members]
-        spent = [meter.usd for meter in meters]
-        return {
-            "calls": self.state.usage.calls,
-            "tokens_in": sum(meter.tokens_in for meter in meters),
-            "tokens_out": sum(meter.tokens_out for meter in meters),
-            "usd": None if None in spent else sum(usd for usd in spent if usd is not None),
-        }
-
     def _costs(self) -> tuple[float, ...]:
         """Mean cost per item of each member; empty, so all count alike, until all are known."""
         means = []
         for member in self.members:
             state = member.run.state
             closed = len(state.responses) + len(state.unscored)
-            if member.run.meter.usd is None or not closed:
+            usd = member.run.meter.spent.usd
+            if usd is None or not closed:
                 return ()
-            means.append(member.run.meter.usd / closed)
+            means.append(usd / closed)
         dearest = max(means)
         return tuple(max(mean, _CHEAPEST * dearest) for mean in means) if dearest > 0 else ()

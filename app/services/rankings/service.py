@@ -370,8 +370,9 @@ def _require_completed(record: RankingRecord) -> None:
 
 def _beyond(record: RankingRecord, budget: RankingBudget) -> RankingBudget:
     """`budget` plus what the ranking has spent already."""
-    usage, items = record.summary["usage"], record.summary["progress"]["items"]
-    tokens = usage["tokens_in"] + usage["tokens_out"]
+    spent, items = record.summary["usage"], record.summary["progress"]["items"]
+    usage = spent.get("at_most") or spent
+    tokens = (usage["tokens_in"] or 0) + (usage["tokens_out"] or 0)
     return RankingBudget(
         items=None if budget.items is None else items + budget.items,
         usd=None if budget.usd is None else (usage["usd"] or 0.0) + budget.usd,

@@ -21,14 +21,15 @@ from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_m
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
-from app.records.figures import CallsFigures, Cost, Marking, Method
+from app.records.figures import NOT_TOLD, CallsFigures, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
+from app.services.endpoints.budgets import UNPAID
 from app.services.endpoints.calls import Cached, RateLimited, persist
-from app.services.endpoints.scorer_calls import Spending
+from app.services.endpoints.scorer_calls import Spending, total
 from app.services.endpoints.service import ReadyEndpoint
 from app.services.scoring import AnswerScorer
-from app.services.sessions.figures import saved, total
+from app.services.sessions.figures import saved
 from app.services.waiting import OnWait
 
 #: Error code of an item that cannot be asked by likelihood, whatever the endpoint does.
@@ -172,11 +173,14 @@ class Asker:
                 )
                 note_evaluation(item.scorer.name, closing.score, closing.outcome)
         except ExamineeError as error:
+            # Of several likelihoods, others may have been answered and paid.
+            is_free = isinstance(error, UNPAID) and self.style.mode != LOGLIKELIHOOD
             return Closing(
                 outcome=Outcome.ERROR,
                 error_code=error.code,
                 reason=error.detail,
                 attempts=error.attempts,
+                **(self._cost([]) if is_free else {}),
             )
         return replace(
             closing,
@@ -322,6 +326,8 @@ def combined(closings: Sequence[Closing]) -> Closing:
     cached = saved(c.method.get("cached") for c in closings if c.method is not None)
     of_call = {name: kept for name, kept in (first.method or {}).items() if name in _OF_CALL}
     method = cast(Method, {**of_call, "mode": GENERATE})
+    if any(c.told is not c for c in closings):
+        method["usage"] = NOT_TOLD
     if cached is not None:
         method["cached"] = cached
     method["repeats"] = [_comparable(closing) for closing in closings]
@@ -345,7 +351,7 @@ def repeats_in(closing: Closing) -> list[Closing]:
     return [replace(closing, method=None, marking=None, **each) for each in told]
 
 
-_OF_CALL = ("endpoint_revision", "usage")
+_OF_CALL = ("endpoint_revision",)
 _TOLD = (
     *("outcome", "score", "extracted", "extractor", "reason", "error_code"),
     *("answer_text", "raw_text", "reasoning", "finish_reason"),
@@ -355,7 +361,8 @@ _TOLD = (
 
 def _comparable(closing: Closing) -> JsonObject:
     revision = None if closing.method is None else closing.method.get("endpoint_revision")
-    return {name: getattr(closing, name) for name in _TOLD} | {"endpoint_revision": revision}
+    told = closing.told
+    return {name: getattr(told, name) for name in _TOLD} | {"endpoint_revision": revision}
 
 
 def _marking(closings: Sequence[Closing]) -> Marking | None:
@@ -364,6 +371,8 @@ def _marking(closings: Sequence[Closing]) -> Marking | None:
     if not found:
         return None
     whole: Marking = {**found[0], "usage": _sum(marking["usage"] for marking in found)}
+    if any("at_most" in marking for marking in found):
+        whole["at_most"] = _sum(marking.get("at_most", marking["usage"]) for marking in found)
     if kept := [marking["cached"] for marking in found if "cached" in marking]:
         whole["cached"] = _sum(kept)
     return whole

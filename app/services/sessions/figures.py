@@ -57,12 +57,13 @@ from app.records.figures import (
     RepeatsFigures,
     RightFigures,
     SessionFigures,
+    SpentFigures,
     TaskFigures,
     UsageFigures,
 )
 from app.records.sessions import Closing
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.scorer_calls import Spending
+from app.services.endpoints.scorer_calls import Spending, total
 
 #: Least number of scored answers for a result.
 MIN_MARKED = KNOTS[0]
@@ -292,14 +293,14 @@ class Meter:
     examinee's ability, where chance is greatest.
 
     Attributes:
-        usd: Cost of the calls; None if a price or a count of tokens is unknown.
+        spent: What the answers tell of their cost.
+        at_most: The same, with what was reserved where an endpoint reported no usage.
         is_blind: Whether the budget caps something of which an answer took an unknown amount.
     """
 
     def __init__(self, budget: BudgetDesign) -> None:
         self._budget = budget
-        self.calls = self.tokens_in = self.tokens_out = 0
-        self.usd: float | None = 0.0
+        self.spent, self.at_most = Spending(), Spending()
         self.is_blind = False
         self._marking: Spending | None = None
         self._latencies: list[float] = []
@@ -309,21 +310,16 @@ class Meter:
 
     def take(self, closing: Closing, item: int | None) -> None:
         """Count a closing; `item` is the item's position, or None for a pretest item."""
-        self.calls += closing.attempts or 0
         if closing.latency_ms is not None:
             insort(self._latencies, closing.latency_ms)
-        self.tokens_in += closing.tokens_in or 0
-        self.tokens_out += closing.tokens_out or 0
-        if closing.attempts and closing.outcome in _METERED and self._is_unknown(closing):
+        is_written = closing.outcome in _METERED
+        if closing.attempts and is_written and self._is_unknown(closing):
             self.is_blind = True
         if closing.marking is not None:
             self._marking = self._marking or Spending()
             self._marking.add(Spending(**closing.marking["usage"]))
-        # One call of unknown price makes the sum unknown; a sum of the others would be too low.
-        if closing.usd is None and closing.attempts:
-            self.usd = None
-        elif self.usd is not None:
-            self.usd += closing.usd or 0.0
+        self.spent.add(_cost(closing.told, unsaid=is_written or closing.told is not closing))
+        self.at_most.add(_cost(closing, unsaid=is_written))
         method: Method = closing.method or {}
         judged = None if closing.marking is None else closing.marking.get("cached")
         self._saved = saved((self._saved, method.get("cached"), judged))
@@ -340,10 +336,7 @@ class Meter:
             half, most = (self._latencies[math.ceil(share * n) - 1] for share in (0.5, 0.95))
             latency = LatencyFigures(p50=half, p95=most)
         return {
-            "calls": self.calls,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "usd": self.usd,
+            **spent_figures([self]),
             "seconds": round(elapsed_s, 3),
             "latency_ms": latency,
             "judge": None if self._marking is None else self._marking.figures(),
@@ -388,12 +381,6 @@ class Meter:
         }
 
 
-def total(values: Iterable[Any]) -> Any:
-    """Sum of the values; None if one of them is None, as the sum would be too low."""
-    known = list(values)
-    return None if None in known else sum(known)
-
-
 def saved(found: Iterable[CacheFigures | CallsFigures | None]) -> CacheFigures | None:
     """What the calls that the cache saved would have taken; None if it saved none."""
     known = [each for each in found if each is not None]
@@ -415,6 +402,29 @@ def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
         "usd_per_item": usd / items if usd is not None and items else None,
         "latency_ms": usage.get("latency_ms"),
     }
+
+
+def spent_figures(meters: Iterable[Meter]) -> SpentFigures:
+    """What several sessions took together."""
+    spent, at_most = Spending(), Spending()
+    for meter in meters:
+        spent.add(meter.spent)
+        at_most.add(meter.at_most)
+    return {**spent.figures(), "at_most": None if spent == at_most else at_most.figures()}
+
+
+def _cost(closing: Closing, *, unsaid: bool) -> Spending:
+    """Cost of an answer; tokens that it does not tell are unknown if `unsaid`, or else none.
+
+    One call of unknown price makes the sum unknown; a sum of the others would be too low.
+    """
+    tokens, usd = (None if unsaid else 0), (None if unsaid or closing.attempts else 0.0)
+    return Spending(
+        calls=closing.attempts or 0,
+        tokens_in=tokens if closing.tokens_in is None else closing.tokens_in,
+        tokens_out=tokens if closing.tokens_out is None else closing.tokens_out,
+        usd=usd if closing.usd is None else closing.usd,
+    )
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -101,11 +101,7 @@ class ManualAnswer(Value):
             )
 
     def closing(
-        self,
-        record: SessionRecord,
-        version: LoadedVersion,
-        item: Administration,
-        marked: Closing | None,
+        self, version: LoadedVersion, item: Administration, marked: Closing | None
     ) -> Closing:
         """The closing of a pending item by this answer.
 
@@ -114,9 +110,8 @@ class ManualAnswer(Value):
         """
         self.require_about(item.step, version.key_at(item.position))
         closing = marked or self._reported(unparsed_is_wrong=version.unparsed_policy == "wrong")
-        budget = record.design.get("budget") or {}
-        is_metered = any(budget.get(name) is not None for name in ("usd", "tokens"))
         took = (self.tokens_in, self.tokens_out, self.usd)
+        is_call = closing.outcome != Outcome.ERROR or any(each is not None for each in took)
         said = {name: told for name in ("link", "metadata") if (told := getattr(self, name))}
         method = closing.method
         if said:
@@ -128,8 +123,7 @@ class ManualAnswer(Value):
             tokens_out=self.tokens_out,
             usd=self.usd,
             latency_ms=None if self.seconds is None else 1000 * self.seconds,
-            # If a budget caps usage, an answer of unknown usage must count as a call.
-            attempts=1 if is_metered or any(each is not None for each in took) else None,
+            attempts=1 if is_call else None,
             finish_reason=self.finish_reason or closing.finish_reason,
             reason=self.explanation or closing.reason,
             method=method,
@@ -259,7 +253,7 @@ class ManualSessions:
                     given: dict[int, Closing] = {}
                     if answer is not None:
                         item = asked_with(answer.step_token, record, awaited)
-                        given[item.step] = answer.closing(record, held.run.version, item, marked)
+                        given[item.step] = answer.closing(held.run.version, item, marked)
                     # Take the run out, so that it is not used again if the step is not stored.
                     self._runs.pop(session_id, None)
                     if held.revision != record.revision:  # another process took an answer before

@@ -111,5 +111,6 @@ class Previews:
             hints = None
             if kind == _SCRIPTED:  # for an item of average difficulty
                 hints = await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])
-            closing = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
+            asked = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
+            closing = asked.told
         return Preview(item=item, requests=requests, style=style, closing=closing)

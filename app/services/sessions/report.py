@@ -232,7 +232,10 @@ def _test(record: SessionRecord) -> EvaluatedTest:
     estimate, score = summary["estimate"], score_in(summary)
     return EvaluatedTest(
         id=record.id,
-        model=record.endpoint_model or record.metadata.get("model") or record.mode,
+        model=record.endpoint_model
+        or record.metadata.get("model")
+        or record.endpoint_name
+        or record.mode,
         bank=record.bank_name,
         bank_version=record.bank_version,
         bank_version_id=record.bank_version_id,

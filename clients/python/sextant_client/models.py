@@ -133,14 +133,27 @@ class Progress(Model):
     expected_items: int | None = None
 
 
-class Usage(Model):
-    """Cost so far; `usd` is None if a price or a token count is unknown."""
+class Calls(Model):
+    """Cost of calls; a sum is None if a part of it is unknown."""
 
     calls: int
-    tokens_in: int
-    tokens_out: int
+    tokens_in: int | None
+    tokens_out: int | None
     usd: float | None
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of prompts and answers."""
+        if self.tokens_in is None or self.tokens_out is None:
+            return None
+        return self.tokens_in + self.tokens_out
+
+
+class Usage(Calls):
+    """Cost so far; `at_most` counts reservations where an endpoint reported no usage."""
+
     seconds: float | None = None
+    at_most: Calls | None = None
 
 
 class Failure(Model):
