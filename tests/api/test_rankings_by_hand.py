@@ -328,9 +328,10 @@ async def test_a_ranking_whose_client_is_silent_ends_with_what_it_has(
     assert await services.rankings.end_idle() == [path.rsplit("/", 1)[1]]
     ranking = (await client.get(path)).json()
     assert (ranking["status"], ranking["progress"]["scored"]) == ("cancelled", 2)
+    assert {one["in_flight"] for one in (ranking["progress"], *ranking["order"])} == {0}
     assert "No answer came within idle_timeout" in ranking["stop_detail"]
     member = (await client.get(f"/v1/sessions/{ranking['order'][0]['session_id']}")).json()
-    assert member["status"] == "cancelled"
+    assert (member["status"], member["progress"]["in_flight"]) == ("cancelled", 0)
     assert (await client.get(patient)).json()["status"] == "running"
 
 

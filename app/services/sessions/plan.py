@@ -212,10 +212,11 @@ def failed(error: SextantError) -> Ending:
 
 
 def abandoned(record: SessionRecord, ending: Ending) -> Advance:
-    """The step to store when a session ends by an error of ours; its figures stay as they are."""
+    """The step to store when a session ends by an error of ours, which drops calls in flight."""
+    progress = {**record.summary["progress"], "in_flight": 0}
     return Advance(
         events=[ended_event(ending, record.summary)],
-        summary=record.summary,
+        summary={**record.summary, "progress": progress},
         active_s=record.active_s,
         ending=ending,
     )
