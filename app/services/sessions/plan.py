@@ -17,7 +17,7 @@ from app.engine import Design, Stop, StopReason
 from app.engine.design.parts import StoppingDesign
 from app.errors import FieldProblem, InvalidInputError, ScorerBudgetError, SextantError
 from app.items import Outcome
-from app.records.figures import PretestFigures, ResultFigures
+from app.records.figures import PretestFigures, ProgressFigures, ResultFigures
 from app.records.leased import Failure
 from app.records.sessions import Advance, Closing, Ending, Plan, SessionEvent, SessionRecord
 from app.services.banks.spec import MAX_PER_SESSION
@@ -213,7 +213,7 @@ def failed(error: SextantError) -> Ending:
 
 def abandoned(record: SessionRecord, ending: Ending) -> Advance:
     """The step to store when a session ends by an error of ours, which drops calls in flight."""
-    progress = {**record.summary["progress"], "in_flight": 0}
+    progress: ProgressFigures = {**record.summary["progress"], "in_flight": 0}
     return Advance(
         events=[ended_event(ending, record.summary)],
         summary={**record.summary, "progress": progress},

@@ -10,7 +10,13 @@ from typing_extensions import override
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import OPEN
 from app.records.fields import shallow
-from app.records.rankings import RankingFigures, RankingRecord, RankingSettings, RankingStep
+from app.records.rankings import (
+    RankedFigures,
+    RankingFigures,
+    RankingRecord,
+    RankingSettings,
+    RankingStep,
+)
 from app.records.sessions import UNDERWAY as LIVE
 from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
@@ -250,7 +256,7 @@ def _dropped(summary: RankingFigures) -> RankingFigures:
     """The figures of a ranking whose calls in flight are dropped."""
     if not summary:
         return summary
-    order = [{**entry, "in_flight": 0} for entry in summary["order"]]
+    order: list[RankedFigures] = [{**entry, "in_flight": 0} for entry in summary["order"]]
     return {**summary, "order": order, "progress": {**summary["progress"], "in_flight": 0}}
 
 

@@ -129,7 +129,8 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         passed = func.greatest(func.now() - SessionEventRow.created_at, timedelta())
         query = select(passed).where(SessionEventRow.session_id == session_id)
         row = await self._db.execute(query.order_by(SessionEventRow.seq.desc()).limit(1))
-        return row.scalar_one()
+        since: timedelta = row.scalar_one()
+        return since
 
     async def renew_token(self, session_id: str, step: int, token: str) -> None:
         """Give an awaited item a new token; the old token is no longer accepted for an answer."""
@@ -264,7 +265,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 f"Session {session_id} is {record.status}; this needs it to be "
                 f"{' or '.join(allowed)}."
             )
-        finished = {"finished_at": None}
+        finished: Mapping[str, Any] = {"finished_at": None}
         if status in ENDED:
             finished = {"finished_at": func.now(), **DROPPED}
         await self._set(
