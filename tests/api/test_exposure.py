@@ -5,7 +5,7 @@ import pytest
 from app.engine.inference.diagnostics import exposure_rates, overlap
 from app.printable import percent
 from app.services.banks.items import LEAST_TESTS
-from tests.api.calls import got
+from tests.api.calls import got, posted
 from tests.api.conftest import Client
 from tests.api.test_in_flight import awaited, begun, told
 
@@ -41,3 +41,20 @@ async def test_exposure_counts_tests_that_asked_an_item(client: Client) -> None:
     of_dates = sum(name.startswith("dates") for test in asked for name in test)
     assert (dates["asked"], dates["bank"]) == pytest.approx((of_dates / (3 * LEAST_TESTS), 1 / 6))
     assert f"one item was in {percent(rates.max())} of the tests (guide: 30 %)" in shown["caution"]
+
+
+@pytest.mark.usefixtures("services")
+async def test_an_extension_asks_what_its_test_did_not(client: Client) -> None:
+    async def asked(path: str) -> None:
+        while items := await awaited(client, path):
+            if (await told(client, path, items[0]))["finished_at"]:
+                return
+
+    path = await begun(client, stopping={"max_items": 3}, concurrency=1)
+    await asked(path)
+    longer = await posted(client, f"{path}:extend", {"stopping": {"max_items": 5}}, 202)
+    await asked(f"/v1/sessions/{longer['id']}")
+    await posted(client, f"/v1/sessions/{longer['id']}:replay", {}, 201)
+    shown = (await client.get(PATH)).json()
+    assert (shown["tests"], shown["n_asked"]) == (1, 5)
+    assert [one["asked"] for one in shown["most_asked"]] == [1] * 5

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from typing import Any
 
 import pytest
@@ -230,3 +231,22 @@ async def test_live_sessions_have_neither_limit(client: Client) -> None:
     for limit in ("answer_within", "idle_timeout"):
         body = {"bank": "demo", "endpoint": endpoint, limit: 5}
         await problem_of(client, "/v1/sessions", body, says="are for manual sessions")
+
+
+async def test_no_time_of_a_test_counts_twice(client: Client) -> None:
+    began = time.monotonic()
+    path = await begun(client, stopping={"max_items": 30})
+    session: dict[str, Any] = {}
+    while items := await awaited(client, path) if not session.get("finished_at") else []:
+        session = await told(client, path, items[0])
+    assert 0 < session["usage"]["seconds"] <= time.monotonic() - began
+
+
+async def test_a_cancelled_test_awaits_no_answer(client: Client) -> None:
+    path = await begun(client)
+    for item in await awaited(client, path):
+        await told(client, path, item)
+    cancelled = (await client.post(f"{path}:cancel")).json()
+    assert (cancelled["progress"]["items"], cancelled["progress"]["in_flight"]) == (4, 0)
+    report = " ".join((await client.get(f"{path}/report", params={"format": "html"})).text.split())
+    assert "<p>4 of 360 questions were asked." in report

@@ -324,9 +324,10 @@ async def test_a_ranking_whose_client_is_silent_ends_with_what_it_has(
     assert await services.rankings.end_idle() == [path.rsplit("/", 1)[1]]
     ranking = await got(client, path)
     assert (ranking["status"], ranking["progress"]["scored"]) == ("cancelled", 2)
+    assert {one["in_flight"] for one in (ranking["progress"], *ranking["order"])} == {0}
     assert "No answer came within idle_timeout" in ranking["stop_detail"]
     member = await got(client, f"/v1/sessions/{ranking['order'][0]['session_id']}")
-    assert member["status"] == "cancelled"
+    assert (member["status"], member["progress"]["in_flight"]) == ("cancelled", 0)
     assert (await got(client, patient))["status"] == "running"
 
 

@@ -158,6 +158,14 @@ def test_untrusted_text_is_shown_as_it_is() -> None:
     assert page.text.count('<script>alert("x")</script>') >= 5 * 5 + 2
 
 
+@pytest.mark.parametrize("relation", ["replay", "rescore"])
+def test_answers_of_another_test_cost_this_one_nothing(relation: str) -> None:
+    said = " ".join(summary(binary(relation=relation, parent_id="ses_1")))
+    told = "Its answers took 20 calls, 980 tokens for $0.0024, in the test that asked for them."
+    assert told in said
+    assert "It took" not in said
+
+
 def test_the_summary_speaks_plainly() -> None:
     said = " ".join(summary(binary(quantiles=QUANTILES, n_calibrated_on=1200)))
     assert "my-model answered 20 of the 60 questions of the bank arc (version 2)." in said

@@ -35,7 +35,7 @@ STOP_WORDS: Mapping[str, str] = {
     "score_margin": "the score was known as exactly as was asked for",
     "too_many_failures": "too many questions got no score",
     "cancelled": "somebody cancelled it",
-    "custom": "the person who ran it ended it",
+    "custom": "it was to ask no further question",
 }
 #: What became of an answer, in a word or two.
 OUTCOME_NAMES: Mapping[str, str] = {
@@ -45,6 +45,8 @@ OUTCOME_NAMES: Mapping[str, str] = {
     "unparsed": "unparseable",
     "truncated": "cut off",
 }
+#: Relations of sessions that take over answers and ask nothing themselves.
+_NOT_ASKED_AGAIN = ("replay", "rescore")
 _NAMED = 5  # tasks that a sentence names
 #: Scored answers below which a result is called a first impression.
 FEW_ANSWERS = 10
@@ -206,7 +208,10 @@ def _effort(report: SessionReport) -> Iterator[str]:
     is_told = any(usage[name] is not None for name in ("tokens_in", "tokens_out", "usd"))
     if usage["calls"] and (is_told or report.identity.mode == "live"):
         calls, time = count(usage["calls"], "call"), duration(usage["seconds"])
-        yield f"It took {calls}, {cost(usage)} and {time}."
+        if report.identity.relation in _NOT_ASKED_AGAIN:
+            yield f"Its answers took {calls}, {cost(usage)}, in the test that asked for them."
+        else:
+            yield f"It took {calls}, {cost(usage)} and {time}."
     if reason and reason in STOP_WORDS and report.identity.status == "completed":
         yield f"The test stopped because {STOP_WORDS[reason]}."
 

@@ -180,7 +180,7 @@ class Asker:
                 error_code=error.code,
                 reason=error.detail,
                 attempts=error.attempts,
-                **(self._cost([]) if is_free else {}),
+                **(self._cost([]) if is_free else _UNTOLD),
             )
         return replace(
             closing,
@@ -288,6 +288,9 @@ class Asker:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
         return [each for each, _ in found], sum(attempts for _, attempts in found)
+
+
+_UNTOLD: Cost = {"tokens_in": None, "tokens_out": None, "usd": None}
 
 
 def _of_option(option: OptionText) -> LikelihoodRequest:

@@ -263,12 +263,11 @@ class ManualSessions:
                         for one in awaited
                         if one.step not in given and is_overdue(record, one)
                     }
-                    since = await uow.sessions.last_event_at(session_id)
-                    waited_s = max(0.0, (datetime.now(UTC) - since).total_seconds())
+                    waited = await uow.sessions.since_last_event(session_id)
                     step = next_step(
                         held.run,
                         {nth: held.run.close(nth, closing) for nth, closing in given.items()},
-                        elapsed_s=record.active_s + waited_s,
+                        elapsed_s=record.active_s + waited.total_seconds(),
                     )
                     await uow.sessions.advance({session_id: step}, record.lease_epoch)
                     record, awaited = await uow.sessions.with_awaited(session_id)

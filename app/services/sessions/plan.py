@@ -18,7 +18,7 @@ from app.engine import Design, Stop, StopReason
 from app.engine.design.parts import FromJson, Part, Share, StoppingDesign
 from app.errors import ScorerBudgetError, SextantError
 from app.items import Outcome
-from app.records.figures import PretestFigures, ResultFigures
+from app.records.figures import PretestFigures, ProgressFigures, ResultFigures
 from app.records.leased import Failure
 from app.records.sessions import Advance, Closing, Ending, Plan, SessionEvent, SessionRecord
 from app.services.banks.spec import MAX_PER_SESSION
@@ -206,10 +206,11 @@ def failed(error: SextantError) -> Ending:
 
 
 def abandoned(record: SessionRecord, ending: Ending) -> Advance:
-    """The step to store when a session ends by an error of ours; its figures stay as they are."""
+    """The step to store when a session ends by an error of ours, which drops calls in flight."""
+    progress: ProgressFigures = {**record.summary["progress"], "in_flight": 0}
     return Advance(
         events=[ended_event(ending, record.summary)],
-        summary=record.summary,
+        summary={**record.summary, "progress": progress},
         active_s=record.active_s,
         ending=ending,
     )

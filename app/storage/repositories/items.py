@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Float, case, func, literal_column, or_, select, text
+from sqlalchemy.orm import aliased
 
 from app.acting import maker
 from app.errors import InvalidStateError
@@ -245,7 +246,7 @@ class ItemUseRepository(Repository):
                 func.avg(given.score).label("mean"),
             )
             .join(SessionRow, SessionRow.id == given.session_id)
-            .where(SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None))
+            .where(SessionRow.bank_version_id == version_id, _is_new())
             .group_by(given.position)
         )
         return {row.position: convert(ItemUse, row) for row in await self._db.execute(query)}
@@ -270,7 +271,7 @@ class ItemUseRepository(Repository):
             .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
             .where(
                 SessionRow.bank_version_id == version_id,
-                SessionRow.parent_id.is_(None),
+                _is_new(),
                 given.position == position,
                 given.arrival.is_not(None),
             )
@@ -279,3 +280,13 @@ class ItemUseRepository(Repository):
             .limit(limit)
         )
         return [convert(ItemAnswer, row) for row in await self._db.execute(query)]
+
+
+def _is_new() -> ColumnElement[bool]:
+    """Whether a test asked an item itself: made of no other, or extends one that did not ask it."""
+    before = aliased(AdministrationRow)
+    known = select(before).where(
+        before.session_id == SessionRow.parent_id, before.position == AdministrationRow.position
+    )
+    is_extension = SessionRow.relation == "extend"
+    return SessionRow.parent_id.is_(None) | (is_extension & ~known.exists())

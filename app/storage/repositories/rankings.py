@@ -10,14 +10,20 @@ from typing_extensions import override
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import OPEN
 from app.records.fields import shallow
-from app.records.rankings import RankingRecord, RankingSettings, RankingStep
+from app.records.rankings import (
+    RankedFigures,
+    RankingFigures,
+    RankingRecord,
+    RankingSettings,
+    RankingStep,
+)
 from app.records.sessions import UNDERWAY as LIVE
 from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.events import note_events
 from app.storage.repositories.session_statements import IDLE_RANKINGS, select_record
-from app.storage.repositories.sessions import MOVED, SessionRepository
+from app.storage.repositories.sessions import DROPPED, MOVED, SessionRepository
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import AdministrationRow, RankingRow, SessionEventRow, SessionRow
 from app.storage.scoping import given
@@ -180,13 +186,15 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         self._require_underway(record)
         stopped = {"status": "cancelled", "stop_reason": "cancelled", "stop_detail": detail}
         epoch = record.lease_epoch + 1
-        await self._set(RankingRow, ranking_id, **self._taken_away(), **stopped)
+        summary = _dropped(record.summary)
+        await self._set(RankingRow, ranking_id, **self._taken_away(), **stopped, summary=summary)
         await self._hold_members(ranking_id)
         members = await self._db.execute(
             update(SessionRow)
             .where(_live_members(ranking_id))
             .values(
                 **stopped,
+                **DROPPED,
                 lease_epoch=epoch,
                 worker_id=None,
                 event_seq=SessionRow.event_seq + 1,
@@ -242,6 +250,14 @@ _RANKINGS = (
 
 def _read(row: Mapping[Any, Any]) -> RankingRecord:
     return RankingRecord(**row)
+
+
+def _dropped(summary: RankingFigures) -> RankingFigures:
+    """The figures of a ranking whose calls in flight are dropped."""
+    if not summary:
+        return summary
+    order: list[RankedFigures] = [{**entry, "in_flight": 0} for entry in summary["order"]]
+    return {**summary, "order": order, "progress": {**summary["progress"], "in_flight": 0}}
 
 
 def _waits(settings: RankingSettings) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, cast, func, insert, select, text, update
@@ -42,6 +42,15 @@ MOVED: Mapping[str, Any] = {
     "waiting_until": None,
     "waiting_reason": None,
     "revision": SessionRow.revision + 1,
+}
+#: Columns to set as calls in flight are dropped when somebody cancels a session.
+DROPPED: Mapping[str, Any] = {
+    "summary": func.jsonb_set(
+        func.jsonb_set(SessionRow.summary, text("'{progress,in_flight}'"), text("'0'")),
+        text("'{pretest,in_flight}'"),
+        text("'0'"),
+        text("false"),
+    )
 }
 
 
@@ -115,11 +124,13 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         rows = await self._db.execute(sql.AWAITED_IN_RANKING, {"wanted": ranking_id})
         return [(_record(row), _administration(row[-1])) for row in rows]
 
-    async def last_event_at(self, session_id: str) -> datetime:
-        """Time of the last event of a session."""
-        query = select(SessionEventRow.created_at).where(SessionEventRow.session_id == session_id)
+    async def since_last_event(self, session_id: str) -> timedelta:
+        """Time from the transaction of a session's last event to this one, begin to begin."""
+        passed = func.greatest(func.now() - SessionEventRow.created_at, timedelta())
+        query = select(passed).where(SessionEventRow.session_id == session_id)
         row = await self._db.execute(query.order_by(SessionEventRow.seq.desc()).limit(1))
-        return row.scalar_one()
+        since: timedelta = row.scalar_one()
+        return since
 
     async def renew_token(self, session_id: str, step: int, token: str) -> None:
         """Give an awaited item a new token; the old token is no longer accepted for an answer."""
@@ -254,7 +265,9 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 f"Session {session_id} is {record.status}; this needs it to be "
                 f"{' or '.join(allowed)}."
             )
-        finished = {"finished_at": func.now() if status in ENDED else None}
+        finished: Mapping[str, Any] = {"finished_at": None}
+        if status in ENDED:
+            finished = {"finished_at": func.now(), **DROPPED}
         await self._set(
             SessionRow,
             session_id,
