@@ -24,6 +24,7 @@ from scipy.special import (
 
 from app.engine.bank import FloatArray
 from app.engine.estimation.estimators import Z_95
+from app.engine.estimation.intervals import ratio_of, risk_of
 from app.engine.prediction.ability import Ability
 from app.errors import InvalidInputError
 
@@ -122,12 +123,14 @@ class MeasuredScore:
 
     Attributes:
         n_items: Number of scored answers behind the score.
+        degrees: Degrees of freedom if the error follows Student's t; None if it is normal.
     """
 
     value: float
     lo: float
     hi: float
     n_items: int
+    degrees: float | None = None
 
 
 def of_scores(
@@ -139,8 +142,9 @@ def of_scores(
 ) -> Difference:
     """Difference of two scores over the same items.
 
-    The verdict uses the sides of the two intervals that face each other. The number of further
-    items assumes that they are as informative as the items so far.
+    The verdict uses the sides of the two intervals that face each other. Beyond 95 % the interval
+    is that of `app.engine.estimation.intervals.at_confidence`, with the heavier tails of the two.
+    The number of further items assumes that they are as informative as the items so far.
 
     Args:
         first: Score of the first examinee.
@@ -150,14 +154,24 @@ def of_scores(
     """
     _check_confidence(confidence)
     delta = first.value - second.value
-    down = _joint(first.value - first.lo, second.hi - second.value, correlation) / Z_95
-    up = _joint(first.hi - first.value, second.value - second.lo, correlation) / Z_95
-    level = _NORMAL.inv_cdf(0.5 + confidence / 2)
-    se = down if delta > 0 else up
-    certain = 0.0 if delta else 1.0
-    p_value = math.erfc(abs(delta) / se / math.sqrt(2)) if se > 0.0 else certain
-    ends, n_items = (delta - level * down, delta + level * up), max(first.n_items, second.n_items)
-    return _difference(delta, se, ends, p_value, "z", n_items, confidence)
+    down = _joint(first.value - first.lo, second.hi - second.value, correlation)
+    up = _joint(first.hi - first.value, second.value - second.lo, correlation)
+    degrees = first.degrees or second.degrees
+    ratio, half = ratio_of(confidence, degrees=degrees), (down + up) / 2
+    ends = delta - _side(down, half, ratio), delta + _side(up, half, ratio)
+    facing, distance = down if delta > 0 else up, abs(delta)
+    if distance > facing:
+        wider = max(facing, half)
+        to_zero = 1 + (distance - facing) / wider if wider > 0.0 else math.inf
+    else:
+        to_zero = distance / facing if facing > 0.0 else 0.0
+    p_value, n_items = risk_of(to_zero, degrees=degrees), max(first.n_items, second.n_items)
+    return _difference(delta, facing / Z_95, ends, p_value, "z", n_items, confidence)
+
+
+def _side(own: float, half: float, ratio: float) -> float:
+    """Length of one side of an interval, from its length and the half-width at 95 %."""
+    return ratio * own if ratio <= 1.0 else own + (ratio - 1.0) * max(own, half)
 
 
 def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: int) -> float:
