@@ -22,10 +22,10 @@ from scipy.special import (
     stdtrit,
 )
 
-from app.engine.bank import FloatArray
+from app.engine.bank import BoolArray, FloatArray
 from app.engine.estimation.estimators import Z_95
 from app.engine.estimation.intervals import ratio_of, risk_of
-from app.engine.prediction.ability import Ability
+from app.engine.prediction.ability import Ability, Stated
 from app.errors import InvalidInputError
 
 _NORMAL = NormalDist()
@@ -158,7 +158,8 @@ def of_scores(
     up = _joint(first.hi - first.value, second.value - second.lo, correlation)
     degrees = first.degrees or second.degrees
     ratio, half = ratio_of(confidence, degrees=degrees), (down + up) / 2
-    ends = delta - _side(down, half, ratio), delta + _side(up, half, ratio)
+    below, above = _sides(np.array([down, up]), half, ratio).tolist()
+    ends = delta - below, delta + above
     facing, distance = down if delta > 0 else up, abs(delta)
     if distance > facing:
         wider = max(facing, half)
@@ -169,9 +170,25 @@ def of_scores(
     return _difference(delta, facing / Z_95, ends, p_value, "z", n_items, confidence)
 
 
-def _side(own: float, half: float, ratio: float) -> float:
-    """Length of one side of an interval, from its length and the half-width at 95 %."""
-    return ratio * own if ratio <= 1.0 else own + (ratio - 1.0) * max(own, half)
+def _sides(at_95: FloatArray, half: float | FloatArray, ratio: float) -> FloatArray:
+    """Lengths of sides of intervals, from those at 95 % and the intervals' half-widths."""
+    return ratio * at_95 if ratio <= 1.0 else at_95 + (ratio - 1.0) * np.maximum(at_95, half)
+
+
+def scores_above(scores: Sequence[MeasuredScore], *, confidence: float = 0.95) -> BoolArray:
+    """Whether `of_scores` decides that the score of a row is above that of a column."""
+    value, lo, hi = (
+        np.array([getattr(score, end) for score in scores]) for end in ("value", "lo", "hi")
+    )
+    down = np.hypot.outer(value - lo, hi - value)
+    half, is_above = (down + down.T) / 2, np.zeros(down.shape, dtype=np.bool_)
+    delta = np.subtract.outer(value, value)
+    degrees = np.array([score.degrees or 0.0 for score in scores])
+    degrees = np.where(degrees[:, None] > 0.0, degrees[:, None], degrees)
+    for tails in np.unique(degrees).tolist():
+        ratio = ratio_of(confidence, degrees=tails or None)
+        is_above |= (degrees == tails) & (delta > _sides(down, half, ratio))
+    return is_above
 
 
 def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: int) -> float:
@@ -250,6 +267,18 @@ def of_abilities(
         items_to_decide=more,
         verdict=verdict,
     )
+
+
+def abilities_above(abilities: Sequence[Stated], *, confidence: float = 0.95) -> BoolArray:
+    """Whether `of_abilities` decides that the ability of a row is above that of a column."""
+    level = _NORMAL.inv_cdf(0.5 + confidence / 2)
+    is_above = np.zeros((len(abilities), len(abilities)), dtype=np.bool_)
+    for row, first in enumerate(abilities):
+        for column, second in enumerate(abilities):
+            if first.theta > second.theta:
+                gap = first.minus(second)
+                is_above[row, column] = gap.middle >= level * gap.sd > 0.0
+    return is_above
 
 
 def _further(first: Ability, second: Ability, wanted: float) -> int | None:
