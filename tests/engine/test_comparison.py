@@ -454,10 +454,10 @@ def test_a_difference_of_scores_is_decided_when_its_interval_excludes_zero(
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
 def test_scores_are_apart_on_a_leaderboard_where_comparisons_decide(confidence: float) -> None:
     rng = np.random.default_rng(3)
-    ends = [0.0, 0.3] * rng.random((40, 1, 2)) + [0.0, 0.02]
+    sides = (0.3 * rng.random((40, 2)) + 0.01).tolist()
     scores = [
         MeasuredScore(value=v, lo=v - d, hi=v + u, n_items=9, degrees=5.0 if v > 0.5 else None)
-        for v, ((d, u),) in zip(rng.random(40).tolist(), ends.tolist(), strict=True)
+        for v, (d, u) in zip(rng.random(40).tolist(), sides, strict=True)
     ]
     scores += [score(0.4, 0.4, 0.4), score(0.6, 0.6, 0.6), score(0.6, 0.6, 0.6)]
     is_above = scores_above(scores, confidence=confidence)
