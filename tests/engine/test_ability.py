@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.engine.inference.comparison import Verdict, of_abilities
+from app.engine.inference.comparison import Verdict, abilities_above, of_abilities
 from app.engine.prediction.ability import Ability, Gap
 from app.engine.prediction.correction import (
     ExtrapolationAdjustment,
@@ -149,3 +149,16 @@ def test_only_unplaced_examinees_need_larger_differences() -> None:
 )
 def test_a_gap_in_units_of_its_standard_error(middle: float, sd: float, z: float) -> None:
     assert Gap(estimate=middle, middle=middle, sd=sd).z == z
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+def test_abilities_are_apart_on_a_leaderboard_where_comparisons_decide(confidence: float) -> None:
+    drawn = np.random.default_rng(3).uniform((-3.0, 0.1), (3.0, 0.6), (40, 2)).tolist()
+    abilities = [
+        Ability(theta=theta, se=se, n_items=20, stretch=STRETCH if n % 3 else None)
+        for n, (theta, se) in enumerate(drawn)
+    ]
+    is_above = abilities_above([one.stated() for one in abilities], confidence=confidence)
+    for row, column in np.ndindex(is_above.shape):
+        verdict = of_abilities(abilities[row], abilities[column], confidence=confidence).verdict
+        assert is_above[row, column] == (verdict == "above")

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
@@ -16,10 +16,12 @@ from app.engine.inference.comparison import (
     of_abilities,
     of_scores,
     paired,
+    scores_above,
     shared_error,
 )
 from app.engine.inference.gate import GateOutcome, gate
 from app.engine.prediction.ability import Ability
+from app.engine.ranking.ranks import standing
 from app.errors import InvalidInputError
 from tests.values import not_none
 
@@ -334,3 +336,56 @@ def test_abilities_of_a_release_are_told_apart_by_half_as_much_error_again() -> 
     assert stated.verdict == "above"
     assert wider.se == pytest.approx(1.5 * (0.3**2 + 0.3**2) ** 0.5)
     assert wider.verdict == "undecided"
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.975, 0.99, 0.999])
+def test_a_comparison_and_a_gate_agree_beyond_95_percent(confidence: float) -> None:
+    first = MeasuredScore(value=0.7, lo=0.6, hi=0.95, n_items=20, degrees=5.0)
+    other = score(0.6, 0.52, 0.7)
+    at_95, found = (of_scores(first, other, confidence=level) for level in (0.95, confidence))
+    told = gate(at_95.delta, at_95.lo, at_95.hi, threshold=0.0, confidence=confidence, degrees=5.0)
+    assert (found.lo, found.hi) == pytest.approx(told.interval)
+    assert (found.verdict == "undecided") == (told.outcome == "inconclusive")
+
+
+@given(
+    value=st.floats(-0.5, 0.5), sides=st.tuples(*[st.floats(0.01, 0.5)] * 4),
+    confidence=st.floats(0.6, 0.999), degrees=st.sampled_from((None, 5.0)),
+)  # fmt: skip
+def test_a_difference_of_scores_is_decided_when_its_interval_excludes_zero(
+    value: float, sides: tuple[float, ...], confidence: float, degrees: float | None
+) -> None:
+    assume(abs(value) > 1e-6)
+    first = MeasuredScore(
+        value=value, lo=value - sides[0], hi=value + sides[1], n_items=9, degrees=degrees
+    )
+    found = of_scores(first, score(0.0, -sides[2], sides[3]), confidence=confidence)
+    assert found.lo is not None
+    assert found.hi is not None
+    assume(min(abs(found.lo), abs(found.hi)) > 1e-9)
+    assert (found.verdict == "undecided") == (found.lo < 0 < found.hi)
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+def test_scores_are_apart_on_a_leaderboard_where_comparisons_decide(confidence: float) -> None:
+    rng = np.random.default_rng(3)
+    sides = (0.3 * rng.random((40, 2)) + 0.01).tolist()
+    scores = [
+        MeasuredScore(value=v, lo=v - d, hi=v + u, n_items=9, degrees=5.0 if v > 0.5 else None)
+        for v, (d, u) in zip(rng.random(40).tolist(), sides, strict=True)
+    ]
+    scores += [score(0.4, 0.4, 0.4), score(0.6, 0.6, 0.6), score(0.6, 0.6, 0.6)]
+    is_above = scores_above(scores, confidence=confidence)
+    for row, column in np.ndindex(is_above.shape):
+        verdict = of_scores(scores[row], scores[column], confidence=confidence).verdict
+        assert is_above[row, column] == (verdict == "above")
+
+
+def test_groups_of_a_leaderboard_separate_decided_pairs_only() -> None:
+    # Five right answers of five, and three models whose scores are known.
+    wide, known = score(0.825, 0.388, 0.975), (0.8, 0.527, 0.3)
+    scores = [wide, *(score(value, value, value) for value in known)]
+    found = standing([one.value for one in scores], scores_above(scores))
+    assert found.order == (0, 1, 2, 3)
+    assert found.groups == ((0, 1, 2), (3,))
+    assert found.rank_ranges == ((1, 3), (1, 2), (2, 3), (4, 4))

@@ -18,7 +18,7 @@ from app.engine.design.parts import EstimatorDesign
 from app.engine.knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import ModelError
-from app.engine.prediction.p_irt import Prediction
+from app.engine.prediction.p_irt import Certain, Prediction
 from app.engine.prediction.score_curves import ScoreCurves, freed
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import BlendedScore
@@ -688,3 +688,9 @@ def test_equal_items_are_not_sampled_in_file_order() -> None:
     position = Sampled.of(flat, np.full(n, 1.0 / n)).position
     assert abs(np.corrcoef(position, np.arange(n))[0, 1]) < 0.15
     assert sorted(position) == pytest.approx((np.arange(n) + 0.5) / n)
+
+
+def test_a_bank_that_is_answered_right_has_a_score_of_1() -> None:
+    weights = np.full(49, 1 / 49) * (1 + 1e-15)
+    certain = Certain.after(weights, np.arange(49), np.ones(49))
+    assert (certain.least, certain.most) == (1.0, 1.0)

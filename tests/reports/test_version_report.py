@@ -297,3 +297,11 @@ def test_a_bank_of_100_000_items_makes_a_page_of_ordinary_size() -> None:
     assert found.n_flagged > 5000
     assert f"The first {MAX_ROWS} of {found.n_flagged:,} flagged questions." in text
     assert len(text) < 300_000
+
+
+def test_shares_of_reference_models_are_those_of_their_abilities() -> None:
+    strong = report(abilities=np.linspace(2.0, 3.0, 101).tolist(), calibration=facts())
+    told = " ".join(summary(strong))
+    assert re.search(r"better than 0\s?% of the reference models to better than 10\s?%", told)
+    (unknown,) = (line for line in summary(report(calibration=facts())) if "apart best" in line)
+    assert "reference models" not in unknown

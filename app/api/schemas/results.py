@@ -317,8 +317,8 @@ class LeaderboardEntry(Output):
     rank_hi: int
     """Worst rank that is still possible."""
     group: int
-    """Number of the tie group. Models in one group are statistically tied; `rank_lo` and `rank_hi`
-    are the possible ranks of each."""
+    """Number of the tie group. Every model of a group beats every model of the next; within it some
+    are statistically tied. `rank_lo` and `rank_hi` are the possible ranks of each."""
     endpoint: SessionEndpoint
     examinee: Examinee | None
     """Named examinee who answered by hand; null for an endpoint."""
@@ -426,7 +426,7 @@ class LeaderboardRead(BoardRead):
     metric: MetricName
     """Metric of the ranks."""
     confidence: float
-    """Confidence with which neighbouring groups differ."""
+    """Confidence with which a model beats another, as in a comparison of the two."""
     other_scales: list[BoardRead]
     """Results on older scales. Their thetas cannot be compared with the others."""
 

@@ -26,7 +26,7 @@ def command(
         typer.Option(help="Metric of the ranks: the score, or the ability."),
     ] = "score",
     confidence: Annotated[
-        float, typer.Option(help="Confidence with which neighbours in different groups differ.")
+        float, typer.Option(help="Confidence with which models of different groups differ.")
     ] = 0.95,
 ) -> None:
     """Show the present result of each examinee on a bank, best first, with ties."""

@@ -49,7 +49,7 @@ def at_confidence(
         looks: Ratio of the information at the last look to that at the first; 1 for one look.
         degrees: Degrees of freedom if the error follows Student's t; None if it is normal.
     """
-    ratio = _ratio(confidence, looks, degrees)
+    ratio = ratio_of(confidence, looks, degrees)
     if abs(ratio - 1.0) < _ROUNDING:
         return lo, hi
     middle = (lo + hi) / 2.0
@@ -62,7 +62,7 @@ def at_confidence(
     return max(lo, min(value - half, middle - own)), min(hi, max(value + half, middle + own))
 
 
-def _ratio(confidence: float, looks: float, degrees: float | None) -> float:
+def ratio_of(confidence: float, looks: float = 1.0, degrees: float | None = None) -> float:
     """Ratio of the half-width to that of a 95 % interval."""
     z = _NORMAL.inv_cdf(0.5 + confidence / 2)
     if looks > 1.0:
@@ -97,8 +97,8 @@ def sureness(
     """
     above = _reach(value, lo, hi, threshold)
     if above > 0.0:
-        return 1.0 - _risk(above, looks, degrees) / 2.0
-    return _risk(_reach(-value, -hi, -lo, -threshold), looks, degrees) / 2.0
+        return 1.0 - risk_of(above, looks, degrees) / 2.0
+    return risk_of(_reach(-value, -hi, -lo, -threshold), looks, degrees) / 2.0
 
 
 def _reach(value: float, lo: float, hi: float, threshold: float) -> float:
@@ -115,8 +115,8 @@ def _reach(value: float, lo: float, hi: float, threshold: float) -> float:
     return min((value - threshold) / half, (middle - threshold) / own)
 
 
-def _risk(ratio: float, looks: float, degrees: float | None) -> float:
-    """1 - confidence of the interval that is `ratio` times as wide: the inverse of `_ratio`."""
+def risk_of(ratio: float, looks: float = 1.0, degrees: float | None = None) -> float:
+    """1 - confidence of the interval that is `ratio` times as wide: the inverse of `ratio_of`."""
     tail = math.erfc(ratio * Z_95 / math.sqrt(2)) / 2
     if degrees is not None:
         usual = stdtrit(degrees, _NORMAL.cdf(Z_95))

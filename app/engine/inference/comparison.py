@@ -24,7 +24,9 @@ from scipy.special import (
 
 from app.engine.bank import FloatArray
 from app.engine.estimation.estimators import Z_95
-from app.engine.prediction.ability import Ability
+from app.engine.estimation.intervals import ratio_of, risk_of
+from app.engine.models.base import BoolArray
+from app.engine.prediction.ability import Ability, Stated
 from app.errors import InvalidInputError
 
 _NORMAL = NormalDist()
@@ -122,12 +124,14 @@ class MeasuredScore:
 
     Attributes:
         n_items: Number of scored answers behind the score.
+        degrees: Degrees of freedom if the error follows Student's t; None if it is normal.
     """
 
     value: float
     lo: float
     hi: float
     n_items: int
+    degrees: float | None = None
 
 
 def of_scores(
@@ -139,8 +143,9 @@ def of_scores(
 ) -> Difference:
     """Difference of two scores over the same items.
 
-    The verdict uses the sides of the two intervals that face each other. The number of further
-    items assumes that they are as informative as the items so far.
+    The verdict uses the sides of the two intervals that face each other. Beyond 95 % the interval
+    is that of `app.engine.estimation.intervals.at_confidence`, with the heavier tails of the two.
+    The number of further items assumes that they are as informative as the items so far.
 
     Args:
         first: Score of the first examinee.
@@ -150,14 +155,41 @@ def of_scores(
     """
     _check_confidence(confidence)
     delta = first.value - second.value
-    down = _joint(first.value - first.lo, second.hi - second.value, correlation) / Z_95
-    up = _joint(first.hi - first.value, second.value - second.lo, correlation) / Z_95
-    level = _NORMAL.inv_cdf(0.5 + confidence / 2)
-    se = down if delta > 0 else up
-    certain = 0.0 if delta else 1.0
-    p_value = math.erfc(abs(delta) / se / math.sqrt(2)) if se > 0.0 else certain
-    ends, n_items = (delta - level * down, delta + level * up), max(first.n_items, second.n_items)
-    return _difference(delta, se, ends, p_value, "z", n_items, confidence)
+    down = _joint(first.value - first.lo, second.hi - second.value, correlation)
+    up = _joint(first.hi - first.value, second.value - second.lo, correlation)
+    degrees = first.degrees or second.degrees
+    ratio, half = ratio_of(confidence, degrees=degrees), (down + up) / 2
+    below, above = _sides(np.array([down, up]), half, ratio).tolist()
+    ends = delta - below, delta + above
+    facing, distance = down if delta > 0 else up, abs(delta)
+    if distance > facing:
+        wider = max(facing, half)
+        to_zero = 1 + (distance - facing) / wider if wider > 0.0 else math.inf
+    else:
+        to_zero = distance / facing if facing > 0.0 else 0.0
+    p_value, n_items = risk_of(to_zero, degrees=degrees), max(first.n_items, second.n_items)
+    return _difference(delta, facing / Z_95, ends, p_value, "z", n_items, confidence)
+
+
+def _sides(at_95: FloatArray, half: float | FloatArray, ratio: float) -> FloatArray:
+    """Lengths of sides of intervals, from those at 95 % and the intervals' half-widths."""
+    return ratio * at_95 if ratio <= 1.0 else at_95 + (ratio - 1.0) * np.maximum(at_95, half)
+
+
+def scores_above(scores: Sequence[MeasuredScore], *, confidence: float = 0.95) -> BoolArray:
+    """Whether `of_scores` decides that the score of a row is above that of a column."""
+    value, lo, hi = (
+        np.array([getattr(score, end) for score in scores]) for end in ("value", "lo", "hi")
+    )
+    down = np.hypot.outer(value - lo, hi - value)
+    half, is_above = (down + down.T) / 2, np.zeros(down.shape, dtype=np.bool_)
+    delta = np.subtract.outer(value, value)
+    degrees = np.array([score.degrees or 0.0 for score in scores])
+    degrees = np.where(degrees[:, None] > 0.0, degrees[:, None], degrees)
+    for tails in np.unique(degrees).tolist():
+        ratio = ratio_of(confidence, degrees=tails or None)
+        is_above |= (degrees == tails) & (delta > _sides(down, half, ratio))
+    return is_above
 
 
 def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: int) -> float:
@@ -236,6 +268,18 @@ def of_abilities(
         items_to_decide=more,
         verdict=verdict,
     )
+
+
+def abilities_above(abilities: Sequence[Stated], *, confidence: float = 0.95) -> BoolArray:
+    """Whether `of_abilities` decides that the ability of a row is above that of a column."""
+    level = _NORMAL.inv_cdf(0.5 + confidence / 2)
+    is_above = np.zeros((len(abilities), len(abilities)), dtype=np.bool_)
+    for row, first in enumerate(abilities):
+        for column, second in enumerate(abilities):
+            if first.theta > second.theta:
+                gap = first.minus(second)
+                is_above[row, column] = gap.middle >= level * gap.sd > 0.0
+    return is_above
 
 
 def _further(first: Ability, second: Ability, wanted: float) -> int | None:

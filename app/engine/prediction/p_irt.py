@@ -182,7 +182,9 @@ class Certain:
     def after(cls, weights: FloatArray, items: IntArray, scores: FloatArray) -> "Certain":
         """Bounds of the score with these item weights, after `scores` on `items`."""
         least = float(weights[items] @ scores)
-        return cls(least, least + max(float(weights.sum() - weights[items].sum()), 0.0))
+        # Weights sum to 1 up to rounding.
+        left = max(float(weights.sum() - weights[items].sum()), 0.0)
+        return cls(min(least, 1.0), min(least + left, 1.0))
 
     def clip(self, value: float, lo: float, hi: float) -> tuple[float, float, float]:
         """A value and the ends of its interval, cut to the bounds, with the value inside."""

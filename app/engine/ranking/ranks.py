@@ -76,20 +76,29 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
+class Standing:
     """An order that admits ties.
 
     Attributes:
-        order: Positions by falling theta; neighbours within a tie group are not separated.
-        pairs: All pairs, in the order of `order`.
-        groups: Tie groups: `order`, cut between neighbours whose order is decided.
+        order: Positions by falling theta or score.
+        groups: Tie groups: `order`, cut where it is decided.
         rank_ranges: Best and worst rank (1 is best) of each position that the decided pairs allow.
     """
 
     order: tuple[int, ...]
-    pairs: tuple[Pair, ...]
     groups: tuple[tuple[int, ...], ...]
     rank_ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks(Standing):
+    """An order with its pairs. Groups are cut between neighbours whose order is decided.
+
+    Attributes:
+        pairs: All pairs, in the order of `order`.
+    """
+
+    pairs: tuple[Pair, ...]
 
     @property
     def ties(self) -> tuple[tuple[int, ...], ...]:
@@ -155,14 +164,41 @@ def ranks_of(
         )
         for (above, below), (z, p_value) in zip(compared, evidence, strict=True)
     )
-    better, worse = is_above.sum(axis=0).tolist(), is_above.sum(axis=1).tolist()
     return Ranks(
         order=tuple(order),
         pairs=pairs,
         groups=_groups(order, is_above),
-        rank_ranges=tuple(
-            (1 + above, len(order) - below) for above, below in zip(better, worse, strict=True)
-        ),
+        rank_ranges=_rank_ranges(is_above),
+    )
+
+
+def standing(values: Sequence[float], is_above: BoolArray) -> Standing:
+    """Order, tie groups and rank ranges where it is known which pairs are decided.
+
+    Pairs that are decided through a third examinee alone stay open. Examinees of different groups
+    are all told apart; within a group some are not.
+
+    Args:
+        values: What gives the order.
+        is_above: Whether the examinee of a row is decided to be above that of a column.
+    """
+    order = sorted(range(len(values)), key=lambda i: -values[i])
+    sorted_ = is_above[np.ix_(order, order)]
+    # A cut needs every pair across it: for each row, where its undecided columns end.
+    last_open = np.where(sorted_, -1, np.arange(len(order))).max(axis=1)
+    starts = np.flatnonzero(np.maximum.accumulate(last_open) < np.arange(1, len(order) + 1))
+    return Standing(
+        order=tuple(order),
+        groups=tuple(tuple(order[a:b]) for a, b in pairwise([0, *(starts + 1).tolist()])),
+        rank_ranges=_rank_ranges(is_above),
+    )
+
+
+def _rank_ranges(is_above: BoolArray) -> tuple[tuple[int, int], ...]:
+    """Best and worst rank of each position."""
+    better, worse = is_above.sum(axis=0).tolist(), is_above.sum(axis=1).tolist()
+    return tuple(
+        (1 + above, len(is_above) - below) for above, below in zip(better, worse, strict=True)
     )
 
 

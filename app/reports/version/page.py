@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+import numpy as np
 from markupsafe import Markup
 
 from app.reports.charts import Line, histogram, line_chart
@@ -223,8 +224,9 @@ def _lines(report: VersionReport) -> Iterator[str]:
         yield "Its parameters are a guess: good for trying things out, not for measuring."
     place = "an average model" if facts else "the middle of the scale"
     where = (
-        f": from better than {_share(lo)} of the reference models to better than {_share(hi)}."
-        if facts
+        f": from better than {_share(report, lo)} of the reference models to better than "
+        f"{_share(report, hi)}."
+        if report.abilities is not None
         else f", where 0 is {place}."
     )
     yield (
@@ -312,6 +314,7 @@ def _length_sentence(report: VersionReport, place: str) -> str:
     )
 
 
-def _share(theta: float) -> str:
-    """Share of a standard normal population below theta."""
-    return percent(min(max(math.erfc(-theta / math.sqrt(2)) / 2, 0.01), 0.99))
+def _share(report: VersionReport, theta: float) -> str:
+    """Share of the reference models below theta; see `VersionReport.abilities`."""
+    below = np.cumsum((0.0, *(report.abilities or ())))
+    return percent(float(np.interp(theta, report.bin_edges, below)))

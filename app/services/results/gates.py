@@ -8,8 +8,7 @@ from app.engine.design.design import Preset
 from app.engine.inference.comparison import OF_RELEASES
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
 from app.engine.prediction.correction import correction_in
-from app.engine.prediction.model_error import DEGREES
-from app.engine.prediction.p_irt import BY_SAMPLE, COMBINED
+from app.engine.prediction.p_irt import BY_SAMPLE
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.fields import ends
@@ -20,7 +19,13 @@ from app.records.sessions import Plan, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.results.baselines import lineage_of
-from app.services.results.measured import Measured, apart, between_abilities, between_scores
+from app.services.results.measured import (
+    Measured,
+    apart,
+    between_abilities,
+    between_scores,
+    degrees_of,
+)
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.result import Result, cautions_of, result_in, result_of, score_in
@@ -225,9 +230,8 @@ async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) ->
     told = score_in(session.summary, record.tag or WHOLE_BANK)
     if told is None:
         return _Found(value=None, lo=None, hi=None)
-    heavy = DEGREES if told["method"] == COMBINED else None
     lo, hi = ends(told["interval"])
-    return _Found(value=told["value"], lo=lo, hi=hi, degrees=heavy, advice=advice)
+    return _Found(value=told["value"], lo=lo, hi=hi, degrees=degrees_of(told), advice=advice)
 
 
 def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Found) -> _Found:
@@ -242,14 +246,13 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
     if before.n_unasked and (not advice or len(one.residuals) > len(before.residuals)):
         too = ", of the baseline, too," if advice else " of the baseline"
         advice = f"Ask more questions{too} to decide."
-    known = before.result.score
-    heavy = record.metric == "score" and known is not None and known["method"] == COMBINED
+    known = before.result.score if record.metric == "score" else None
     return replace(
         alone,
         value=found.delta,
         lo=found.lo,
         hi=found.hi,
-        degrees=DEGREES if heavy else alone.degrees,
+        degrees=alone.degrees or (known and degrees_of(known)),
         advice=advice,
     )
 

@@ -1,16 +1,24 @@
-"""A bank's leaderboard: the present result of each examinee, with ties where none is decided."""
+"""A bank's leaderboard: the present result of each examinee, with ties where none is decided.
 
+It tells two models apart where a comparison of their two sessions would without their common items.
+"""
+
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.engine.estimation.estimators import Z_95
-from app.engine.prediction.ability import Stated
+from app.engine.inference.comparison import abilities_above, scores_above
 from app.engine.prediction.correction import IntervalCorrection, correction_in
-from app.engine.ranking.ranks import ranks_of
+from app.engine.ranking.ranks import Standing, standing
 from app.records.banks import Bank
-from app.records.fields import ends
 from app.records.sessions import SessionRecord
-from app.services.results.measured import apart, left_unmarked, misjoined, scores_left_out
+from app.services.results.measured import (
+    apart,
+    left_unmarked,
+    measured_score,
+    misjoined,
+    scores_left_out,
+)
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
@@ -53,7 +61,7 @@ class Entry:
     Attributes:
         rank_lo: Best rank that the decided pairs allow; 1 is best.
         rank_hi: Worst rank that the decided pairs allow.
-        group: Number of the tie group, from 1; neighbours in a group cannot be told apart.
+        group: Number of the tie group, from 1; models of different groups are told apart.
     """
 
     session: SessionRecord
@@ -132,9 +140,10 @@ class LeaderboardService:
         for record in present:
             scales.setdefault(record.provenance["scale"], []).append(record)
         learned = {key: correction_in(known) for key, known in taught.items()}
-        board, *others = (
-            _board(scale, rows, learned, metric, confidence) for scale, rows in scales.items()
-        )
+        board, *others = [
+            await asyncio.to_thread(_board, scale, rows, learned, metric, confidence)
+            for scale, rows in scales.items()
+        ]
         return Leaderboard(
             bank=found, metric=metric, confidence=confidence, board=board, others=tuple(others)
         )
@@ -150,19 +159,19 @@ def _board(
     """Results on one scale; `learned` maps ids of bank versions to interval corrections."""
     known: list[tuple[SessionRecord, Result]] = []
     unranked: list[Unranked] = []
-    stated: list[Stated] = []
     for record in records:
         result = result_of(record)
-        if (found := _stated(result, learned[record.bank_version_id], metric)) is None:
+        if (measured_score(result) if metric == SCORE else result.theta) is None:
             untold = "score of the whole bank" if metric == SCORE else "finite estimate"
             reason = result.reason or f"The result has no {untold}."
             unranked.append(Unranked(session=record, reason=reason))
         else:
             known.append((record, result))
-            stated.append(found)
     if not known:
         return Board(scale=scale, entries=(), unranked=tuple(unranked))
-    ranks = ranks_of(stated, confidence=confidence)
+    ranks = (
+        _by_score(known, confidence) if metric == SCORE else _by_ability(known, learned, confidence)
+    )
     compared = [record for record, _ in known]
     group_of = {place: nth for nth, group in enumerate(ranks.groups, 1) for place in group}
     return Board(
@@ -182,14 +191,17 @@ def _board(
     )
 
 
-def _stated(result: Result, learned: IntervalCorrection | None, metric: str) -> Stated | None:
-    """Value and error by which a result is ranked; None where it has none."""
-    if metric != SCORE:
-        return None if result.theta is None else result.ability(learned).stated()
-    if (score := result.score) is None:
-        return None
-    lo, hi = ends(score["interval"])
-    if lo is None or hi is None:
-        return None
-    own = (hi - lo) / 2 / Z_95
-    return Stated(theta=score["value"], middle=score["value"], own=own)
+def _by_score(known: Sequence[tuple[SessionRecord, Result]], confidence: float) -> Standing:
+    scores = [score for _, result in known if (score := measured_score(result)) is not None]
+    return standing([score.value for score in scores], scores_above(scores, confidence=confidence))
+
+
+def _by_ability(
+    known: Sequence[tuple[SessionRecord, Result]],
+    learned: Mapping[str, IntervalCorrection | None],
+    confidence: float,
+) -> Standing:
+    abilities = [result.ability(learned[row.bank_version_id]).stated() for row, result in known]
+    return standing(
+        [ability.theta for ability in abilities], abilities_above(abilities, confidence=confidence)
+    )

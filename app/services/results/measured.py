@@ -18,8 +18,11 @@ from app.engine.inference.comparison import (
 )
 from app.engine.inference.diagnostics import residuals
 from app.engine.prediction.ability import Ability
+from app.engine.prediction.model_error import DEGREES
+from app.engine.prediction.p_irt import COMBINED
 from app.printable import percent
 from app.records.fields import ends
+from app.records.figures import ScoreFigures
 from app.records.gates import Baseline
 from app.records.sessions import Administration, Conditions, SessionRecord
 from app.reports.figures import uncounted, unscored
@@ -78,18 +81,29 @@ class Measured:
     @property
     def score(self) -> MeasuredScore | None:
         """Score of the whole bank; None where it is unknown."""
-        told = self.result.score
-        if told is None:
-            return None
-        lo, hi = ends(told["interval"])
-        if lo is None or hi is None:
-            return None
-        return MeasuredScore(n_items=self.result.n_scored, value=told["value"], lo=lo, hi=hi)
+        return measured_score(self.result)
 
     @property
     def ability(self) -> Ability | None:
         """Theta with all that is known about its error; None where there is no theta."""
         return None if self.result.theta is None else self.result.ability(self.version.correction)
+
+
+def measured_score(result: Result) -> MeasuredScore | None:
+    """Score of the whole bank in a result; None where it is unknown."""
+    if (told := result.score) is None:
+        return None
+    lo, hi = ends(told["interval"])
+    if lo is None or hi is None:
+        return None
+    return MeasuredScore(
+        value=told["value"], lo=lo, hi=hi, n_items=result.n_scored, degrees=degrees_of(told)
+    )
+
+
+def degrees_of(score: ScoreFigures) -> float | None:
+    """Degrees of freedom of a score's error; None if it is normal."""
+    return DEGREES if score["method"] == COMBINED else None
 
 
 def between_scores(one: Measured, other: Measured, confidence: float) -> Difference | None:
