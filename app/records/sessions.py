@@ -309,7 +309,7 @@ class Closing:
     method: Method | None = None
 
     @property
-    def told(self) -> "Closing":
+    def reported(self) -> "Closing":
         """This closing without what was only reserved, where no usage was reported."""
         if self.method is None or self.method.get("usage") != NOT_TOLD:
             return self

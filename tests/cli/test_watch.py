@@ -166,6 +166,16 @@ def test_without_scored_answers_more_questions_are_not_suggested() -> None:
     assert str(near).startswith("±4.0 points, just over ±4: ")
 
 
+def test_no_more_questions_are_suggested_than_may_be_asked() -> None:
+    asked = {
+        "design": {"stopping": {"score_margin": 0.04}},
+        "progress": {"items": 20, "scored": 20},
+        "bank": SESSION["bank"] | {"n_items": 26},
+    }
+    missed = _missed(Session.model_validate(SESSION | asked))
+    assert missed == "±10.0 points, not ±4: out of reach, as only 26 questions may be asked"
+
+
 def test_a_session_shows_its_tokens() -> None:
     """A budget of a gate would not notice a server that reports no tokens."""
     with pytest.raises(ValidationError, match="tokens_in"):

@@ -21,7 +21,7 @@ from app.engine.inference.comparison import (
 )
 from app.engine.inference.gate import GateOutcome, gate
 from app.engine.prediction.ability import Ability
-from app.engine.ranking.ranks import standing
+from app.engine.ranking.ranks import weak_order
 from app.errors import InvalidInputError
 from tests.values import not_none
 
@@ -385,7 +385,7 @@ def test_groups_of_a_leaderboard_separate_decided_pairs_only() -> None:
     # Five right answers of five, and three models whose scores are known.
     wide, known = score(0.825, 0.388, 0.975), (0.8, 0.527, 0.3)
     scores = [wide, *(score(value, value, value) for value in known)]
-    found = standing([one.value for one in scores], scores_above(scores))
+    found = weak_order([one.value for one in scores], scores_above(scores))
     assert found.order == (0, 1, 2, 3)
     assert found.groups == ((0, 1, 2), (3,))
     assert found.rank_ranges == ((1, 3), (1, 2), (2, 3), (4, 4))

@@ -35,13 +35,17 @@ def test_the_size_is_bounded_by_the_bank_and_by_one() -> None:
     assert equivalent_random_items(0.4, 0.9, 193) == 1
 
 
+def _excess(n: float, n_items: int, margin: float) -> float:
+    return margin_of(0.6, n, n_items) - margin
+
+
 def test_a_narrower_interval_takes_more_items_and_never_more_than_all() -> None:
     at = margin_of(0.6, 50, 193)
     assert items_for(at, reached=at, n_asked=50, n_items=193) == 50
     for n_asked, n_items in ((50, 193), *((3, n) for n in range(6, 60, 3))):
         reached = margin_of(0.6, n_asked, n_items)
         half = items_for(reached / 2, reached=reached, n_asked=n_asked, n_items=n_items)
-        exact = brentq(lambda n: margin_of(0.6, n, n_items) - reached / 2, 1, n_items)  # noqa: B023
+        exact = brentq(_excess, 1, n_items, args=(n_items, reached / 2))
         assert half == math.ceil(exact - 1e-6)
     assert items_for(1e-6, reached=at, n_asked=50, n_items=193) == 193
     assert items_for(2.0, reached=at, n_asked=50, n_items=193) == 1

@@ -387,6 +387,8 @@ async def test_with_few_reference_models_the_score_is_given_and_theta_withheld(
     estimate, told = summary["estimate"], "has 12 reference models"
     assert (estimate["theta"] is None) == withheld
     assert (told in (estimate["reason"] or "")) == withheld
+    steps = await services.sessions.responses(session.id)
+    assert {one.closing and one.closing.theta is None for one in steps} == {withheld}
     assert 0.0 < summary["score"]["interval"]["lo"] < summary["score"]["interval"]["hi"] < 1.0
     if withheld:
         with pytest.raises(InvalidInputError, match=told):

@@ -88,7 +88,7 @@ class ReferencePopulation:
         """
         return (logit_of((score * self.n_items + 0.5) / (self.n_items + 1.0)) - self.mean) / self.sd
 
-    def standing(self, position: float) -> PopulationPosition:
+    def population_position(self, position: float) -> PopulationPosition:
         """Whether a known position is within, above or below the reference models."""
         if position > self.quantiles[-1] + _ROUNDED:
             return PopulationPosition.ABOVE
@@ -257,7 +257,7 @@ def extrapolation(
         score: Score on the whole bank, and the ends of its 95 % interval.
     """
     position, lo, hi = map(population.position, score)
-    standing = population.standing(position)
+    standing = population.population_position(position)
     if hi > lo and place.standing not in (standing, PopulationPosition.UNKNOWN):
         standing = PopulationPosition.WITHIN
     elif hi > lo:

@@ -76,8 +76,8 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """An order that admits ties.
+class WeakOrder:
+    """An order that admits ties: a weak order.
 
     Attributes:
         order: Positions by falling theta or score.
@@ -91,7 +91,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks(Standing):
+class Ranks(WeakOrder):
     """An order with its pairs. Groups are cut between neighbours whose order is decided.
 
     Attributes:
@@ -172,7 +172,7 @@ def ranks_of(
     )
 
 
-def standing(values: Sequence[float], is_above: BoolArray) -> Standing:
+def weak_order(values: Sequence[float], is_above: BoolArray) -> WeakOrder:
     """Order, tie groups and rank ranges where it is known which pairs are decided.
 
     Pairs that are decided through a third examinee alone stay open. Examinees of different groups
@@ -187,7 +187,7 @@ def standing(values: Sequence[float], is_above: BoolArray) -> Standing:
     # A cut needs every pair across it: for each row, where its undecided columns end.
     last_open = np.where(sorted_, -1, np.arange(len(order))).max(axis=1)
     starts = np.flatnonzero(np.maximum.accumulate(last_open) < np.arange(1, len(order) + 1))
-    return Standing(
+    return WeakOrder(
         order=tuple(order),
         groups=tuple(tuple(order[a:b]) for a, b in pairwise([0, *(starts + 1).tolist()])),
         rank_ranges=_rank_ranges(is_above),

@@ -248,13 +248,16 @@ def forecast(
 def _for_3_points(
     test: AdaptiveTest, ends: Sequence[CatState], margins: FloatArray, calls: Calls
 ) -> Effort:
-    """Effort for `TOLD_MARGIN`: the median number of items, at the mean cost of those asked."""
+    """Effort for `TOLD_MARGIN`: the median number of items, at the mean cost of those asked.
+
+    It may be more items than may be asked; then no test reaches the margin.
+    """
     needed = [
         items_for(TOLD_MARGIN, reached=float(margin), n_asked=n_scored, n_items=test.n_counted)
         for n_scored, margin in zip((state.n_scored for state in ends), margins, strict=True)
         if n_scored
     ]
-    items = min(round(float(np.median(needed))), test.pool.n_active) if needed else 0
+    items = round(float(np.median(needed))) if needed else 0
     n_asked = max(sum(state.n_asked for state in ends), 1)
     tokens = sum(state.usage.tokens for state in ends) / n_asked
     return _effort(items, calls, (tokens, sum(state.usage.usd for state in ends) / n_asked))
@@ -322,6 +325,10 @@ def _exactness(forecast: Forecast) -> str:
 
 def _margin_words(forecast: Forecast) -> str:
     needed, every = forecast.for_3_points, forecast.for_all
+    if needed.items > every.items:
+        return (
+            f"{points(TOLD_MARGIN)} are out of reach: only {every.items:,} questions may be asked."
+        )
     if needed.items >= _NEARLY_ALL * every.items:
         return (
             f"{points(TOLD_MARGIN)} take {needed.items:,} of {every.items:,} questions: "

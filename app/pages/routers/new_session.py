@@ -144,10 +144,8 @@ async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
         return _Found(forecast=await simulated(_stopping(form)))
     quick, normal = [await simulated(PRECISIONS[one]) for one in ("quick", "normal")]
     exact, every = normal.for_3_points, normal.for_all
-    margin = TOLD_MARGIN if exact.items < every.items else 0.0
-    return _Found(
-        takes={"quick": _typical(quick), "normal": _typical(normal), "exact": (margin, exact)}
-    )
+    most = (TOLD_MARGIN, exact) if exact.items < every.items else (0.0, every)
+    return _Found(takes={"quick": _typical(quick), "normal": _typical(normal), "exact": most})
 
 
 def _typical(found: SimulationRead) -> Takes:

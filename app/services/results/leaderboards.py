@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from app.engine.inference.comparison import abilities_above, scores_above
 from app.engine.prediction.correction import IntervalCorrection, correction_in
-from app.engine.ranking.ranks import Standing, standing
+from app.engine.ranking.ranks import WeakOrder, weak_order
 from app.records.banks import Bank
 from app.records.sessions import SessionRecord
 from app.services.results.measured import (
@@ -191,17 +191,19 @@ def _board(
     )
 
 
-def _by_score(known: Sequence[tuple[SessionRecord, Result]], confidence: float) -> Standing:
+def _by_score(known: Sequence[tuple[SessionRecord, Result]], confidence: float) -> WeakOrder:
     scores = [score for _, result in known if (score := measured_score(result)) is not None]
-    return standing([score.value for score in scores], scores_above(scores, confidence=confidence))
+    return weak_order(
+        [score.value for score in scores], scores_above(scores, confidence=confidence)
+    )
 
 
 def _by_ability(
     known: Sequence[tuple[SessionRecord, Result]],
     learned: Mapping[str, IntervalCorrection | None],
     confidence: float,
-) -> Standing:
+) -> WeakOrder:
     abilities = [result.ability(learned[row.bank_version_id]).stated() for row, result in known]
-    return standing(
+    return weak_order(
         [ability.theta for ability in abilities], abilities_above(abilities, confidence=confidence)
     )

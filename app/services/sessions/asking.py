@@ -329,7 +329,7 @@ def combined(closings: Sequence[Closing]) -> Closing:
     cached = saved(c.method.get("cached") for c in closings if c.method is not None)
     of_call = {name: kept for name, kept in (first.method or {}).items() if name in _OF_CALL}
     method = cast(Method, {**of_call, "mode": GENERATE})
-    if any(c.told is not c for c in closings):
+    if any(c.reported is not c for c in closings):
         method["usage"] = NOT_TOLD
     if cached is not None:
         method["cached"] = cached
@@ -364,8 +364,8 @@ _TOLD = (
 
 def _comparable(closing: Closing) -> JsonObject:
     revision = None if closing.method is None else closing.method.get("endpoint_revision")
-    told = closing.told
-    return {name: getattr(told, name) for name in _TOLD} | {"endpoint_revision": revision}
+    reported = closing.reported
+    return {name: getattr(reported, name) for name in _TOLD} | {"endpoint_revision": revision}
 
 
 def _marking(closings: Sequence[Closing]) -> Marking | None:

@@ -318,7 +318,8 @@ class Meter:
         if closing.marking is not None:
             self._marking = self._marking or Spending()
             self._marking.add(Spending(**closing.marking["usage"]))
-        self.spent.add(_cost(closing.told, unsaid=is_written or closing.told is not closing))
+        reported = closing.reported
+        self.spent.add(_cost(reported, unsaid=is_written or reported is not closing))
         self.at_most.add(_cost(closing, unsaid=is_written))
         method: Method = closing.method or {}
         judged = None if closing.marking is None else closing.marking.get("cached")

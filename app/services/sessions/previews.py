@@ -112,5 +112,5 @@ class Previews:
             if kind == _SCRIPTED:  # for an item of average difficulty
                 hints = await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])
             asked = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
-            closing = asked.told
+            closing = asked.reported
         return Preview(item=item, requests=requests, style=style, closing=closing)

@@ -348,7 +348,7 @@ class SessionService:
         version = await self.versions.load(record.bank_version_id)
         return [
             AskedAnswer(
-                **{**shallow(item), "closing": item.closing and item.closing.told},
+                **{**shallow(item), "closing": item.closing and item.closing.reported},
                 item_key=version.key_at(item.position),
                 is_pretest=version.is_pretest(item.position),
                 withheld=record.withheld,
