@@ -173,7 +173,7 @@ def test_no_more_questions_are_suggested_than_may_be_asked() -> None:
         "bank": SESSION["bank"] | {"n_items": 26},
     }
     missed = _missed(Session.model_validate(SESSION | asked))
-    assert missed == "±10.0 points, not ±4: out of reach, as only 26 questions may be asked"
+    assert missed == "±10.0 points, not ±4: the 26 questions that may be asked do not suffice"
 
 
 def test_a_session_shows_its_tokens() -> None:

@@ -137,7 +137,7 @@ def test_a_margin_is_forecast_in_questions_time_and_money() -> None:
     assert exact == f"10 of 120 questions: {margin}; all 120 cost 12 times as much."
     assert told == ("±3 points take 106 of 120 questions: for that ask them all, 6 minutes, $0.24.")
     few_active = replace(short, for_all=replace(short.for_all, items=60))
-    assert summary(few_active)[1] == "±3 points are out of reach: only 60 questions may be asked."
+    assert summary(few_active)[1] == "±3 points take more than the 60 questions that may be asked."
     few = calls_of(24, tokens_in=100, tokens_out=20, price_in=10.0, price_out=50.0, pace_s=3.0)
     design = Design.from_dict({"preset": "ability", "stopping": {"max_items": 8}})
     small = forecast(design.build(clean_bank(3, 24)), THETAS[:20], seed=1, calls=few)

@@ -425,7 +425,7 @@ def _missed(session: Session) -> str | None:
     n_items = session.headline.n_items
     needed = items_for(wanted, reached=reached, n_asked=asked, n_items=n_items)
     if needed > session.bank.n_items:
-        return f"{told}: out of reach, as only {session.bank.n_items:,} questions may be asked"
+        return f"{told}: the {session.bank.n_items:,} questions that may be asked do not suffice"
     return (
         f"{told}: about {needed} questions would do "
         f"(sextant sessions extend {session.id} --max-items {needed})"

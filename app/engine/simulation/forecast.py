@@ -326,9 +326,8 @@ def _exactness(forecast: Forecast) -> str:
 def _margin_words(forecast: Forecast) -> str:
     needed, every = forecast.for_3_points, forecast.for_all
     if needed.items > every.items:
-        return (
-            f"{points(TOLD_MARGIN)} are out of reach: only {every.items:,} questions may be asked."
-        )
+        many = f"the {every.items:,} questions that may be asked"
+        return f"{points(TOLD_MARGIN)} take more than {many}."
     if needed.items >= _NEARLY_ALL * every.items:
         return (
             f"{points(TOLD_MARGIN)} take {needed.items:,} of {every.items:,} questions: "
