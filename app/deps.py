@@ -1,4 +1,4 @@
-"""Dependencies of route functions: the services, and the caller."""
+"""The caller of a request: its key, project and scopes; dependencies of route functions."""
 
 import re
 from dataclasses import dataclass, replace

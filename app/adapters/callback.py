@@ -1,13 +1,8 @@
 """Endpoints of kind `callback`: they score answers, and cannot be asked items.
 
-Each request carries a signature in the form of Standard Webhooks (standardwebhooks.com), made with
-the endpoint's `api_key`: `webhook-id`, `webhook-timestamp` (seconds since 1970), and
-`webhook-signature: v1,` + base64(HMAC-SHA256(api_key, id + "." + timestamp + "." + body)).
+Each request is signed with the endpoint's `api_key`.
 """
 
-import base64
-import hashlib
-import hmac
 import secrets
 import time
 from collections.abc import Mapping
@@ -15,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import JsonEndpoint, json_endpoint, refuse_options
+from app.adapters.signing import signature
 from app.adapters.transport import Transport, json_bytes
 from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
 from app.items import JsonValue
@@ -75,14 +71,3 @@ def callback(config: EndpointConfig, transport: Transport) -> CallbackEndpoint:
     return CallbackEndpoint(
         endpoint=json_endpoint(unsigned, transport, route=""), key=config.api_key
     )
-
-
-def signature(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that sign `body`, in the form of Standard Webhooks."""
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    digest = hmac.new(key, signed, hashlib.sha256).digest()
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": str(timestamp),
-        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
-    }

@@ -1,4 +1,4 @@
-"""Shared code of adapters over HTTP: URLs, credentials, and reading of replies."""
+"""Parts of adapters over HTTP: URLs, keys, and a reply's answer, reasoning, tokens, finish."""
 
 import base64
 import math

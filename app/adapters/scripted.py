@@ -1,4 +1,4 @@
-"""A simulated examinee of known ability, for the demo and for dry runs."""
+"""A simulated examinee of known ability inside the process, for demo and dry runs."""
 
 import asyncio
 import hashlib

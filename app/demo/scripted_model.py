@@ -1,4 +1,4 @@
-"""Replies of the demo's model server: as a model, as a judge, and as a source of embeddings.
+"""Which questions the demo's model server answers right, and its replies, also as a judge.
 
 The judge scores the words that the stated answer, without its working, shares with the nearest
 reference. Like real judges, it sometimes replies with something that is not a judgement.

@@ -1,4 +1,4 @@
-"""The state of one adaptive test as a value: items asked, answers, costs and belief."""
+"""One adaptive test as a value: answers, belief, and which items may be in flight."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Values that the calibration repository takes and returns."""
+"""Calibrations as stored, with the abilities and items that they estimated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Values that the session repository takes and returns, and examinees that answer by hand.
+"""Sessions as stored: plan, provenance, answers, figures; and who answers by hand.
 
 A named examinee is stored as an endpoint that nobody calls, so that leaderboards, comparisons and
 collected answers treat both alike. Its kind tells it from endpoints with the same name.

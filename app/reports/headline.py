@@ -1,4 +1,4 @@
-"""The headline of a result: the few figures that people pass on."""
+"""The headline of a result, with its trust: the few figures that people pass on."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

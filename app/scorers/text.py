@@ -1,4 +1,4 @@
-"""Reads written answers: plain text without markup, explicit statements, refusals.
+"""Reads written answers: text without markup, explicit statements, retractions, refusals.
 
 Several scorers share these functions. All of them accept any unicode text and never raise.
 """

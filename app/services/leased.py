@@ -1,4 +1,4 @@
-"""Runs claimed work: the common base of the runners of sessions, rankings and calibrations."""
+"""Runs claimed work: renews its lease, fails it after too many lapses; base of all runners."""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""Stores webhooks; `app.worker.webhooks` sends to them."""
+"""Stores webhooks and their signing keys; `app.worker.webhooks` sends to them."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""One worker process: takes jobs, keeps leases, rescues lost work, and removes old data."""
+"""One worker process: takes jobs, keeps leases, rescues lost work, has old data removed."""
 
 import asyncio
 import contextlib
@@ -270,7 +270,7 @@ async def purge(database: Database) -> None:
         await uow.idempotency.purge()
         await uow.answers.purge()
         await uow.spend.purge()
-        await uow.projects.forget()
+        await uow.removals.past_retention()
         await uow.audit.purge()
         await uow.webhooks.purge()
     async with database.unit_of_work() as uow:

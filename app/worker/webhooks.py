@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from app.acting import Acting, acting_for
-from app.adapters.callback import signature
+from app.adapters.signing import signature
 from app.adapters.transport import json_bytes
 from app.errors import DatabaseUnavailableError, NotFoundError, SextantError
 from app.items import JsonObject, JsonValue

@@ -194,7 +194,7 @@ async def test_retention_is_set_by_project(client: Client, database: Database) -
         await executed(database, aged, [days, [*session_ids]])
         with acting_for(EVERYBODY):
             async with database.unit_of_work() as uow:
-                await uow.projects.forget()
+                await uow.removals.past_retention()
                 await uow.audit.purge()
 
     async def keep(revision: int, **days: int) -> None:

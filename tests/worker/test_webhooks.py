@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from prometheus_client import REGISTRY
 
-from app.adapters.callback import signature
+from app.adapters.signing import signature
 from app.api.schemas.webhooks import ALL_EVENTS
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import InvalidStateError

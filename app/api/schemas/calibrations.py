@@ -1,4 +1,4 @@
-"""Calibrations as JSON."""
+"""Calibrations as JSON: what is asked, and their progress."""
 
 from typing import Annotated, Literal
 

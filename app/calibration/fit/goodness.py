@@ -1,4 +1,4 @@
-"""Goodness of fit of a response model: M2 with RMSEA, and SRMSR.
+"""Goodness of fit of a response model, and its verdict: M2 with RMSEA, and SRMSR.
 
 M2 compares observed and expected shares of right answers to single items and to pairs of items. Its
 covariance matrix has n (n + 1) / 2 rows for n items, so time grows with n^6 and memory with n^4.

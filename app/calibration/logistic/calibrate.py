@@ -1,4 +1,4 @@
-"""From a response matrix to a calibrated bank."""
+"""From a response matrix to a bank of a 1PL to 4PL; compares these models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Plans of calibrations, and checks of their settings. Pure."""
+"""Plans of calibrations, their defaults, and checks of their settings. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields

@@ -1,4 +1,4 @@
-"""Tests that decide the rules of a policy, and reports of the verdicts for people and pipelines."""
+"""Tests that decide a policy's rules, the outcome of a release, and reports for pipelines."""
 
 import hashlib
 import json

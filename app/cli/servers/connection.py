@@ -1,4 +1,4 @@
-"""What commands that use the API share: the connection, signals and exit codes."""
+"""What commands that use the API share: requests, events, waiting, signals and exit codes."""
 
 import asyncio
 import signal

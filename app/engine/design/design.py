@@ -1,4 +1,4 @@
-"""The description of a test: read from JSON, written as JSON, and built into a test.
+"""A test design: presets, defaults, limits; read from JSON, and built into a test.
 
     {"preset": "score" | "ability" | "atlas" | "atlas-traces",
      "estimator": {"method", "prior_mean", "prior_sd", "se", "nodes", "range", "rule",

@@ -1,4 +1,4 @@
-"""Parts of a test design; each builds the part of the test that it describes.
+"""Parts of a test design: estimator, stopping, prediction, budget. Each builds what it says.
 
 Pydantic reads, checks, writes and describes the parts.
 """

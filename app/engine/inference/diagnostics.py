@@ -1,4 +1,4 @@
-"""Person fit of an examinee's answers, and how evenly tests use the bank."""
+"""Person fit and when it is flagged, surprising answers, and how evenly tests use the bank."""
 
 import math
 from collections.abc import Iterable, Sequence

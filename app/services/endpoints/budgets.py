@@ -1,4 +1,4 @@
-"""Enforce daily budgets: the most that a call may cost is reserved before the call is made.
+"""Daily budgets: the most that a call may cost is reserved before the call is made.
 
 All paid calls pass through here, whoever makes them. With a budget, each call needs one more
 database statement, which also settles the calls that ended before it.

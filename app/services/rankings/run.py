@@ -1,4 +1,4 @@
-"""State of one running ranking: the engine's rules over its members' sessions. No I/O.
+"""One running ranking: what it asks next, and which members it asks no more. No I/O.
 
 A run that is rebuilt from the members' stored answers equals the one that was lost.
 """

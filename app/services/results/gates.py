@@ -1,4 +1,4 @@
-"""Gates: whether a model may be released, decided by one session."""
+"""Gates: when a release is decided, what speaks against it, and what is refused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

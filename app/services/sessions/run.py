@@ -1,4 +1,4 @@
-"""One adaptive test as it runs: the engine's state and the figures that people see.
+"""One adaptive test as it runs: which items it asks, what each answer changes. No I/O.
 
 A `SessionRun` does no I/O. `ManualSessions` and `SessionRunner` (live endpoints) drive it and store
 its results. A run that is opened again from the stored administrations equals the lost one bit for

@@ -1,4 +1,4 @@
-"""Creates, reads and controls sessions."""
+"""Creates, reads, pauses, resumes, cancels and deletes sessions."""
 
 import secrets
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Stored first answers to creating calls, so that a repeated call gets the same answer."""
+"""First answers to creating calls, kept for a day, so that a repeated call gets the same."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Items of banks."""
+"""Items of banks, their contents, and how often tests used them."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -41,78 +41,6 @@ _COUNTS = text(
 ).execution_options(**of_opened("the project"))
 
 
-#: A project is locked before its resources, as by all transactions that lock several rows.
-_OLD = """
-    JOIN (SELECT id, retention FROM projects FOR KEY SHARE) p ON p.id = o.project_id
-        AND o.finished_at < now() - (p.retention ->> '{}')::int * interval '1 day'
-"""
-#: Run in this order. Texts are removed together with what quotes them. The last event stays, which
-#: says that no others follow. Sessions from which others were made stay as long as those.
-_FORGET = [
-    text(statement).execution_options(**of_opened("all that is too old"))
-    for statement in (
-        """
-        WITH gone AS (
-            UPDATE administrations a SET answer_text = NULL, raw_text = NULL, reasoning = NULL,
-                extracted = NULL, reason = NULL,
-                marking = CASE WHEN a.marking ? 'judgements' THEN
-                    jsonb_set(a.marking, '{{judgements}}', (
-                        SELECT jsonb_agg(j || '{{"reason": null}}')
-                        FROM jsonb_array_elements(a.marking -> 'judgements') j
-                    )) ELSE a.marking END,
-                method = CASE WHEN a.method ? 'repeats' THEN
-                    jsonb_set(a.method, '{{repeats}}', (
-                        SELECT jsonb_agg(
-                            r - '{{answer_text,raw_text,reasoning,extracted,reason}}'::text[]
-                        )
-                        FROM jsonb_array_elements(a.method -> 'repeats') r
-                    )) ELSE a.method END
-            FROM sessions o {texts} WHERE a.session_id = o.id
-                AND (num_nonnulls(
-                        a.answer_text, a.raw_text, a.reasoning, a.extracted, a.reason) > 0
-                    OR a.marking @? '$.judgements[*] ? (@.reason != null)'
-                    OR a.method @? '$.repeats[*] ? (exists (@.extracted))')
-            RETURNING a.session_id
-        )
-        UPDATE session_events e SET data = e.data || '{{"extracted": null, "reason": null}}'
-        WHERE e.type = 'response.received' AND e.session_id IN (SELECT session_id FROM gone)
-        """,
-        """
-        DELETE FROM kept_answers a USING projects p WHERE p.id = a.project_id
-            AND a.created_at < now() - (p.retention ->> 'texts_days')::int * interval '1 day'
-        """,
-        "DELETE FROM session_events e USING sessions o {events} "
-        "WHERE e.session_id = o.id AND e.seq < o.event_seq",
-        "DELETE FROM ranking_events e USING rankings o {events} "
-        "WHERE e.ranking_id = o.id AND e.seq < o.event_seq",
-        "DELETE FROM calibration_events e USING calibrations o {events} "
-        "WHERE e.calibration_id = o.id AND e.seq < o.event_seq",
-        """
-        DELETE FROM sessions s USING sessions o {sessions} WHERE s.id = o.id
-            AND o.ranking_id IS NULL AND NOT EXISTS (
-                SELECT FROM sessions made WHERE made.parent_id = o.id
-            )
-        """,
-        """
-        DELETE FROM sessions s USING rankings o {sessions} WHERE s.ranking_id = o.id
-            AND NOT EXISTS (
-                SELECT FROM sessions member JOIN sessions made ON made.parent_id = member.id
-                WHERE member.ranking_id = o.id
-            )
-        """,
-        """
-        DELETE FROM rankings r USING rankings o {sessions} WHERE r.id = o.id
-            AND NOT EXISTS (SELECT FROM sessions s WHERE s.ranking_id = o.id)
-        """,
-    )
-    for statement in [
-        statement.format(
-            **{what: _OLD.format(f"{what}_days") for what in ("texts", "events", "sessions")}
-        )
-    ]
-]
-
-
 class ProjectRepository(Repository):
     """Queries and changes of projects, within one transaction."""
 
@@ -213,11 +141,6 @@ class ProjectRepository(Repository):
                 "with the project."
             )
         await self._db.execute(delete(ProjectRow).where(ProjectRow.id == project.id))
-
-    async def forget(self) -> None:
-        """Remove, in all projects, what is older than the project's retention time."""
-        for statement in _FORGET:
-            await self._db.execute(statement)
 
     async def stored_bytes(self, project_id: str, key_id: str | None = None) -> int:
         """Bytes stored by a project; a count over millions of answers may be minutes old.

@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries."""
+"""Webhooks and their deliveries: queued, due, given up, forgotten."""
 
 from collections.abc import Collection
 from datetime import timedelta

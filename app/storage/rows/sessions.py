@@ -1,4 +1,4 @@
-"""Sessions and rankings."""
+"""Tables of sessions, rankings, gates and baselines."""
 
 from datetime import datetime
 
