@@ -1,4 +1,4 @@
-"""Drops items and examinees before a calibration, and records the reason for each.
+"""Which items and examinees are dropped before a calibration, by which thresholds, and why.
 
 The thresholds are those of ATLAS: Li et al. (2026), Adaptive Testing for LLM Evaluation. They were
 published for thousands of examinees and apply to the estimates. With a few dozen examinees, most

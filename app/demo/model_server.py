@@ -1,4 +1,4 @@
-"""A scripted model behind an OpenAI-compatible API, for the demo, dry runs and load tests.
+"""A scripted model behind an OpenAI-compatible API, with its defaults: ability, seed, latency.
 
 As the model `sextant-judge` it scores answers, and `/embeddings` makes vectors, for banks whose
 scorers call endpoints.

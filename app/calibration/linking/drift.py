@@ -1,4 +1,4 @@
-"""Tests whether new answers still follow the items' old curves.
+"""Tests whether new answers follow the items' old curves, and when an item has drifted.
 
 Each item's curve is re-estimated in turn, while the other items keep their old parameters and fix
 the scale. The marginal likelihood of the new answers tells whether, how far and in which direction

@@ -1,4 +1,4 @@
-"""Calibration onto the scale of an older version, with a check of its items for drift. Pure.
+"""Calibration onto an older scale: items that drifted or have too few answers stay out. Pure.
 
 Items of the old version keep their parameters and hold the scale. Items that drifted, whose new
 answers depart from their old curve, are calibrated again, together with the new items.

@@ -1,4 +1,4 @@
-"""Selection of items by a design, and the facts about a bank that it needs."""
+"""Selection of items as a design describes it: criterion, exposure, content."""
 
 import math
 from collections.abc import Mapping

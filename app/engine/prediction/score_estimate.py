@@ -1,4 +1,4 @@
-"""The score of an examinee: two explanations of its answers, averaged by the evidence for each.
+"""The score of an examinee: two explanations of its answers, averaged by evidence and doubt.
 
 The first explanation is that the curves hold: what the reference models taught about the items is
 true of this examinee, too. The second is that the curves need not hold; then only the sampled

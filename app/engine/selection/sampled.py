@@ -1,4 +1,4 @@
-"""A mixture of items chosen by the score curves and items sampled at random.
+"""The default test: items chosen by the score curves, or sampled where these are doubted.
 
 A step samples with the probability that the curves do not hold for this examinee, at least 2/5.
 With few reference models that probability is near 1; the answers change it

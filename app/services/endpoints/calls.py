@@ -1,4 +1,4 @@
-"""Call endpoints for services: within rate limits of all workers, again after failures, cached."""
+"""Calls endpoints: within rate limits, again after failures, after a spent budget; cached."""
 
 import asyncio
 import contextlib
