@@ -1,4 +1,4 @@
-"""Runs claimed work: renews its lease, fails it after too many lapses; base of all runners."""
+"""Runs claimed work: renews its lease, stops it when cancelled, fails it after many lapses."""
 
 import asyncio
 from abc import ABC, abstractmethod

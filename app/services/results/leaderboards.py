@@ -1,4 +1,4 @@
-"""A bank's leaderboard: the present result of each examinee, with ties where none is decided.
+"""A bank's leaderboard: present results in order, with ties where none is decided.
 
 It tells two models apart where a comparison of their two sessions would without their common items.
 """

@@ -1,4 +1,7 @@
-"""SQL statements for sessions; built only once, as building costs more than sending them."""
+"""SQL of sessions: which result of a model is its present one, how a step is stored.
+
+Each statement is built only once, as building costs more than sending it.
+"""
 
 import json
 from collections.abc import Mapping
