@@ -19,6 +19,11 @@ class FieldProblem:
     """JSON pointer (`/items/3/a`) or `file:row:column`."""
     detail: str
 
+    def __post_init__(self) -> None:
+        # A field of a file may have half a surrogate pair in its name; a reply cannot.
+        pointer = self.pointer.encode(errors="backslashreplace").decode()
+        object.__setattr__(self, "pointer", pointer)
+
 
 class SextantError(Exception):
     """Root of all errors. `code` is stable and part of the API."""

@@ -7,13 +7,15 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -35,9 +37,18 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as exc:
+        raise ValueError("expected a time in the years 1 to 9999, UTC") from exc
+
+
 #: Any text. Postgres can store every character but NUL.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+#: A time with an offset. Only in UTC can times be compared, stored and read back.
+Moment = Annotated[AwareDatetime, Field(strict=False), AfterValidator(_in_utc)]
 #: What people call something.
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME)]
 Metadata = Annotated[

@@ -19,9 +19,10 @@ SELF_REPORTED = "self_reported"
 class CallLimits(Value):
     """Limits on the calls of the endpoint, over all sessions and workers; `null` is no limit."""
 
-    rpm: Annotated[Number, Field(gt=0, le=1e9)] | None = None
+    # The least rates, because the time of a call must remain one that can be stored.
+    rpm: Annotated[Number, Field(ge=0.001, le=1e9)] | None = None
     """Requests per minute."""
-    tpm: Annotated[Number, Field(gt=0, le=1e12)] | None = None
+    tpm: Annotated[Number, Field(ge=0.1, le=1e12)] | None = None
     """Tokens per minute, counted as prompt plus `max_tokens`."""
     concurrency: Annotated[Whole, Field(ge=1, le=1024)] | None = None
     """Calls in flight per worker process."""

@@ -48,6 +48,7 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
     ({"expires_at": "2001-01-01T00:00:00Z"}, "/expires_at"),
     ({"expires_at": "2101-01-01T00:00:00"}, "/expires_at"),
     ({"expires_at": 7}, "/expires_at"),
+    ({"expires_at": "9999-12-31T23:59:59-14:00"}, "/expires_at"),  # the year 10000 in UTC
 ]
 
 

@@ -135,14 +135,15 @@ async def test_each_line_of_a_batch_gets_its_status(client: Client) -> None:
         {"key": "with", "prompt": "p", "b": 1},
         {"key": "odd", "prompt": "p", "scorer": "nope"},
         {"key": "far", "prompt": "p", "target": "far", "scorer": far},
+        {"key": "half", "prompt": "p", "\ud800": 1},
     ]
     body = ndjson(ITEM, {"key": "q2"}, ITEM, *faulty) + "\nnot json"
     headers = {"Content-Type": "application/x-ndjson"}
     response = await client.post("/v1/banks/sums/items:batch", content=body, headers=headers)
     assert response.status_code == 200, response.text
     result = response.json()
-    assert (result["created"], result["failed"]) == (1, 6)
-    assert [line["status"] for line in result["data"]] == ["created", *["failed"] * 6]
+    assert (result["created"], result["failed"]) == (1, 7)
+    assert [line["status"] for line in result["data"]] == ["created", *["failed"] * 7]
     assert result["data"][1]["error"]["errors"][0]["pointer"] == "body:2:prompt"
     assert "expected a number" in result["data"][5]["error"]["detail"]
     url = "/v1/banks/sums/items:batch"

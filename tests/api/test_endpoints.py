@@ -155,7 +155,8 @@ UNWORKABLE: list[tuple[dict[str, Any], str]] = [
     ({"kind": "scripted", "options": {"theta": "high"}}, "/options"),
     ({"metadata": {str(n): "" for n in range(17)}}, "/metadata"),
     ({"headers": {"bad name": "x"}}, "/headers"),
-    ({"limits": {"rpm": 0}}, "/limits/rpm"),
+    ({"limits": {"rpm": 1e-9}}, "/limits/rpm"),  # a call in two thousand years
+    ({"limits": {"tpm": 1e-9}}, "/limits/tpm"),
     ({"price": {"currency": "EUR"}}, "/price/currency"),
 ]
 

@@ -69,6 +69,20 @@ async def test_answers_that_come_at_once_are_all_counted_once(client: Client) ->
     assert session["outcomes"]["scored"] == 40
 
 
+async def test_an_item_is_given_back_or_answered_at_once_but_only_once(client: Client) -> None:
+    path = await begun(client)
+    for item in await awaited(client, path):
+        token = {"step_token": item["step_token"]}
+        calls = [
+            (f"{path}:release", token),
+            (f"{path}/responses", {**token, "score": 1.0}),
+        ]
+        replies = await asyncio.gather(*(client.post(to, json=body) for to, body in calls * 3))
+        codes = sorted(reply.status_code for reply in replies)
+        assert codes[0] in {200, 201}
+        assert codes[1:] == [409] * 5
+
+
 async def test_a_client_that_begins_anew_finds_what_it_had_not_answered(client: Client) -> None:
     path = await begun(client)
     items = await awaited(client, path)

@@ -14,7 +14,7 @@ from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
-from tests.api.calls import ended, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import answered, bank_of, ended, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import EVENTS, Client
 from tests.services.living import BANK, living_bank
 
@@ -119,6 +119,40 @@ async def test_steering_over_http(client: Client) -> None:
     assert replayed.status_code == 201, replayed.text
     assert replayed.json()["estimate"]["method"] == "map"
     assert gone.status_code == 409  # other sessions were made from it
+
+
+async def test_a_replay_on_another_bank_counts_the_same_questions_alone(client: Client) -> None:
+    numbers = "".join(f"q{n},1,{n},0,1\n" for n in range(2))
+
+    async def version_of(name: str, *prompts: str) -> str:
+        items = [
+            {"key": f"q{n}", "prompt": prompt, "target": "x"} for n, prompt in enumerate(prompts)
+        ]
+        await bank_of(client, name, items, numbers)
+        found = await got(client, f"/v1/banks/{name}")
+        return str(found["latest_version"]["id"])
+
+    await version_of("mine", "zero?", "one?")
+    session = await posted(client, "/v1/sessions", {**MANUAL, "bank": "mine"})
+    session = await answered(client, session["id"], *[{"score": 1.0}] * 2)
+    path = f"/v1/sessions/{session['id']}:replay"
+
+    version = {"bank_version_id": await version_of("theirs", "zero?", "another?")}
+    moved = await posted(client, path, version, 201)
+    asked = await listing(client, f"/v1/sessions/{moved['id']}/responses")
+    assert [one["item_id"] for one in asked] == ["q0"]
+    assert moved["provenance"]["left_out"] == 1
+
+    version = {"bank_version_id": await version_of("others", "two?", "three?")}
+    detail = (await problem_of(client, path, version, 422))["detail"]
+    assert detail == "None of the questions answered is in version 1 of bank 'others'."
+
+    # Parameters without texts belong to whatever has their keys.
+    await posted(client, "/v1/banks", {"name": "bare"})
+    bare = {"parameters": {"content": f"item,a,b,c,d\n{numbers}"}}
+    made = await posted(client, "/v1/banks/bare/imports", bare, 201)
+    version = {"bank_version_id": made["version"]["id"]}
+    assert (await posted(client, path, version, 201))["provenance"]["left_out"] == 0
 
 
 async def test_the_endpoint_key_is_never_returned(client: Client) -> None:

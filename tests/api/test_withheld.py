@@ -23,7 +23,7 @@ from app.deps import ScopeName
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.api.calls import ended, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import bank_of, ended, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, NewClient
 from tests.api.test_webhooks import HOOK
 from tests.pages.browser import logged_in
@@ -208,7 +208,7 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
 
 
 async def _banks(world: World) -> None:
-    """Create the withheld bank with a canary in every field, and an open bank."""
+    """Create the withheld bank with a canary in every field, and an open one without texts."""
     own = [
         {"name": "judge", "params": {"judges": ["judge"], "rubric": f"{CANARY}-rubric"}},
         {"name": "numeric", "params": {}},
@@ -241,14 +241,12 @@ async def _banks(world: World) -> None:
         "free_instruction": f"{CANARY}-say",
     }
     given = {"default_scorer": {"name": "callback", "params": callback}, "prompt": prompt}
-    plain = [{"key": item["key"], "prompt": "What?", "target": "this"} for item in items]
-    for name, settings, rows in (
-        (BANK, {**given, "visibility": "withheld"}, items),
-        (TWIN, {}, plain),
+    lines, numbers = "\n".join(map(json.dumps, items)), {"parameters": {"content": parameters}}
+    for name, settings, files in (
+        (BANK, {**given, "visibility": "withheld"}, {"items": {"content": lines}, **numbers}),
+        (TWIN, {}, numbers),
     ):
         await world.post("/v1/banks", {"name": name, **settings})
-        lines = {"content": "\n".join(map(json.dumps, rows))}
-        files = {"items": lines, "parameters": {"content": parameters}}
         await world.post(f"/v1/banks/{name}/imports", files)
 
 
@@ -499,7 +497,9 @@ async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> 
     assert broken["failure"]["code"] == "endpoint_fault"
     assert "banks:write" in broken["stop_detail"]
     # Answers given on an open bank stay open.
-    own = {"mode": "manual", "bank": TWIN, "stopping": STOPPING}
+    items = [{"key": f"q{number}", "prompt": "What?", "target": "this"} for number in range(2)]
+    await bank_of(world.owner, "open", items, "q0,1,0,0,1\nq1,1,1,0,1\n")
+    own = {"mode": "manual", "bank": "open", "stopping": STOPPING}
     open_one = await posted(reader, "/v1/sessions", own)
     assert open_one["provenance"]["asking"]["default_scorer"]["name"] == "by_kind"
     awaited = (await got(reader, f"/v1/sessions/{open_one['id']}/next-item"))["item"]

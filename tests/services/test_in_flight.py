@@ -71,8 +71,11 @@ async def test_what_a_call_raises_is_raised() -> None:
 
     calls: InFlight[str] = InFlight()
     calls.begin(1, fails())
+    calls.begin(2, fails())
     with pytest.raises(LookupError, match="no such thing"):
         await calls.ended()
+    # The second failure is not left for the event loop to report.
+    assert await calls.give_up() == [1, 2]
 
 
 @virtual_time.test

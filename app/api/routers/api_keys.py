@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import AwareDatetime, TypeAdapter
+from pydantic import TypeAdapter
 
 from app.api.downloads import file_responses
 from app.api.errors import errors
@@ -27,7 +27,7 @@ from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
 from app.fair_semaphore import FairSemaphore
 from app.records.api_keys import AuditEntry, AuditFilter
-from app.shapes import ListRead
+from app.shapes import ListRead, Moment
 
 router = make_router("/api-keys", tag="api keys")
 audit = make_router("/audit", tag="audit")
@@ -101,7 +101,7 @@ _PAGE = 250
 _READING = FairSemaphore(1, waiting=10_000, spare=1)
 
 _Text = Annotated[str | None, Query(min_length=1, max_length=200)]
-_Moment = Annotated[AwareDatetime | None, Query()]
+_Moment = Annotated[Moment | None, Query()]
 
 
 async def _wanted(

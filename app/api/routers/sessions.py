@@ -4,7 +4,6 @@ import asyncio
 from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
-from pydantic import AwareDatetime
 
 from app.api.bodies import MEDIUM, up_to
 from app.api.downloads import REPORT, ReportFormat, attachment, file_responses, html_page, preferred
@@ -50,7 +49,7 @@ from app.records.sessions import SessionFilter
 from app.reports.session.page import render
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.report import SessionFormat, export_session
-from app.shapes import FEW_FIELDS, Listed, ListRead, Name
+from app.shapes import FEW_FIELDS, Listed, ListRead, Moment, Name
 
 router = make_router("/sessions", tag="sessions")
 
@@ -100,10 +99,10 @@ async def list_sessions(
     ] = None,
     model: Annotated[Name | None, Query(description="Name of the model.")] = None,
     since: Annotated[
-        AwareDatetime | None, Query(description="Only sessions created at this time or later.")
+        Moment | None, Query(description="Only sessions created at this time or later.")
     ] = None,
     before: Annotated[
-        AwareDatetime | None, Query(description="Only sessions created before this time.")
+        Moment | None, Query(description="Only sessions created before this time.")
     ] = None,
     pairs: Annotated[
         str | None,

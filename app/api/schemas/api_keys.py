@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from app.deps import ScopeName
 from app.records.api_keys import ApiKey
 from app.records.fields import shallow
 from app.records.projects import Limits
-from app.shapes import Input, Name, Output, ShownAs
+from app.shapes import Input, Moment, Name, Output, ShownAs
 
 
 class ApiKeyCreate(Input):
@@ -27,8 +27,7 @@ class ApiKeyCreate(Input):
     projects."""
     limits: Limits = Field(default_factory=Limits)
     """Limits of the key, within those of its project; none with the scope `admin`."""
-    # Lax, since a JSON string is all that a date can come in.
-    expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    expires_at: Moment | None = None
     """RFC 3339 time with offset. Without it, the key does not expire."""
 
 

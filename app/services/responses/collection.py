@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AwareDatetime, ConfigDict, Strict, StringConstraints
+from pydantic import ConfigDict, Strict, StringConstraints
 
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
@@ -13,7 +13,7 @@ from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_commo
 from app.records.sessions import AskedJson
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import AnswerImportReport, import_draft
-from app.shapes import Name, Text, Value
+from app.shapes import Moment, Name, Text, Value
 from app.storage.database import Database
 
 #: Number of sessions collected in one transaction.
@@ -32,7 +32,7 @@ class Collection(Value):
     """Id or name of the bank of the sessions."""
     version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = None
     """Number or id of a version. Default: all versions."""
-    since: AwareDatetime | None = None
+    since: Moment | None = None
     """Only sessions that ended at this time or later."""
     simulated: Annotated[bool, Strict()] = False
     """Also collect sessions of simulated examinees (kind `scripted`)."""

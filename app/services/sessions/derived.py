@@ -8,7 +8,7 @@ import numpy as np
 
 from app.engine.design.design import stops_when
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
-from app.items import Outcome, ScorerSpec
+from app.items import ItemContent, Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
 from app.records.leased import ENDED
@@ -130,7 +130,7 @@ class DerivedSessions:
         """Estimate again from an ended session's answers under other settings, without asking.
 
         Items that the other bank version does not have are left out and counted in the
-        provenance.
+        provenance. Another bank has an item if the key and the question are the same.
 
         Raises:
             InvalidInputError: None of its items is in the other bank version.
@@ -143,6 +143,8 @@ class DerivedSessions:
         if bank_version_id is not None and bank_version_id != source.id:
             version = await self.versions.load(bank_version_id)
             version = version.asking_as(parent.provenance["asking"])
+            if version.bank_id != source.bank_id:
+                closed = await self._of_the_same_questions(closed, source, version)
             closed = moved(closed, source, version)
         closed = renumbered(closed)
         plan = SessionPlan.of_new({**parent.design, **changes})
@@ -244,6 +246,25 @@ class DerivedSessions:
         version = await self.versions.load(record.bank_version_id)
         return changes(version, old_closings(theirs, ours), ours, withheld=record.withheld)
 
+    async def _of_the_same_questions(
+        self, asked: Sequence[Administration], source: LoadedVersion, target: LoadedVersion
+    ) -> list[Administration]:
+        """Those of the items to which no other question has the same key in the other bank."""
+        shared = [
+            (item, at)
+            for item in asked
+            if (at := target.position_of(source.key_at(item.position))) is not None
+        ]
+        ours = await self.versions.items_at(source, [item.position for item, _ in shared])
+        theirs = await self.versions.items_at(target, [at for _, at in shared])
+
+        def is_same(item: Administration, at: int) -> bool:
+            mine, other = ours[item.position].content, theirs[at].content
+            # Parameters without a text belong to any question of their key.
+            return mine == other or ItemContent() in (mine, other)
+
+        return [item for item, at in shared if is_same(item, at)]
+
     async def _ended(self, session_id: str) -> tuple[SessionRecord, list[Administration]]:
         async with self.database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id)
@@ -319,8 +340,8 @@ def moved(
     ]
     if not moved:
         raise InvalidInputError(
-            f"None of the {len(administrations)} answered items is in version {target.number} of "
-            f"bank {target.bank_name!r}."
+            f"None of the questions answered is in version {target.number} of bank "
+            f"{target.bank_name!r}."
         )
     return moved
 

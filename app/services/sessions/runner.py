@@ -73,8 +73,12 @@ class InFlight(Generic[T]):
         until = None if timeout_s is None else _now() + timeout_s
         await asyncio.wait(self._calls, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         await self._wait_for_others(until)
-        ended = {self._calls.pop(task)[0]: task for task in list(self._calls) if task.done()}
-        return {step: ended[step].result() for step in sorted(ended)}
+        ended = [task for task in self._calls if task.done()]
+        # If one failed, all stay in flight until given up: another may have failed, too.
+        results = {self._calls[task][0]: task.result() for task in ended}
+        for task in ended:
+            del self._calls[task]
+        return dict(sorted(results.items()))
 
     async def give_up(self) -> list[int]:
         """Cancel all calls, and return their steps."""

@@ -198,7 +198,6 @@ AWAITED_IN_RANKING = (
     )
     .order_by(AdministrationRow.asked_at, SessionRow.ranking_member, AdministrationRow.step)
 )
-LOCKED_WITH_AWAITED = WITH_AWAITED.with_for_update(of=SessionRow)
 LOCKED_SESSION = SESSION.with_for_update(of=SessionRow)
 
 

@@ -113,8 +113,9 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         self, session_id: str, *, for_update: bool = False
     ) -> tuple[SessionRecord, list[Administration]]:
         """One session, and its items with awaited answers, in order of asking."""
-        query = sql.LOCKED_WITH_AWAITED if for_update else sql.WITH_AWAITED
-        rows = (await self._db.execute(query, {"wanted": session_id})).all()
+        if for_update:  # a statement that waits for a lock reads only the locked row again
+            await self.get(session_id, for_update=True)
+        rows = (await self._db.execute(sql.WITH_AWAITED, {"wanted": session_id})).all()
         if not rows:
             raise NotFoundError("session", session_id)
         return _record(rows[0]), [_administration(row[-1]) for row in rows if row[-1] is not None]
