@@ -132,8 +132,12 @@ def _result(report: SessionReport) -> Iterator[str]:
             if below.value < 0.01
             else f"better than about {percent(below.value)}"
         )
+        stands = report.estimate.get("extrapolation") or {}
+        # As in `Score.below`: the position is that of the score on the whole bank.
+        is_placed = report.reference.population and stands.get("sd") is not None and not score.of
+        by_score = score.method == SCORE_MODEL or is_placed
         yield (
-            f"{'That is' if score.method == SCORE_MODEL else 'By ability it is'} {place} of the "
+            f"{'That is' if by_score else 'By ability it is'} {place} of the "
             f"{f'{n:,} ' if n else ''}reference models ({interval(below.interval)})."
         )
 
