@@ -194,7 +194,7 @@ def test_a_place_is_by_score_where_the_position_of_the_score_is_known() -> None:
     theta = binary(quantiles=QUANTILES)
     placed = replace(
         theta,
-        reference=replace(theta.reference, population=QUANTILES),
+        reference=Reference(population=QUANTILES),
         estimate={**theta.estimate, "extrapolation": stands},
     )
     assert theta.score is not None

@@ -132,10 +132,10 @@ def _result(report: SessionReport) -> Iterator[str]:
             if below.value < 0.01
             else f"better than about {percent(below.value)}"
         )
-        stands = report.estimate.get("extrapolation") or {}
-        # As in `Score.below`: the position is that of the score on the whole bank.
-        is_placed = report.reference.population and stands.get("sd") is not None and not score.of
-        by_score = score.method == SCORE_MODEL or is_placed
+        known, stands = report.reference, report.estimate.get("extrapolation") or {}
+        # A position is that of the score on the whole bank; `below` is by theta without one.
+        is_placed = known is not None and known.population and stands.get("sd") is not None
+        by_score = score.method == SCORE_MODEL or (is_placed and not score.of)
         yield (
             f"{'That is' if by_score else 'By ability it is'} {place} of the "
             f"{f'{n:,} ' if n else ''}reference models ({interval(below.interval)})."

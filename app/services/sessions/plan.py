@@ -50,6 +50,7 @@ class FailureLimits(Part):
 
     @model_validator(mode="before")
     @classmethod
+    @override
     def _without_nulls(cls, value: Any) -> Any:
         return value  # null is refused: it would be read as no limit
 
