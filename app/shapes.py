@@ -20,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Strict,
     StringConstraints,
@@ -27,7 +28,11 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core.core_schema import CoreSchema, definitions_schema
+from pydantic_core.core_schema import (
+    CoreSchema,
+    definitions_schema,
+    no_info_before_validator_function,
+)
 from typing_extensions import TypeAliasType, is_typeddict
 
 from app.errors import FieldProblem, InvalidInputError
@@ -106,10 +111,6 @@ def _few_fields(value: Any) -> Any:
     return value
 
 
-#: Of a dataclass that is the body of a large request; models have it.
-FEW_FIELDS: Final = BeforeValidator(_few_fields)
-
-
 @cache
 def _docstrings(module: str) -> dict[str, dict[str, str]]:
     """Docstrings below the fields of a module's classes, by class and field."""
@@ -169,6 +170,15 @@ class Value(Described):
 
     __slots__ = ()
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's way to ask; validators of a base that is no dataclass are not inherited."""
+        schema = handler(source)
+        # Around the fields alone: around the whole, OpenAPI would not name the shape.
+        whole: dict[str, Any] = handler.resolve_ref_schema(schema)  # type: ignore[assignment]
+        whole["schema"] = no_info_before_validator_function(_few_fields, whole["schema"])
+        return schema
 
 
 class Input(Described, BaseModel):

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from app.errors import FieldProblem
 from app.printable import percent_meant
@@ -199,9 +200,15 @@ def _fields_at(annotation: Any, way: Sequence[int | str]) -> list[str]:
 
 def _fields_of(annotation: Any) -> Iterator[Mapping[str, Any]]:
     """Fields and types of each class in an annotation, at any depth of lists and unions."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield {name: field.annotation for name, field in annotation.model_fields.items()}
-    elif is_dataclass(annotation):
+    is_class = isinstance(annotation, type)  # a validator in it is a dataclass, but no class
+    if is_class and issubclass(annotation, BaseModel):
+        yield {name: _shown(field) for name, field in annotation.model_fields.items()}
+    elif is_class and is_dataclass(annotation):
         yield {field.name: field.type for field in fields(annotation)}
     for argument in get_args(annotation):
         yield from _fields_of(argument)
+
+
+def _shown(field: FieldInfo) -> Any:
+    """Type of a field as JSON Schema shows it; see `app.shapes.ShownAs`."""
+    return next((one.type for one in field.metadata if hasattr(one, "type")), field.annotation)

@@ -65,7 +65,7 @@ class Headline:
     trust: Trust
     better_than: Annotated[
         float | None,
-        Field(description="Share of the reference models with less ability; null if unknown."),
+        Field(description="Share of the reference models with a lower score; null if unknown."),
     ]
     recent: Annotated[
         RecentRankFigures | None,

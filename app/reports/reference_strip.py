@@ -41,6 +41,11 @@ class Reference:
         """The quantiles that results are placed by."""
         return self.population or self.thetas
 
+    @property
+    def order(self) -> str:
+        """What results are placed by: general ability is the logit of the score."""
+        return "score" if self.population else "ability"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripPosition:
@@ -114,11 +119,11 @@ def strip(
         description="; ".join(f"{bar.label} is {bar.note} of them" for bar in bars) + ".",
         entries=[
             ("dot among", "reference models"),
-            ("one", "place by score, with its uncertainty"),
+            ("one", f"place by {reference.order}, with its uncertainty"),
         ],
         among=dots.tolist(),
     )
-    said = f"Place among {models}, by score: the axis says how many of them are weaker"
+    said = f"Place among {models}, by {reference.order}: the axis says how many of them are weaker"
     if reference.n is not None and reference.n > _DOTS:
         said += f"; each dot stands for about {count(round(reference.n / _DOTS), 'model')}"
     if reference.source is not None:

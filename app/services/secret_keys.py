@@ -118,8 +118,10 @@ class SecretKeys:
                     renewed, unreadable = self._renewed(found.ciphers)
                     if renewed:
                         await uow.secrets.renew(kind, found, renewed)
-                    lost += [(found, unreadable)] * bool(unreadable)
-                    n += not unreadable
+                    if unreadable:
+                        lost.append((found, unreadable))
+                    else:
+                        n += 1
             if not batch:
                 return n, lost
             last = batch[-1]

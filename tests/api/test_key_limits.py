@@ -63,7 +63,7 @@ SENSELESS = [
     ('{"open_sessions": -1}', "expected a number >= 0"),
     ('{"requests_per_s": 0}', "expected a number >= 0.001"),
     ('{"requests_per_s": 1e-320}', "expected a number >= 0.001"),
-    ('{"usd": 1}', "usd"),
+    ('{"usd": 1}', "no such field; there are requests_per_s, "),
     ('{"event_streams": 5}', "expected at most 4, got 5"),
 ]
 

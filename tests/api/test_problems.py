@@ -169,6 +169,13 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("/v1/banks", {"name": "x" * 201}, "expected at most 200 characters, got 201"),
     ("/v1/comparisons", {"session_ids": "ses_1"}, "expected a list, got a text"),
     ("/v1/banks", MANY, "expected at most 200 fields, got 300"),
+    ("/v1/banks", {"name": "b", "prompt": MANY}, "expected at most 200 fields, got 300"),
+    ("/v1/projects", {"name": "p", "limits": MANY}, "expected at most 200 fields, got 300"),
+    (
+        "/v1/banks",
+        {"name": "b", "prompt": {"prefix": [{"role": "user", "content": "c", "tone": 1}]}},
+        "no such field; there are role, content",
+    ),
     (f"/v1/sessions/ses_{'0' * 26}/responses", MANY, "expected at most 200 fields, got 300"),
 ]
 

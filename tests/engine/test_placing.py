@@ -155,7 +155,8 @@ def test_an_examinee_is_beyond_by_a_standard_deviation_of_where_it_stands() -> N
         strongest = replace(POPULATION, quantiles=(-9.0, at.position - sd + edge))
         found = placed(known, strongest, answers)
         assert found.standing is PopulationPosition[standing]
-        assert (found.sd, found.position) == pytest.approx((sd, at.position))
+        assert found.position == pytest.approx(at.position)
+        assert not found.is_open
     for edge, standing in ((0.01, "BELOW"), (-0.01, "WITHIN")):
         weakest = replace(POPULATION, quantiles=(at.position + sd + edge, 9.0))
         found = placed(known, weakest, answers)
@@ -194,7 +195,7 @@ def test_a_reference_model_has_its_own_rank() -> None:
     theta, items = rng.normal(size=(40, 1)), rng.normal(size=N_ITEMS)
     scores = (rng.random((40, N_ITEMS)) < 1 / (1 + np.exp(1.5 * (items - theta)))).astype(float)
     population, means = reference_population(scores), scores.mean(axis=1)
-    above = Place(PopulationPosition.ABOVE, 0.1, 9.0)
+    above = Place(PopulationPosition.ABOVE, False, 9.0)
     for score in means:
         known = extrapolation(reading_of(score), above, population, (score, score, score))
         weaker, equal = np.mean(means < score), np.mean(means == score)
@@ -220,7 +221,7 @@ def test_a_reference_model_has_its_own_rank() -> None:
 def test_score_and_curves_agree_that_an_examinee_is_beyond(
     by_curves: PopulationPosition, score: float, standing: PopulationPosition
 ) -> None:
-    place = Place(by_curves, 0.5, 2.0)
+    place = Place(by_curves, by_curves is PopulationPosition.UNKNOWN, 2.0)
     ends = (score, score - 0.04, score + 0.04)
     found = extrapolation(reading_of(score), place, POPULATION, ends)
     assert found.standing is standing

@@ -114,12 +114,12 @@ async def test_the_first_page_shows_the_last_result_of_each_model_the_best_first
     assert 'href="/sessions/new"' in (await (await browser_with("read", "run")).get("/")).text
 
 
-async def _by_hand(client: Client, name: str, *given: float) -> str:
+async def _by_hand(client: Client, name: str, *given: float, **design: Any) -> str:
     """Return the id of an ended session of this agent, one of whose answers has no score."""
     agent = {"examinee": {"name": name, "kind": "agent"}}
     scores = [{"score": score} for score in given or (1.0, 0.0, 1.0, 1.0, 0.0)]
     stopping = {"score_margin": None, "max_items": len(scores) + 1}
-    body = {"mode": "manual", "bank": "demo", **agent, "stopping": stopping}
+    body = {"mode": "manual", "bank": "demo", **agent, "stopping": stopping, **design}
     made = await posted(client, "/v1/sessions", body, 201)
     ended = await answered(client, made["id"], *scores, {"outcome": "refused"})
     assert ended["status"] == "completed"
@@ -132,6 +132,8 @@ async def test_a_banks_page_places_the_results_of_its_leaderboard(
     await install_demo_bank(database)
     await _by_hand(client, "m", *([1.0, 0.0, 1.0] * 8))
     await _by_hand(client, "m", *([1.0, 0.0, 0.0] * 2))
+    # The score of a part of the bank is not ranked.
+    await _by_hand(client, "part", *([1.0, 0.0] * 6), selection={"target": {"dates": 1.0}})
     (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
     reader = await browser_with("read")
     bank, session = [

@@ -61,4 +61,6 @@ def test_the_strip_has_a_dot_per_model_and_counts_weaker_ones() -> None:
     many = strip(BY_THETA, [("m", at)])
     assert many is not None
     assert many.count("dot among") == 100 + 1
+    assert "reference models, by ability: " in many
+    assert "place by ability, " in many
     assert "each dot stands for about 40 models" in many

@@ -189,6 +189,21 @@ def test_the_summary_speaks_plainly() -> None:
     assert "share of all calibrated questions" in Page(render(binary(n_uncalibrated=1))).text
 
 
+def test_a_place_is_by_score_where_the_position_of_the_score_is_known() -> None:
+    stands = {"standing": "within", "position": 1.0, "sd": 0.2}
+    theta = binary(quantiles=QUANTILES)
+    placed = replace(
+        theta,
+        reference=Reference(population=QUANTILES),
+        estimate={**theta.estimate, "extrapolation": stands},
+    )
+    assert theta.score is not None
+    of_a_task = replace(placed, score=replace(theta.score, of={"t": 1.0}))
+    said = [" ".join(summary(one)) for one in (theta, placed, of_a_task)]
+    assert ["By ability it is better" in text for text in said] == [True, False, True]
+    assert ["That is better" in text for text in said] == [False, True, False]
+
+
 def _width(known: Interval | None) -> float:
     lo, hi = ends(known)
     assert lo is not None

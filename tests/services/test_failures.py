@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from app.services.sessions.plan import FailureLimits
+from app.errors import InvalidInputError
+from app.services.sessions.plan import FailureLimits, SessionPlan
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,14 @@ def test_a_session_within_its_limit_is_rarely_ended_by_chance() -> None:
     failed = (np.random.default_rng(1).random((2000, 49)) < 0.3).cumsum(axis=1)
     least = [next((k for k in range(n + 1) if limits.exceeded(k, n)), n + 1) for n in range(1, 50)]
     assert (failed >= least).any(axis=1).mean() < 0.005
+
+
+def test_a_limit_of_null_is_refused_as_it_is_not_no_limit() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        SessionPlan.from_dict({"failures": {"max_consecutive": None}})
+    assert [one.pointer for one in refused.value.problems] == ["/failures/max_consecutive"]
+
+
+def test_a_misspelt_limit_gets_a_suggestion_that_ends_as_a_question() -> None:
+    with pytest.raises(InvalidInputError, match=r"did you mean 'max_share'\?$"):
+        SessionPlan.from_dict({"failures": {"max_shares": 0.5}})

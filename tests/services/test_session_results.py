@@ -9,7 +9,7 @@ from app.engine.prediction.correction import (
 )
 from app.services.sessions.result import Result
 
-BEYOND = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=1.0)
+BEYOND = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=3.0)
 STRETCH = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
 LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
 
@@ -26,18 +26,19 @@ def result(extrapolation: Any) -> Result:
     )
 
 
-def at(sd: float) -> dict[str, Any]:
-    """Return an extrapolation within the reference models, or unplaced with this error."""
-    return {"standing": "unknown" if sd > 1.0 else "within", "sd": sd, "position": -2.0}
+def at(standing: str, sd: float) -> dict[str, Any]:
+    """Return an extrapolation whose score is known with this error."""
+    return {"standing": standing, "sd": sd, "position": -2.0}
 
 
 def test_decisions_use_no_narrower_interval_than_reported() -> None:
-    open_, placed = result(at(1.7)), result(at(0.3))
+    # A score may be known where the ability is open, and the other way round.
+    open_, placed = result(at("unknown", 0.3)), result(at("within", 1.7))
 
     lo, hi = open_.to_decide(LEARNED)
     compared = open_.ability(LEARNED).stated().interval
     assert compared[0] > -6.5  # alone it would exclude values that the session holds possible
     assert lo == -6.5
-    assert hi == max(0.5, compared[1])
+    assert hi == compared[1] > 0.5
     assert placed.to_decide(LEARNED) == placed.interval
     assert open_.to_decide(None) == open_.interval

@@ -49,7 +49,7 @@ from app.records.sessions import SessionFilter
 from app.reports.session.page import render
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.report import SessionFormat, export_session
-from app.shapes import FEW_FIELDS, Listed, ListRead, Moment, Name
+from app.shapes import Listed, ListRead, Moment, Name
 
 router = make_router("/sessions", tag="sessions")
 
@@ -427,10 +427,7 @@ async def release_item(
     openapi_extra=up_to(MEDIUM),
 )
 async def answer_item(
-    session_id: SessionId,
-    body: Annotated[ManualAnswer, FEW_FIELDS],
-    opened: AllServices,
-    view: Seen,
+    session_id: SessionId, body: ManualAnswer, opened: AllServices, view: Seen
 ) -> AnsweredRead:
     """Answer a pending item of a manual session; the session then chooses what to ask next."""
     return AnsweredRead.after(await opened.manual_sessions.answer(session_id, body), view)

@@ -171,10 +171,10 @@ class Design(Part):
         except ValidationError as error:
             problems = problems_of(error.errors(include_url=False), cls)
             others = error.error_count() - 1
-        more = f" (and {others} more)" if others else ""
+        first = problems[0]
+        end = f" (and {others} more)." if others else "" if first.detail.endswith("?") else "."
         raise InvalidInputError(
-            f"The test design cannot be used: {problems[0].pointer or '/'}: "
-            f"{problems[0].detail}{more}.",
+            f"The test design cannot be used: {first.pointer or '/'}: {first.detail}{end}",
             problems=problems,
         )
 

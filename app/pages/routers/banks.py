@@ -63,9 +63,7 @@ async def bank_page(bank: BankRef, call: Read) -> Response:
     if rows:
         latest = await opened.versions.load(bank=shown.id)
         present = await opened.leaderboards.present(shown.id, latest.bank.scale)
-        told = [SessionRead.of(one, visit.view) for one in present if one.summary["score"]]
-        told.sort(key=lambda one: -one.score["value"] if one.score else 0.0)
-        strip = strip_of(latest, told[:_PLACED])
+        strip = strip_of(latest, [SessionRead.of(one, visit.view) for one in present[:_PLACED]])
     return await call.page("bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
 
 

@@ -192,7 +192,7 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
 
 
 def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
-    """The share of calibrated models below: by a score model, as the session says, by ability."""
+    """The share of reference models below: by a score model, by the position, or by theta."""
     predicted, estimate, predictor = figures["score"], figures["estimate"], known.test.predictor
     if isinstance(predictor, ScorePredictor) and predicted["method"] == SCORE_MODEL:
         target = predictor.target

@@ -72,9 +72,9 @@ class SessionIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Estimated share of the reference models with a lower score, if a score model knows theirs.
+    """Estimated share of the reference models with a lower score.
 
-    Otherwise with less ability.
+    If their scores are unknown, with less ability.
     """
 
     value: float

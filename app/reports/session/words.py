@@ -132,8 +132,12 @@ def _result(report: SessionReport) -> Iterator[str]:
             if below.value < 0.01
             else f"better than about {percent(below.value)}"
         )
+        known, stands = report.reference, report.estimate.get("extrapolation") or {}
+        # A position is that of the score on the whole bank; `below` is by theta without one.
+        is_placed = known is not None and known.population and stands.get("sd") is not None
+        by_score = score.method == SCORE_MODEL or (is_placed and not score.of)
         yield (
-            f"{'That is' if score.method == SCORE_MODEL else 'By ability it is'} {place} of the "
+            f"{'That is' if by_score else 'By ability it is'} {place} of the "
             f"{f'{n:,} ' if n else ''}reference models ({interval(below.interval)})."
         )
 

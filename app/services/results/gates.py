@@ -25,6 +25,7 @@ from app.services.results.measured import (
     between_abilities,
     between_scores,
     degrees_of,
+    unasked_of,
 )
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
@@ -222,7 +223,7 @@ _MORE = "Ask more questions to decide."
 async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) -> _Found:
     """The session's own metric, without any baseline."""
     result = result_of(session)
-    advice = _MORE if result.n_scored < session.provenance["n_items"] else ""
+    advice = _MORE if unasked_of(session, session.provenance["n_items"]) else ""
     if record.metric == "theta":
         lo, hi = await _to_decide(result, session, uow)
         looks = SessionPlan.from_dict(session.design).design.stopping.looks

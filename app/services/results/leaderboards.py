@@ -113,10 +113,16 @@ class LeaderboardService:
     database: Database
 
     async def present(self, bank_id: str, scale: str) -> list[SessionRecord]:
-        """The sessions that a leaderboard lists on a scale, not ranked: that takes seconds."""
+        """The sessions that a leaderboard ranks on a scale, by score; their ranks take seconds."""
         async with self.database.reading() as uow:
             found = await uow.sessions.present_results(bank_id)
-        return [record for record in found if record.provenance["scale"] == scale]
+        scores = [
+            (score.value, record)
+            for record in found
+            if record.provenance["scale"] == scale
+            and (score := measured_score(result_of(record))) is not None
+        ]
+        return [record for _, record in sorted(scores, key=lambda one: -one[0])]
 
     async def of_bank(
         self,

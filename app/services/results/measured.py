@@ -36,6 +36,7 @@ class Measured:
     """The result of an ended session, or of one that was kept as a baseline.
 
     Attributes:
+        n_unasked: Number of items that may still be asked.
         residuals: Item id -> residual (score minus expected score), for each scored item.
     """
 
@@ -43,6 +44,7 @@ class Measured:
     label: str
     version: LoadedVersion
     result: Result
+    n_unasked: int
     residuals: Mapping[str, float]
 
     @classmethod
@@ -59,6 +61,7 @@ class Measured:
             label=record.endpoint_name or record.endpoint_model or record.id,
             version=version,
             result=result_of(record),
+            n_unasked=unasked_of(record, version.n_active),
             residuals=_residuals(version, asked),
         )
 
@@ -70,13 +73,9 @@ class Measured:
             label=baseline.label,
             version=version,
             result=result_in(baseline.summary),
+            n_unasked=version.n_active - baseline.summary["progress"]["items"],
             residuals=baseline.residuals,
         )
-
-    @property
-    def n_unasked(self) -> int:
-        """Number of items that may still be asked, since they have no score yet."""
-        return self.version.n_active - self.result.n_scored
 
     @property
     def score(self) -> MeasuredScore | None:
@@ -87,6 +86,11 @@ class Measured:
     def ability(self) -> Ability | None:
         """Theta with all that is known about its error; None where there is no theta."""
         return None if self.result.theta is None else self.result.ability(self.version.correction)
+
+
+def unasked_of(record: SessionRecord, n_active: int) -> int:
+    """Number of items that may still be asked: only those that ended in an error once more."""
+    return n_active - record.summary["progress"]["items"] + record.summary["outcomes"]["error"]
 
 
 def measured_score(result: Result) -> MeasuredScore | None:

@@ -7,10 +7,10 @@ scored, stored and paid for like any others, but do not enter the figures of the
 
 import re
 from collections import Counter
-from typing import Annotated, Self, cast
+from typing import Annotated, Any, Self, cast
 
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 from scipy.special import bdtrc
 from typing_extensions import override
 
@@ -47,6 +47,12 @@ class FailureLimits(Part):
         "items on, the lower end of the share's 95 % interval is compared with it; from 50 items "
         "on, the share itself.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    @override
+    def _without_nulls(cls, value: Any) -> Any:
+        return value  # null is refused: it would be read as no limit
 
     def exceeded(self, failed: int, closed: int) -> bool:
         """Whether too many of the closed items ended without a score.

@@ -50,10 +50,11 @@ class Result:
     def place(self) -> Place | None:
         """Place of the examinee among the reference models; None where these are unknown."""
         stands = self.extrapolation
-        # Older sessions do not store the sd.
-        if stands is None or (sd := stands.get("sd")) is None:
+        if stands is None or stands.get("sd") is None:  # older sessions do not store the sd
             return None
-        return Place(PopulationPosition(stands["standing"]), sd, stands["position"])
+        standing = PopulationPosition(stands["standing"])
+        # The sd is that of the score, which may be known where the ability is not.
+        return Place(standing, standing is PopulationPosition.UNKNOWN, stands["position"])
 
     def ability(self, correction: IntervalCorrection | None) -> Ability:
         """The ability for comparisons, under the interval correction of the session's version."""
