@@ -122,8 +122,8 @@ class AbilityFigures(TypedDict):
     value: float
     se: float
     interval: Interval
-    above: float
-    """Estimated share of the reference models with less of this ability."""
+    above: float | None
+    """Share of the reference models with less of this ability; null where it is unknown."""
 
 
 class TaskFigures(TypedDict):

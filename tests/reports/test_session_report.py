@@ -234,6 +234,7 @@ def test_a_profile_is_shown_by_task() -> None:
     page = Page(render(found))
     assert "The abilities behind it" in page.text
     assert "more of it helps at task-1" in page.text
+    assert {ability.above for ability in found.abilities} == {None}  # no thetas are known
     assert sum(task.n_asked for task in found.tasks) == 30
 
 

@@ -213,19 +213,12 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     if estimate["theta"] is None or lo is None or hi is None:
         return None
     told = (estimate["theta"], lo, hi)
-    abilities = known.bank.abilities
-    if abilities is not None:
-        direction, among = abilities.composite, abilities.population
-        spread = math.sqrt(float(direction @ among.covariance @ direction))
-        models = NormalDist(float(direction @ among.mean), spread)
-    elif len(thetas) > 1:
+    if len(thetas) > 1:
         grid = np.linspace(0.0, 1.0, len(thetas))
         return _share(*np.interp(told, thetas, grid).tolist())
-    elif known.standard:
-        models = NormalDist()
-    else:
-        return None
-    return _share(*map(models.cdf, told))
+    if known.standard and known.bank.abilities is None:
+        return _share(*map(NormalDist().cdf, told))
+    return None
 
 
 def _share(value: float, lo: float, hi: float) -> Share:

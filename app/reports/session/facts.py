@@ -110,7 +110,7 @@ class Ability:
     """One ability, in standard deviations of the reference models.
 
     Attributes:
-        above: Estimated share of the reference models that have less of this ability.
+        above: Share of the reference models that have less of this ability; None if unknown.
         tasks: Tags whose scores rise most with the ability; empty if none stands out.
         against: Tags whose scores fall with the ability.
     """
