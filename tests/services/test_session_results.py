@@ -7,6 +7,7 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
+from app.services.sessions.figures import shown
 from app.services.sessions.result import Result
 
 BEYOND = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=1.0)
@@ -41,3 +42,13 @@ def test_decisions_use_no_narrower_interval_than_reported() -> None:
     assert hi == max(0.5, compared[1])
     assert placed.to_decide(LEARNED) == placed.interval
     assert open_.to_decide(None) == open_.interval
+
+
+def test_a_withheld_theta_is_in_no_figure() -> None:
+    estimate = {"theta": 0.5, "se": 0.2, "interval": None, "extrapolation": None}
+    repeats = {"n": 2, "estimate": {"theta": 0.4, "se": 0.3}}
+    figures: Any = {"estimate": estimate, "repeats": repeats, "progress": {"scored": 9}}
+    told = shown(figures, "Theta is withheld.")
+    assert told["estimate"]["theta"] is told["estimate"]["se"] is None
+    assert told["repeats"] == {"n": 2, "estimate": None}
+    assert shown(figures, None)["repeats"] == repeats

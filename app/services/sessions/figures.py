@@ -237,6 +237,8 @@ def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
             "interval_raw": None,
             "at_bound": False,
         }
+        if (repeats := figures.get("repeats")) is not None:
+            figures = {**figures, "repeats": {**repeats, "estimate": None}}
     if too_few is None:
         return {**figures, "estimate": estimate}
     estimate["extrapolation"] = None

@@ -200,10 +200,8 @@ class SessionRun:
         )
 
     def close(self, step: int, closing: Closing) -> Closing:
-        """Take in the closing of an item, and return it with theta and SE after it, if reported."""
+        """Take in the closing of an item, and return it with theta and SE after it."""
         self._absorb(step, closing)
-        if self.version.theta_withheld is not None:
-            return closing
         belief = self.state.belief
         return replace(closing, theta=finite(belief.theta), se=finite(belief.se))
 

@@ -346,9 +346,14 @@ class SessionService:
         self, record: SessionRecord, items: Sequence[Administration]
     ) -> list[AskedAnswer]:
         version = await self.versions.load(record.bank_version_id)
+        # Comparisons need the stored theta at each step; nobody sees it where it is withheld.
+        hidden = {} if version.theta_withheld is None else {"theta": None, "se": None}
         return [
             AskedAnswer(
-                **{**shallow(item), "closing": item.closing and item.closing.reported},
+                **{
+                    **shallow(item),
+                    "closing": item.closing and replace(item.closing.reported, **hidden),
+                },
                 item_key=version.key_at(item.position),
                 is_pretest=version.is_pretest(item.position),
                 withheld=record.withheld,
