@@ -50,6 +50,7 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert found["first"]["latency_ms"]["p50"] == half <= found["first"]["latency_ms"]["p95"]
     (first, *_) = await listing(client, "/v1/banks/demo/leaderboard")
     assert first["latency_ms"] == strong["usage"]["latency_ms"] == found["first"]["latency_ms"]
+    assert first["trust"] == strong["headline"]["trust"]
     cost = strong["usage"]["usd"]
     assert first["usd_per_item"] == (cost if cost is None else cost / strong["progress"]["items"])
     theta = found["theta"]
