@@ -301,12 +301,13 @@ def _scores(column: Any, problems: Problems, place: Callable[[int], str]) -> Any
     """Numbers of a column of texts; other texts are added to the faults at their `place`."""
     different = column.dictionary_encode()
     texts = different.dictionary.to_pylist()
-    known = np.array([_score(text) for text in texts], dtype=object)
+    known = [_score(text) for text in texts]
     indices = different.indices.to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(np.equal(known, None)[indices])
+    wrong = np.array([score is None for score in known], dtype=np.bool_)
+    rows = np.flatnonzero(wrong[indices]).tolist()
     told = ((place(row), f"expected a score, got {texts[indices[row]]!r:.80}") for row in rows)
     problems.extend(len(rows), told)
-    return pa.array(known.astype(np.float64)[indices])
+    return pa.array(np.array(known, dtype=np.float64)[indices])
 
 
 def _score(cell: str) -> float | None:

@@ -46,9 +46,9 @@ def test_decisions_use_no_narrower_interval_than_reported() -> None:
 
 def test_a_withheld_theta_is_in_no_figure() -> None:
     estimate = {"theta": 0.5, "se": 0.2, "interval": None, "extrapolation": None}
-    repeats = {"n": 2, "estimate": {"theta": 0.4, "se": 0.3}}
+    repeats: Any = {"n": 2, "estimate": {"theta": 0.4, "se": 0.3}}
     figures: Any = {"estimate": estimate, "repeats": repeats, "progress": {"scored": 9}}
-    told = shown(figures, "Theta is withheld.")
+    told: Any = shown(figures, "Theta is withheld.")
     assert told["estimate"]["theta"] is told["estimate"]["se"] is None
     assert told["repeats"] == {"n": 2, "estimate": None}
     assert shown(figures, None)["repeats"] == repeats

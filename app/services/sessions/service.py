@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.acting import maker, owner
 from app.adapters.prompting import LOGLIKELIHOOD
@@ -347,7 +348,7 @@ class SessionService:
     ) -> list[AskedAnswer]:
         version = await self.versions.load(record.bank_version_id)
         # Comparisons need the stored theta at each step; nobody sees it where it is withheld.
-        hidden = {} if version.theta_withheld is None else {"theta": None, "se": None}
+        hidden: Any = {} if version.theta_withheld is None else {"theta": None, "se": None}
         return [
             AskedAnswer(
                 **{
