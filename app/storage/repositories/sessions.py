@@ -43,7 +43,7 @@ MOVED: Mapping[str, Any] = {
     "waiting_reason": None,
     "revision": SessionRow.revision + 1,
 }
-#: Columns to set as calls in flight are dropped when somebody cancels a session.
+#: Columns to set as calls in flight are dropped when somebody cancels or pauses a session.
 DROPPED: Mapping[str, Any] = {
     "summary": func.jsonb_set(
         func.jsonb_set(SessionRow.summary, text("'{progress,in_flight}'"), text("'0'")),
@@ -279,13 +279,11 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 f"Session {session_id} is {record.status}; this needs it to be "
                 f"{' or '.join(allowed)}."
             )
-        finished: Mapping[str, Any] = {"finished_at": None}
-        if status in ENDED:
-            finished = {"finished_at": func.now(), **DROPPED}
+        finished = {"finished_at": func.now() if status in ENDED else None}
         await self._set(
             SessionRow,
             session_id,
-            **{**self._taken_away(), **MOVED, **finished},
+            **{**self._taken_away(), **MOVED, **DROPPED, **finished},
             status=status,
             stop_reason=stop_reason,
             stop_detail=stop_detail,
