@@ -220,7 +220,7 @@ def _expected(
     if abilities is None:
         return version.bank.expected_score(thetas, [position])[:, 0]
     others = abilities.population.mean
-    if profile is not None:
+    if profile and profile["abilities"]:
         others = np.array([ability["value"] for ability in profile["abilities"]])
     along = abilities.composite
     at = others + np.outer(thetas - along @ others, along)

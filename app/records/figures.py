@@ -142,6 +142,7 @@ class ProfileFigures(TypedDict):
     """Several abilities, and the predicted score of every task."""
 
     abilities: list[AbilityFigures]
+    """Empty if theta is withheld."""
     tasks: list[TaskFigures]
 
 

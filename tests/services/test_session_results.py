@@ -47,8 +47,11 @@ def test_decisions_use_no_narrower_interval_than_reported() -> None:
 def test_a_withheld_theta_is_in_no_figure() -> None:
     estimate = {"theta": 0.5, "se": 0.2, "interval": None, "extrapolation": None}
     repeats: Any = {"n": 2, "estimate": {"theta": 0.4, "se": 0.3}}
-    figures: Any = {"estimate": estimate, "repeats": repeats, "progress": {"scored": 9}}
+    profile: Any = {"abilities": [{"name": "general", "value": 0.5}], "tasks": [{"tag": "law"}]}
+    parts: Any = {"estimate": estimate, "repeats": repeats, "profile": profile}
+    figures: Any = {**parts, "progress": {"scored": 9}}
     told: Any = shown(figures, "Theta is withheld.")
     assert told["estimate"]["theta"] is told["estimate"]["se"] is None
     assert told["repeats"] == {"n": 2, "estimate": None}
-    assert shown(figures, None)["repeats"] == repeats
+    assert told["profile"] == {**profile, "abilities": []}
+    assert shown(figures, None) == {**figures, "estimate": {**estimate, "reason": None}}

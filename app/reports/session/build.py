@@ -414,7 +414,7 @@ def expected_scores(
 ) -> list[float | None]:
     """Mean scores on these items of models of the abilities that a session estimated."""
     profile, abilities = figures.get("profile"), bank.abilities
-    if profile is not None and abilities is not None:
+    if profile and profile["abilities"] and abilities is not None:
         at = np.array([ability["value"] for ability in profile["abilities"]])
         several: list[float | None] = abilities.items.expected_score(at)[list(positions)].tolist()
         return several

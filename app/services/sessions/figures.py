@@ -239,6 +239,8 @@ def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
         }
         if (repeats := figures.get("repeats")) is not None:
             figures = {**figures, "repeats": {**repeats, "estimate": None}}
+        if (profile := figures.get("profile")) is not None:
+            figures = {**figures, "profile": {**profile, "abilities": []}}
     if too_few is None:
         return {**figures, "estimate": estimate}
     estimate["extrapolation"] = None
