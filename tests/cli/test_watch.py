@@ -273,3 +273,5 @@ def test_a_member_without_a_result_leads_no_other() -> None:
     none = _Entry(model="tiny", theta=None, **nobody)
     assert _leading([none, _Entry(model="large", theta=-2.0, **nobody)]) == "large"
     assert _leading([none]) == "no result yet"
+    withheld = {"theta": None, "score": {"value": 0.5, "interval": None}}
+    assert _leading([_Entry.model_validate({"model": "m", **withheld, **nobody})]) == "m"
