@@ -215,6 +215,10 @@ class DerivedSessions:
             metadata=metadata,
             provenance={
                 **self._provenance(parent, version, markers),
+                # The scorers of this session have spent nothing yet.
+                "dropped": [
+                    {**effort, "marking": None} for effort in parent.provenance.get("dropped", ())
+                ],
                 "rescored_with": scorer and scorer_json(scorer),
             },
         )
