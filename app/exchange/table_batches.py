@@ -132,7 +132,7 @@ class TableFile:
                 if not problems.count and not ragged.count and known < batch.num_rows:
                     yield pa.RecordBatch.from_arrays(columns, batch.schema.names).slice(known)
         except pa.ArrowInvalid as exc:
-            if not problems.count:
+            if not problems.count and not ragged.count:
                 raise FileFormatError(f"{name}: expected CSV, got {shortened(str(exc))}.") from exc
         ragged.raise_any(name)
         problems.raise_any(name)
