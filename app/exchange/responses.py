@@ -7,7 +7,8 @@
 
 A file with a column of items is long; `_NAMES_OF` lists the names of its columns. It may also have
 `trial`, and `benchmark_id`, `test_condition` and a first column without a name, as of row numbers,
-which are not read. An empty cell, NA, NaN, null or None means no answer.
+which are not read. An empty cell, NA, NaN, null or None means no answer; in CSV, true and false in
+any case are 1 and 0.
 """
 
 import io
@@ -28,7 +29,7 @@ from app.exchange.results.recorded import FIRST_TRIAL, LeftOut, TrialTable
 from app.exchange.table_batches import NAMES, TEXT, TableFile, floats_of, names_of
 
 _NAMES_OF = {
-    "examinee": ("model", "model_name", "model_id", "examinee_id", "subject", "subject_id"),
+    "examinee": ("model", "model_name", "model_id", "examinee_id", "subject_id"),
     "item": ("item_id", "question", "question_id", "doc_id"),
     "score": ("response", "correct", "is_correct", "acc", "exact_match"),
 }
@@ -39,6 +40,7 @@ _LONG_COLUMNS = {*_NAMES_OF, _TRIAL, "benchmark_id", "test_condition", ""}
 _EXPECTED = "the columns {}, each once, and perhaps trial, got".format(
     ", ".join(f"{role} (or {', '.join(names)})" for role, names in _NAMES_OF.items())
 )
+_TOPIC = " A subject may be a topic: if these are models, name the column model."
 _FEW_COLUMNS = range(len(_NAMES_OF), 20)  # such a file may be a long one with other names
 _MAX_TRIAL = 1_000_000
 #: Most cells of each table into which a long file is split.
@@ -351,6 +353,7 @@ def _long_roles(header: Sequence[str], name: str) -> dict[str, int] | None:
         raise FileFormatError(
             f"{name}:1: a table with a column {header[roles['item']]!r:.80} holds one answer a "
             f"row: expected {_EXPECTED} {', '.join(header):.200}."
+            + (_TOPIC if "subject" in titles else "")
         )
     return roles
 

@@ -5,7 +5,9 @@ Only one batch is in memory at a time, however large the decompressed file is.
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -91,46 +93,64 @@ class TableFile:
         return self._csv_batches(types)
 
     def _csv_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
-        ragged = Problems()
-
-        def on_ragged(row: Any) -> str:
-            detail = f"expected {row.expected_columns} cells, got {row.actual_columns}"
-            ragged.add(f"{self._name}:{row.number + 1}", detail)
-            return "skip" if ragged.count < _MAX_RAGGED else "error"
-
-        kinds = [types.get(i, pa.float64()) for i in range(len(self.header))]
+        kinds, ragged, n_read = [types.get(i, pa.float64()) for i in self._places], Problems(), 0
         try:
-            for batch in _csv_reader(self._stream, kinds, on_ragged):
+            for batch in _csv_reader(self._stream, kinds, self._noted(ragged)):
                 if not ragged.count:
+                    n_read += batch.num_rows
                     columns = [_plain(c) if j in types else c for j, c in enumerate(batch.columns)]
                     yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
         except pa.ArrowInvalid as exc:
             ragged.raise_any(self._name)
-            self._refuse_text(types, exc)
+            yield from self._text_batches(types, n_read, exc)
         ragged.raise_any(self._name)
 
-    def _refuse_text(self, types: Mapping[int, Any], cause: Exception) -> None:
-        """Read the file again, as text, to report the cells that are not numbers."""
+    def _text_batches(
+        self, types: Mapping[int, Any], n_read: int, cause: Exception
+    ) -> Iterator[Any]:
+        """Read the file again, as text: true and false are scores, other words are reported.
+
+        The first `n_read` rows were read before, as numbers.
+        """
         if "straddling" in str(cause):
             raise FileFormatError(
                 f"{self._name}: expected rows of at most {BLOCK_BYTES} bytes, got a longer one "
                 "or a quote that is not closed."
             ) from cause
-        name, problems, row = self._name, Problems(self.remedy), 2
+        name, problems, ragged, row = self._name, Problems(self.remedy), Problems(), 2
         stream = unpacked(self._file, name)
         _csv_header(stream, name)
-        texts = [TEXT] * len(self.header)
+        kinds = [types.get(i, TEXT) for i in self._places]
         try:
-            for batch in _csv_reader(stream, texts, lambda _: "skip"):
-                for j, column in enumerate(batch.columns):
-                    if j not in types:
-                        _text_problems(column, name, self.header[j], row, problems)
+            for batch in _csv_reader(stream, kinds, self._noted(ragged)):
+                columns = [
+                    _plain(column) if j in types else _scores(column, problems, self._place(row, j))
+                    for j, column in enumerate(batch.columns)
+                ]
+                known = max(n_read + 2 - row, 0)
                 row += batch.num_rows
+                if not problems.count and not ragged.count and known < batch.num_rows:
+                    yield pa.RecordBatch.from_arrays(columns, batch.schema.names).slice(known)
         except pa.ArrowInvalid as exc:
-            if not problems.count:
+            if not problems.count and not ragged.count:
                 raise FileFormatError(f"{name}: expected CSV, got {shortened(str(exc))}.") from exc
+        ragged.raise_any(name)
         problems.raise_any(name)
-        raise FileFormatError(f"{name}: expected numbers, got {shortened(str(cause))}.") from cause
+
+    @property
+    def _places(self) -> range:
+        return range(len(self.header))
+
+    def _place(self, first_row: int, column: int) -> Callable[[int], str]:
+        return lambda row: f"{self._name}:{first_row + row}:{self.header[column]}"
+
+    def _noted(self, ragged: Problems) -> Callable[[Any], str]:
+        def on_ragged(row: Any) -> str:
+            detail = f"expected {row.expected_columns} cells, got {row.actual_columns}"
+            ragged.add(f"{self._name}:{row.number + 1}", detail)
+            return "skip" if ragged.count < _MAX_RAGGED else "error"
+
+        return on_ragged
 
     def _parquet_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
         n_rows = max(1, _BATCH_CELLS // max(1, len(self.header)))
@@ -272,28 +292,27 @@ def _csv_header(stream: BinaryIO, name: str) -> list[str]:
     return header
 
 
-def _text_problems(column: Any, name: str, title: str, first_row: int, problems: Problems) -> None:
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?")
+#: Scores as words, in any case.
+_WORDS = {"true": 1.0, "false": 0.0}
+
+
+def _scores(column: Any, problems: Problems, place: Callable[[int], str]) -> Any:
+    """Numbers of a column of texts; other texts are added to the faults at their `place`."""
     different = column.dictionary_encode()
     texts = different.dictionary.to_pylist()
-    wrong = np.array([text not in MISSING and not _is_number(text) for text in texts], bool)
-    if wrong.any():
-        indices = different.indices.to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(wrong[indices])
-        problems.extend(
-            len(rows),
-            (
-                (
-                    f"{name}:{first_row + row}:{title}",
-                    f"expected a score, got {texts[indices[row]]!r:.80}",
-                )
-                for row in rows
-            ),
-        )
+    known = [_score(text) for text in texts]
+    indices = different.indices.to_numpy(zero_copy_only=False)
+    wrong = np.array([score is None for score in known], dtype=np.bool_)
+    rows = np.flatnonzero(wrong[indices]).tolist()
+    told = ((place(row), f"expected a score, got {texts[indices[row]]!r:.80}") for row in rows)
+    problems.extend(len(rows), told)
+    return pa.array(np.array(known, dtype=np.float64)[indices])
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _score(cell: str) -> float | None:
+    """The score in a cell, NaN for no answer; None for other text."""
+    if cell in MISSING:
+        return math.nan
+    text = cell.strip().lower()
+    return float(text) if _NUMBER.fullmatch(text) else _WORDS.get(text)

@@ -12,8 +12,10 @@ from cachetools import TTLCache
 from markupsafe import Markup
 
 from app.api.schemas.versions import VersionItemRead
+from app.engine.bank import FloatArray
 from app.printable import percent
 from app.records.banks import BankVersion, ItemAnswer, ItemUse, VersionItem
+from app.records.figures import ProfileFigures
 from app.reports.charts import Line, line_chart
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -170,6 +172,7 @@ def item_curve(
     position: int,
     *,
     theta: float | None = None,
+    profile: ProfileFigures | None = None,
     answers: Sequence[ItemAnswer] = (),
 ) -> Curve:
     """The curve of an item, with the place of an examinee on it, or the scores in sessions.
@@ -178,6 +181,8 @@ def item_curve(
         version: Bank version of the item.
         position: Position of the item in the bank; an item in pretest has no curve.
         theta: Ability of the examinee, if it is known.
+        profile: Its several abilities, if the bank measures several: the curve is along the main
+            one, with the others as estimated, or else as those of the average reference model.
         answers: Answers to the item, with the abilities of their sessions. They are shown as mean
             scores of examinees of similar ability.
     """
@@ -185,12 +190,12 @@ def item_curve(
         return Curve(None)
     edge = max(_REACH, min(math.ceil(abs(theta or 0.0)), _WIDEST))
     grid = np.linspace(-edge, edge, _POINTS)
-    values = version.bank.expected_score(grid, [position])[:, 0].tolist()
+    values = _expected(version, position, grid, profile).tolist()
     points = observed(answers)
     here = band = None
     said = f"; {len(points)} points show what tests saw" if points else ""
     if theta is not None:
-        here = float(version.bank.expected_score(theta, [position])[0])
+        here = float(_expected(version, position, np.array([theta]), profile)[0])
         said = f"; at the ability {theta:+.2f} a mean score of {percent(here)} is expected"
         band = (max(theta - edge / 125, -edge), min(theta + edge / 125, edge))
     picture = line_chart(
@@ -205,6 +210,21 @@ def item_curve(
     )
     table = list(zip(grid.tolist(), values, strict=True))[::_EVERY]
     return Curve(picture, table, here, points)
+
+
+def _expected(
+    version: LoadedVersion, position: int, thetas: FloatArray, profile: ProfileFigures | None
+) -> FloatArray:
+    """Expected scores on an item at values of the main ability, shape (n,)."""
+    abilities = version.bank.abilities
+    if abilities is None:
+        return version.bank.expected_score(thetas, [position])[:, 0]
+    others = abilities.population.mean
+    if profile and profile["abilities"]:
+        others = np.array([ability["value"] for ability in profile["abilities"]])
+    along = abilities.composite
+    at = others + np.outer(thetas - along @ others, along)
+    return abilities.take(np.array([position])).items.expected_score(at)[:, 0]
 
 
 def observed(answers: Sequence[ItemAnswer]) -> list[tuple[float, float]]:
@@ -245,6 +265,7 @@ class Held:
 def held(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -> Held | None:
     """Compare the answers to an item with its curve; None with too few answers.
 
+    It is also None in a bank of several abilities, as the main one alone does not tell the score.
     Each ability is estimated with the answer itself, which brings the curve a little nearer to
     it. So differences are found later than they should be, not more often.
 
@@ -254,7 +275,8 @@ def held(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -
         answers: Answers to the item; None is returned unless all scores are 0 or 1.
     """
     known = [(a.theta, a.score) for a in answers if a.theta is not None and a.score is not None]
-    if version.is_pretest(position) or len(known) < _LEAST_HELD:
+    is_told = version.bank.abilities is None and not version.is_pretest(position)
+    if not is_told or len(known) < _LEAST_HELD:
         return None
     thetas, scores = np.asarray(known, dtype=float).T
     if not np.isin(scores, (0.0, 1.0)).all():

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from markupsafe import Markup
@@ -12,6 +13,7 @@ from app.records.sessions import SessionRecord
 from app.reports.formats import short
 from app.reports.reference_strip import strip, strip_position
 from app.services.banks.loaded import LoadedVersion
+from app.services.sessions.derived import EXTEND
 from app.services.visibility import View
 
 #: Most ended sessions that are searched for results.
@@ -19,25 +21,40 @@ LOOKED_AT = 60
 _SHOWN = 10
 
 
-def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[SessionRead]]:
-    """The last result of each model by bank: banks by their newest result, results by score.
+@dataclass(frozen=True, slots=True)
+class BankResults:
+    """The last results on a bank: those shown, by score, and the number of models with one."""
+
+    shown: list[SessionRead]
+    n_models: int
+
+
+def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, BankResults]:
+    """The last result of each model by bank: banks by their newest result.
+
+    Replays and rescores are no results of their own.
 
     Args:
         ended: Ended sessions, the newest first.
         view: What the visitor may see.
     """
-    found: dict[str, dict[tuple[str, ...], SessionRead]] = {}
+    found: dict[str, dict[tuple[str, ...], SessionRecord]] = {}
     for record in ended:
-        if record.summary.get("score") is None:
+        if record.summary.get("score") is None or record.relation not in (None, EXTEND):
             continue
         of_bank = found.setdefault(record.bank_id, {})
         named = record.examinee.name if record.examinee else record.endpoint_name
         asked = record.provenance["endpoint"] or {"model": record.id, "base_url": ""}
         key = (record.mode, named) if named else (record.mode, asked["model"], asked["base_url"])
-        if key not in of_bank and len(of_bank) < _SHOWN:
-            of_bank[key] = SessionRead.of(record, view)
+        of_bank.setdefault(key, record)
     return {
-        bank: sorted(models.values(), key=lambda one: -one.score["value"] if one.score else 0.0)
+        bank: BankResults(
+            sorted(
+                (SessionRead.of(record, view) for record in list(models.values())[:_SHOWN]),
+                key=lambda one: -one.score["value"] if one.score else 0.0,
+            ),
+            len(models),
+        )
         for bank, models in list(found.items())[:_SHOWN]
     }
 

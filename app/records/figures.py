@@ -122,8 +122,8 @@ class AbilityFigures(TypedDict):
     value: float
     se: float
     interval: Interval
-    above: float
-    """Estimated share of the reference models with less of this ability."""
+    above: float | None
+    """Share of the reference models with less of this ability; null where it is unknown."""
 
 
 class TaskFigures(TypedDict):
@@ -142,6 +142,7 @@ class ProfileFigures(TypedDict):
     """Several abilities, and the predicted score of every task."""
 
     abilities: list[AbilityFigures]
+    """Empty if theta is withheld."""
     tasks: list[TaskFigures]
 
 

@@ -33,7 +33,7 @@ class RankedFigures(StepsFigures):
     """Why the endpoint has no rank: it gave too few answers. It could have any rank. Null if it has
     one."""
     theta: float | None
-    """Null until five answers are scored."""
+    """Null until five answers are scored, and where theta is withheld."""
     se: float | None
     interval: NotRequired[Annotated[Interval | None, Field(default=None)]]
     """95 % interval of theta, as in its session; null if it was not stored."""

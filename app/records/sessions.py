@@ -119,6 +119,7 @@ class Provenance(Conditions):
     seed: int
     reachable_se: NotRequired[float]
     left_out: NotRequired[int]
+    dropped: NotRequired[list[JsonObject]]
     rescored_with: NotRequired[JsonObject | None]
 
 
@@ -314,6 +315,11 @@ class Closing:
         if self.method is None or self.method.get("usage") != NOT_TOLD:
             return self
         return replace(self, tokens_in=None, tokens_out=None, usd=None)
+
+    def effort(self) -> JsonObject:
+        """What it took, as fields of a closing."""
+        names = ("outcome", "attempts", "tokens_in", "tokens_out", "usd", "marking", "method")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,12 @@ from app.scorers.text import is_denied, plain, settled
 _CONTEXT = Context(prec=60, traps=[])
 
 _GROUP_SPACE = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’_]|\\[,;:!]|\{,\})(?=\d{3}(?!\d))")
-_CURRENCY = re.compile(r"\\?[$€£¥₹₩₽]\s?(?=[-+]?[\d.])")
+#: A formula such as $2\sqrt{3}$, whose first dollar is no currency.
+_DOLLARS = (
+    r"\$(?=[-+]?[\d.])(?=[^$\n]*[\\^A-Za-z])"
+    r"(?:\\[A-Za-z]++|\\[^A-Za-z\n]|[A-Za-z]{1,2}+(?![A-Za-z])|[^$\n\\A-Za-z])++(?<!\s)\$(?!\s?\d)"
+)
+_CURRENCY = re.compile(rf"({_DOLLARS})|(?:\b[A-Z]{{1,2}})?\\?[$€£¥₹₩₽]\s?(?=[-+]?[\d.])")
 _FACTOR_WORD = (
     r"(?i:(?:(?:hundred|thousand)(?:th)?|dozen|tausend|(?:m|b|tr|quadr)illion|lakh|crore)s?)"
     r"(?![A-Za-z])"
@@ -130,7 +135,7 @@ def _close(x: Decimal, y: Decimal, abs_tol: float, rel_tol: float) -> bool:
 def prepare(text: str) -> str:
     """`text` with plain numbers (separators, currency, LaTeX fractions), without retracted text."""
     text = settled(plain(_GROUP_SPACE.sub("", text)))
-    text = _BEFORE_FACTOR.sub(r" \2\1", _CURRENCY.sub("", text))
+    text = _BEFORE_FACTOR.sub(r" \2\1", _CURRENCY.sub(r"\1", text))
     return _FRAC.sub(r"\1/\2", _FRAC_AFTER_DIGIT.sub(r" \\frac", text))
 
 

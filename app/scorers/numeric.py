@@ -73,7 +73,7 @@ class Numeric(ScorerParams):
         timeout_s: Seconds that symbolic comparison may take; after these the answer is unparsed.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     libraries: ClassVar[tuple[str, ...]] = ("app.scorers.libraries.algebra",)
 
     abs_tol: Annotated[float, Field(ge=0)] = 0.0
@@ -280,7 +280,7 @@ class Closeness(ScorerParams):
         abs_limit: Error from which the score is 0, as an absolute difference.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
 
     rel_limit: Annotated[float, Field(gt=0)] | None = None
     abs_limit: Annotated[float, Field(gt=0)] | None = None

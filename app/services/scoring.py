@@ -73,7 +73,10 @@ class AnswerScorer:
             transport=transport,
             resolved=session.provenance.get("scorer_endpoints", {}),
             seed=session.seed,
-            stored=[item.closing.marking for item in asked if item.closing],
+            stored=[
+                *(item.closing.marking for item in asked if item.closing),
+                *(effort.get("marking") for effort in session.provenance.get("dropped", ())),
+            ],
             keeping=keeping,
         )
         return cls(calls)

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from app.engine.inference.comparison import MeasuredScore, of_scores
-from app.records.fields import ends
+from app.records.fields import ends, interval
 from app.services.container import Services
 from app.services.results.comparisons import _within
+from app.services.results.measured import degrees_of
 from tests.api import calls
 from tests.api.calls import got, listing, posted, problem_of
 from tests.api.conftest import Client
@@ -49,6 +50,7 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert found["first"]["latency_ms"]["p50"] == half <= found["first"]["latency_ms"]["p95"]
     (first, *_) = await listing(client, "/v1/banks/demo/leaderboard")
     assert first["latency_ms"] == strong["usage"]["latency_ms"] == found["first"]["latency_ms"]
+    assert first["trust"] == strong["headline"]["trust"]
     cost = strong["usage"]["usd"]
     assert first["usd_per_item"] == (cost if cost is None else cost / strong["progress"]["items"])
     theta = found["theta"]
@@ -71,6 +73,14 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     if found["common"] is not None:
         differences = [answers[0][item] - answers[1][item] for item in common]
         assert found["common"]["delta"] == pytest.approx(sum(differences) / len(common))
+
+
+def test_scores_by_sampled_questions_have_an_error_with_heavy_tails() -> None:
+    found = {
+        method: degrees_of({"value": 0.5, "interval": interval(0.4, 0.6), "method": method})
+        for method in ("combined", "design", "score-model", "p-irt")
+    }
+    assert found == {"combined": 5.0, "design": 5.0, "score-model": None, "p-irt": None}
 
 
 def test_items_to_decide_never_exceed_the_bank() -> None:
@@ -170,6 +180,8 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     assert 0.5 <= gate["p_beyond"] < 0.6
     longer = await posted(client, f"/v1/sessions/{session['id']}:extend", {})
     await until(working, longer["id"])
+    both = {"session_ids": [session["id"], longer["id"]]}
+    assert "share answers" in (await posted(client, "/v1/comparisons", both))["caution"]
     again = {**body, "session_id": longer["id"]}
     looked = await posted(client, "/v1/gates", again)
     assert "95 % interval, adjusted for 2 looks" in looked["detail"]

@@ -27,6 +27,8 @@ N_ITEMS = 40
 KEYS = tuple(f"{'maths' if j % 2 else 'law'}/{j}" for j in range(N_ITEMS))
 TAGS = tuple(key.partition("/")[0] for key in KEYS)
 URL = "/v1/banks/tasks/versions/latest"
+#: General abilities of the reference models, far from normal.
+QUANTILES = [-2.0, -1.9, -1.8, 0.0, 6.0]
 
 pytestmark = pytest.mark.usefixtures("services")
 
@@ -66,6 +68,7 @@ async def install(services: Services) -> None:
     knowledge = {
         ABILITIES: abilities_to_dict(known(), KEYS),
         PREDICTION: prediction_to_dict(learned().targets, KEYS),
+        "reference_abilities": {"quantiles": QUANTILES},
     }
     request = BankImport(
         items=items, parameters=plain, response_model="nested", knowledge=knowledge
@@ -163,6 +166,10 @@ async def test_gates_and_leaderboards_use_the_score_a_session_reported(
     tasks = {task["tag"]: task for task in able["profile"]["tasks"]}
     assert set(tasks) == {"all", "law", "maths"}
     assert tasks["maths"]["value"] == able["score"]["value"]
+    general, *others = able["profile"]["abilities"]
+    below = np.interp(general["value"], QUANTILES, np.linspace(0.0, 1.0, len(QUANTILES)))
+    assert general["above"] == pytest.approx(below)
+    assert [ability["above"] for ability in others] == [None, None]
     assert (tasks["all"]["n_items"], tasks["all"]["n_asked"]) == (N_ITEMS, 16)
 
     for tag in (None, "law", "maths"):

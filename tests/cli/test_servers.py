@@ -10,7 +10,7 @@ import pytest
 import structlog
 from fastapi import FastAPI
 
-from app.cli.commands import leaderboard, serve
+from app.cli.commands import serve
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.console import JsonObject
@@ -222,20 +222,17 @@ def test_a_leaderboard_shows_trust_and_tells_namesakes_apart(
         flags = {"provisional": False, "self_reported": False, "finished_at": None}
         return {**one, **flags, **more}
 
-    def session(level: str, model: str, host: str) -> dict[str, object]:
-        asked = {"model": model, "base_url": f"http://{host}/v1"}
-        return {"headline": {"trust": {"level": level}}, "provenance": {"endpoint": asked}}
+    def told(number: int, level: str, host: str) -> dict[str, object]:
+        trust = {"level": level, "reason": "why"}
+        return {"session_id": f"ses_{number}", "trust": trust, "base_url": f"http://{host}/v1"}
 
     data = [
-        entry(None, "m", session_id="ses_1"),
-        entry("m", "n", session_id="ses_2"),
-        entry(None, "o", session_id="ses_3", provisional=True),
+        entry(None, "m", **told(1, "good", "a:1")),
+        entry("m", "n", **told(2, "poor", "b")),
+        entry(None, "o", **told(3, "fair", "c"), provisional=True),
     ]
     board = {"scale": "s", "data": data, "unranked": [], "other_scales": []}
-    behind = [session("good", "m", "a:1"), session("poor", "n", "b"), session("fair", "o", "c")]
-    sessions = [leaderboard._Session.model_validate(one) for one in behind]
     monkeypatch.setattr("app.cli.commands.leaderboard.request", lambda *_, **__: board)
-    monkeypatch.setattr("app.cli.commands.leaderboard.asked", lambda _: sessions)
     rows = [" ".join(row.split()) for row in done("leaderboard", "sums").stdout.splitlines()]
     assert rows[1].startswith("1-3 m (at a:1) - - good ")
     assert rows[2].startswith("1-3 m (n at b) - - poor ")

@@ -90,6 +90,22 @@ def estimated(ends: list[float], raw: list[float] | None = None) -> dict[str, An
         (estimated([-0.4, 1.2], [0.008, 0.792]), ["wider than 1.96"], []),
         (estimated([0.2, 0.6], [0.008, 0.792]), ["narrower than 1.96"], []),
         (estimated([-0.1, 0.7]), ["not symmetric"], []),
+        (
+            {
+                "profile": {
+                    "abilities": [
+                        {"name": name, "value": 0.5, "se": 0.2, "above": above}
+                        for name, above in (("general", 0.7), ("dimension_1", None))
+                    ],
+                    "tasks": [],
+                }
+            },
+            [
+                "general +0.50, SE 0.20: better than 70 % of the reference models",
+                "dimension 1 +0.50, SE 0.20 ",
+            ],
+            ["dimension 1 +0.50, SE 0.20:"],
+        ),
         ({"bank": {"n_never_asked": 3}}, ["3 faulty questions are never asked"], []),
         (
             {"bank": {"n_never_asked": 3, "n_uncalibrated": 40}},
@@ -257,3 +273,5 @@ def test_a_member_without_a_result_leads_no_other() -> None:
     none = _Entry(model="tiny", theta=None, **nobody)
     assert _leading([none, _Entry(model="large", theta=-2.0, **nobody)]) == "large"
     assert _leading([none]) == "no result yet"
+    withheld = {"theta": None, "score": {"value": 0.5, "interval": None}}
+    assert _leading([_Entry.model_validate({"model": "m", **withheld, **nobody})]) == "m"

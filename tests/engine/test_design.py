@@ -230,8 +230,8 @@ def test_a_stored_grid_without_posterior_opens_but_cannot_start_a_test(
     assert [problem.pointer for problem in caught.value.problems] == ["/estimator/range"]
 
 
-def test_a_negative_number_of_items_is_the_only_fault() -> None:
-    for most in (-3, 0):
+def test_a_number_of_items_that_is_none_is_the_only_fault() -> None:
+    for most in (-3, 0, True, False):
         assert set(problems({"stopping": {"max_items": most}})) == {"/stopping/max_items"}
 
 

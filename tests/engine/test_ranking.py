@@ -60,6 +60,18 @@ def test_identical_examinees_get_the_same_items_and_tie() -> None:
         assert len(shared) >= shorter - 1
 
 
+@pytest.mark.parametrize("apart", [0, 1])
+def test_scores_of_a_whole_bank_are_equal_or_decided(apart: int) -> None:
+    test = Design.from_dict({"stopping": {"score_margin": None}}).build(BANK.take(np.arange(8)))
+    rules = RankingRules(metric=Metric.SCORE, min_items=8, max_items=8)
+    rank = Ranking(tests=(test,) * 2, rules=rules, budget=RankingBudget(items=16))
+    ends = [np.array([1.0] * n + [0.0] * (8 - n)) for n in (4, 4 + apart)]
+    state, stop = simulate_ranking(rank, ends, seed=1)
+    ranks = rank.ranks(state)
+    assert [len(group) for group in ranks.groups] == ([1, 1] if apart else [2])
+    assert stop.reason is (StopReason.DECISION_REACHED if apart else StopReason.TIED)
+
+
 def test_an_item_taken_over_from_a_rival_keeps_the_probability_that_it_was_drawn_with() -> None:
     bank = ItemBank.from_difficulties(a=np.ones(60), b=np.linspace(-2, 2, 60))
     records = np.array(list(draw_scores(bank, np.linspace(-2, 2, 60), np.random.default_rng(1))))

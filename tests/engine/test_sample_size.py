@@ -5,7 +5,12 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import hypergeom
 
-from app.engine.prediction.sample_size import equivalent_random_items, items_for, sample_interval
+from app.engine.prediction.sample_size import (
+    equivalent_random_items,
+    items_for,
+    margin_after,
+    sample_interval,
+)
 
 
 def margin_of(p: float, n: float, n_items: int) -> float:
@@ -46,10 +51,13 @@ def test_a_narrower_interval_takes_more_items_and_never_more_than_all() -> None:
         reached = margin_of(0.6, n_asked, n_items)
         half = items_for(reached / 2, reached=reached, n_asked=n_asked, n_items=n_items)
         exact = brentq(_excess, 1, n_items, args=(n_items, reached / 2))
+        then = margin_after(half, reached=reached, n_asked=n_asked, n_items=n_items)
+        assert then == pytest.approx(margin_of(0.6, half, n_items), abs=1e-12)
         assert half == math.ceil(exact - 1e-6)
     assert items_for(1e-6, reached=at, n_asked=50, n_items=193) == 193
     assert items_for(2.0, reached=at, n_asked=50, n_items=193) == 1
     assert items_for(0.03, reached=0.0, n_asked=193, n_items=193) == 193
+    assert margin_after(193, reached=0.0, n_asked=193, n_items=193) == 0.0
 
 
 @pytest.mark.parametrize("n", [5, 20, 60, 200])

@@ -443,7 +443,7 @@ def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: Score
     assert names == {
         None: "combined",
         "combined": "combined",
-        "design": "combined",
+        "design": "design",
         "p-irt": "p-irt",
     }
 

@@ -33,6 +33,8 @@ def parquet(**columns: list[object]) -> bytes:
         gzip.compress(LONG, mtime=0),
         b"\xef\xbb\xbf" + WIDE.replace(b"\n", b"\r\n"),
         WIDE.rstrip(),
+        WIDE.replace(b"1,0,\n", b"True,FALSE,\n"),
+        LONG.replace(b",1\n", b",true\n"),
         b",q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n",
         b"score,item_id,model\n1,q1,alpha\n0.5,q2,beta\n0,q2,alpha\n1,q3,beta\n",
         b",model_name,Question,is correct\n0,alpha,q1,1\n1,beta,q2,.5\n2,alpha,q2,0\n3,beta,q3,1\n",
@@ -101,6 +103,9 @@ def test_numbers_are_names_of_items_and_examinees() -> None:
         ),
         (b"examinee,item,score\na,,1\n", [("r.csv:2:item", "a name, got nothing")]),
         (b"examinee,item,score\na,q,right\n", [("r.csv:2:score", "a score, got 'right'")]),
+        (b"examinee,item,score\na,q,true\nb,q,0_1\n", [("r.csv:3:score", "got '0_1'")]),
+        (b"model,q1,q2\na,true,1\nb,1\n", [("r.csv:3", "expected 3 cells, got 2")]),
+        (b"model,q1\na,2\nb,False\n", [("r.csv:2:q1", "[0.0, 1.0], got 2")]),
         (
             parquet(model=["a"], q1=["right"]),
             [("r.csv:*:q1", "expected double, got a column of string")],
@@ -127,6 +132,7 @@ def test_faults_are_listed_with_file_row_and_column(
         (b"model,item,score,cost\na,1,1,0\n", "perhaps trial, got model, item, score, cost"),
         (b"item,a,b\nq1,1,0\n", r"responses:1: .* column 'item' .* score \(or .*, got item, a, b"),
         (b"llm,doc_id,acc\na,0,1\nb,1,0\n", "perhaps trial, got llm, doc_id, acc"),
+        (b"subject,question_id,correct\nlaw,1,1\n", "subject may be a topic: if these are mod"),
         (b"model,item,acc,score\na,0,1,1\n", "each once, .* got model, item, acc, score"),
         (b"llm,prompt,mark\na,0,1\na,1,1\n", "once, got 'a'. If each row .* got llm, prompt, mark"),
         (b"llm,prompt,mark\na,x,1\n", "got 'x'. If each row is one answer: .* item_id, question"),
@@ -214,3 +220,15 @@ def test_repeated_answers_are_written_with_their_trial() -> None:
     content = b"".join(write_long(["q"], trials, repeated=True))
     assert content == b"examinee,item,trial,score\nm,q,1,1\nm,q,2,0.25\n"
     assert [part.trial for part in read_parts(content) if isinstance(part, TrialTable)] == [1, 2]
+
+
+def test_words_below_numbers_lose_no_row_and_repeat_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.exchange.table_batches.BLOCK_BYTES", 64)
+    rows = [f"model-{n},{n % 2},{'01'[n % 3 == 0]}" for n in range(40)]
+    words = [row.replace(",1", ",true").replace(",0", ",false") for row in rows[25:]]
+    plain, mixed = (
+        read_responses("\n".join(("model,q1,q2", *some, "")).encode())
+        for some in (rows, rows[:25] + words)
+    )
+    assert mixed.examinees == plain.examinees
+    np.testing.assert_array_equal(mixed.scores, plain.scores)

@@ -4,6 +4,7 @@ import re
 
 from app.calling import GenerationParams
 from app.storage.database import Database
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.pages.conftest import NewBrowser
@@ -70,6 +71,25 @@ async def test_a_session_is_forecast_previewed_and_started(
         assert said in refused.text
     broke = await browser.form(FORM, of=FORM, do="start", **SCRIPTED, usd="0")
     assert "usd" in broke.text.partition('id="forecast"')[0].partition('role="alert"')[2]
+
+
+async def test_a_bank_with_questions_set_aside_promises_no_exact_score(
+    browser_with: NewBrowser, client: Client
+) -> None:
+    async def exactness(faulty: int) -> str:
+        name = f"of-{faulty}"
+        await posted(client, "/v1/banks", {"name": name}, 201)
+        slopes = [-1.0] * faulty + [1.0] * 20
+        lines = [f"q{n},{slope},{n % 5 - 2}" for n, slope in enumerate(slopes)]
+        table = {"content": "\n".join(["item,a,b", *lines])}
+        await posted(client, f"/v1/banks/{name}/imports", {"parameters": table}, 201)
+        typed = {"bank": name, "kind": "scripted", "model": "m"}
+        shown = (await browser.form(FORM, of=FORM, do="forecast", **typed)).text
+        return shown.partition('id="takes-exact"><b>')[2].partition(" questions")[0]
+
+    browser = await browser_with("read", "run")
+    assert await exactness(0) == "the score itself</b>, 20"
+    assert re.fullmatch(r"&plusmn;\d+ points</b>, 20", await exactness(20))
 
 
 async def test_each_precision_shows_its_cost_and_is_used(

@@ -223,5 +223,20 @@ async def test_unnamed_endpoints_at_one_address_are_one_model(
         )
 
     newest_first = [at("a.test", 0), at("b.test", 1), at("a.test", 2)]
-    (shown,) = last_results(newest_first, View(is_whole=True)).values()
-    assert {one.id for one in shown} == {session.id for session in newest_first[:2]}
+    (found,) = last_results(newest_first, View(is_whole=True)).values()
+    assert {one.id for one in found.shown} == {session.id for session in newest_first[:2]}
+
+
+async def test_the_first_page_shows_own_results_and_counts_the_rest(
+    database: Database, client: Client, browser_with: NewBrowser
+) -> None:
+    await install_demo_bank(database)
+    reader = await browser_with("read")
+    made = [await _by_hand(client, f"model {n}") for n in range(10)]
+    assert "All tests on it" not in (await reader.get("/")).text
+    replay = await posted(client, f"/v1/sessions/{made[0]}:replay", {})
+    made.append(await _by_hand(client, "model 10"))
+    page = await reader.get("/")
+    shown = set(re.findall(r'class="name"><a href="/sessions/([^"]*)"', page.text))
+    assert (shown, replay["id"] in page.text) == ({*made[1:]}, False)
+    assert "10 of 11 models in the last 60 tests." in Page(page.text).text

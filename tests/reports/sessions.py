@@ -98,7 +98,12 @@ def figures(known: Known, asked: list[Asked], **changes: Any) -> dict[str, Any]:
     estimate, predicted = known.test.estimate(state), known.test.predict(state)
     closed = [item for item in asked if item.outcome is not None and not item.pretest]
     counts = Counter(tag for tags in known.tags for tag in tags)
-    version: Any = SimpleNamespace(bank=known.bank, tags=known.tags, tag_counts=counts)
+    version: Any = SimpleNamespace(
+        bank=known.bank,
+        tags=known.tags,
+        tag_counts=counts,
+        reference_abilities=known.reference.thetas,
+    )
     return {
         "estimate": {
             "theta": estimate.theta,

@@ -179,6 +179,8 @@ def test_the_summary_speaks_plainly() -> None:
     assert "theta" not in said
     assert "faulty" not in said
     wider = " ".join(summary(binary(n_never_asked=2)))
+    assert "my-model answered 20 of the 62 questions of the bank" in wider
+    assert "20 of 62 questions were asked." in Page(render(binary(n_never_asked=2))).text
     assert "2 faulty questions are never asked" in wider
     assert "without parameters" not in wider
     narrower = " ".join(summary(binary(n_uncalibrated=1)))
@@ -249,6 +251,7 @@ def test_a_profile_is_shown_by_task() -> None:
     page = Page(render(found))
     assert "The abilities behind it" in page.text
     assert "more of it helps at task-1" in page.text
+    assert {ability.above for ability in found.abilities} == {None}  # no thetas are known
     assert sum(task.n_asked for task in found.tasks) == 30
 
 

@@ -33,6 +33,7 @@ Answer: 25 km/h | 25km | $25.00 | 25 € | \boxed{25} | Maybe 30. \(\boxed{25}\)
 12 + 13 is it\n#### 25 | The answer is 12 + 13 = 25 | The answer is 30. No: the answer is 25.
 The answer is 25 (5 per box, 5 boxes) | It comes to 25 (5 per box) | The answer is not 30 but 25
 x = 25 | Antwort: 25 | \boxed{25\text{ apples}} | \boxed{25^\circ}
+For $5 a day and $5 it is $25 | It costs $7 (in A$), $9 or US$25
 The final answer is $25$. I hope it is correct. | 1. Add\n2. Subtract\n3. The total is 25
 The answer is 25 m² | {"answer": 25} | The answer is 25, not 30 | ２５
 The answer is **25** 3-inch nails
@@ -127,7 +128,11 @@ async def test_the_larger_tolerance_holds_for_any_target(
 
 
 FORMULAS = {
-    "2\\sqrt{3}": r"The answer is $\sqrt{12}$. | The answer is 2*sqrt(3)",
+    "2\\sqrt{3}": r"""
+The answer is $\sqrt{12}$. | The answer is 2*sqrt(3) | So we get $2\sqrt{3}$ as the length.
+First $2\sqrt{5}$ m, then $2\sqrt{3}$ comes out. | For $5 and $6 it is $2\sqrt{3}$ in all
+""",
+    "2x": "It is $2x$ then",
     "\\frac{\\pi}{2}": r"\boxed{0.5\pi}",
     "x^2+1": "The answer is $1+x^2$.",
     "25": r"The answer is \sqrt{625} | The answer is 5 * 5 | So we get $x = 5^{2}$",

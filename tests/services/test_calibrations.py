@@ -13,6 +13,7 @@ from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.fit import CALIBRATORS, decided, fit, prepared, with_card
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan
 from app.engine.knowledge import CURVES
+from app.engine.ranking.rules import Metric, RankingRules
 from app.errors import (
     CalibrationError,
     InvalidInputError,
@@ -23,9 +24,12 @@ from app.errors import (
 )
 from app.records.calibrations import COLUMNS
 from app.records.response_sets import ImportEntry
+from app.records.sessions import Examinee
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
+from app.services.rankings.service import RankingSpec
+from app.services.sessions.manual import ManualAnswer
 from app.storage.paging import PageRequest
 from app.storage.repositories.response_sets import ResponseSetRepository
 from tests.services.calibrations import (
@@ -390,6 +394,18 @@ async def test_with_few_reference_models_the_score_is_given_and_theta_withheld(
     steps = await services.sessions.responses(session.id)
     assert {one.closing and one.closing.theta is None for one in steps} == {withheld}
     assert 0.0 < summary["score"]["interval"]["lo"] < summary["score"]["interval"]["hi"] < 1.0
+    both, by_score = [Examinee(name=n) for n in "ab"], RankingRules(metric=Metric.SCORE)
+    ranking = await services.rankings.create(
+        RankingSpec(endpoints=both, bank="few", rules=by_score)
+    )
+    while ranking.status == "running":
+        item, *_ = await services.manual_sessions.ranking_items(ranking.id, 1)
+        given = ManualAnswer(step_token=item.step_token, score=float(item.step % 2))
+        await services.manual_sessions.answer(item.record.id, given)
+        ranking = await services.rankings.get(ranking.id)
+    order = ranking.summary["order"]
+    assert {entry["score"] is None for entry in order} == {False}
+    assert {entry["theta"] is None for entry in order} == {withheld}
     if withheld:
         with pytest.raises(InvalidInputError, match=told):
             await services.sessions.create(replace(by_hand, plan={"stopping": {"se": 0.5}}))

@@ -8,7 +8,7 @@ from app.demo.bank import demo_bank
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
-from app.records.sessions import SessionRecord
+from app.records.sessions import Plan, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services, open_services
 from app.services.sessions.manual import ManualAnswer
@@ -151,6 +151,26 @@ async def test_an_extended_manual_session_waits_for_its_next_answer_and_keeps_it
     assert 0 < seconds[0] == seconds[1] < seconds[2]
     assert (extended.status, ended.status) == ("awaiting_response", "completed")
     assert figures_of(ended)["outcomes"]["scored"] == 6
+
+
+async def test_an_extended_session_counts_the_failures_that_it_asks_again(
+    services: Services, manual: SessionRecord
+) -> None:
+    plan: Plan = {"stopping": {"se": None, "max_items": 6}}
+    await tell(services, manual.id, score=1.0, tokens_in=5, tokens_out=1, usd=0.25)
+    await tell(services, manual.id, outcome="error", tokens_in=7, tokens_out=2, usd=0.5)
+    await services.sessions.cancel(manual.id)
+    record, took = manual, []
+    for _ in range(2):
+        record = await services.derived_sessions.extend(record.id, plan, {})
+        took.append(figures_of(record)["usage"])
+        await tell(services, record.id, outcome="error", tokens_in=0, tokens_out=0, usd=1.0)
+        await services.sessions.cancel(record.id)
+    replay = await services.derived_sessions.replay(
+        record.id, {}, bank_version_id=None, metadata={}
+    )
+    assert [(usage["tokens_in"], usage["usd"]) for usage in took] == [(12, 0.75), (12, 1.75)]
+    assert figures_of(replay)["usage"]["usd"] == 2.75
 
 
 async def test_no_more_items_are_expected_than_the_bank_has(services: Services) -> None:

@@ -1,5 +1,6 @@
 """Scorers that call models: what is refused before anything is spent."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,13 +11,13 @@ from app.items import Answer, ItemContent, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.figures import CallsFigures, Marking
+from app.records.sessions import Closing
 from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
 from app.services.container import Services
-from app.services.endpoints.scorer_calls import ScorerCalls
 from app.services.scoring import AnswerScorer, hash_of
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import spec
+from tests.services.sessions import administration, spec
 
 NOWHERE = "http://127.0.0.1:9/v1"  # no server listens there: a call would fail
 
@@ -77,13 +78,18 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
         "spec_hash": hash_of(scorer),
         "usage": usage,
     }
-    calls = ScorerCalls(
-        endpoints=services.endpoints,
-        transport=services.transport,
-        resolved={},
-        stored=[marking, None],
-    )
-    answer_marker = AnswerScorer(calls)
+    record, opened = await services.sessions.create(spec()), services.endpoints
+    closed = Closing(outcome="error", marking=marking)
+    extended = replace(record, provenance={**record.provenance, "dropped": [closed.effort()]})
+    asked = [administration(1, 0, closing=closed), administration(2, 1)]
+    for session, known in ((record, asked), (extended, [])):
+        await _exhausted(
+            scorer,
+            AnswerScorer.of(session, known, endpoints=opened, transport=services.transport),
+        )
+
+
+async def _exhausted(scorer: ScorerSpec, answer_marker: AnswerScorer) -> None:
     content = ItemContent(prompt="?", target=("!",))
     item = BankItem(position=0, id="itm", key="q", content=content, scorer=scorer)
 

@@ -7,6 +7,7 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     IntervalFactor,
 )
+from app.services.sessions.figures import shown
 from app.services.sessions.result import Result
 
 BEYOND = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=3.0)
@@ -42,3 +43,16 @@ def test_decisions_use_no_narrower_interval_than_reported() -> None:
     assert hi == compared[1] > 0.5
     assert placed.to_decide(LEARNED) == placed.interval
     assert open_.to_decide(None) == open_.interval
+
+
+def test_a_withheld_theta_is_in_no_figure() -> None:
+    estimate = {"theta": 0.5, "se": 0.2, "interval": None, "extrapolation": None}
+    repeats: Any = {"n": 2, "estimate": {"theta": 0.4, "se": 0.3}}
+    profile: Any = {"abilities": [{"name": "general", "value": 0.5}], "tasks": [{"tag": "law"}]}
+    parts: Any = {"estimate": estimate, "repeats": repeats, "profile": profile}
+    figures: Any = {**parts, "progress": {"scored": 9}}
+    told: Any = shown(figures, "Theta is withheld.")
+    assert told["estimate"]["theta"] is told["estimate"]["se"] is None
+    assert told["repeats"] == {"n": 2, "estimate": None}
+    assert told["profile"] == {**profile, "abilities": []}
+    assert shown(figures, None) == {**figures, "estimate": {**estimate, "reason": None}}

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import procrastinate
@@ -101,9 +102,14 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
     plan = {"stopping": {"se": None, "max_items": 300}, "budget": {"seconds": 3.0}}
     plan["concurrency"] = 64
     # Each round of answers doubles the number in flight, starting at four.
-    ended = await run_session(working, plan=plan, endpoint=scripted(theta=0.0))
+    priced = scripted(theta=0.0)
+    price = Price(input_per_1m=1.0, output_per_1m=4.0)
+    priced = replace(priced, settings=replace(priced.settings, price=price))
+    ended = await run_session(working, plan=plan, endpoint=priced)
 
     assert (ended.status, ended.stop_reason) == ("completed", "time_limit")
+    usage, asked = ended.summary["usage"], ended.summary["progress"]["items"]
+    assert (usage["calls"], usage["usd"]) == (asked, None)  # what was given up may have cost
     # As many failures in a row as would end a session.
     assert ended.summary["outcomes"]["error"] > FailureLimits().max_consecutive
 

@@ -10,6 +10,7 @@ from app.records.sessions import Plan
 from app.services.container import Services
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import figures_of, scripted, spec, until
+from tests.waiting import waiting
 from tests.worker.sessions import QUICK, asked, failure_of, model_at, run_session
 
 
@@ -140,7 +141,11 @@ async def test_cancel_pause_and_resume(working: Services) -> None:
     first = await working.sessions.create(spec(plan=plan, endpoint=slow))
     await until(working, first.id, "running")
 
+    async with waiting() as pause:
+        while not (await working.sessions.get(first.id)).summary["progress"]["in_flight"]:
+            await pause()
     paused = await working.sessions.pause(first.id)
+    assert paused.summary["progress"]["in_flight"] == 0  # its calls are made again
     held = len([1 for _, outcome in await asked(working, paused) if outcome])
     again = await working.sessions.pause(first.id)
     resumed = await working.sessions.resume(first.id)

@@ -195,6 +195,7 @@ async def import_into_bank(
 async def get_leaderboard(
     bank: BankRef,
     opened: AllServices,
+    view: Seen,
     metric: Annotated[
         MetricName, Query(description="Metric of the ranks: the score, or the ability.")
     ] = "score",
@@ -220,6 +221,7 @@ async def get_leaderboard(
     listed separately. Endpoints in one group do not differ at the given confidence.
     """
     wanted = Wanted(model=model, scaffold=scaffold, self_reported=self_reported)
-    return LeaderboardRead.of_bank(
-        await opened.leaderboards.of_bank(bank, metric=metric, confidence=confidence, wanted=wanted)
+    found = await opened.leaderboards.of_bank(
+        bank, metric=metric, confidence=confidence, wanted=wanted
     )
+    return LeaderboardRead.of_bank(found, view)

@@ -14,6 +14,8 @@ from app.records.fields import Interval, convert, interval, shallow
 from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
 from app.records.sessions import Examinee
+from app.reports.figures import Trust
+from app.reports.headline import headline_of
 from app.services.endpoints.scorer_calls import total
 from app.services.results.comparisons import Compared, Comparison
 from app.services.results.gates import Gate
@@ -334,6 +336,8 @@ class LeaderboardEntry(Output):
     """95 % interval of theta."""
     score: ScoreFigures | None
     """Score on the questions that have parameters."""
+    trust: Trust | None
+    """Null without a score."""
     extrapolation: ExtrapolationFigures | None
     """Position among the reference models."""
     items: int
@@ -349,11 +353,14 @@ class LeaderboardEntry(Output):
     judge_usd: float | None
     """Cost of judges and of other scorers that make calls, US dollars."""
     finished_at: datetime | None
+    base_url: str | None
+    """Address that was asked."""
 
     @classmethod
-    def of(cls, entry: Entry) -> "LeaderboardEntry":
+    def of(cls, entry: Entry, view: View) -> "LeaderboardEntry":
         """From the service's value."""
-        record = entry.session
+        record = view.session(entry.session)
+        headline, asked = headline_of(record), record.provenance["endpoint"]
         usage, progress = record.summary["usage"], record.summary["progress"]
         judge, score = usage.get("judge"), entry.result.score
         if score is not None and score["method"] == ALL_ITEMS:
@@ -374,6 +381,8 @@ class LeaderboardEntry(Output):
                 "tokens": total((usage["tokens_in"], usage["tokens_out"])),
                 "usd": usage["usd"],
                 "judge_usd": judge and judge["usd"],
+                "trust": headline and headline.trust,
+                "base_url": asked and asked.get("base_url"),
                 **effort_of(record.summary),
             }
         )
@@ -407,11 +416,11 @@ class BoardRead(Output):
     which questions the scores exclude."""
 
     @classmethod
-    def of(cls, board: Board) -> "BoardRead":
+    def of(cls, board: Board, view: View) -> "BoardRead":
         """From the service's value."""
         return cls(
             scale=board.scale,
-            data=[LeaderboardEntry.of(entry) for entry in board.entries],
+            data=[LeaderboardEntry.of(entry, view) for entry in board.entries],
             unranked=[UnrankedEntry.of(entry) for entry in board.unranked],
             caution=board.caution,
         )
@@ -431,13 +440,13 @@ class LeaderboardRead(BoardRead):
     """Results on older scales. Their thetas cannot be compared with the others."""
 
     @classmethod
-    def of_bank(cls, found: Leaderboard) -> "LeaderboardRead":
+    def of_bank(cls, found: Leaderboard, view: View) -> "LeaderboardRead":
         """From the service's value."""
         return cls(
-            **dict(BoardRead.of(found.board)),
+            **dict(BoardRead.of(found.board, view)),
             bank_id=found.bank.id,
             bank=found.bank.name,
             metric=found.metric,
             confidence=found.confidence,
-            other_scales=[BoardRead.of(other) for other in found.others],
+            other_scales=[BoardRead.of(other, view) for other in found.others],
         )

@@ -1,6 +1,5 @@
 """`sextant leaderboard`: the latest results on a bank."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,12 +8,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from app.cli.servers.connection import asked, path_of, request
+from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import err, interval, money, number, out, show_list, when
 from app.cli.terminal.replies import Ranked, Scored, at, read_all, who
 from app.reports.figures import took
-from sextant_client import AsyncSextant
 from sextant_client.models import EndpointOf, Model
 
 
@@ -35,18 +33,10 @@ def command(
     if not also_json(found):
         return
     boards = [_Board.model_validate(found), *read_all(_Board, found["other_scales"])]
-    ranked = [entry.session_id for board in boards for entry in board.data]
-
-    async def read(client: AsyncSextant) -> list[_Session]:
-        paths = (path_of("sessions", one) for one in ranked)
-        found = await asyncio.gather(*(client.request("GET", path) for path in paths))
-        return read_all(_Session, found)
-
-    sessions = dict(zip(ranked, asked(read) if ranked else [], strict=True))
     for board in boards:
         if board is not boards[0]:
             out.print(f"\nOn scale {board.scale}, whose thetas do not compare with those above:")
-        _show(board, sessions)
+        _show(board)
 
 
 class _Entry(Ranked, Scored):
@@ -60,14 +50,8 @@ class _Entry(Ranked, Scored):
     session_id: str
     provisional: bool
     self_reported: bool
-
-
-class _Session(Model):
-    """What a leaderboard leaves to the sessions that it lists."""
-
-    trust: str | None = at("headline", "trust", "level", default=None)
-    model: str | None = at("provenance", "endpoint", "model", default=None)
-    base_url: str | None = at("provenance", "endpoint", "base_url", default=None)
+    trust: str | None = at("trust", "level", default=None)
+    base_url: str | None = None
 
 
 class _Unranked(Model):
@@ -82,7 +66,7 @@ class _Board(Model):
     unranked: list[_Unranked]
 
 
-def _show(board: _Board, sessions: Mapping[str, _Session]) -> None:
+def _show(board: _Board) -> None:
     called = Counter(who(entry.endpoint) for entry in board.data)
     if not board.data and not board.unranked:
         err.print("No test of an endpoint or of a named examinee is completed on this bank yet.")
@@ -91,10 +75,10 @@ def _show(board: _Board, sessions: Mapping[str, _Session]) -> None:
             board.data,
             {
                 "rank": "ranks",
-                "examinee": lambda one: _named(one, sessions[one.session_id], called),
+                "examinee": lambda one: _named(one, called),
                 "score": "percent",
                 "95 % interval": _score_interval,
-                "trust": lambda one: sessions[one.session_id].trust or "-",
+                "trust": lambda one: one.trust or "-",
                 "theta": lambda one: number(one.theta),
                 "items": "items",
                 "cost": lambda one: money(one.usd),
@@ -120,12 +104,12 @@ def _score_interval(entry: _Entry) -> str:
     return "all asked" if (known := entry.score.interval) is None else interval(known, ".1%")
 
 
-def _named(entry: _Entry, session: _Session, names: Mapping[str, int]) -> str:
+def _named(entry: _Entry, names: Mapping[str, int]) -> str:
     """Name an examinee, with model and host where another one has the same name."""
     name, notes = who(entry.endpoint), []
-    if names[name] > 1 and session.base_url is not None:
-        model = "" if session.model in (None, name) else f"{session.model} "
-        notes.append(f"{model}at {urlsplit(session.base_url).netloc}")
+    if names[name] > 1 and entry.base_url is not None:
+        model = "" if entry.endpoint.model in (None, name) else f"{entry.endpoint.model} "
+        notes.append(f"{model}at {urlsplit(entry.base_url).netloc}")
     marks = {"provisional": entry.provisional, "self-reported": entry.self_reported}
     notes += [word for word, applies in marks.items() if applies]
     return name + (f" ({', '.join(notes)})" if notes else "")

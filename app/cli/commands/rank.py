@@ -172,8 +172,9 @@ class _Board:
 
 
 def _leading(order: Sequence[_Entry]) -> str:
-    """Say which endpoints lead which; an endpoint without an ability yet leads none."""
-    return " > ".join(one.model for one in order if one.theta is not None) or "no result yet"
+    """Say which endpoints lead which; an endpoint without a result yet leads none."""
+    placed = (one.model for one in order if (one.theta, one.score) != (None, None))
+    return " > ".join(placed) or "no result yet"
 
 
 #: Items between two lines of progress, where a table cannot be redrawn.

@@ -98,7 +98,7 @@ class Ability(Model):
     name: str
     value: float
     se: float
-    above: float
+    above: float | None
 
 
 class Profile(Model):

@@ -451,8 +451,12 @@ def _profile(profile: Profile | None, whole: str) -> list[tuple[str, str]]:
     return rows + [
         (
             ability.name.replace("_", " "),
-            f"{ability.value:+.2f}, SE {ability.se:.2f}: better than "
-            f"{percent(ability.above)} of the reference models",
+            f"{ability.value:+.2f}, SE {ability.se:.2f}"
+            + (
+                ""
+                if ability.above is None
+                else f": better than {percent(ability.above)} of the reference models"
+            ),
         )
         for ability in profile.abilities
     ]

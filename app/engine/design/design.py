@@ -405,8 +405,8 @@ def _moved_limits(said: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[st
     """The preset's numbers of items, adjusted if they contradict the given ones."""
     least, most = said.get("min_items"), said.get("max_items")
     moved = {}
-    if isinstance(most, int) and most < preset["min_items"]:
+    if type(most) is int and most < preset["min_items"]:
         moved["min_items"] = max(most, 0)  # a negative `most` is to be reported only once
-    if isinstance(least, int) and least > preset["max_items"]:
+    if type(least) is int and least > preset["max_items"]:
         moved["max_items"] = least
     return moved

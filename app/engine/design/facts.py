@@ -10,7 +10,7 @@ from app.engine.design.parts import PredictionMethod
 from app.engine.models.base import BoolArray
 from app.engine.multidimensional import ProfilePIrt
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.p_irt import PIrt, Predictor
+from app.engine.prediction.p_irt import COMBINED, DESIGN, PIrt, Predictor
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target
@@ -133,7 +133,8 @@ class BankFacts:
         doubt = 1.0 if alone else prior_doubt(learned.n_reference)
 
         def by(curves: ScoreCurves) -> ScoreEstimator:
-            return ScoreEstimator(Explanations(curves, doubt), weights, error, self.active)
+            explanations, method = Explanations(curves, doubt), DESIGN if alone else COMBINED
+            return ScoreEstimator(explanations, weights, error, self.active, method)
 
         if target := self.never_asked(shares):
             # The blend needs two estimators that differ by their prior, whatever may be asked.

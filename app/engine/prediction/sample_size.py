@@ -84,3 +84,10 @@ def items_for(margin: float, *, reached: float, n_asked: int, n_items: int) -> i
         return 1
     size = spread * n_items / ((n_items - 1) * (margin / _Z_95) ** 2 + spread)
     return min(max(math.ceil(size - 1e-9), 1), n_items)
+
+
+def margin_after(n: int, *, reached: float, n_asked: int, n_items: int) -> float:
+    """Expected half width of the 95 % interval after `n` items; the inverse of `items_for`."""
+    if n_asked >= n_items:
+        return 0.0
+    return reached * math.sqrt(n_asked * (n_items - n) / (n * (n_items - n_asked)))

@@ -221,12 +221,14 @@ class ScoreEstimator:
         weights: Weight of each item in the score, shape (n_items,), summing to 1.
         error: Error of the curves for examinees that follow them.
         askable: Mask of the items that tests may ask, shape (n_items,); None means all.
+        method: Name of the method of prediction.
     """
 
     explanations: Explanations
     weights: FloatArray
     error: ModelError
     askable: BoolArray | None = field(default=None, repr=False)
+    method: str = COMBINED
     _lately: dict[int, tuple[tuple[Response, ...], ScoreReading]] = field(
         init=False, repr=False, default_factory=dict
     )
@@ -240,7 +242,7 @@ class ScoreEstimator:
     ) -> Prediction:
         """See `app.engine.prediction.p_irt.Predictor`."""
         reading = self.estimate(tuple(responses), exclude)
-        return Prediction(value=reading.value, lo=reading.lo, hi=reading.hi, method=COMBINED)
+        return Prediction(value=reading.value, lo=reading.lo, hi=reading.hi, method=self.method)
 
     def estimate(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> ScoreReading:
         """Estimate of the score; items in `exclude` do not count.

@@ -290,6 +290,8 @@ class Ranking:
             return Verdict.DECIDED
         above, below = (self._stated(i, state.members[i]) for i in (pair.above, pair.below))
         gap, width = above.minus(below), self.rules.tie_width
+        if not gap.sd:  # both scores are known, as all questions were asked
+            return Verdict.EQUAL if abs(gap.middle) <= width else Verdict.TOO_CLOSE
         within = _NORMAL.cdf((width - gap.middle) / gap.sd) - _NORMAL.cdf(
             (-width - gap.middle) / gap.sd
         )

@@ -21,7 +21,6 @@ from app.pages.model_results import namesakes, strip_of
 from app.pages.routing import After, PageCall, Read, make_router
 from app.records.banks import BankVersion
 from app.records.sessions import SessionRecord
-from app.reports.headline import headline_of
 from app.reports.version.page import FLAG_WORDS, sections
 from app.services.banks.loaded import LoadedVersion
 from app.storage.paging import PageRequest
@@ -203,7 +202,7 @@ async def leaderboard(
         sessions += rows
     kept = {session.id for session in sessions if _has(session.metadata, name, value)}
     known = sorted({key for session in sessions for key in session.metadata})
-    board = LeaderboardRead.of_bank(found)
+    board = LeaderboardRead.of_bank(found, call.visit.view)
     boards_shown = [
         (one, [entry for entry in one.data if entry.session_id in kept])
         for one in (board, *board.other_scales)
@@ -215,7 +214,6 @@ async def leaderboard(
         metadata=known,
         kept=kept,
         apart=apart,
-        trust={one.id: told.trust for one in sessions if (told := headline_of(one))},
     )
 
 

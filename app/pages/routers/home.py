@@ -7,7 +7,7 @@ from app.api.schemas.banks import BankRead
 from app.api.schemas.sessions import SessionRead
 from app.errors import UnauthenticatedError
 from app.pages.access import LOGIN_COOKIE, Form, own_path, set_cookie
-from app.pages.model_results import LOOKED_AT, last_results, namesakes
+from app.pages.model_results import LOOKED_AT, BankResults, last_results, namesakes
 from app.pages.rendering import page
 from app.pages.routing import Call, make_router
 from app.records.sessions import SessionFilter
@@ -26,7 +26,7 @@ async def home(call: Call) -> Response:
     if visit.caller is None:
         visit.require("read")
     running: list[SessionRead] = []
-    results: dict[str, list[SessionRead]] = {}
+    results: dict[str, BankResults] = {}
     banks: list[BankRead] = []
     apart: dict[str, Markup] = {}
     if visit.may("read"):
@@ -40,12 +40,17 @@ async def home(call: Call) -> Response:
         )
         results = last_results(done.items, visit.view)
         records = {record.id: record for record in done.items}
-        for shown in results.values():
-            apart |= namesakes(records[one.id] for one in shown)
+        for one in results.values():
+            apart |= namesakes(records[shown.id] for shown in one.shown)
         known = await opened.banks.list_banks(PageRequest(limit=_SHOWN))
         banks = [BankRead.of(overview, visit.view) for overview in known.items]
     return await call.page(
-        "home.html", running=running[:_SHOWN], results=results, banks=banks, apart=apart
+        "home.html",
+        running=running[:_SHOWN],
+        results=results,
+        looked_at=LOOKED_AT,
+        banks=banks,
+        apart=apart,
     )
 
 

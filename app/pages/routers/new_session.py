@@ -16,6 +16,7 @@ from app.api.schemas.designs import SimulationCreate, SimulationRead
 from app.api.schemas.endpoints import EndpointCreate, EndpointRead
 from app.api.schemas.sessions import SessionCreate
 from app.engine.design.design import CONCURRENCY, PRESETS, Preset
+from app.engine.prediction.sample_size import margin_after
 from app.engine.simulation.forecast import TOLD_MARGIN, Effort
 from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.pages.access import Form
@@ -144,7 +145,16 @@ async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
         return _Found(forecast=await simulated(_stopping(form)))
     quick, normal = [await simulated(PRECISIONS[one]) for one in ("quick", "normal")]
     exact, every = normal.for_3_points, normal.for_all
-    most = (TOLD_MARGIN, exact) if exact.items < every.items else (0.0, every)
+    most = TOLD_MARGIN, exact
+    if exact.items >= every.items:  # questions set aside leave an interval even then
+        version = await opened.versions.load(normal.bank_version_id)
+        margin = margin_after(
+            every.items,
+            reached=normal.margin.median,
+            n_asked=round(normal.items.median),
+            n_items=version.bank.n_items,
+        )
+        most = margin, every
     return _Found(takes={"quick": _typical(quick), "normal": _typical(normal), "exact": most})
 
 

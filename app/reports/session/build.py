@@ -213,19 +213,12 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     if estimate["theta"] is None or lo is None or hi is None:
         return None
     told = (estimate["theta"], lo, hi)
-    abilities = known.bank.abilities
-    if abilities is not None:
-        direction, among = abilities.composite, abilities.population
-        spread = math.sqrt(float(direction @ among.covariance @ direction))
-        models = NormalDist(float(direction @ among.mean), spread)
-    elif len(thetas) > 1:
+    if len(thetas) > 1:
         grid = np.linspace(0.0, 1.0, len(thetas))
         return _share(*np.interp(told, thetas, grid).tolist())
-    elif known.standard:
-        models = NormalDist()
-    else:
-        return None
-    return _share(*map(models.cdf, told))
+    if known.standard and known.bank.abilities is None:
+        return _share(*map(NormalDist().cdf, told))
+    return None
 
 
 def _share(value: float, lo: float, hi: float) -> Share:
@@ -421,7 +414,7 @@ def expected_scores(
 ) -> list[float | None]:
     """Mean scores on these items of models of the abilities that a session estimated."""
     profile, abilities = figures.get("profile"), bank.abilities
-    if profile is not None and abilities is not None:
+    if profile and profile["abilities"] and abilities is not None:
         at = np.array([ability["value"] for ability in profile["abilities"]])
         several: list[float | None] = abilities.items.expected_score(at)[list(positions)].tolist()
         return several

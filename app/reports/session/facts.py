@@ -67,7 +67,12 @@ class SessionIdentity:
     @property
     def whole_bank(self) -> str:
         """What the score of the whole bank is of, in words."""
-        return whole_bank(self.n_items + self.n_never_asked, self.n_uncalibrated)
+        return whole_bank(self.n_counted, self.n_uncalibrated)
+
+    @property
+    def n_counted(self) -> int:
+        """Number of questions that the score of the whole bank is about, asked or set aside."""
+        return self.n_items + self.n_never_asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +115,7 @@ class Ability:
     """One ability, in standard deviations of the reference models.
 
     Attributes:
-        above: Estimated share of the reference models that have less of this ability.
+        above: Share of the reference models that have less of this ability; None if unknown.
         tasks: Tags whose scores rise most with the ability; empty if none stands out.
         against: Tags whose scores fall with the ability.
     """

@@ -86,7 +86,7 @@ def _who(report: SessionReport) -> str:
     answered = progress["items"]
     bank = f"of the bank {identity.bank} (version {identity.bank_version})"
     calibrated = "calibrated " if identity.n_uncalibrated else ""
-    questions = f"the {identity.n_items:,} {calibrated}questions {bank}"
+    questions = f"the {identity.n_counted:,} {calibrated}questions {bank}"
     if identity.status == "failed":
         detail = report.stop_detail or (report.failure and report.failure["detail"]) or "unknown"
         return (

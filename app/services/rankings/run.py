@@ -207,6 +207,7 @@ class RankingRun:
             if position in untold:
                 lo, hi = 1, len(self.members)
             told = member.run.test.estimate(test)
+            hides = position in untold or member.run.version.theta_withheld is not None
             order.append(
                 {
                     "endpoint_id": ids[position],
@@ -217,9 +218,9 @@ class RankingRun:
                     "rank_hi": hi,
                     "group": None if position in untold else group_of.get(position),
                     "left_behind": self._why(position) if position in behind else None,
-                    "theta": None if position in untold else finite(test.belief.theta),
-                    "se": None if position in untold else finite(test.belief.se),
-                    "interval": None if position in untold else interval(told.lo, told.hi),
+                    "theta": None if hides else finite(test.belief.theta),
+                    "se": None if hides else finite(test.belief.se),
+                    "interval": None if hides else interval(told.lo, told.hi),
                     "score": None if position in untold else member.run.score,
                     "reason": no_result(test.n_scored),
                     "extrapolation": None if position in untold else member.run.population_position,

@@ -63,8 +63,8 @@ class Comparison:
         common: Mean difference on the common items; `None` for fewer than two.
         theta: Difference of the abilities; `None` where there are none.
         reason: Why two sessions cannot be compared: one has too few scored answers.
-        caution: Whether parameters are of other questions, and how the sessions were asked
-            differently; None where there is nothing to say.
+        caution: Whether the sessions share answers, whether parameters are of other questions, and
+            how the sessions were asked differently; None where there is nothing to say.
         theta_caution: Caution on the abilities: their errors are unknown, as the bank was not
             cross-validated, or their scales differ.
     """
@@ -80,6 +80,12 @@ class Comparison:
     reason: str | None = None
     caution: str | None = None
     theta_caution: str | None = None
+
+
+_SHARED = (
+    "These sessions share answers, as one was made from the other or both from a third: the "
+    "difference is no evidence of two models, and neither its interval nor its verdict holds."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,8 @@ class ComparisonService:
         if first == second:
             raise InvalidInputError("A session cannot be compared with itself.")
         one, other = await self._measured(first), await self._measured(second)
+        async with self.database.reading() as uow:
+            roots = await uow.sessions.roots([first, second])
         records, sides = [one.record, other.record], (one.measured, other.measured)
         versions = [side.version for side in sides]
         asked = " and ".join(f"version {one.number} of {one.bank_name!r}" for one in versions)
@@ -138,6 +146,11 @@ class ComparisonService:
             of_items = [groups[item] for item in common]
             on_common = _within(_difference(mine, theirs, of_items, confidence), left)
             theta = _within(between_abilities(*sides, confidence), left)
+        cautions = (
+            _SHARED if roots.get(first, first) == roots.get(second, second) else None,
+            misjoined(records),
+            apart(records),
+        )
         return Comparison(
             first=_side(one, mine),
             second=_side(other, theirs),
@@ -148,7 +161,7 @@ class ComparisonService:
             common=on_common,
             theta=theta,
             reason=" ".join(reasons) or None,
-            caution=" ".join(filter(None, (misjoined(records), apart(records)))) or None,
+            caution=" ".join(filter(None, cautions)) or None,
             theta_caution=_untried(one, other) if on_one_scale else apart_by_scale,
         )
 

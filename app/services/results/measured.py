@@ -19,7 +19,7 @@ from app.engine.inference.comparison import (
 from app.engine.inference.diagnostics import residuals
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.model_error import DEGREES
-from app.engine.prediction.p_irt import COMBINED
+from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.printable import percent
 from app.records.fields import ends
 from app.records.figures import ScoreFigures
@@ -107,7 +107,7 @@ def measured_score(result: Result) -> MeasuredScore | None:
 
 def degrees_of(score: ScoreFigures) -> float | None:
     """Degrees of freedom of a score's error; None if it is normal."""
-    return DEGREES if score["method"] == COMBINED else None
+    return DEGREES if score["method"] in (COMBINED, DESIGN) else None
 
 
 def between_scores(one: Measured, other: Measured, confidence: float) -> Difference | None:

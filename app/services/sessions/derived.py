@@ -99,13 +99,11 @@ class DerivedSessions:
             raise InvalidInputError(f"{place}: {detail}.", problems=[FieldProblem(place, detail)])
         reachable = await check_reachable(changes, plan, version)
         # Items without an answer are dropped: they may be asked again, as the endpoint may be back.
-        kept = renumbered(
-            [
-                item
-                for item in administrations
-                if item.closing is not None and item.closing.outcome != Outcome.ERROR
-            ]
-        )
+        closed = [(item, item.closing) for item in administrations if item.closing is not None]
+        kept = renumbered([item for item, end in closed if end.outcome != Outcome.ERROR])
+        failed = [end.effort() for _, end in closed if end.outcome == Outcome.ERROR]
+        provenance = self._provenance(parent, version, endpoint=endpoint, reachable_se=reachable)
+        provenance["dropped"] = [*provenance.get("dropped", ()), *failed]
         new = _child(
             parent,
             relation=EXTEND,
@@ -113,7 +111,7 @@ class DerivedSessions:
             design=plan.to_dict(),
             stops_when=stops_when(plan.design, reachable, version.n_active),
             metadata=metadata,
-            provenance=self._provenance(parent, version, endpoint=endpoint, reachable_se=reachable),
+            provenance=provenance,
         )
         test = await self.versions.adaptive_test(version, plan.design, price)
         draft = SessionDraft(new=new, version=version, plan=plan, test=test)
@@ -219,6 +217,10 @@ class DerivedSessions:
             metadata=metadata,
             provenance={
                 **self._provenance(parent, version, markers),
+                # The scorers of this session have spent nothing yet.
+                "dropped": [
+                    {**effort, "marking": None} for effort in parent.provenance.get("dropped", ())
+                ],
                 "rescored_with": scorer and scorer_json(scorer),
             },
         )
@@ -298,6 +300,8 @@ class DerivedSessions:
             private_endpoints=self.sessions.private_endpoints,
             reachable_se=reachable_se,
         )
+        if dropped := parent.provenance.get("dropped"):
+            made["dropped"] = dropped
         if endpoint is None:
             made["endpoint"] = parent.provenance.get("endpoint")
             made["asked"] = parent.provenance.get("asked", {})

@@ -79,6 +79,7 @@ class SessionDraft:
             version=self.version,
             seed=self.new.seed,
             administrations=administrations,
+            dropped=self.new.provenance.get("dropped", ()),
         )
 
 

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Any, cast
 
 import numpy as np
@@ -30,7 +29,7 @@ from app.engine.estimation.estimators import Z_95, GridBelief, GridEstimator, ef
 from app.engine.inference.diagnostics import inversions, person_fit
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.correction import KNOTS
-from app.engine.prediction.learned_curves import extrapolation
+from app.engine.prediction.learned_curves import extrapolation, share_below
 from app.engine.prediction.p_irt import allowing_for_nonresponse
 from app.engine.prediction.score_estimate import (
     Explained,
@@ -179,6 +178,7 @@ def profile_of(
     if abilities.items.nested:
         told = test.estimate(state)  # the general ability has a corrected interval
         ends[0] = told.lo, told.hi
+    known = version.reference_abilities
     return {
         "abilities": [
             {
@@ -186,15 +186,14 @@ def profile_of(
                 "value": value,
                 "se": se,
                 "interval": Interval(lo=lo, hi=hi, level=0.95),
-                "above": NormalDist(mean, spread).cdf(value),
+                "above": share_below(value, known) if is_main and len(known) > 1 else None,
             }
-            for name, value, se, (lo, hi), mean, spread in zip(
+            for name, value, se, (lo, hi), is_main in zip(
                 abilities.items.names,
                 profile.mean.tolist(),
                 profile.se.tolist(),
                 ends.tolist(),
-                abilities.population.mean.tolist(),
-                np.sqrt(np.diag(abilities.population.covariance)).tolist(),
+                (abilities.composite == 1.0).tolist(),
                 strict=True,
             )
         ],
@@ -238,6 +237,10 @@ def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
             "interval_raw": None,
             "at_bound": False,
         }
+        if (repeats := figures.get("repeats")) is not None:
+            figures = {**figures, "repeats": {**repeats, "estimate": None}}
+        if (profile := figures.get("profile")) is not None:
+            figures = {**figures, "profile": {**profile, "abilities": []}}
     if too_few is None:
         return {**figures, "estimate": estimate}
     estimate["extrapolation"] = None

@@ -7,7 +7,7 @@ bit.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
+from app.items import JsonObject
 from app.records.fields import ends, finite, interval
 from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
@@ -74,6 +75,7 @@ class SessionRun:
         session_id: str = "ID",
         is_saved: bool = True,
         administrations: Sequence[Administration] = (),
+        dropped: Iterable[JsonObject] = (),
         spare: SpareTime | None = None,
     ) -> None:
         self._spare = spare or SpareTime()
@@ -95,6 +97,8 @@ class SessionRun:
         self.forget_figures()
         self._pretest = PretestItems(plan.pretest, plan.design.stopping, seed=seed)
         self.state: CatState = test.start()
+        for effort in dropped:
+            self._spend(Closing(**effort))
         for item in administrations:
             self._administer(item.step, ItemIndex(item.position), item.probability)
         for item in sorted(
@@ -196,10 +200,8 @@ class SessionRun:
         )
 
     def close(self, step: int, closing: Closing) -> Closing:
-        """Take in the closing of an item, and return it with theta and SE after it, if reported."""
+        """Take in the closing of an item, and return it with theta and SE after it."""
         self._absorb(step, closing)
-        if self.version.theta_withheld is not None:
-            return closing
         belief = self.state.belief
         return replace(closing, theta=finite(belief.theta), se=finite(belief.se))
 
@@ -336,10 +338,14 @@ class SessionRun:
             self.state = self.test.administer(self.state, item, probability or 1.0)
         self._steps[step] = item
 
+    def _spend(self, closing: Closing) -> None:
+        """Count what an answer took that is no answer of this session."""
+        self.state = replace(self.state, usage=self.state.usage + _usage(closing))
+        self.meter.take(closing, None)
+
     def _absorb(self, step: int, closing: Closing) -> None:
         item = self._steps[step]
-        tokens = (closing.tokens_in or 0) + (closing.tokens_out or 0)
-        usage = Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)
+        usage = _usage(closing)
         if self.version.is_pretest(item):
             # A pretest item counts towards the budget, but does not affect the test otherwise.
             self._pretest.close(item, closing)
@@ -433,5 +439,11 @@ async def open_run(
         session_id=session.id,
         is_saved=origin is not None and origin["name"] is not None,
         administrations=administrations,
+        dropped=session.provenance.get("dropped", ()),
         spare=spare,
     )
+
+
+def _usage(closing: Closing) -> Usage:
+    tokens = (closing.tokens_in or 0) + (closing.tokens_out or 0)
+    return Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)

@@ -278,6 +278,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                 outcome=Outcome.ERROR,
                 error_code=StopReason.TIME_LIMIT.value,
                 reason="The session's time limit came before the answer.",
+                attempts=1,  # it may have been paid: its cost is unknown, not 0
             )
             closed = dict.fromkeys(await calls.give_up(), given_up)
         return {step: live.run.close(step, closing) for step, closing in closed.items()}

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.acting import maker, owner
 from app.adapters.prompting import LOGLIKELIHOOD
@@ -346,9 +347,14 @@ class SessionService:
         self, record: SessionRecord, items: Sequence[Administration]
     ) -> list[AskedAnswer]:
         version = await self.versions.load(record.bank_version_id)
+        # Comparisons need the stored theta at each step; nobody sees it where it is withheld.
+        hidden: Any = {} if version.theta_withheld is None else {"theta": None, "se": None}
         return [
             AskedAnswer(
-                **{**shallow(item), "closing": item.closing and item.closing.reported},
+                **{
+                    **shallow(item),
+                    "closing": item.closing and replace(item.closing.reported, **hidden),
+                },
                 item_key=version.key_at(item.position),
                 is_pretest=version.is_pretest(item.position),
                 withheld=record.withheld,

@@ -37,6 +37,7 @@ from app.records.response_sets import (
 )
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.projects import require_space
+from app.storage.repositories.sessions import SessionRepository
 from app.storage.rows.banks import (
     AnswerSheetRow,
     BankVersionRow,
@@ -270,7 +271,7 @@ class CollectedRepository(Repository):
             .limit(limit)
         )
         rows = (await self._db.execute(query)).mappings().all()
-        roots = await self._roots([row["id"] for row in rows])
+        roots = await SessionRepository(self._db).roots([row["id"] for row in rows])
         return [
             EndedSession(row["id"], roots[row["id"]], examinee_of(row), row["asked"] or {})
             for row in rows
@@ -298,7 +299,7 @@ class CollectedRepository(Repository):
         """
         query = _of(source, [SessionRow.id]).where(*_wanted(source, ending))
         found = await self._db.scalars(query.order_by(SessionRow.id.desc()).limit(limit))
-        return await self._roots(list(found))
+        return await SessionRepository(self._db).roots(list(found))
 
     async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
         """Number of sessions that are not collected, by reason."""
@@ -359,19 +360,6 @@ class CollectedRepository(Repository):
         """Note that the set has collected these sessions."""
         rows = [{"set_id": set_id, "session_id": session_id} for session_id in session_ids]
         await self._db.execute(insert(CollectedSessionRow), rows)
-
-    async def _roots(self, session_ids: Sequence[str]) -> dict[str, str]:
-        query = text("""
-            WITH RECURSIVE line AS (
-                SELECT id AS session_id, id AS root_id, parent_id FROM sessions WHERE id = ANY(:ids)
-                UNION ALL
-                SELECT line.session_id, above.id, above.parent_id
-                FROM line JOIN sessions AS above ON above.id = line.parent_id
-            )
-            SELECT session_id, root_id FROM line WHERE parent_id IS NULL
-        """).execution_options(**of_opened("the sessions"))
-        rows = await self._db.execute(query, {"ids": list(session_ids)})
-        return {row.session_id: row.root_id for row in rows}
 
 
 def _first(

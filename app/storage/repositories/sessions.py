@@ -43,7 +43,7 @@ MOVED: Mapping[str, Any] = {
     "waiting_reason": None,
     "revision": SessionRow.revision + 1,
 }
-#: Columns to set as calls in flight are dropped when somebody cancels a session.
+#: Columns to set as calls in flight are dropped when somebody cancels or pauses a session.
 DROPPED: Mapping[str, Any] = {
     "summary": func.jsonb_set(
         func.jsonb_set(SessionRow.summary, text("'{progress,in_flight}'"), text("'0'")),
@@ -167,6 +167,20 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             query, request, SessionRow.id, "session", lambda row: SessionRecord(**row)
         )
 
+    async def roots(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """Of each session, the first in its line of derived sessions."""
+        query = text("""
+            WITH RECURSIVE line AS (
+                SELECT id AS session_id, id AS root_id, parent_id FROM sessions WHERE id = ANY(:ids)
+                UNION ALL
+                SELECT line.session_id, above.id, above.parent_id
+                FROM line JOIN sessions AS above ON above.id = line.parent_id
+            )
+            SELECT session_id, root_id FROM line WHERE parent_id IS NULL
+        """).execution_options(**of_opened("the sessions"))
+        rows = await self._db.execute(query, {"ids": list(session_ids)})
+        return {row.session_id: row.root_id for row in rows}
+
     async def of_ranking(self, ranking_id: str) -> list[SessionRecord]:
         """The sessions of a ranking, in the order in which its members were given."""
         query = sql.SESSIONS.where(SessionRow.ranking_id == ranking_id)
@@ -266,13 +280,11 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 f"Session {session_id} is {record.status}; this needs it to be "
                 f"{' or '.join(allowed)}."
             )
-        finished: Mapping[str, Any] = {"finished_at": None}
-        if status in ENDED:
-            finished = {"finished_at": func.now(), **DROPPED}
+        finished = {"finished_at": func.now() if status in ENDED else None}
         await self._set(
             SessionRow,
             session_id,
-            **{**self._taken_away(), **MOVED, **finished},
+            **{**self._taken_away(), **MOVED, **DROPPED, **finished},
             status=status,
             stop_reason=stop_reason,
             stop_detail=stop_detail,

@@ -357,6 +357,7 @@ class Entry(Model):
     theta: float | None
     se: float | None
     score: Score | None
+    trust: Trust | None = None
     items: int
     usd: float | None
 
