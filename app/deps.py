@@ -112,12 +112,19 @@ async def identify(request: Request) -> Caller:
     opened = await services(request)
     if opened.settings.auth == "off":
         _require_own_name(request)
-        return await _in_project(request, LOCAL)
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
-        raise UnauthenticatedError("Send your API key as `Authorization: Bearer <key>`.")
-    key = await opened.api_keys.authenticate(secret.strip())
-    return await _in_project(request, caller_of(key))
+        found = LOCAL
+    else:
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise UnauthenticatedError("Send your API key as `Authorization: Bearer <key>`.")
+        found = caller_of(await opened.api_keys.authenticate(secret.strip()))
+    named = request.headers.get(PROJECT_HEADER)
+    if named is None:
+        return found
+    project = await opened.projects.recent(named)
+    if project.id != found.project_id and not found.is_over_all:  # a key of one project
+        raise NotFoundError("project", named)
+    return replace(found, project_id=project.id)
 
 
 def _require_own_name(request: Request) -> None:
@@ -163,17 +170,6 @@ def is_called_by_own_name(request: Request) -> bool:
 def is_of_host(origin: str, host: str) -> bool:
     """Whether a page with the header value `origin` came from `host`."""
     return host != "" and origin.partition("://")[2] == host
-
-
-async def _in_project(request: Request, found: Caller) -> Caller:
-    """The caller in the project that the request names; most callers may name only their own."""
-    named = request.headers.get(PROJECT_HEADER)
-    if named is None:
-        return found
-    project = await (await services(request)).projects.recent(named)
-    if project.id != found.project_id and not found.is_over_all:
-        raise NotFoundError("project", named)
-    return replace(found, project_id=project.id)
 
 
 _bearer = HTTPBearer(

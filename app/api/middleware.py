@@ -66,7 +66,8 @@ class RequestContext:
             await self.app(scope, receive, send)
             return
         started = time.perf_counter()
-        request_id = _given_id(scope) or uuid.uuid4().hex
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
 
@@ -164,8 +165,3 @@ def _observe(scope: Scope, status: int, seconds: float) -> None:
         status=int(status),  # an HTTPStatus where a problem set it
         ms=round(seconds * 1000, 1),
     )
-
-
-def _given_id(scope: Scope) -> str | None:
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else None

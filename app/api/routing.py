@@ -161,15 +161,7 @@ class _ParsedRequest(Request):
 
     def __init__(self, request: Request, content: bytes, parsed: Any = None) -> None:
         super().__init__(request.scope, request.receive)
-        self._content, self._parsed = content, parsed
-
-    @override
-    async def body(self) -> bytes:
-        return self._content
-
-    @override
-    async def json(self) -> Any:
-        return self._parsed
+        self._body, self._json = content, parsed  # where Starlette keeps what it has read
 
 
 def _refuse_nul_in_url(request: Request) -> None:
