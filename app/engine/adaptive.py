@@ -41,13 +41,11 @@ class Ask:
     """The next item.
 
     Attributes:
-        information: Fisher information of the item at the current theta, 1/logit^2.
         probability: Sampling probability of the item in this step, given the items asked before; 1
             if it was chosen, or if the probability is unknown. To be passed to `administer`.
     """
 
     item: ItemIndex
-    information: float
     probability: float = 1.0
 
 
@@ -119,9 +117,7 @@ class AdaptiveTest:
         chosen = self.selector.select(self.pool, state, rng)
         if chosen is None:
             return Stop(StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked.")
-        bank = self.bank
-        information = bank.model.item_information(bank.parameters, chosen.item, state.belief.theta)
-        return Ask(item=chosen.item, information=information, probability=chosen.probability)
+        return Ask(chosen.item, chosen.probability)
 
     def _expected_stop(self, state: CatState, elapsed_s: float) -> Stop | None:
         """The end of the test, if the items in flight get their expected scores.
