@@ -24,7 +24,7 @@ from app.engine import (
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
-from app.engine.prediction.targets import WHOLE_BANK, target_weights
+from app.engine.prediction.targets import WHOLE_BANK
 from app.records.fields import ends, finite, interval
 from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
@@ -362,9 +362,9 @@ class SessionRun:
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
         target = self._design.selection.target
         is_of_all = set(target or (WHOLE_BANK,)) == {WHOLE_BANK}
-        version = self.version
-        weights = target_weights(version.bank, target or {WHOLE_BANK: 1.0}, version.tags)
-        counted = weights > 0.0
+        askable, weights = self.version.active, self.test.weights
+        if weights is not None:
+            askable = askable & (weights > 0.0)
         return {
             "value": predicted.value,
             "interval": None if is_known else interval(predicted.lo, predicted.hi),
@@ -379,8 +379,8 @@ class SessionRun:
             "method": predicted.method,
             "target": target,
             "recent": agents.rank(predicted.value) if agents and is_of_all else None,
-            "n_items": int(np.count_nonzero(counted)),
-            "n_askable": int(np.count_nonzero(counted & version.active)),
+            "n_items": self.test.n_counted,
+            "n_askable": int(np.count_nonzero(askable)),
         }
 
     def _expected_items(self) -> int | None:
