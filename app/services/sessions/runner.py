@@ -404,17 +404,19 @@ class StepWriter:
         batch = [each for each in batch if not each.written.done()]  # done: the task was stopped
         if not batch:
             return
-        writing = asyncio.create_task(self._written(batch))
-        await asyncio.wait([writing])
-        error = writing.exception()
-        if error is None:
-            refusals: Sequence[BaseException | None] = writing.result()
-        elif len(batch) == 1 or isinstance(error, DatabaseUnavailableError):
+        refusals: Sequence[Exception | None]
+        try:
+            async with self._database.reading() as uow:
+                refusals = await uow.sessions.advance_each(
+                    [(each.session_id, each.epoch, each.step) for each in batch]
+                )
+        except Exception as error:  # noqa: BLE001 - the tasks that wait for the steps get it
+            if len(batch) > 1 and not isinstance(error, DatabaseUnavailableError):
+                # One of the steps has a value that cannot be stored: find it.
+                for each in batch:
+                    await self._write([each])
+                return
             refusals = [error] * len(batch)
-        else:  # one of the steps has a value that cannot be stored: find it by writing each alone
-            for each in batch:
-                await self._write([each])
-            return
         for each, refusal in zip(batch, refusals, strict=True):
             if each.written.done():
                 continue
@@ -422,12 +424,6 @@ class StepWriter:
                 each.written.set_result(None)
             else:
                 each.written.set_exception(refusal)
-
-    async def _written(self, batch: Sequence[_Waiting]) -> Sequence[Exception | None]:
-        async with self._database.reading() as uow:
-            return await uow.sessions.advance_each(
-                [(each.session_id, each.epoch, each.step) for each in batch]
-            )
 
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
