@@ -9,7 +9,7 @@ import structlog
 from fastapi import Depends, Request, Security, params
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
-from app.acting import DEFAULT_PROJECT, become, present
+from app.acting import DEFAULT_PROJECT, become
 from app.errors import MissingScopeError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import ApiKey, Scope
 from app.services.container import Services
@@ -98,7 +98,7 @@ async def authenticate(request: Request) -> Caller:
 
 def enter_as(known: Caller) -> None:
     """Act for a caller in the rest of the request, and name it in log lines."""
-    become(replace(present(), project_id=known.project_id, key_id=known.key_id))
+    become(known.project_id, known.key_id)
     structlog.contextvars.bind_contextvars(key_id=known.key_id, project_id=known.project_id)
 
 
