@@ -62,7 +62,11 @@ LIVE_PREDICTION_MAX_ITEMS = 10_000
 
 
 class SessionRun:
-    """The state of one running session."""
+    """The state of one running session.
+
+    Attributes:
+        steps: Items by the step that asked them, pretest items included.
+    """
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class SessionRun:
         self._seed = seed
         self._session_id = session_id
         self._failures = Failures(plan.failures, is_saved=is_saved)
-        self._steps: dict[int, ItemIndex] = {}
+        self.steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
         self._predicts_live = version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
@@ -108,7 +112,7 @@ class SessionRun:
     def pending(self) -> dict[int, ItemIndex]:
         """Items by step that are asked but not closed."""
         waiting = {*self.state.pending, *self._pretest.pending}
-        return {step: item for step, item in self._steps.items() if item in waiting}
+        return {step: item for step, item in self.steps.items() if item in waiting}
 
     @property
     def precision_reached(self) -> bool | None:
@@ -141,10 +145,6 @@ class SessionRun:
         self.score = self._profile = self._population_position = None
         self._predicted_at_s = -math.inf
 
-    def position(self, step: int) -> ItemIndex:
-        """The item that was asked at `step`."""
-        return self._steps[step]
-
     def blocked(self) -> Stop | None:
         """Why this examinee can be asked nothing more, whatever the test says; else None."""
         stop = self._failures.stop(closed=self._closed, scored=len(self.state.responses))
@@ -175,14 +175,14 @@ class SessionRun:
             if due is None:
                 asked.append(self.ask_item(decision.item, decision.probability))
             else:
-                step = len(self._steps) + 1
+                step = len(self.steps) + 1
                 self._administer(step, ItemIndex(due))
                 asked.append(SelectedItem(step=step, position=due))
         return asked, None
 
     def ask_item(self, item: ItemIndex, probability: float) -> SelectedItem:
         """Note an item as asked that this run chose or, in a ranking, that all members get."""
-        step = len(self._steps) + 1
+        step = len(self.steps) + 1
         bank = self.test.bank
         self._information = bank.model.item_information(
             bank.parameters, item, self.state.belief.theta
@@ -277,8 +277,8 @@ class SessionRun:
                 "response.received",
                 {
                     "step": step,
-                    "item_id": self.version.key_at(self._steps[step]),
-                    "pretest": self.version.is_pretest(self._steps[step]),
+                    "item_id": self.version.key_at(self.steps[step]),
+                    "pretest": self.version.is_pretest(self.steps[step]),
                     "outcome": closing.outcome,
                     "score": closing.score,
                     "extracted": closing.extracted,
@@ -333,11 +333,11 @@ class SessionRun:
             self._pretest.ask(item)
         else:
             # Items of older sessions have no stored sampling probability.
-            self.state = self.test.administer(self.state, item, probability or 1.0)
-        self._steps[step] = item
+            self.state = self.state.with_pending(item, probability or 1.0)
+        self.steps[step] = item
 
     def _absorb(self, step: int, closing: Closing) -> None:
-        item = self._steps[step]
+        item = self.steps[step]
         tokens = (closing.tokens_in or 0) + (closing.tokens_out or 0)
         usage = Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)
         if self.version.is_pretest(item):
@@ -346,7 +346,7 @@ class SessionRun:
             self.state = replace(self.state, usage=self.state.usage + usage)
         else:
             if closing.score is None:
-                self.state = self.test.skip(self.state, item, usage)
+                self.state = self.state.with_unscored(item, usage)
             else:
                 self.state = self.test.tell(self.state, Response(item, closing.score, usage))
                 target = self._design.stopping.se

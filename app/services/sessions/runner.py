@@ -283,7 +283,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
 
         In a ranking, members may have different makers, who each pay for their own member.
         """
-        position = int(live.run.position(step))
+        position = int(live.run.steps[step])
         version = live.run.version
         items = await retry_outages(lambda: self.versions.items_at(version, [position]))
         item = items[position]
