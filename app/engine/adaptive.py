@@ -125,25 +125,22 @@ class AdaptiveTest:
         Expected scores narrow a belief about as much as real ones, and do not move it. Before the
         first answer each of them counts twice.
         """
-        stop = self.stopping.check(Situation(self._expected(state), self.pool, elapsed_s, state))
-        if stop is None or stop.reason not in _PRECISION:
-            return None
-        return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
-
-    def _expected(self, state: CatState) -> CatState:
-        """The state once every item in flight has its expected score."""
         scores = self.estimator.expected_scores(self.bank, state.belief, state.pending)
         answers = [
             Response(item, min(max(score, 0.0), 1.0))
             for item, score in zip(state.pending, scores.tolist(), strict=True)
         ]
         times = 1 if state.responses else _BLIND
-        return replace(
+        expected = replace(
             state,
             belief=self.estimator.update(self.bank, state.belief, *(times * answers)),
             responses=(*state.responses, *answers),
             pending=(),
         )
+        stop = self.stopping.check(Situation(expected, self.pool, elapsed_s, state))
+        if stop is None or stop.reason not in _PRECISION:
+            return None
+        return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
 
     def tell(self, state: CatState, response: Response) -> CatState:
         """The state after a pending item was scored.
