@@ -82,7 +82,6 @@ class SessionRun:
     ) -> None:
         self._spare = spare or SpareTime()
         self.plan = plan
-        self._design = plan.design
         self.test = test
         self.version = version
         self._seed = seed
@@ -92,12 +91,12 @@ class SessionRun:
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
         self._predicts_live = version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
-        self.meter = Meter(plan.design.budget)
+        self.meter = Meter(plan.budget)
         self.score: StoredScore | None
         self._profile: ProfileFigures | None
         self._population_position: ExtrapolationFigures | None
         self.forget_figures()
-        self._pretest = PretestItems(plan.pretest, plan.design.stopping, seed=seed)
+        self._pretest = PretestItems(plan.pretest, plan.stopping, seed=seed)
         self.state: CatState = test.start()
         for item in administrations:
             self._administer(item.step, ItemIndex(item.position), item.probability)
@@ -120,7 +119,7 @@ class SessionRun:
 
         None if the design has no such target.
         """
-        stopping = self._design.stopping
+        stopping = self.plan.stopping
         if stopping.se is None and stopping.score_margin is None:
             return None
         if no_result(self.state.n_scored) is not None:
@@ -135,7 +134,7 @@ class SessionRun:
         """Position of the examinee among the reference models, as of the last summary."""
         has_result = no_result(self.state.n_scored) is None
         if self._population_position is None and has_result and self._predicts_live:
-            target = self._design.selection.target
+            target = self.plan.selection.target
             self._population_position = position_of(self.version, self.test, self.state, target)
         return self._population_position
 
@@ -161,7 +160,7 @@ class SessionRun:
     def choose(self, *, elapsed_s: float) -> tuple[list[SelectedItem], Stop | None]:
         """Choose new items until as many as allowed are in flight, and why there are no more."""
         asked: list[SelectedItem] = []
-        while len(self.pending) < self.state.may_be_pending(self._design.concurrency):
+        while len(self.pending) < self.state.may_be_pending(self.plan.concurrency):
             if (stop := self.blocked()) is not None:
                 return asked, stop
             # Pretest items do not count here, so the test is the same with or without them.
@@ -209,7 +208,7 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                target = self._design.selection.target
+                target = self.plan.selection.target
                 self.score = self._population_position = None
                 if final or self._predicts_live:
                     self.score = self._score(self.test.predict(self.state))
@@ -257,7 +256,7 @@ class SessionRun:
             last_failure=self._failures.last,
             precision_reached=self.precision_reached,
             precise_since=self._precise_since,
-            min_items=self._design.stopping.min_items or 0,
+            min_items=self.plan.stopping.min_items or 0,
             session_id=self._session_id,
         )
 
@@ -349,7 +348,7 @@ class SessionRun:
                 self.state = self.state.with_unscored(item, usage)
             else:
                 self.state = self.test.tell(self.state, Response(item, closing.score, usage))
-                target = self._design.stopping.se
+                target = self.plan.stopping.se
                 if target is None or self.state.belief.se > target:
                     self._precise_since = None
                 elif self._precise_since is None:
@@ -360,7 +359,7 @@ class SessionRun:
 
     def _score(self, predicted: Prediction) -> StoredScore:
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
-        target = self._design.selection.target
+        target = self.plan.selection.target
         is_of_all = set(target or (WHOLE_BANK,)) == {WHOLE_BANK}
         askable, weights = self.version.active, self.test.weights
         if weights is not None:
@@ -389,7 +388,7 @@ class SessionRun:
         No test ends for precision before `min_items` scored answers. The expected share of answers
         without a score is that of the answers so far.
         """
-        stopping, scored, se = self._design.stopping, self.state.n_scored, self.state.belief.se
+        stopping, scored, se = self.plan.stopping, self.state.n_scored, self.state.belief.se
         if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
             missing = math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
         elif stopping.score_margin is not None and self.score is not None and scored:

@@ -119,7 +119,7 @@ class LiveSession:
 
     def time_left_s(self) -> float | None:
         """Seconds until the time limit, 0 after it; None without a limit."""
-        limit = self.run.plan.design.budget.seconds
+        limit = self.run.plan.budget.seconds
         return None if limit is None else max(0.0, limit - self.elapsed_s())
 
 
