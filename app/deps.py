@@ -83,31 +83,19 @@ async def _feed(request: Request) -> EventFeed:
 Feed = Annotated[EventFeed, Depends(_feed)]
 
 
-async def authenticate(request: Request) -> Caller:
-    """Find the caller of `request`, set `request.state.caller`, and act for its project.
-
-    Raises:
-        UnauthenticatedError: The bearer key is missing, unknown, revoked or expired.
-        NotFoundError: The request names a project that the key does not reach.
-    """
-    found = await identify(request)
-    request.state.caller = found
-    enter_as(found)
-    return found
-
-
-def enter_as(known: Caller) -> None:
+def enter_as(request: Request, known: Caller) -> None:
     """Act for a caller in the rest of the request, and name it in log lines."""
+    request.state.caller = known
     become(known.project_id, known.key_id)
     structlog.contextvars.bind_contextvars(key_id=known.key_id, project_id=known.project_id)
 
 
 async def identify(request: Request) -> Caller:
-    """Find the caller of `request` again: for responses that may outlast the key.
+    """Find the caller of `request`; call it again for responses that may outlast the key.
 
     Raises:
-        UnauthenticatedError: As for `authenticate`.
-        NotFoundError: As for `authenticate`.
+        UnauthenticatedError: The bearer key is missing, unknown, revoked or expired.
+        NotFoundError: The request names a project that the key does not reach.
     """
     opened = await services(request)
     if opened.settings.auth == "off":

@@ -21,7 +21,7 @@ from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
 from app.api.errors import HTTP_CODES, RouteResponses, documented, errors, merged
 from app.api.idempotency import idempotency_key, once
 from app.api.rates import let_in, reading_turn
-from app.deps import authenticate, services
+from app.deps import enter_as, identify, services
 from app.errors import (
     BusyError,
     DatabaseUnavailableError,
@@ -90,7 +90,8 @@ class ApiRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             _refuse_nul_in_url(request)
-            caller = await authenticate(request)
+            caller = await identify(request)
+            enter_as(request, caller)
             opened = await services(request)
             project = await opened.projects.recent(caller.project_id)
             let_in(project, caller.key_id, caller.requests_per_s)
