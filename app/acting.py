@@ -10,11 +10,32 @@ the project that owns it.
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 #: The project that always exists; installations with one project need no other.
 DEFAULT_PROJECT: Final = "prj_00000000000000000000000000"
+
+
+@dataclass(slots=True)
+class AuditEntry:
+    """Entry of the audit trail for the present request or command.
+
+    Attributes:
+        action: Returns the request's operation or the command; a request finds its route late.
+        path: Path of the request.
+        request_id: Id of the request.
+        address: Address that the request came from, or `command line`.
+        is_noted: Whether the first change has been noted in the trail, or none is to be noted.
+        audit_id: Id of the row in the trail, where it must be known beforehand; otherwise random.
+    """
+
+    action: Callable[[], str]
+    path: str
+    request_id: str | None
+    address: str
+    is_noted: bool = False
+    audit_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +47,14 @@ class Acting:
         key_id: Id of the API key; `local` where authentication is off, None for the command line.
         is_from_elsewhere: Whether the request came from another machine or through a proxy;
             private addresses are not called for it.
+        audit_entry: Entry of the audit trail under which the first change is noted; None: changes
+            are not noted.
     """
 
     project_id: str | None
     key_id: str | None = None
     is_from_elsewhere: bool = False
+    audit_entry: AuditEntry | None = field(default=None, compare=False)
 
 
 NOBODY: Final = Acting("")
@@ -64,12 +88,12 @@ def seeing(project_id: str) -> AbstractContextManager[None]:
     return acting_for(replace(_present.get(), project_id=project_id))
 
 
-def become(acting: Acting) -> None:
-    """Act for `acting` until the enclosing `acting_for` ends, as requests do with a known key.
+def become(project_id: str, key_id: str) -> None:
+    """Act for a key in a project until the enclosing `acting_for` ends, as requests do.
 
     Call it inside such a block only.
     """
-    _present.set(acting)
+    _present.set(replace(_present.get(), project_id=project_id, key_id=key_id))
 
 
 def seen_project() -> str | None:
@@ -94,46 +118,7 @@ def maker() -> str | None:
     return _present.get().key_id
 
 
-@dataclass(slots=True)
-class AuditEntry:
-    """Entry of the audit trail for the present request or command.
-
-    Attributes:
-        action: Returns the request's operation or the command; a request finds its route late.
-        path: Path of the request.
-        request_id: Id of the request.
-        address: Address that the request came from, or `command line`.
-        is_noted: Whether the first change has been noted in the trail, or none is to be noted.
-        audit_id: Id of the row in the trail, where it must be known beforehand; otherwise random.
-    """
-
-    action: Callable[[], str]
-    path: str
-    request_id: str | None
-    address: str
-    is_noted: bool = False
-    audit_id: str | None = None
-
-
-_audit_entry: ContextVar[AuditEntry | None] = ContextVar("audit_entry", default=None)
-
-
-def audit_entry() -> AuditEntry | None:
-    """The present entry of the audit trail; None where changes are not noted."""
-    return _audit_entry.get()
-
-
 def request_id() -> str | None:
     """Id of the present request; None for the command line and for workers."""
-    what = _audit_entry.get()
-    return None if what is None else what.request_id
-
-
-@contextmanager
-def doing(what: AuditEntry | None) -> Iterator[None]:
-    """Note the first change in the block under this entry of the audit trail; None notes none."""
-    token = _audit_entry.set(what)
-    try:
-        yield
-    finally:
-        _audit_entry.reset(token)
+    entry = _present.get().audit_entry
+    return None if entry is None else entry.request_id

@@ -9,7 +9,7 @@ import structlog
 from fastapi import Depends, Request, Security, params
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
-from app.acting import DEFAULT_PROJECT, become, present
+from app.acting import DEFAULT_PROJECT, become
 from app.errors import MissingScopeError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import ApiKey, Scope
 from app.services.container import Services
@@ -83,41 +83,36 @@ async def _feed(request: Request) -> EventFeed:
 Feed = Annotated[EventFeed, Depends(_feed)]
 
 
-async def authenticate(request: Request) -> Caller:
-    """Find the caller of `request`, set `request.state.caller`, and act for its project.
+def enter_as(request: Request, known: Caller) -> None:
+    """Act for a caller in the rest of the request, and name it in log lines."""
+    request.state.caller = known
+    become(known.project_id, known.key_id)
+    structlog.contextvars.bind_contextvars(key_id=known.key_id, project_id=known.project_id)
+
+
+async def identify(request: Request) -> Caller:
+    """Find the caller of `request`; call it again for responses that may outlast the key.
 
     Raises:
         UnauthenticatedError: The bearer key is missing, unknown, revoked or expired.
         NotFoundError: The request names a project that the key does not reach.
     """
-    found = await identify(request)
-    request.state.caller = found
-    enter_as(found)
-    return found
-
-
-def enter_as(known: Caller) -> None:
-    """Act for a caller in the rest of the request, and name it in log lines."""
-    become(replace(present(), project_id=known.project_id, key_id=known.key_id))
-    structlog.contextvars.bind_contextvars(key_id=known.key_id, project_id=known.project_id)
-
-
-async def identify(request: Request) -> Caller:
-    """Find the caller of `request` again: for responses that may outlast the key.
-
-    Raises:
-        UnauthenticatedError: As for `authenticate`.
-        NotFoundError: As for `authenticate`.
-    """
     opened = await services(request)
     if opened.settings.auth == "off":
         _require_own_name(request)
-        return await _in_project(request, LOCAL)
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
-        raise UnauthenticatedError("Send your API key as `Authorization: Bearer <key>`.")
-    key = await opened.api_keys.authenticate(secret.strip())
-    return await _in_project(request, caller_of(key))
+        found = LOCAL
+    else:
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise UnauthenticatedError("Send your API key as `Authorization: Bearer <key>`.")
+        found = caller_of(await opened.api_keys.authenticate(secret.strip()))
+    named = request.headers.get(PROJECT_HEADER)
+    if named is None:
+        return found
+    project = await opened.projects.recent(named)
+    if project.id != found.project_id and not found.is_over_all:  # a key of one project
+        raise NotFoundError("project", named)
+    return replace(found, project_id=project.id)
 
 
 def _require_own_name(request: Request) -> None:
@@ -163,17 +158,6 @@ def is_called_by_own_name(request: Request) -> bool:
 def is_of_host(origin: str, host: str) -> bool:
     """Whether a page with the header value `origin` came from `host`."""
     return host != "" and origin.partition("://")[2] == host
-
-
-async def _in_project(request: Request, found: Caller) -> Caller:
-    """The caller in the project that the request names; most callers may name only their own."""
-    named = request.headers.get(PROJECT_HEADER)
-    if named is None:
-        return found
-    project = await (await services(request)).projects.recent(named)
-    if project.id != found.project_id and not found.is_over_all:
-        raise NotFoundError("project", named)
-    return replace(found, project_id=project.id)
 
 
 _bearer = HTTPBearer(

@@ -78,7 +78,7 @@ def report(what: str, test: AdaptiveTest, row: np.ndarray) -> None:
         if item is None:
             break
         started = time.perf_counter()
-        state = test.administer(state, ItemIndex(item))
+        state = state.with_pending(ItemIndex(item))
         state = test.tell(state, Response(ItemIndex(item), float(row[item])))
         telling.append(time.perf_counter() - started)
     print(

@@ -66,7 +66,7 @@ def run_sextant(test: AdaptiveTest, answers: Answers, seed: int) -> list[tuple[f
         assert isinstance(step, Ask)
         response = Response(step.item, answers(step.item))
         t3 = time.perf_counter()
-        state = test.tell(test.administer(state, step.item), response)
+        state = test.tell(state.with_pending(step.item), response)
         t4 = time.perf_counter()
         spent.append((t1 - t0, t2 - t1, t4 - t3, t2 - t1 + t4 - t3))
     return spent
@@ -110,7 +110,7 @@ def run_score(test: AdaptiveTest, seed: int, in_flight: int) -> list[float]:
         t0 = time.perf_counter()
         step = test.ask(state, step_rng(seed, state))
         assert isinstance(step, Ask)
-        state = test.administer(state, step.item, step.probability)
+        state = state.with_pending(step.item, step.probability)
         if len(state.pending) == in_flight:
             state = test.tell(state, Response(state.pending[0], float(rng.random() < 0.6)))
             spent.append(time.perf_counter() - t0)

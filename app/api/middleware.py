@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars, unbind_contextvars
 
-from app.acting import NOBODY, AuditEntry, acting_for, doing
+from app.acting import NOBODY, AuditEntry, acting_for
 from app.api.errors import internal_error_response
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
@@ -66,7 +66,8 @@ class RequestContext:
             await self.app(scope, receive, send)
             return
         started = time.perf_counter()
-        request_id = _given_id(scope) or uuid.uuid4().hex
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
 
@@ -81,7 +82,6 @@ class RequestContext:
             await send(message)
 
         elsewhere = not self.trusts_all and _is_from_elsewhere(scope)
-        acting = replace(NOBODY, is_from_elsewhere=elsewhere)
         audit_entry = AuditEntry(
             action=lambda: str(getattr(scope.get("route"), "name", scope["method"])),
             path=scope["path"],
@@ -89,7 +89,8 @@ class RequestContext:
             address=(scope.get("client") or ("unknown",))[0],
             is_noted=scope["method"] in _READING,
         )
-        with bound_contextvars(request_id=request_id), acting_for(acting), doing(audit_entry):
+        acting = replace(NOBODY, is_from_elsewhere=elsewhere, audit_entry=audit_entry)
+        with bound_contextvars(request_id=request_id), acting_for(acting):
             try:
                 if scope["method"] == "HEAD":
                     await _answer_head(self.app, scope, receive, send_with_id)
@@ -164,8 +165,3 @@ def _observe(scope: Scope, status: int, seconds: float) -> None:
         status=int(status),  # an HTTPStatus where a problem set it
         ms=round(seconds * 1000, 1),
     )
-
-
-def _given_id(scope: Scope) -> str | None:
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else None

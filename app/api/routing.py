@@ -21,7 +21,7 @@ from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
 from app.api.errors import HTTP_CODES, RouteResponses, documented, errors, merged
 from app.api.idempotency import idempotency_key, once
 from app.api.rates import let_in, reading_turn
-from app.deps import authenticate, services
+from app.deps import enter_as, identify, services
 from app.errors import (
     BusyError,
     DatabaseUnavailableError,
@@ -90,7 +90,8 @@ class ApiRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             _refuse_nul_in_url(request)
-            caller = await authenticate(request)
+            caller = await identify(request)
+            enter_as(request, caller)
             opened = await services(request)
             project = await opened.projects.recent(caller.project_id)
             let_in(project, caller.key_id, caller.requests_per_s)
@@ -161,15 +162,7 @@ class _ParsedRequest(Request):
 
     def __init__(self, request: Request, content: bytes, parsed: Any = None) -> None:
         super().__init__(request.scope, request.receive)
-        self._content, self._parsed = content, parsed
-
-    @override
-    async def body(self) -> bytes:
-        return self._content
-
-    @override
-    async def json(self) -> Any:
-        return self._parsed
+        self._body, self._json = content, parsed  # where Starlette keeps what it has read
 
 
 def _refuse_nul_in_url(request: Request) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from app import DISTRIBUTION
-from app.acting import AuditEntry, doing
+from app.acting import AuditEntry, acting_for, present
 
 #: `PANELS`: panel of the help -> subcommand -> one line of help. Module `app.cli.commands.NAME`, or
 #: in the lab `app.cli.lab.NAME`, with `_` for `-`, holds `command` (a function) or `app` (a group
@@ -166,5 +167,6 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     wanted, command, *_ = [*words, None, None]
     name = " ".join(filter(None, ("sextant", wanted, command if wanted in _GROUPS else None)))
-    with doing(AuditEntry(action=lambda: name, path="", request_id=None, address="command line")):
+    entry = AuditEntry(action=lambda: name, path="", request_id=None, address="command line")
+    with acting_for(replace(present(), audit_entry=entry)):
         build(wanted, panels)(prog_name=program)

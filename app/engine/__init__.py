@@ -5,7 +5,7 @@ A test whose items are answered by a function `score_of`:
     test = Design.from_dict({"stopping": {"se": 0.3}}).build(bank)
     state = test.start()
     while not isinstance(step := test.ask(state, step_rng(seed, state)), Stop):
-        state = test.administer(state, step.item, step.probability)
+        state = state.with_pending(step.item, step.probability)
         state = test.tell(state, Response(step.item, score_of(step.item)))
     test.estimate(state), test.predict(state)
 """

@@ -3,11 +3,11 @@
     test = design.build(bank)
     state = test.start()
     while isinstance(step := test.ask(state, step_rng(seed, state)), Ask):
-        state = test.administer(state, step.item, step.probability)
+        state = state.with_pending(step.item, step.probability)
         state = test.tell(state, Response(step.item, score_of(step.item)))
 
-Several items may be in flight: administer each one that `ask` gives, tell or skip them in the
-order in which answers arrive.
+Several items may be in flight: each one that `ask` gives becomes pending, and is told, or closed
+without a score (`with_unscored`), in the order in which answers arrive.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from app.engine.prediction.p_irt import (
     allowing_for_nonresponse,
 )
 from app.engine.selection.base import Pool, Selector
-from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage, answered
+from app.engine.state import CatState, Estimate, Estimator, Response, answered
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
 #: Reasons to stop that any further answer brings nearer.
@@ -41,13 +41,11 @@ class Ask:
     """The next item.
 
     Attributes:
-        information: Fisher information of the item at the current theta, 1/logit^2.
         probability: Sampling probability of the item in this step, given the items asked before; 1
-            if it was chosen, or if the probability is unknown. To be passed to `administer`.
+            if it was chosen, or if the probability is unknown. To be passed to `with_pending`.
     """
 
     item: ItemIndex
-    information: float
     probability: float = 1.0
 
 
@@ -119,9 +117,7 @@ class AdaptiveTest:
         chosen = self.selector.select(self.pool, state, rng)
         if chosen is None:
             return Stop(StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked.")
-        bank = self.bank
-        information = bank.model.item_information(bank.parameters, chosen.item, state.belief.theta)
-        return Ask(item=chosen.item, information=information, probability=chosen.probability)
+        return Ask(chosen.item, chosen.probability)
 
     def _expected_stop(self, state: CatState, elapsed_s: float) -> Stop | None:
         """The end of the test, if the items in flight get their expected scores.
@@ -129,38 +125,22 @@ class AdaptiveTest:
         Expected scores narrow a belief about as much as real ones, and do not move it. Before the
         first answer each of them counts twice.
         """
-        stop = self.stopping.check(Situation(self._expected(state), self.pool, elapsed_s, state))
-        if stop is None or stop.reason not in _PRECISION:
-            return None
-        return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
-
-    def _expected(self, state: CatState) -> CatState:
-        """The state once every item in flight has its expected score."""
         scores = self.estimator.expected_scores(self.bank, state.belief, state.pending)
         answers = [
             Response(item, min(max(score, 0.0), 1.0))
             for item, score in zip(state.pending, scores.tolist(), strict=True)
         ]
         times = 1 if state.responses else _BLIND
-        return replace(
+        expected = replace(
             state,
             belief=self.estimator.update(self.bank, state.belief, *(times * answers)),
             responses=(*state.responses, *answers),
             pending=(),
         )
-
-    def administer(self, state: CatState, item: ItemIndex, probability: float = 1.0) -> CatState:
-        """The state after `item` was sent to the examinee.
-
-        Args:
-            state: The test so far.
-            item: As `ask` gave it.
-            probability: As `ask` gave it.
-
-        Raises:
-            InvalidInputError: The item was asked before.
-        """
-        return state.with_pending(item, probability)
+        stop = self.stopping.check(Situation(expected, self.pool, elapsed_s, state))
+        if stop is None or stop.reason not in _PRECISION:
+            return None
+        return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
 
     def tell(self, state: CatState, response: Response) -> CatState:
         """The state after a pending item was scored.
@@ -171,14 +151,6 @@ class AdaptiveTest:
         return state.with_response(
             response, self.estimator.update(self.bank, state.belief, response)
         )
-
-    def skip(self, state: CatState, item: ItemIndex, usage: Usage = NO_USAGE) -> CatState:
-        """The state after a pending item was closed without a score; theta does not change.
-
-        Raises:
-            InvalidInputError: The item is not pending.
-        """
-        return state.with_unscored(item, usage)
 
     def estimate(self, state: CatState) -> Estimate:
         """Theta with the interval that is reported and that decisions use."""
@@ -218,5 +190,5 @@ class AdaptiveTest:
         state = self.start()
         for response in responses:
             probability = response.draw.probability if response.draw else 1.0
-            state = self.tell(self.administer(state, response.item, probability), response)
+            state = self.tell(state.with_pending(response.item, probability), response)
         return state

@@ -143,7 +143,7 @@ async def visitor(request: Request) -> Visitor:
         caller, works_in = await _in_project(request, await identify(request))
         known = _take_for(request, caller, works_in)
         if known.caller is not None:
-            enter_as(known.caller)
+            enter_as(request, known.caller)
     return known
 
 

@@ -29,11 +29,6 @@ class CallLimits(Value):
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
 
-    @property
-    def rate_limited(self) -> bool:
-        """Whether calls must reserve requests or tokens."""
-        return self.rpm is not None or self.tpm is not None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price(Value):

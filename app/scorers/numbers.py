@@ -210,7 +210,8 @@ def is_formula(text: str) -> bool:
 
 def whole_number(text: str) -> Number | None:
     """The number of a text with only one, which may have a unit; else, or in a formula, `None`."""
-    found = list(numbers_in(prepare(text)))
-    if is_formula(text) or len(found) != 1 or found[0].in_expression:
+    text = prepare(text)
+    found = list(numbers_in(text))
+    if _FORMULA.search(text) or len(found) != 1 or found[0].in_expression:
         return None
     return found[0]

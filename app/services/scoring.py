@@ -133,7 +133,8 @@ class AnswerScorer:
         Raises:
             BusyError: Too many answers are being scored, and `patient` is false.
         """
-        marked = await self._patiently(item, answer, on_wait, repeat, patient=patient)
+        scored = self._mark_patiently if patient else self.mark
+        marked = await scored(item, answer, on_wait=on_wait, repeat=repeat)
         mark = marked.mark
         closing = Closing(
             outcome=Outcome.SCORED.value,
@@ -156,16 +157,14 @@ class AnswerScorer:
             error_code=mark.code,
         )
 
-    async def _patiently(
-        self, item: BankItem, answer: Answer, on_wait: OnWait | None, repeat: int, *, patient: bool
+    async def _mark_patiently(
+        self, item: BankItem, answer: Answer, *, on_wait: OnWait | None, repeat: int
     ) -> Marked:
         pauses = iter(_BUSY_PAUSES_S)
         while True:
             try:
                 return await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
             except BusyError as error:
-                if not patient:
-                    raise
                 if (pause_s := next(pauses, None)) is None:
                     reason = f"{error.detail} Rescore the session."
                     busy = NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy")

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.sql.elements import TextClause
 
-from app.acting import AuditEntry, audit_entry, present
+from app.acting import AuditEntry, present
 from app.records.api_keys import AuditEntry as EntryRecord
 from app.records.api_keys import AuditFilter
 from app.records.fields import convert
@@ -47,13 +47,13 @@ async def note(db: AsyncSession) -> AuditEntry | None:
     Returns:
         The added entry; its `is_noted` must be set once the transaction is committed.
     """
-    what = audit_entry()
+    acting = present()
+    what = acting.audit_entry
     if what is None or what.is_noted:
         return None
     await db.flush()
     if not db.info.get(_CHANGED):
         return None
-    acting = present()
     row = {
         "id": what.audit_id or new_id("aud"),
         "project_id": acting.project_id or None,
@@ -70,7 +70,7 @@ async def note(db: AsyncSession) -> AuditEntry | None:
 
 def note_change(db: AsyncSession, resource_id: str) -> None:
     """Record a change by a statement that does not use ORM classes."""
-    if audit_entry() is not None:
+    if present().audit_entry is not None:
         db.info[_CHANGED] = True
         db.info.setdefault(_TOUCHED, {})[resource_id] = None
 
@@ -87,7 +87,7 @@ def _see_rows(session: Session, *_: Any) -> None:
 
 @event.listens_for(ScopedSession, "do_orm_execute")
 def _see_statement(state: ORMExecuteState) -> None:
-    if state.is_select or audit_entry() is None:
+    if state.is_select or present().audit_entry is None:
         return
     statement: Any = state.statement
     if isinstance(statement, TextClause):

@@ -25,7 +25,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from app import DISTRIBUTION
-from app.acting import audit_entry
+from app.acting import present
 from app.errors import (
     DatabaseUnavailableError,
     FileFormatError,
@@ -188,7 +188,7 @@ def restore(
 
 def _note(url: str) -> None:
     """Note the present command in the audit trail, as an entry that belongs to no project."""
-    what = audit_entry()
+    what = present().audit_entry
     if what is None:
         return
     with _connected(Database(url).conninfo) as connection:

@@ -23,7 +23,7 @@ from app.errors import (
 )
 from app.records.leased import UNDERWAY
 from app.storage.scoping import ScopedSession
-from app.storage.unit_of_work import Reading, UnitOfWork
+from app.storage.unit_of_work import UnitOfWork
 
 #: The queue's functions name tables without a schema, so all connections search both schemas.
 SEARCH_PATH = "public, procrastinate"
@@ -129,7 +129,7 @@ class Database:
         Several statements that must agree with each other need a `unit_of_work`. So do all writes
         that take more than one statement.
         """
-        return Reading(self._reading)
+        return UnitOfWork(self._reading)
 
     def snapshot(self) -> UnitOfWork:
         """For queries that must agree: all of them see the state at the first one."""

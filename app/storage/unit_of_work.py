@@ -9,7 +9,6 @@ from psycopg import pq
 from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
-from typing_extensions import override
 
 from app.acting import AuditEntry
 from app.errors import DatabaseUnavailableError
@@ -130,32 +129,3 @@ class UnitOfWork:
             # The driver begins with its first statement: a savepoint before it would be committed.
             await self.ping()
         return driver
-
-
-class Reading(UnitOfWork):
-    """Runs each statement in its own transaction; the first one takes the connection.
-
-    Raises:
-        DatabaseUnavailableError: As for `UnitOfWork`.
-        InvalidInputError: As for `UnitOfWork`.
-    """
-
-    def __init__(self, sessions: async_sessionmaker[AsyncSession]) -> None:
-        self._db = sessions()
-
-    @override
-    async def __aenter__(self) -> Self:
-        return self
-
-    @override
-    async def __aexit__(self, *failure: Any) -> None:
-        error = failure[1]
-        try:
-            if error is None and (entry := await auditing.note(self._db)):
-                entry.is_noted = True
-        finally:
-            await self._db.__aexit__(*failure)
-        if isinstance(error, PoolTimeoutError):
-            raise DatabaseUnavailableError(
-                "All database connections are busy: try again in a moment."
-            ) from error

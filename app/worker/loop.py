@@ -17,7 +17,7 @@ import structlog
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Status
 
-from app.acting import EVERYBODY, acting_for, doing
+from app.acting import EVERYBODY, acting_for
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import Transport
 from app.errors import DatabaseUnavailableError
@@ -117,7 +117,7 @@ async def work(services: Services) -> None:
     """Run sessions, rankings, calibrations and installations until cancelled."""
     # Taking work looks at all projects; doing it, only at the project that owns it.
     traced = traces_sent(services.settings.traces_endpoint)
-    with acting_for(EVERYBODY), doing(None), traced:
+    with acting_for(EVERYBODY), traced:
         await _work(services)
 
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request, Response
 
 from app.api import errors, events
 from app.api.schemas.events import EventList
-from app.deps import authenticate
+from app.deps import enter_as, identify
 from app.errors import DatabaseUnavailableError, TooManyStreamsError, UnauthenticatedError
 from app.main import ApiServer
 from app.records.leased import StoredEvent
@@ -108,7 +108,7 @@ def app(story: Story) -> FastAPI:
 
     @app.get("/events", response_model=None)
     async def told(request: Request, after: int = 0) -> Response | EventList:
-        await authenticate(request)  # as each route of the API does
+        enter_as(request, await identify(request))  # as each route of the API does
         return await events.events_for(
             request, feed, "session", "ses_1", View(is_whole=True), after=after
         )

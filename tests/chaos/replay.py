@@ -21,12 +21,14 @@ def replay(facts: dict[str, Any]) -> list[list[tuple[float, float]]]:
         test = Design.from_dict(design).build(bank)
         state = test.start()
         for position, probability in session["asked"]:
-            state = test.administer(state, ItemIndex(position), probability or 1.0)
+            state = state.with_pending(ItemIndex(position), probability or 1.0)
         after = []
         for position, score in session["closed"]:
             item = ItemIndex(position)
             answered = score is not None
-            state = test.tell(state, Response(item, score)) if answered else test.skip(state, item)
+            state = (
+                test.tell(state, Response(item, score)) if answered else state.with_unscored(item)
+            )
             after.append((state.belief.theta, state.belief.se))
         estimate = test.estimate(state)
         told.append([*after, (estimate.theta, estimate.se)])

@@ -374,7 +374,7 @@ def test_quarantined_items_are_skipped_unless_the_caller_gives_active_items() ->
         test = Design.from_dict(document).build(bank, active=mask)
         state = test.start()
         while isinstance(step := test.ask(state, step_rng(1, state)), Ask):
-            state = test.tell(test.administer(state, step.item), Response(step.item, 1.0))
+            state = test.tell(state.with_pending(step.item), Response(step.item, 1.0))
         return {int(item) for item in state.asked}
 
     assert asked({"preset": "ability"}) == {0, 2}

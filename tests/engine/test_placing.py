@@ -101,7 +101,7 @@ def test_an_unplaced_examinee_has_a_wider_interval_and_a_longer_test() -> None:
         state: CatState = test.start()
         for item in range(20):
             answer = Response(ItemIndex(item), float(item % 3 > 0))
-            state = test.tell(test.administer(state, answer.item), answer)
+            state = test.tell(state.with_pending(answer.item), answer)
         told = test.estimate(state)
         now = Situation(replace(state, pending=()), test.pool)
         return test.stopping.check(now) is not None, told.hi - told.lo

@@ -149,18 +149,18 @@ def test_items_that_do_not_count_need_no_answer() -> None:
 def test_an_item_without_a_score_leaves_the_score_open() -> None:
     test = Design.from_dict({}).build(TWELVE)
     state = answered(test, 11)
-    state = test.skip(test.administer(state, ItemIndex(11)), ItemIndex(11))
+    state = state.with_pending(ItemIndex(11)).with_unscored(ItemIndex(11))
     assert test.predict(state).method != "all_items"
 
 
 def asked(test: AdaptiveTest, *, unmarked: range) -> CatState:
     state = test.start()
     for item in (*MARKED, *unmarked):
-        state = test.administer(state, ItemIndex(item))
+        state = state.with_pending(ItemIndex(item))
     for item in MARKED:
         state = test.tell(state, Response(ItemIndex(item), float(item % 2)))
     for item in unmarked:
-        state = test.skip(state, ItemIndex(item))
+        state = state.with_unscored(ItemIndex(item))
     return state
 
 

@@ -179,7 +179,7 @@ def test_the_linear_model_selects_and_predicts_for_a_task_never_asked() -> None:
     while isinstance(step := test.ask(state, step_rng(3, state)), Ask):
         assert step.probability == 1.0  # items without information on the target are not sampled
         asked.append(step.item)
-        state = test.administer(state, step.item, step.probability)
+        state = state.with_pending(step.item, step.probability)
         state = test.tell(state, Response(step.item, 1.0))
     assert asked == short_form(targets["law"], 28, np.where(maths, 1.0, np.inf))
     told, linear = test.predict(state), ScorePredictor(targets["law"])

@@ -70,7 +70,7 @@ def taken(known: Known, chances: FloatArray, n: int, *, seed: int = 1) -> list[A
         score = float(rng.random() < chances[step.item])
         if known.bank.model.name == "continuous":
             score = float(np.clip(chances[step.item] + rng.normal(0, 0.1), 0, 1))
-        state = known.test.tell(known.test.administer(state, step.item), Response(step.item, score))
+        state = known.test.tell(state.with_pending(step.item), Response(step.item, score))
         asked.append(
             Asked(
                 step=len(asked) + 1,

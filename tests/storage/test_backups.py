@@ -3,6 +3,7 @@
 import json
 import stat
 import zipfile
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from alembic.config import Config
 from cryptography.fernet import Fernet
 from sqlalchemy import make_url
 
-from app.acting import AuditEntry, doing
+from app.acting import DEFAULT_PROJECT, Acting, AuditEntry, acting_for
 from app.errors import (
     DatabaseUnavailableError,
     FileFormatError,
@@ -92,18 +93,19 @@ def test_backup_and_restore_are_audited(source: str, target: str, tmp_path: Path
         with psycopg.connect(libpq(url)) as connection:
             return connection.execute(query).fetchall()
 
-    def command(name: str) -> AuditEntry:
-        return AuditEntry(action=lambda: name, path="", request_id=None, address="command line")
+    def doing(command: str) -> AbstractContextManager[None]:
+        entry = AuditEntry(lambda: command, path="", request_id=None, address="command line")
+        return acting_for(Acting(DEFAULT_PROJECT, audit_entry=entry))
 
-    with doing(command("sextant backup")):
+    with doing("sextant backup"):
         back_up(source, tmp_path / "all.backup")
-    with doing(command("sextant restore")):
+    with doing("sextant restore"):
         restore(target, tmp_path / "all.backup", box(tmp_path))
     assert trail(source) == [("sextant backup", None, "command line")]
     assert trail(target) == [("sextant restore", None, "command line")]
     options = {"options": "-c default_transaction_read_only=on"}  # as on a replica
     reading = make_url(source).update_query_dict(options).render_as_string(hide_password=False)
-    with doing(command("sextant backup")):
+    with doing("sextant backup"):
         back_up(reading, tmp_path / "again.backup")
     assert len(trail(source)) == 1
 

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import event, text
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from app.acting import AuditEntry, doing
+from app.acting import DEFAULT_PROJECT, Acting, AuditEntry, acting_for
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -281,8 +281,9 @@ async def test_a_trail_that_fails_gives_its_connection_back(database: Database) 
         async with kept as uow:
             await uow._db.execute(_CHANGE)
 
+    entry = AuditEntry(lambda: "test", "a path with a \0", None, "")
     with (
-        doing(AuditEntry(lambda: "test", "a path with a \0", None, "")),
+        acting_for(Acting(DEFAULT_PROJECT, audit_entry=entry)),
         pytest.raises(InvalidInputError),
     ):
         await change()
@@ -307,7 +308,8 @@ async def test_a_cancelled_trail_gives_its_connection_back(database: Database) -
         async with database.unit_of_work() as other:
             raw = await other.driver_connection()
             await raw.execute("LOCK TABLE audit")
-            with doing(AuditEntry(lambda: "test", "", None, "")):
+            entry = AuditEntry(lambda: "test", "", None, "")
+            with acting_for(Acting(DEFAULT_PROJECT, audit_entry=entry)):
                 task = asyncio.create_task(change())
             await noting.wait()
             task.cancel()

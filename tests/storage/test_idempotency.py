@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from app.acting import AuditEntry, doing
+from app.acting import DEFAULT_PROJECT, Acting, AuditEntry, acting_for
 from app.errors import IdempotencyAnswerLostError, IdempotencyInFlightError
 from app.services.projects import ProjectService
 from app.storage.database import Database
@@ -74,7 +74,8 @@ async def test_a_clock_set_back_blocks_no_call_for_long(database: Database) -> N
 async def test_an_executed_call_is_not_executed_again(
     database: Database, is_given_up: bool
 ) -> None:
-    with doing(AuditEntry(lambda: "make", "/v1/projects", "request-1", "here")):
+    entry = AuditEntry(lambda: "make", "/v1/projects", "request-1", "here")
+    with acting_for(Acting(DEFAULT_PROJECT, audit_entry=entry)):
         await _begin(database)
         made = await ProjectService(database).create("made once")
         if is_given_up:
@@ -87,7 +88,8 @@ async def test_an_executed_call_is_not_executed_again(
     for _ in range(2):
         with pytest.raises(IdempotencyAnswerLostError, match=f"was carried out.*{made.id}"):
             await _begin(database)
-    with doing(AuditEntry(lambda: "make", "/v1/projects", "request-2", "here")):
+    entry = AuditEntry(lambda: "make", "/v1/projects", "request-2", "here")
+    with acting_for(Acting(DEFAULT_PROJECT, audit_entry=entry)):
         await _begin(database, key="not carried out")
         await _age(database, "6 minutes")
         assert await _begin(database, key="not carried out") is None

@@ -24,7 +24,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.sessions import SessionRepository
-from app.storage.unit_of_work import Reading
+from app.storage.unit_of_work import UnitOfWork
 from app.worker import loop
 from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
@@ -38,7 +38,7 @@ ANSWER = {"choices": [{"message": {"content": "A"}, "finish_reason": "stop"}]}
 async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advance, leave = SessionRepository.advance_each, Reading.__aexit__
+    advance, leave = SessionRepository.advance_each, UnitOfWork.__aexit__
     lost: set[str] = set()
     cuts = 0
 
@@ -49,7 +49,7 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
             self.unconfirmed = True  # type: ignore[attr-defined]  # a mark for `cut` below
         return refusals
 
-    async def cut(self: Reading, *failure: Any) -> None:
+    async def cut(self: UnitOfWork, *failure: Any) -> None:
         nonlocal cuts
         await leave(self, *failure)
         if getattr(self.sessions, "unconfirmed", False):
@@ -57,7 +57,7 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
             raise DatabaseUnavailableError("The connection broke while the commit was confirmed.")
 
     monkeypatch.setattr(SessionRepository, "advance_each", remembered)
-    monkeypatch.setattr(Reading, "__aexit__", cut)
+    monkeypatch.setattr(UnitOfWork, "__aexit__", cut)
     monkeypatch.setattr("app.services.waiting._RETRY_S", (0.01, 0.01))
     plan = {"stopping": {"min_items": 1, "max_items": 4}, "concurrency": 1}
     async with running_worker(services):

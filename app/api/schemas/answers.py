@@ -78,11 +78,8 @@ class AnsweredRead(SessionRead):
     @classmethod
     def after(cls, answered: Answered, view: View) -> "AnsweredRead":
         """From the service's value."""
-        session = SessionRead.of(answered.record, view)
-        return cls(
-            **dict(session),
-            next_items=[NextItemRead.of(one, view) for one in answered.next_items],
-        )
+        next_items = [NextItemRead.of(one, view) for one in answered.next_items]
+        return cls.of(answered.record, view, next_items=next_items)
 
 
 #: Of an item whose answer is awaited.

@@ -319,8 +319,8 @@ class SessionRead(WorkRead):
     metadata: dict[str, str]
 
     @classmethod
-    def of(cls, record: SessionRecord, view: View) -> "SessionRead":
-        """From the stored session."""
+    def of(cls, record: SessionRecord, view: View, **more: Any) -> Self:
+        """From the stored session, and further fields of a shape that is made of this one."""
         record = view.session(record)
         provenance, headline = record.provenance, headline_of(record)
         return cls.model_validate(
@@ -351,6 +351,7 @@ class SessionRead(WorkRead):
                 **record.summary,
                 "headline": headline,
                 **_asking(provenance),
+                **more,
             }
         )
 

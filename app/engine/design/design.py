@@ -156,8 +156,20 @@ class Design(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_preset(cls, document: Any) -> Any:
-        return _on_preset(document) if isinstance(document, Mapping) else document
+    def _on_preset(cls, document: Any) -> Any:
+        """Fill in missing values from the preset, section by section."""
+        if not isinstance(document, Mapping):
+            return document
+        named = document.get("preset")
+        preset = next((one for one in Preset if one == named), None) or implied_preset(document)
+        merged = {**document, "preset": preset if named is None else named}
+        for name, defaults in PRESETS[preset].items():
+            given = document.get(name)
+            if given is None:
+                merged[name] = defaults
+            elif isinstance(given, Mapping):
+                merged[name] = _inherited(name, given, defaults) | dict(given)
+        return merged
 
     @classmethod
     def from_dict(cls, document: object) -> Self:
@@ -377,36 +389,23 @@ def _goals_in(stopping: object, depth: int = 0) -> Iterator[str]:
             yield name
 
 
-def _on_preset(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with missing values filled in from the preset, section by section."""
-    named = document.get("preset")
-    preset = next((one for one in Preset if one == named), None) or implied_preset(document)
-    merged = {**document, "preset": preset if named is None else named}
-    for name, defaults in PRESETS[preset].items():
-        given = document.get(name)
-        if given is None:
-            merged[name] = defaults
-        elif isinstance(given, Mapping):
-            inherited = dict(defaults)
-            if (
-                name == "estimator"
-                and given.get("method", inherited["method"]) != inherited["method"]
-            ):
-                inherited = {}
-            if name == "stopping":
-                if not set(_goals_in(given)).isdisjoint(_PRECISION):
-                    inherited = {key: inherited[key] for key in inherited if key not in _PRECISION}
-                inherited |= _moved_limits(given, inherited)
-            merged[name] = inherited | dict(given)
-    return merged
+def _inherited(
+    section: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a section takes over from the preset beside the given values.
 
-
-def _moved_limits(said: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
-    """The preset's numbers of items, adjusted if they contradict the given ones."""
-    least, most = said.get("min_items"), said.get("max_items")
-    moved = {}
-    if type(most) is int and most < preset["min_items"]:
-        moved["min_items"] = max(most, 0)  # a negative `most` is to be reported only once
-    if type(least) is int and least > preset["max_items"]:
-        moved["max_items"] = least
-    return moved
+    An estimator of another method takes over nothing, a test with another goal of precision no
+    such goal. Numbers of items move where they contradict the given ones.
+    """
+    if section == "estimator" and given.get("method", defaults["method"]) != defaults["method"]:
+        return {}
+    inherited = dict(defaults)
+    if section == "stopping":
+        if not set(_goals_in(given)).isdisjoint(_PRECISION):
+            inherited = {name: inherited[name] for name in inherited if name not in _PRECISION}
+        least, most = given.get("min_items"), given.get("max_items")
+        if type(most) is int and most < defaults["min_items"]:
+            inherited["min_items"] = max(most, 0)  # a negative `most` is to be reported only once
+        if type(least) is int and least > defaults["max_items"]:
+            inherited["max_items"] = least
+    return inherited

@@ -197,15 +197,15 @@ class GridEstimator:
     def update(self, bank: ItemBank, belief: GridBelief, *responses: Response) -> GridBelief:
         """The belief after one or more further answers; the given belief does not change."""
         answers, search = (*belief.responses, *responses), belief.search
-        nodes = belief.posterior.grid.nodes
-        gain = np.zeros(len(nodes))
+        grid = belief.posterior.grid
+        gain = np.zeros(len(grid.nodes))
         for response in responses:
             gain += bank.model.item_log_likelihood(
-                bank.parameters, response.item, nodes, response.score
+                bank.parameters, response.item, grid.nodes, response.score
             )
             search = search and self._extend(search, bank, response)
-        posterior = belief.posterior.observe(
-            gain, lambda nodes: evidence_of(bank, *answered(answers), nodes), self.prior
+        posterior = Posterior.on(grid, belief.posterior.log_likelihood + gain).on_fitting_grid(
+            lambda nodes: evidence_of(bank, *answered(answers), nodes), self.prior
         )
         return self._belief(bank, posterior, answers, search)
 
@@ -223,8 +223,7 @@ class GridEstimator:
             return answers * evidence_of(bank, items, scores, nodes)
 
         posterior = Posterior.on(belief.posterior.grid, evidence(belief.nodes))
-        if not posterior.fits():
-            posterior = posterior.laid_anew(evidence, self.prior)
+        posterior = posterior.on_fitting_grid(evidence, self.prior)
         point = Point(belief.theta, belief.method, belief.at_bound)
         if belief.method is EstimatorName.EAP:
             point = point._replace(theta=posterior.mean)

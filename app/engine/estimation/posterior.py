@@ -213,17 +213,6 @@ class Posterior:
         """Whether the highest density lies at an end of a fixed grid."""
         return self.grid.fixed and self.mode_node in (0, len(self.grid.nodes) - 1)
 
-    def observe(self, gain: FloatArray, evidence: Evidence, prior: NormalPrior) -> "Posterior":
-        """The posterior after one or more further answers.
-
-        Args:
-            gain: Log-likelihood of the new answers at the present nodes.
-            evidence: Log-likelihood of all answers, new ones included; needed for a new grid only.
-            prior: Prior of theta, the same for every grid.
-        """
-        posterior = Posterior.on(self.grid, self.log_likelihood + gain)
-        return posterior if posterior.fits() else posterior.laid_anew(evidence, prior)
-
     def quantile(self, probability: float) -> float:
         """Quantile of theta, interpolated between nodes.
 
@@ -260,14 +249,19 @@ class Posterior:
             and highest < -_MOVED_AT
         )
 
-    def laid_anew(self, evidence: Evidence, prior: NormalPrior) -> "Posterior":
-        """The same posterior on a grid that fits it."""
+    def on_fitting_grid(self, evidence: Evidence, prior: NormalPrior) -> "Posterior":
+        """The same posterior, on another grid if its own does not fit.
+
+        Args:
+            evidence: Log-likelihood of the same answers at the nodes of another grid.
+            prior: Prior of theta, the same for every grid.
+        """
         posterior = self
-        for _ in range(_MAX_LAYINGS):
-            grid = Grid.lay(prior, posterior.better_shape(), fixed=False)
-            posterior = Posterior.on(grid, evidence(grid.nodes))
+        for _ in range(1 + _MAX_LAYINGS):
             if posterior.fits():
                 return posterior
+            grid = Grid.lay(prior, posterior.better_shape(), fixed=False)
+            posterior = Posterior.on(grid, evidence(grid.nodes))
         raise EstimationError(
             "No ability can be estimated from these answers: no grid covers their posterior "
             f"(mean {posterior.mean:.3g}, standard deviation {posterior.sd:.3g})."

@@ -39,7 +39,9 @@ class LogisticModel:
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Probability of a right answer."""
         a, intercept, c, d, _ = parameters
-        probability: FloatArray = c + (d - c) * _sigmoid(a * theta + intercept)
+        # Held above exp(-_Z_MAX): no overflow, and ratios of two of them stay defined.
+        sigmoid = 1 / (1 + np.exp(np.minimum(-(a * theta + intercept), _Z_MAX)))
+        probability: FloatArray = c + (d - c) * sigmoid
         return probability
 
     def score_moments(
@@ -198,12 +200,6 @@ def _entropy(p: FloatArray) -> FloatArray:
 
     entropy: FloatArray = entr(p) + entr(1.0 - p)
     return entropy
-
-
-def _sigmoid(z: FloatArray) -> FloatArray:
-    # Held above exp(-_Z_MAX): no overflow, and ratios of two of them stay defined.
-    sigmoid: FloatArray = 1 / (1 + np.exp(np.minimum(-z, _Z_MAX)))
-    return sigmoid
 
 
 def _log_mixture(floor: FloatArray, rise: FloatArray, minus_z: FloatArray) -> FloatArray:

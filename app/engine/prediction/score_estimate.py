@@ -102,12 +102,8 @@ class Explanations:
         ratio = (_AS_REFERENCES + n * min(ratios)) / (_AS_REFERENCES + n)
         return min(max(ratio, 1.0), 1.0 / dispersion)
 
-    def doubt(self, responses: Sequence[Response]) -> float:
-        """Posterior probability D, after these answers, that the curves do not hold."""
-        return self.weigh(self.evidence(responses))
-
-    def weigh(self, evidence: float) -> float:
-        """Posterior probability D, from the log likelihood ratio."""
+    def doubt(self, evidence: float) -> float:
+        """Posterior probability D that the curves do not hold, from the log likelihood ratio."""
         if self.prior >= 1.0:
             return 1.0
         return float(expit(math.log(self.prior / (1.0 - self.prior)) + evidence))
@@ -288,7 +284,7 @@ class ScoreEstimator:
         free = Explained.of(both.free, weights, items, scores, wider)
         free = free.corrected(some, scores[sampled], counts)
         evidence = both.evidence(responses)
-        doubt = both.weigh(evidence)
+        doubt = both.doubt(evidence)
         value, lo, hi = self._quantiles(held, free, doubt, certain, wider)
         is_alone = False
         if some.size >= LEAST_ALONE:

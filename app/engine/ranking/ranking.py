@@ -205,9 +205,8 @@ class Ranking:
     def administer(
         self, state: RankingState, member: int, item: ItemIndex, probability: float = 1.0
     ) -> RankingState:
-        """The state after `item` was sent to a member; see `AdaptiveTest.administer`."""
-        test = self.tests[member]
-        return state.with_member(member, test.administer(state.members[member], item, probability))
+        """The state after `item` was sent to a member; see `CatState.with_pending`."""
+        return state.with_member(member, state.members[member].with_pending(item, probability))
 
     def tell(self, state: RankingState, member: int, response: Response) -> RankingState:
         """The state after a pending item of a member was scored; see `AdaptiveTest.tell`."""
@@ -217,10 +216,8 @@ class Ranking:
     def skip(
         self, state: RankingState, member: int, item: ItemIndex, usage: Usage = NO_USAGE
     ) -> RankingState:
-        """The state after a pending item was closed without a score; see `AdaptiveTest.skip`."""
-        return state.with_member(
-            member, self.tests[member].skip(state.members[member], item, usage)
-        )
+        """The state after a pending item was closed without a score; theta does not change."""
+        return state.with_member(member, state.members[member].with_unscored(item, usage))
 
     def looked(self, state: RankingState) -> RankingState:
         """The state, with the evidence at each look that its members have reached.

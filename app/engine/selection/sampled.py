@@ -174,12 +174,12 @@ class WantedOrSampled:
 
     def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Selector`."""
-        chance = rng.random()
+        chance, curves = rng.random(), self.estimator.explanations
         # The conditions are in the order of their computing time: `or` skips the slow ones.
         if (
             not draws_of(state)
             or chance < LEAST_DOUBT
-            or chance < self.estimator.explanations.doubt(state.responses)
+            or chance < curves.doubt(curves.evidence(state.responses))
             or self.estimator.estimate(state.responses).by_sample_alone
         ):
             return self.sampled.select(pool, state, rng)

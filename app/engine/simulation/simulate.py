@@ -200,7 +200,7 @@ def take(
                 elapsed_s=state.n_scored * (calls.pace_s or 0.0),
             )
             if isinstance(step, Ask):
-                state = test.administer(state, step.item, step.probability)
+                state = state.with_pending(step.item, step.probability)
             else:
                 stop = step
         if not state.pending and stop is not None:

@@ -358,9 +358,9 @@ def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
             item, mark = ItemIndex(one.position), one.score
             # Here items come in order of arrival; what was sampled goes by that of asking.
             draw = Draw(one.step, one.probability or 1.0)
-            state = test.administer(state, item, draw.probability)
+            state = state.with_pending(item, draw.probability)
             state = (
-                test.skip(state, item)
+                state.with_unscored(item)
                 if mark is None
                 else test.tell(state, Response(item, mark, draw=draw))
             )

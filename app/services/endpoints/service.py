@@ -283,7 +283,8 @@ class EndpointService:
 
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
         """Wait until the endpoint's limits, shared by all workers, allow `request`."""
-        if ready.endpoint.settings.limits.rate_limited:
+        limits = ready.endpoint.settings.limits
+        if limits.rpm is not None or limits.tpm is not None:
             tokens = rough_tokens(request, ready.config.sampling)
             await asyncio.sleep(await self.reserve(ready.endpoint.id, tokens))
 

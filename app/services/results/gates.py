@@ -226,7 +226,7 @@ async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) ->
     advice = _MORE if unasked_of(session, session.provenance["n_items"]) else ""
     if record.metric == "theta":
         lo, hi = await _to_decide(result, session, uow)
-        looks = SessionPlan.from_dict(session.design).design.stopping.looks
+        looks = SessionPlan.from_dict(session.design).stopping.looks
         return _Found(value=result.theta, lo=lo, hi=hi, looks=looks, advice=advice)
     told = score_in(session.summary, record.tag or WHOLE_BANK)
     if told is None:

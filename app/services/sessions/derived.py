@@ -92,7 +92,7 @@ class DerivedSessions:
         plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
-        most, scored = plan.design.stopping.max_items, parent.summary["progress"]["scored"]
+        most, scored = plan.stopping.max_items, parent.summary["progress"]["scored"]
         if most is not None and most < scored and "stopping" in changes:
             place = "/stopping/max_items"
             detail = f"expected at least the {scored} questions asked already, got {most}"
@@ -109,7 +109,7 @@ class DerivedSessions:
             relation=EXTEND,
             status="queued" if parent.mode == "live" else "awaiting_response",
             design=plan.to_dict(),
-            stops_when=stops_when(plan.design, reachable, version.n_active),
+            stops_when=stops_when(plan, reachable, version.n_active),
             metadata=metadata,
             provenance=provenance,
         )
@@ -159,7 +159,7 @@ class DerivedSessions:
             status="awaiting_response",
             bank_version_id=version.id,
             design=plan.to_dict(),
-            stops_when=stops_when(plan.design, None, version.n_active),
+            stops_when=stops_when(plan, None, version.n_active),
             metadata=metadata,
             provenance=provenance,
         )

@@ -189,14 +189,13 @@ def check_plan(plan: SessionPlan, price: Price | None) -> None:
 
     Manual sessions have no `price`: their budgets count the usage that clients report.
     """
-    design = plan.design
     if price is None and (plan.repeats > 1 or plan.cache):
         raise InvalidInputError(
             "A manual session asks nobody: it takes neither repeats nor cache.",
             problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
         )
-    if price is None and design.concurrency > MAX_BY_HAND:
-        expected = f"expected at most {MAX_BY_HAND}, got {design.concurrency}"
+    if price is None and plan.concurrency > MAX_BY_HAND:
+        expected = f"expected at most {MAX_BY_HAND}, got {plan.concurrency}"
         raise InvalidInputError(
             f"Too many items in flight for a manual session: {expected}.",
             problems=[FieldProblem("/concurrency", expected)],
@@ -210,7 +209,7 @@ def check_plan(plan: SessionPlan, price: Price | None) -> None:
                 FieldProblem("/idle_timeout", "expected none"),
             ],
         )
-    if design.budget.usd is not None and price is not None and not price.known:
+    if plan.budget.usd is not None and price is not None and not price.known:
         raise InvalidInputError(
             "A budget in usd needs the endpoint's price; without it the cap would never be met.",
             problems=[FieldProblem("/budget/usd", "set price on the endpoint, or cap tokens")],
@@ -246,12 +245,12 @@ async def check_reachable(asked: Plan, plan: SessionPlan, version: LoadedVersion
     Returns:
         The least SE that a test can reach; None for a test without an SE target.
     """
-    target = plan.design.stopping.se
+    target = plan.stopping.se
     if target is None:
         return None
-    reachable, theta = await reachable_se(plan.design, version)
+    reachable, theta = await reachable_se(plan, version)
     is_own = (asked.get("stopping") or {}).get("se") is not None
-    is_own &= target != PRESETS[plan.design.preset]["stopping"].get("se")
+    is_own &= target != PRESETS[plan.preset]["stopping"].get("se")
     if is_own and target < reachable:
         raise InvalidInputError(
             f"SE {target:g} cannot be reached: all {version.n_active} active items of bank "

@@ -41,7 +41,7 @@ from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState, answered
 from app.items import Outcome
-from app.records.fields import Interval, finite, interval
+from app.records.fields import Interval, finite, interval, shallow
 from app.records.figures import (
     CacheFigures,
     CallsFigures,
@@ -123,17 +123,8 @@ def position_of(
         reach = Z_95 * held.variance**0.5
         score = held.value, max(held.value - reach, 0.0), min(held.value + reach, 1.0)
     found = extrapolation(predictor.estimate(state.responses), place, learned.population, score)
-    return {
-        "position": found.position,
-        "sd": found.sd,
-        "percentile": found.percentile,
-        "standing": found.standing,
-        "difference": found.difference,
-        "odds": found.odds,
-        "agrees": found.agrees,
-        "detail": found.detail,
-        "caution": found.caution,
-    }
+    words = {"agrees": found.agrees, "detail": found.detail, "caution": found.caution}
+    return cast(ExtrapolationFigures, shallow(found) | words)
 
 
 #: Most tasks with a predicted score; nobody would read a longer page.

@@ -18,7 +18,6 @@ from app.items import Answer, ItemContent, Outcome
 from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import BankItem, LoadedVersion
-from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.scoring import AnswerScorer
@@ -327,7 +326,7 @@ class ManualSessions:
             )
         # Scorers that call out have a budget, so the cost of earlier scores matters to them.
         asked: Sequence[Administration] = ()
-        if calls_out(expected.item.scorer):
+        if record.provenance.get("scorer_endpoints"):
             async with self.database.reading() as uow:
                 asked = await uow.sessions.administrations(session_id)
         text = Answer(text=answer.response or "", raw=answer.response or "")

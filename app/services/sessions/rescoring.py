@@ -120,7 +120,7 @@ class Rescoring:
                     left.clear()  # calls in flight are paid for, so their results are kept
                 while left and len(waiting) < _AT_ONCE:
                     step = left.popleft()
-                    call = self._mark(version, marker, int(run.position(step)), sources[step])
+                    call = self._mark(version, marker, int(run.steps[step]), sources[step])
                     waiting.append((step, asyncio.create_task(call)))
                 if not waiting:
                     return

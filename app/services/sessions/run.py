@@ -24,7 +24,7 @@ from app.engine import (
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
-from app.engine.prediction.targets import WHOLE_BANK, target_weights
+from app.engine.prediction.targets import WHOLE_BANK
 from app.items import JsonObject
 from app.records.fields import ends, finite, interval
 from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
@@ -63,7 +63,11 @@ LIVE_PREDICTION_MAX_ITEMS = 10_000
 
 
 class SessionRun:
-    """The state of one running session."""
+    """The state of one running session.
+
+    Attributes:
+        steps: Items by the step that asked them, pretest items included.
+    """
 
     def __init__(
         self,
@@ -80,22 +84,21 @@ class SessionRun:
     ) -> None:
         self._spare = spare or SpareTime()
         self.plan = plan
-        self._design = plan.design
         self.test = test
         self.version = version
         self._seed = seed
         self._session_id = session_id
         self._failures = Failures(plan.failures, is_saved=is_saved)
-        self._steps: dict[int, ItemIndex] = {}
+        self.steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
         self._predicts_live = version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
-        self.meter = Meter(plan.design.budget)
+        self.meter = Meter(plan.budget)
         self.score: StoredScore | None
         self._profile: ProfileFigures | None
         self._population_position: ExtrapolationFigures | None
         self.forget_figures()
-        self._pretest = PretestItems(plan.pretest, plan.design.stopping, seed=seed)
+        self._pretest = PretestItems(plan.pretest, plan.stopping, seed=seed)
         self.state: CatState = test.start()
         for effort in dropped:
             self._spend(Closing(**effort))
@@ -112,7 +115,7 @@ class SessionRun:
     def pending(self) -> dict[int, ItemIndex]:
         """Items by step that are asked but not closed."""
         waiting = {*self.state.pending, *self._pretest.pending}
-        return {step: item for step, item in self._steps.items() if item in waiting}
+        return {step: item for step, item in self.steps.items() if item in waiting}
 
     @property
     def precision_reached(self) -> bool | None:
@@ -120,7 +123,7 @@ class SessionRun:
 
         None if the design has no such target.
         """
-        stopping = self._design.stopping
+        stopping = self.plan.stopping
         if stopping.se is None and stopping.score_margin is None:
             return None
         if no_result(self.state.n_scored) is not None:
@@ -135,7 +138,7 @@ class SessionRun:
         """Position of the examinee among the reference models, as of the last summary."""
         has_result = no_result(self.state.n_scored) is None
         if self._population_position is None and has_result and self._predicts_live:
-            target = self._design.selection.target
+            target = self.plan.selection.target
             self._population_position = position_of(self.version, self.test, self.state, target)
         return self._population_position
 
@@ -144,10 +147,6 @@ class SessionRun:
         self._information = math.inf
         self.score = self._profile = self._population_position = None
         self._predicted_at_s = -math.inf
-
-    def position(self, step: int) -> ItemIndex:
-        """The item that was asked at `step`."""
-        return self._steps[step]
 
     def blocked(self) -> Stop | None:
         """Why this examinee can be asked nothing more, whatever the test says; else None."""
@@ -165,7 +164,7 @@ class SessionRun:
     def choose(self, *, elapsed_s: float) -> tuple[list[SelectedItem], Stop | None]:
         """Choose new items until as many as allowed are in flight, and why there are no more."""
         asked: list[SelectedItem] = []
-        while len(self.pending) < self.state.may_be_pending(self._design.concurrency):
+        while len(self.pending) < self.state.may_be_pending(self.plan.concurrency):
             if (stop := self.blocked()) is not None:
                 return asked, stop
             # Pretest items do not count here, so the test is the same with or without them.
@@ -179,14 +178,14 @@ class SessionRun:
             if due is None:
                 asked.append(self.ask_item(decision.item, decision.probability))
             else:
-                step = len(self._steps) + 1
+                step = len(self.steps) + 1
                 self._administer(step, ItemIndex(due))
                 asked.append(SelectedItem(step=step, position=due))
         return asked, None
 
     def ask_item(self, item: ItemIndex, probability: float) -> SelectedItem:
         """Note an item as asked that this run chose or, in a ranking, that all members get."""
-        step = len(self._steps) + 1
+        step = len(self.steps) + 1
         bank = self.test.bank
         self._information = bank.model.item_information(
             bank.parameters, item, self.state.belief.theta
@@ -211,7 +210,7 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                target = self._design.selection.target
+                target = self.plan.selection.target
                 self.score = self._population_position = None
                 if final or self._predicts_live:
                     self.score = self._score(self.test.predict(self.state))
@@ -259,7 +258,7 @@ class SessionRun:
             last_failure=self._failures.last,
             precision_reached=self.precision_reached,
             precise_since=self._precise_since,
-            min_items=self._design.stopping.min_items or 0,
+            min_items=self.plan.stopping.min_items or 0,
             session_id=self._session_id,
         )
 
@@ -279,8 +278,8 @@ class SessionRun:
                 "response.received",
                 {
                     "step": step,
-                    "item_id": self.version.key_at(self._steps[step]),
-                    "pretest": self.version.is_pretest(self._steps[step]),
+                    "item_id": self.version.key_at(self.steps[step]),
+                    "pretest": self.version.is_pretest(self.steps[step]),
                     "outcome": closing.outcome,
                     "score": closing.score,
                     "extracted": closing.extracted,
@@ -335,8 +334,8 @@ class SessionRun:
             self._pretest.ask(item)
         else:
             # Items of older sessions have no stored sampling probability.
-            self.state = self.test.administer(self.state, item, probability or 1.0)
-        self._steps[step] = item
+            self.state = self.state.with_pending(item, probability or 1.0)
+        self.steps[step] = item
 
     def _spend(self, closing: Closing) -> None:
         """Count what an answer took that is no answer of this session."""
@@ -344,7 +343,7 @@ class SessionRun:
         self.meter.take(closing, None)
 
     def _absorb(self, step: int, closing: Closing) -> None:
-        item = self._steps[step]
+        item = self.steps[step]
         usage = _usage(closing)
         if self.version.is_pretest(item):
             # A pretest item counts towards the budget, but does not affect the test otherwise.
@@ -352,10 +351,10 @@ class SessionRun:
             self.state = replace(self.state, usage=self.state.usage + usage)
         else:
             if closing.score is None:
-                self.state = self.test.skip(self.state, item, usage)
+                self.state = self.state.with_unscored(item, usage)
             else:
                 self.state = self.test.tell(self.state, Response(item, closing.score, usage))
-                target = self._design.stopping.se
+                target = self.plan.stopping.se
                 if target is None or self.state.belief.se > target:
                     self._precise_since = None
                 elif self._precise_since is None:
@@ -366,11 +365,11 @@ class SessionRun:
 
     def _score(self, predicted: Prediction) -> StoredScore:
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
-        target = self._design.selection.target
+        target = self.plan.selection.target
         is_of_all = set(target or (WHOLE_BANK,)) == {WHOLE_BANK}
-        version = self.version
-        weights = target_weights(version.bank, target or {WHOLE_BANK: 1.0}, version.tags)
-        counted = weights > 0.0
+        askable, weights = self.version.active, self.test.weights
+        if weights is not None:
+            askable = askable & (weights > 0.0)
         return {
             "value": predicted.value,
             "interval": None if is_known else interval(predicted.lo, predicted.hi),
@@ -385,8 +384,8 @@ class SessionRun:
             "method": predicted.method,
             "target": target,
             "recent": agents.rank(predicted.value) if agents and is_of_all else None,
-            "n_items": int(np.count_nonzero(counted)),
-            "n_askable": int(np.count_nonzero(counted & version.active)),
+            "n_items": self.test.n_counted,
+            "n_askable": int(np.count_nonzero(askable)),
         }
 
     def _expected_items(self) -> int | None:
@@ -395,7 +394,7 @@ class SessionRun:
         No test ends for precision before `min_items` scored answers. The expected share of answers
         without a score is that of the answers so far.
         """
-        stopping, scored, se = self._design.stopping, self.state.n_scored, self.state.belief.se
+        stopping, scored, se = self.plan.stopping, self.state.n_scored, self.state.belief.se
         if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
             missing = math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
         elif stopping.score_margin is not None and self.score is not None and scored:

@@ -123,7 +123,7 @@ class LiveSession:
 
     def time_left_s(self) -> float | None:
         """Seconds until the time limit, 0 after it; None without a limit."""
-        limit = self.run.plan.design.budget.seconds
+        limit = self.run.plan.budget.seconds
         return None if limit is None else max(0.0, limit - self.elapsed_s())
 
 
@@ -288,7 +288,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
 
         In a ranking, members may have different makers, who each pay for their own member.
         """
-        position = int(live.run.position(step))
+        position = int(live.run.steps[step])
         version = live.run.version
         items = await retry_outages(lambda: self.versions.items_at(version, [position]))
         item = items[position]
@@ -409,17 +409,19 @@ class StepWriter:
         batch = [each for each in batch if not each.written.done()]  # done: the task was stopped
         if not batch:
             return
-        writing = asyncio.create_task(self._written(batch))
-        await asyncio.wait([writing])
-        error = writing.exception()
-        if error is None:
-            refusals: Sequence[BaseException | None] = writing.result()
-        elif len(batch) == 1 or isinstance(error, DatabaseUnavailableError):
+        refusals: Sequence[Exception | None]
+        try:
+            async with self._database.reading() as uow:
+                refusals = await uow.sessions.advance_each(
+                    [(each.session_id, each.epoch, each.step) for each in batch]
+                )
+        except Exception as error:  # noqa: BLE001 - the tasks that wait for the steps get it
+            if len(batch) > 1 and not isinstance(error, DatabaseUnavailableError):
+                # One of the steps has a value that cannot be stored: find it.
+                for each in batch:
+                    await self._write([each])
+                return
             refusals = [error] * len(batch)
-        else:  # one of the steps has a value that cannot be stored: find it by writing each alone
-            for each in batch:
-                await self._write([each])
-            return
         for each, refusal in zip(batch, refusals, strict=True):
             if each.written.done():
                 continue
@@ -427,12 +429,6 @@ class StepWriter:
                 each.written.set_result(None)
             else:
                 each.written.set_exception(refusal)
-
-    async def _written(self, batch: Sequence[_Waiting]) -> Sequence[Exception | None]:
-        async with self._database.reading() as uow:
-            return await uow.sessions.advance_each(
-                [(each.session_id, each.epoch, each.step) for each in batch]
-            )
 
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:

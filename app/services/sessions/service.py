@@ -114,7 +114,7 @@ class SessionService:
         if plan.pretest.items_per_session is None:
             pretest = PretestPlan(items_per_session=version.pretest_items)
             plan = plan.model_copy(update={"pretest": pretest})
-        if plan.design.stopping.asks_theta:
+        if plan.stopping.asks_theta:
             require_theta(version, "/stopping")
         reachable = await check_reachable(spec.plan, plan, version)
         endpoint: Endpoint | NewEndpoint | None = None
@@ -212,7 +212,7 @@ class SessionService:
                 endpoint_id=endpoint.id if endpoint else None,
                 bank_version_id=version.id,
                 design=plan.to_dict(),
-                stops_when=stops_when(plan.design, reachable_se, version.n_active),
+                stops_when=stops_when(plan, reachable_se, version.n_active),
                 seed=seed,
                 provenance=provenance_of(
                     version,

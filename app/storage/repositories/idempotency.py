@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from app.acting import audit_entry
+from app.acting import present
 from app.errors import (
     IdempotencyAnswerLostError,
     IdempotencyInFlightError,
@@ -80,7 +80,7 @@ class IdempotencyRepository(Repository):
             .returning(IdempotencyRow.key)
         )
         if inserted is not None:
-            if (what := audit_entry()) is not None:
+            if (what := present().audit_entry) is not None:
                 what.audit_id = audit_id
             return None
         row = await self._db.scalar(select(IdempotencyRow).filter_by(principal=principal, key=key))

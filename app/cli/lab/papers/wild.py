@@ -313,7 +313,7 @@ def at_once(test: AdaptiveTest) -> IntArray:
     """Items that a test asks, in order, if it never receives an answer."""
     state = test.start()
     while isinstance(step := test.ask(state, np.random.default_rng(0)), Ask):
-        state = test.administer(state, step.item, step.probability)
+        state = state.with_pending(step.item, step.probability)
     return np.array(state.pending, dtype=np.intp)
 
 
