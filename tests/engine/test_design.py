@@ -91,8 +91,11 @@ def test_presets_fill_in_missing_values_and_null_removes_them() -> None:
     atlas = Design.from_dict({"preset": "atlas", "stopping": {"se": 0.2}})
     assert (atlas.stopping.se, atlas.stopping.min_items, atlas.stopping.max_items) == (0.2, 30, 500)
     assert (atlas.selection.top_k, atlas.selection.nearest_start) == (5, True)
-    assert not atlas.selection.quarantine
     traces = Design.from_dict({"preset": "atlas-traces"})
+    for published in (Design.from_dict({"preset": "atlas"}), traces):
+        stopping = published.stopping
+        assert (stopping.se, stopping.min_items, stopping.max_items) == (0.1, 30, 500)
+        assert (published.selection.quarantine, published.concurrency) == (False, 1)
     assert (traces.estimator.nodes, traces.estimator.range) == (33, (-4.0, 4.0))
     assert (traces.selection.top_k, traces.selection.random_start) == (5, 1)
     endless = Design.from_dict({"stopping": {"max_items": None}})
