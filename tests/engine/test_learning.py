@@ -127,6 +127,19 @@ def test_a_test_that_asks_everything_is_learned_from_at_its_end() -> None:
     assert known.theta.answers == (4,)
 
 
+def test_an_interval_needs_the_distance_on_the_side_where_the_truth_lies(thirty: Thirty) -> None:
+    told = replace(thirty[0][0].estimate, theta=1.0, lo=0.8, hi=1.4)
+    for theta, bias, needed in (
+        (1.6, 0.0, 1.5),
+        (0.5, 0.0, 2.5),
+        (1.6, 0.2, 2.0),
+        (1.0, -0.1, 0.5),
+    ):
+        one = replace(thirty[0][0], theta=theta, estimate=told)
+        assert one.needed(bias) == pytest.approx(needed)
+        assert one.half == pytest.approx(0.3)
+
+
 def test_too_few_examinees_teach_nothing() -> None:
     bank = clean_bank(1, 60)
     scores, thetas = two_skills(bank, 19, seed=3)
