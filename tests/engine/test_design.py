@@ -133,6 +133,11 @@ def test_an_empty_design_measures_the_score() -> None:
     assert (stopping.se, design.concurrency) == (None, 4)
     assert design.selection.criterion is CriterionName.V_OPTIMAL
     assert design.prediction.method is PredictionMethod.COMBINED
+    assert (design.estimator.prior_mean, design.estimator.prior_sd) == (0.0, 1.0)
+    assert (design.selection.top_k, design.selection.strata) == (1, 4)
+    cut = Design.from_dict({"stopping": {"cut_score": {"theta": 0.5}}}).stopping.cut_score
+    assert cut is not None
+    assert (cut.confidence, cut.indifference) == (0.95, 0.2)
 
 
 @pytest.mark.parametrize(
