@@ -338,6 +338,10 @@ def test_several_answers_may_be_under_way_at_once() -> None:
         ),
         ({"n": 2, "costs": (1.0, 0.0)}, "one cost above 0 for each"),
         ({"n": 2, "costs": (1.0,)}, "one cost above 0 for each"),
+        (
+            {"n": 4, "closed": frozenset({3}), "budget": RankingBudget(items=29)},
+            "29 items is too small for the warm-up: 3 examinees x 10 items need at least 30",
+        ),
     ],
 )
 def test_a_ranking_that_cannot_run_is_refused_at_once(
