@@ -160,13 +160,13 @@ def test_the_grid_is_as_fine_as_the_posteriors_need() -> None:
     """At most 1.3 posterior standard deviations between nodes, unless 1.2 times as many suffice."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
 
-    def nodes_for(n_items: int, **asked: int) -> int | None:
+    def nodes_for(n_items: int, n_nodes: int | None = None) -> int | None:
         zeros = np.zeros(n_items)
         items = ItemParameters(zeros + 1.5, zeros, zeros, zeros + 1)
         curves = Curves.from_natural(items, log_slope=True)
         result = em.EmResult(curves, LatentDensity.normal(), 0.0, True, 1, 0.0, 0.0)
-        found = calibration._fine_enough(result, CalibrationSettings(**asked))
-        return found and len(found.nodes)
+        found = calibration._fine_enough(result, CalibrationSettings(n_nodes=n_nodes))
+        return None if found is None else len(found.nodes)
 
     for n_items in (20, 80, 100, 120, 200, 900, 40_000):
         p = expit(1.5 * nodes)

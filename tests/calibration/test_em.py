@@ -167,8 +167,8 @@ def test_a_priors_precision_is_that_of_its_standard_scores() -> None:
 
     def scores(x: FloatArray) -> FloatArray:
         b = -x[:, 1] / np.exp(x[:, 0])
-        sds = (0.4, np.array([2.0, 1.0, 0.5, 3.0, 0.7]), 0.5, 0.3)
-        return np.stack([v / sd for v, sd in zip((x[:, 0], b, x[:, 2], x[:, 3]), sds, strict=True)])
+        sds = np.array([2.0, 1.0, 0.5, 3.0, 0.7])
+        return np.stack([x[:, 0] / 0.4, b / sds, x[:, 2] / 0.5, x[:, 3] / 0.3])
 
     moves = step * np.eye(4)
     slopes = np.stack([(scores(curves.x + m) - scores(curves.x - m)) / (2 * step) for m in moves])
@@ -243,10 +243,10 @@ def test_the_distance_left_counts_items_location_and_scale(log_slope: bool) -> N
             for g, i in zip(at.gradient[:, :2], at.information[:, :2, :2], strict=True)
         ]
         expected.append((max(of_item), slope(moves[0]) / n**0.5, slope(moves[1]) / (2 * n) ** 0.5))
+        fixed = replace(problem, fixed=tuple(range(1, n_items)))  # these hold the scale
+        assert distance_left(fixed, x, at, n) == pytest.approx(of_item[0], rel=1e-5)
     assert np.argmax(expected, axis=1).tolist() == [1, 2, 0]
     assert found == pytest.approx(np.max(expected, axis=1), rel=1e-4)
-    fixed = replace(problem, fixed=tuple(range(1, n_items)))  # these hold the scale
-    assert distance_left(fixed, x, at, n) == pytest.approx(of_item[0], rel=1e-5)
 
 
 def test_first_counts_are_those_of_the_ranks_normal_scores() -> None:

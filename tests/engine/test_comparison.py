@@ -209,7 +209,9 @@ def test_tails_that_are_heavy_widen_a_gate_beyond_95_percent() -> None:
     assert within == pytest.approx((0.435, 0.565), abs=1e-3)  # the normal one is wider
 
 
-@pytest.mark.parametrize("counts", [(20, 9, 6, 15), (3, 7, 1, 2), (40, 0, 3, 1), (5, 2, 2, 5)])
+@pytest.mark.parametrize(
+    "counts", [(20, 9, 6, 15), (3, 7, 1, 2), (40, 0, 3, 1), (5, 2, 2, 5), (0, 3, 0, 3)]
+)
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
 def test_binary_scores_are_compared_from_their_counts(
     counts: tuple[int, int, int, int], confidence: float

@@ -246,6 +246,11 @@ def test_a_negative_number_of_items_is_the_only_fault() -> None:
 def test_all_faults_are_reported_at_once() -> None:
     faults = problems({"budget": {"usd": -1}, "stopping": {"se": 0}, "x": 1})
     assert set(faults) == {"/budget/usd", "/stopping/se", "/x"}
+    with pytest.raises(InvalidInputError, match=r"\(and 1 more\)\.$"):
+        Design.from_dict({"budget": {"usd": -1}, "x": 1})
+    with pytest.raises(InvalidInputError, match=r"above 0|> 0") as alone:
+        Design.from_dict({"budget": {"usd": -1}})
+    assert "more)" not in alone.value.detail
 
 
 json_values = st.recursive(

@@ -9,7 +9,7 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.engine.prediction.learned_curves import UNPLACED, Place
-from app.engine.prediction.model_error import Seen, bias_of
+from app.engine.prediction.model_error import Seen, bias_of, model_error
 from app.engine.simulation.learning import (
     Glimpse,
     Shifted,
@@ -196,6 +196,51 @@ def test_bias_beyond_the_reference_models_moves_their_intervals(
     assert beyond.above < none.above + 0.1
 
 
+def test_growth_and_bias_are_those_of_the_standardised_errors(thirty: Thirty) -> None:
+    seen, references = thirty
+    centre, spread = float(references.mean()), float(references.std())
+    off = [replace(one, theta=one.theta + spread) for one in seen]
+    groups = [(seen, centre), (off, centre - 3.0 * spread)]
+    shifted = [Shifted(seen=off, known=references - 3.0 * spread)]
+    plain = learn_correction(seen).theta  # without growth
+    learned = learn_correction(seen, known=references, shifted=shifted).theta
+    lengths = sorted({one.answers for one in seen})
+
+    def errors(slopes: dict[bool, float], ses: dict[bool, float]) -> list[Seen]:
+        found = []
+        for tests, middle in groups:
+            for length in lengths:
+                rows = []
+                for one in (test for test in tests if test.answers == length):
+                    at = (one.estimate.theta - middle) / spread
+                    far = min(max(abs(at) - 1.0, 0.0), 6.0)
+                    half = one.half * plain.at(length, one.half)
+                    se = np.hypot(half / 1.959964, ses[at > 0] * far * spread)
+                    error = one.estimate.theta - slopes[at > 0] * far * spread - one.theta
+                    rows.append((error / spread, se / spread, at))
+                found.append(Seen(*np.array(rows).T))
+        return found
+
+    nothing = {True: 0.0, False: 0.0}
+    bias = {side: bias_of(errors(nothing, nothing), len(lengths), above=side) for side in nothing}
+    slopes, ses = (
+        {side: getattr(one, name) for side, one in bias.items()} for name in ("slope", "sd")
+    )
+    growth = model_error(errors(slopes, ses), len(lengths), margin=0.0)
+    beyond = not_none(learned.beyond)
+    assert (beyond.bias_above, beyond.bias_below) == pytest.approx((slopes[True], slopes[False]))
+    assert (beyond.bias_se_above, beyond.bias_se_below) == pytest.approx((ses[True], ses[False]))
+    assert (beyond.above, beyond.below) == pytest.approx((growth.above, growth.below))
+    # Of examinees like the reference models 95 % are inside again, in spite of the growth.
+    ratios = []
+    for one in seen:
+        factor, bias_se = learned.parts(one.answers, one.half, one.estimate.theta)
+        needed = one.needed(learned.bias_at(one.estimate.theta))
+        ratios.append(max(max(needed**2 - bias_se**2, 0.0) ** 0.5, 0.05) / factor)
+    exact = 1e-5 if learned.power >= 0.0 else 0.01
+    assert np.quantile(ratios, 0.95, method="weibull") == pytest.approx(1.0, abs=exact)
+
+
 def test_wide_intervals_have_the_same_coverage_under_equal_model_error() -> None:
     rng = np.random.default_rng(5)
     scores = np.array(list(draw_scores(BANK, [0.0], rng)))
@@ -240,6 +285,14 @@ def test_errors_of_unplaced_examinees_widen_only_their_intervals(
     placed, unplaced = learned(alike), learned(open_)
     assert not_none(placed.theta.beyond).max_bias == 0.0
     assert replace(unplaced.theta, beyond=placed.theta.beyond) == placed.theta
+    spread = not_none(unplaced.theta.beyond).spread
+    lacking = []
+    for one in open_:
+        factor = unplaced.theta.at(one.answers, one.half, one.estimate.theta)
+        lacking.append(one.half * max(one.needed() ** 2 - factor**2, 0.0) ** 0.5 / spread)
+    assert not_none(unplaced.theta.beyond).max_bias == pytest.approx(
+        np.quantile(lacking, 0.95, method="weibull")
+    )
     # The largest error of any hold-out counts, however many other models were placed well.
     fair = replace(seen[0], place=UNPLACED)
     both = learn_correction(
