@@ -203,10 +203,12 @@ def test_sixty_examinees_bring_guesses_near_the_true_difficulties(c: float, hint
     assert 0.92 <= np.mean(covered) <= 0.99
 
 
-def test_unanswered_items_keep_their_prior_belief() -> None:
+@pytest.mark.parametrize("options", [0, 4])
+def test_unanswered_items_keep_their_prior_belief(options: int) -> None:
     rng = np.random.default_rng(1)
-    first = beliefs(guesses=np.arange(N))
-    scores = answers(true_bank(rng, 0.0), rng.normal(size=30), rng)
+    first = beliefs(options, guesses=np.arange(N))
+    guessing = 1 / options if options else 0.0
+    scores = answers(true_bank(rng, guessing), rng.normal(size=30), rng)
     scores[:, :2] = np.nan
     scores[:, 2] = np.where(np.isnan(scores[:, 2]), np.nan, 1.0)  # all right is a hint and no error
     learned = calibrate_beliefs(ScoreMatrix.of(scores, items=KEYS), first)
@@ -215,3 +217,5 @@ def test_unanswered_items_keep_their_prior_belief() -> None:
     assert found.density.sd == pytest.approx(1, abs=1e-9)
     assert found.known_errors.b[0] > 1.5 * np.median(found.known_errors.b)
     assert found.b[2] < found.b[1]
+    assert learned.bank.c.mean() == pytest.approx(guessing, abs=0.05)
+    assert ((learned.bank.c > 0) == (options > 0)).all()

@@ -52,7 +52,8 @@ def test_targets_have_their_own_widths_or_those_of_the_whole_bank() -> None:
     widths = {"all": Widths((1, 10), (2.0, 2.5)), "law": Widths((5,), (3.0,))}
     targets = {name: Target(model, np.full(8, 0.125), width) for name, width in widths.items()}
     knowledge = {PREDICTION: prediction_to_dict(targets, bank.item_ids)}
-    assert (tasks_in(knowledge), tasks_in({})) == ({"law"}, frozenset())
+    assert tasks_in(knowledge) == frozenset({"law"})
+    assert not tasks_in({})
     tags = [("law",), ("law", "all"), ("art",), ()]
     found = targets_of(bank.take(ORDER), knowledge, tags)
     assert list(found) == ["all", "art", "law"]
