@@ -52,7 +52,7 @@ def test_the_interval_excludes_no_difference_where_the_exact_test_does(
     found = paired(*binary(0, first, second, neither))
     lo, hi = not_none(found.lo), not_none(found.hi)
     assert (found.verdict is Verdict.UNDECIDED) == (lo <= 0.0 <= hi)
-    assert lo <= found.delta <= hi
+    assert -1.0 <= lo <= found.delta <= hi <= 1.0
 
 
 def test_identical_scores_give_no_difference_but_an_interval() -> None:
