@@ -140,11 +140,11 @@ def test_an_interval_needs_the_distance_on_the_side_where_the_truth_lies(thirty:
         assert one.half == pytest.approx(0.3)
 
 
-def test_too_few_examinees_teach_nothing() -> None:
-    bank = clean_bank(1, 60)
-    scores, thetas = two_skills(bank, 19, seed=3)
+def test_twenty_examinees_teach_an_interval_and_fewer_do_not(thirty: Thirty) -> None:
+    nineteen, twenty = ([one for one in thirty[0] if one.row < n] for n in (19, 20))
+    assert learn_correction(twenty).theta.answers == (5, 7, 10, 14)
     with pytest.raises(InvalidInputError, match="at least 20 examinees, got 19"):
-        taught(scores, thetas, bank=bank)
+        learn_correction(nineteen)
 
 
 def test_growth_is_learned_from_models_held_out_beyond_the_others(
