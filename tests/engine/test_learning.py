@@ -140,6 +140,33 @@ def test_an_interval_needs_the_distance_on_the_side_where_the_truth_lies(thirty:
         assert one.half == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize("follows", [0.0, 0.6, 1.2])
+def test_the_factor_follows_the_width_with_the_least_quantile_loss(
+    follows: float, thirty: Thirty
+) -> None:
+    rng, seen = np.random.default_rng(5), []
+    for row in range(120):
+        half = float(np.exp(rng.normal(0.0, 0.6)))
+        told = replace(thirty[0][0].estimate, theta=0.0, lo=-half, hi=half)
+        theta = 0.6 * half ** (1 + follows) * rng.normal()
+        seen.append(replace(thirty[0][0], row=row, estimate=told, theta=theta))
+    found = learn_correction(seen).theta
+    log_half = np.log([one.half for one in seen])
+    wider = np.clip(log_half - np.median(log_half), -1.5, 1.5)
+    sizes = np.abs([one.theta for one in seen]) / np.exp(log_half)
+    needed = np.log(np.clip(sizes, 0.05, 50.0))
+    losses, factors = {}, {}
+    for power in (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5):
+        rest = needed - np.where(wider < 0, power, max(power, 0.0)) * wider
+        factors[power] = np.quantile(rest, 0.95, method="weibull")
+        short = rest - factors[power]
+        losses[power] = np.where(short > 0, 0.95 * short, -0.05 * short).mean()
+    best = min(losses, key=lambda power: losses[power])
+    assert found.power == best
+    assert found.usual == pytest.approx((np.exp(np.median(log_half)),))
+    assert found.factor == pytest.approx((np.exp(factors[best]),))
+
+
 def test_twenty_examinees_teach_an_interval_and_fewer_do_not(thirty: Thirty) -> None:
     nineteen, twenty = ([one for one in thirty[0] if one.row < n] for n in (19, 20))
     assert learn_correction(twenty).theta.answers == (5, 7, 10, 14)
