@@ -249,6 +249,15 @@ def test_the_distance_left_counts_items_location_and_scale(log_slope: bool) -> N
     assert found == pytest.approx(np.max(expected, axis=1), rel=1e-4)
 
 
+@pytest.mark.parametrize(("slope", "left"), [(3.0, 2.0), (-3.0, 13**0.5)])
+def test_a_slope_at_its_bound_counts_only_if_it_may_move_inwards(slope: float, left: float) -> None:
+    problem = Problem(family=Family.TWO_PL, log_slope=True, priors=Priors.none(), fixed=(1,))
+    x = np.array([[np.log(50.0), 0.0, -1e3, 1e3], [0.0, 0.0, -1e3, 1e3]])
+    gradient = np.array([[slope, 2.0, 0.0, 0.0], [9.0, 9.0, 0.0, 0.0]])
+    at = maximization.Objective(np.zeros(2), gradient, np.tile(np.eye(4), (2, 1, 1)))
+    assert distance_left(problem, x, at, 100) == pytest.approx(left)
+
+
 def test_first_counts_are_those_of_the_ranks_normal_scores() -> None:
     matrix = simulate(13, Family.TWO_PL, 50, 7, missing=0.3).matrix
     answered, right = matrix.scores != 255, matrix.scores == 1
@@ -454,7 +463,7 @@ def test_priors_without_a_spread_and_coarse_grids_are_refused(size: float) -> No
         LatentDensity.normal(n_nodes=4)
     with pytest.raises(InvalidInputError, match="a bound > 0"):
         LatentDensity.normal(bound=-1.0)
-    assert LatentDensity.normal(n_nodes=5, bound=2.0).nodes.tolist() == [-2, -1, 0, 1, 2]
+    assert LatentDensity.normal(n_nodes=5, bound=0.5).nodes.tolist() == [-0.5, -0.25, 0, 0.25, 0.5]
 
 
 def test_a_density_on_every_third_node_has_the_same_mass_mean_and_spread() -> None:
