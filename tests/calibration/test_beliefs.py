@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 from scipy.special import expit
+from scipy.stats import norm
 
+from app.calibration.filters import DropReason
+from app.calibration.logistic import beliefs as beliefs_module
 from app.calibration.logistic.beliefs import (
     DIFFICULTY_SD,
     GUESS_CORRELATION,
     ItemBeliefs,
     calibrate_beliefs,
+    prepared_for_beliefs,
     widening,
+    without_answers,
 )
 from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import ItemBank
@@ -82,12 +87,87 @@ def test_only_the_order_of_guessed_difficulties_matters() -> None:
     assert (np.diff(one.b) >= 0).all()
     assert np.std(one.b) < GUESS_CORRELATION * DIFFICULTY_SD
     assert (beliefs(guesses=np.ones(N)).b == 0).all()  # equal guesses have no information
-    some = ItemBeliefs.guessed(("a", "b", "c"), [0, 2, 5], [1.0, None, 2.0])
-    assert some.b[1] == 0
-    assert some.se_b[1] > some.se_b[0]
-    assert some.c.tolist() == [0.0, 0.5, 0.2]
-    with pytest.raises(InvalidInputError):
-        ItemBeliefs(keys=("a",), b=np.zeros(1), se_b=np.zeros(1), c=np.zeros(1))
+    some = ItemBeliefs.guessed(("a", "b", "c", "d"), [0, 2, 5, 1], [7.0, None, 2.0, 2.0])
+    # Ranks 1 and 2 of three are tied: their normal scores stand at 1/3, that of rank 3 at 5/6.
+    z = norm.ppf([5 / 6, 0.5, 1 / 3, 1 / 3])
+    assert some.b == pytest.approx(0.5 * 1.3 * z)  # a regression on the guess, correlated by 1/2
+    assert some.se_b**2 == pytest.approx(1.3**2 * np.array([0.75, 1, 0.75, 0.75]))
+    assert some.c.tolist() == [0.0, 0.5, 0.2, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("se_b", "c", "b", "given"),
+    [
+        (0.0, 0.0, 0.0, ()),
+        (np.inf, 0.0, 0.0, ()),
+        (1.0, 1.0, 0.0, ()),
+        (1.0, -0.1, 0.0, ()),
+        (1.0, 0.0, np.inf, ()),
+        (1.0, 0.0, 0.0, (1.0, 2.0)),
+    ],
+)
+def test_beliefs_that_are_no_densities_are_refused(
+    se_b: float, c: float, b: float, given: tuple[float, ...]
+) -> None:
+    columns = {name: np.array([value]) for name, value in (("se_b", se_b), ("c", c), ("b", b))}
+    with pytest.raises(InvalidInputError, match="Beliefs need"):
+        ItemBeliefs(keys=("a",), given=given, **columns)
+
+
+def test_a_mean_curve_is_replaced_by_the_nearest_logistic_one() -> None:
+    """Least squares of the logit, weighted by information and by N(0, 1.5) of theta."""
+    rng = np.random.default_rng(8)
+    a, intercept = np.exp(rng.normal(0.4, 0.5, (300, 2))), rng.normal([0.5, -1.0], 1.0, (300, 2))
+    c = expit(rng.normal(-1.4, 0.5, (300, 2))) * np.array([1, 0])
+    found, theta = beliefs_module._expected(a, intercept, c), np.linspace(-4, 4, 33)
+    for j in range(2):
+        of_draws = expit(a[:, j] * theta[:, None] + intercept[:, j])
+        floor = c[:, j].mean()
+        p = ((c[:, j] + (1 - c[:, j]) * of_draws).mean(axis=1) - floor) / (1 - floor)
+        weights = p * (1 - p) * norm(0, 1.5).pdf(theta)
+        line = np.polyfit(theta, np.log(p / (1 - p)), 1, w=weights**0.5)
+        assert (found.a[j], found.intercept[j]) == pytest.approx(tuple(line))
+        assert (found.c[j], found.d[j]) == (pytest.approx(floor), 1.0)
+
+
+def test_draws_are_standard_normal_and_uncorrelated() -> None:
+    draws = beliefs_module._DRAWS
+    shares = np.tile((np.arange(128)[:, None] + 0.5) / 128, 3)
+    assert norm.cdf(np.sort(draws, axis=0)) == pytest.approx(shares, abs=0.05)
+    assert draws.T @ draws / 128 == pytest.approx(np.eye(3), abs=0.1)
+
+
+def test_a_version_without_answers_knows_its_beliefs() -> None:
+    first = beliefs(4, np.arange(N))
+    found = without_answers(first, first.bank())
+    assert (found["n_examinees"], found["n_answers"], found["answers_per_item"]) == (0, 0, 0.0)
+    assert found["se_b"] == pytest.approx(1.3 * 0.75**0.5)
+    again = ItemBeliefs.from_dict(found["beliefs"])
+    assert [again.keys, *again.b, *again.c] == [first.keys, *first.b, *first.c]
+    # Two copies of each item have twice the information of one, at any theta.
+    once = first.start().natural()
+    assert once.a == pytest.approx(np.exp(0.4))
+    assert -once.intercept / once.a == pytest.approx(first.b)
+    assert once.c == pytest.approx(0.25)
+    assert once.d == pytest.approx(1.0)
+    assert (beliefs(0).start().natural().c == 0).all()
+    twice = once._replace(**{name: np.tile(getattr(once, name), 2) for name in ("a", "intercept")})
+    twice = twice._replace(c=np.tile(once.c, 2), d=np.tile(once.d, 2))
+    bank = ItemBank.from_intercepts(a=once.a, intercept=once.intercept, c=once.c)
+    assert widening(bank, once) == pytest.approx(0.0, abs=1e-12)
+    assert widening(bank, twice) == pytest.approx(2**0.5 - 1)
+
+
+def test_answers_are_put_in_the_order_of_the_beliefs() -> None:
+    scores = np.array([[1.0, 0.0, 1.0], [np.nan, np.nan, 1.0], [0.0, np.nan, 0.0]])
+    matrix = ScoreMatrix.of(scores, examinees=["x", "y", "z"], items=["q7", "q2", "other"])
+    found = prepared_for_beliefs(matrix, beliefs())
+    assert found.matrix.items == KEYS
+    assert found.matrix.examinees == ("x", "z")
+    assert found.matrix.scores[:, [2, 7]].tolist() == [[0, 1], [255, 0]]
+    assert (np.delete(found.matrix.scores, [2, 7], axis=1) == 255).all()
+    assert [(one.name, one.reason) for one in found.items] == [("other", DropReason.NO_PRIOR)]
+    assert [(one.name, one.reason) for one in found.examinees] == [("y", DropReason.NO_ANSWERS)]
 
 
 @pytest.mark.parametrize(("c", "hints"), [(0.0, -0.5), (0.25, 0.5)])
@@ -123,10 +203,12 @@ def test_sixty_examinees_bring_guesses_near_the_true_difficulties(c: float, hint
     assert 0.92 <= np.mean(covered) <= 0.99
 
 
-def test_unanswered_items_keep_their_prior_belief() -> None:
+@pytest.mark.parametrize("options", [0, 4])
+def test_unanswered_items_keep_their_prior_belief(options: int) -> None:
     rng = np.random.default_rng(1)
-    first = beliefs(guesses=np.arange(N))
-    scores = answers(true_bank(rng, 0.0), rng.normal(size=30), rng)
+    first = beliefs(options, guesses=np.arange(N))
+    guessing = 1 / options if options else 0.0
+    scores = answers(true_bank(rng, guessing), rng.normal(size=30), rng)
     scores[:, :2] = np.nan
     scores[:, 2] = np.where(np.isnan(scores[:, 2]), np.nan, 1.0)  # all right is a hint and no error
     learned = calibrate_beliefs(ScoreMatrix.of(scores, items=KEYS), first)
@@ -135,3 +217,5 @@ def test_unanswered_items_keep_their_prior_belief() -> None:
     assert found.density.sd == pytest.approx(1, abs=1e-9)
     assert found.known_errors.b[0] > 1.5 * np.median(found.known_errors.b)
     assert found.b[2] < found.b[1]
+    assert learned.bank.c.mean() == pytest.approx(guessing, abs=0.05)
+    assert ((learned.bank.c > 0) == (options > 0)).all()

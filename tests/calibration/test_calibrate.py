@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -5,16 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
+import app.calibration.logistic.calibrate as calibration
 import app.calibration.logistic.em as em
 from app.calibration.linking.linked import calibrate_onto
-from app.calibration.logistic.calibrate import CalibrationSettings, calibrate, compare_families
-from app.calibration.logistic.curves import Family
+from app.calibration.logistic.calibrate import (
+    Calibration,
+    CalibrationSettings,
+    calibrate,
+    compare_families,
+    finished,
+)
+from app.calibration.logistic.curves import Curves, Family
 from app.calibration.logistic.em import Progress
 from app.calibration.logistic.expectation import LatentDensity, expect
 from app.calibration.logistic.priors import Normal, Priors, Steepness
 from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import ItemBank
+from app.engine.models.base import ItemParameters
 from app.errors import CalibrationError, InvalidInputError
 from tests.calibration.simulated import answer, draw_items, simulate
 from tests.values import not_none
@@ -75,6 +85,7 @@ def test_few_answers_and_too_few_cycles_are_warned_about() -> None:
     data = simulate(9, Family.THREE_PL, 300, 10)
     result = calibrate(data.matrix, CalibrationSettings(family=Family.THREE_PL, max_cycles=2))
     assert not result.converged
+    assert result.cycles < 6  # each of two stages may end one E-step late
     told = " ".join(result.warnings)
     assert "Not converged after" in told
     assert "fewer than 1000 answers" in told
@@ -85,6 +96,84 @@ def test_cycles_are_the_e_steps_of_all_stages(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(em, "expect", calls)
     found = calibrate(simulate(9, Family.THREE_PL, 300, 10).matrix)
     assert found.cycles == calls.call_count > 5
+
+
+@pytest.mark.parametrize("slope", [0.2, 8.0])
+def test_a_common_slope_is_recovered_far_from_its_start(slope: float) -> None:
+    rng = np.random.default_rng(1)
+    items = draw_items(rng, Family.RASCH, 20)
+    items = items._replace(a=np.full(20, slope), intercept=slope * items.intercept)
+    matrix = answer(rng, items, rng.normal(size=1000))
+    settings = CalibrationSettings(family=Family.RASCH, with_errors=False)
+    result = calibrate(matrix, settings)
+    assert result.converged
+    assert result.items.a == pytest.approx(items.a, rel=0.15)
+    assert result.b == pytest.approx(-items.intercept / slope, abs=0.1 + 0.2 / slope)
+
+
+@pytest.mark.parametrize("negative_slopes", [False, True])
+def test_warnings_and_parameters_are_counted(negative_slopes: bool) -> None:
+    scores = np.ones((1001, 4))
+    scores[:501] = 0.0
+    scores[:2, 0] = scores[:1, 1] = np.nan  # 999 and 1000 answers
+    a = np.array([50.0, 49.9, -0.1 if negative_slopes else 1.0, 1e-9])
+    items = ItemParameters(a, np.zeros(4), np.full(4, 0.2), np.ones(4))
+    asked = CalibrationSettings(
+        family=Family.THREE_PL,
+        negative_slopes=negative_slopes,
+        estimate_density=True,
+        with_errors=False,
+    )
+
+    def told(edge: float, fixed: tuple[int, ...] = (), converged: bool = True) -> Calibration:
+        weights = np.array([edge / 2, 0.2, 0.8 - edge, 0.0, edge / 2])
+        result = em.EmResult(
+            curves=Curves.from_natural(items, log_slope=not negative_slopes),
+            density=LatentDensity(np.linspace(-2, 2, 5), weights),
+            log_likelihood=-900.0,
+            converged=converged,
+            cycles=7,
+            gain=0.5,
+            distance=0.25,
+        )
+        return finished(ScoreMatrix.of(scores), asked, asked.problem(fixed), result)
+
+    found = told(edge=0.002)
+    first, second, *others = found.warnings
+    assert first.startswith("1 of 4 items have fewer than 1000 answers")
+    assert second == "1 items ended at the largest slope, 50."
+    falling = ["1 items have a negative slope."] if negative_slopes else []
+    assert others == [*falling, "0.2 % of the population lies at the ends of the quadrature."]
+    assert told(edge=0.001).warnings == found.warnings[:-1]
+    late = told(edge=0.0, converged=False)
+    assert late.warnings[0] == (
+        "Not converged after 7 cycles: the last gained 0.5, and 0.25 standard errors are left."
+    )
+    # Slope, intercept and guessing of each item; weights of five nodes with three constraints.
+    assert (found.n_parameters, found.free_density) == (4 * 3 + 2, True)
+    fixed = told(edge=0.0, fixed=(0, 2))  # with anchors a mean and an sd instead
+    assert (fixed.n_parameters, fixed.free_density) == (2 * 3 + 2, False)
+    assert (found.n_examinees, found.n_answers) == (1001, 4 * 1001 - 3)
+
+
+def test_the_grid_is_as_fine_as_the_posteriors_need() -> None:
+    """At most 1.3 posterior standard deviations between nodes, unless 1.2 times as many suffice."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+
+    def nodes_for(n_items: int, n_nodes: int | None = None) -> int | None:
+        zeros = np.zeros(n_items)
+        items = ItemParameters(zeros + 1.5, zeros, zeros, zeros + 1)
+        curves = Curves.from_natural(items, log_slope=True)
+        result = em.EmResult(curves, LatentDensity.normal(), 0.0, True, 1, 0.0, 0.0)
+        found = calibration._fine_enough(result, CalibrationSettings(n_nodes=n_nodes))
+        return None if found is None else len(found.nodes)
+
+    for n_items in (20, 80, 100, 120, 200, 900, 40_000):
+        p = expit(1.5 * nodes)
+        information = 1 + n_items * 1.5**2 * (weights @ (p * (1 - p))) / weights.sum()
+        needed = math.ceil(12 / 1.3 * information**0.5) + 1
+        assert nodes_for(n_items) == (min(needed, 401) if needed > 1.2 * 61 else None)
+    assert nodes_for(900, n_nodes=61) is None
 
 
 def test_progress_is_reported_and_may_stop_the_run() -> None:
@@ -126,6 +215,13 @@ def test_priors_of_positive_slopes_exclude_negative_ones() -> None:
         CalibrationSettings(priors=Priors(log_slope=Normal(0, 1)), negative_slopes=True)
     with pytest.raises(InvalidInputError, match="may be negative"):
         CalibrationSettings(priors=Priors(slope=Steepness()))
+    with pytest.raises(InvalidInputError, match="common slope takes no prior"):
+        CalibrationSettings(family=Family.RASCH, priors=Priors(log_slope=Normal(0, 1)))
+    with pytest.raises(InvalidInputError, match="one common, positive slope"):
+        CalibrationSettings(family=Family.RASCH, negative_slopes=True)
+    with pytest.raises(InvalidInputError, match="max_cycles must be at least 1, got 0"):
+        CalibrationSettings(max_cycles=0)
+    assert CalibrationSettings(max_cycles=1).max_cycles == 1
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,13 @@ from app.calibration.linking.linked import (
 )
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family, probabilities
-from app.calibration.logistic.scale_linking import Linking, link_mean_sigma, link_stocking_lord
+from app.calibration.logistic.expectation import LatentDensity
+from app.calibration.logistic.scale_linking import (
+    Linking,
+    link_mean_sigma,
+    link_populations,
+    link_stocking_lord,
+)
 from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import ItemBank
 from app.engine.models.base import ItemParameters
@@ -66,11 +72,16 @@ def test_mean_sigma_recovers_a_shift_from_anchor_difficulties() -> None:
     found = link_mean_sigma(b, SLOPE * b + INTERCEPT, source="new", target="old")
     assert found.slope == pytest.approx(SLOPE)
     assert found.intercept == pytest.approx(INTERCEPT)
+    density = LatentDensity.normal(mean=0.7, sd=1.2)
+    moved = LatentDensity(SLOPE * density.nodes + INTERCEPT, density.weights)
+    found = link_populations(density, moved, source="new", target="old")
+    assert (found.slope, found.intercept) == pytest.approx((SLOPE, INTERCEPT))
 
 
 def test_mean_sigma_refuses_values_without_spread() -> None:
-    with pytest.raises(CalibrationError, match="Mean-sigma linking needs"):
-        link_mean_sigma(np.ones(2), np.array([1.0, 2.0]), source="new", target="old")
+    for values in ((np.ones(2), np.arange(2.0)), (np.arange(2.0), np.ones(2))):
+        with pytest.raises(CalibrationError, match="Mean-sigma linking needs"):
+            link_mean_sigma(*values, source="new", target="old")
 
 
 @pytest.mark.parametrize(("slope", "intercept"), [(1.5, 0.4), (0.6, -1.2), (1.0, 0.0), (2.2, 1.8)])

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -8,12 +9,12 @@ from scipy.special import expit
 import app.calibration.logistic.uncertainty as uncertainty
 from app.calibration.filters import FilterSettings, apply_filters
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
-from app.calibration.logistic.curves import Curves, Family
+from app.calibration.logistic.curves import Curves, Family, bounds
 from app.calibration.logistic.expectation import LatentDensity, posteriors
 from app.calibration.logistic.maximization import Problem
-from app.calibration.logistic.priors import Priors
+from app.calibration.logistic.priors import Normal, Priors
 from app.calibration.logistic.scale_linking import Linking
-from app.calibration.logistic.uncertainty import parameter_errors
+from app.calibration.logistic.uncertainty import ParameterErrors, parameter_errors
 from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray
 from app.exchange.responses import read_responses
@@ -88,12 +89,58 @@ def test_one_direction_without_information_is_no_covariance(
         assert found == pytest.approx(np.tile(np.diag([1 / (1 - shared**2), 1.0]), (2, 1, 1)))
 
 
-def test_parameters_that_are_not_estimated_have_no_error() -> None:
-    data = simulate(3, Family.TWO_PL, 300, 6)
-    errors = calibrate(data.matrix).known_errors
-    assert np.isnan(errors.c).all()
-    assert np.isnan(errors.d).all()
-    assert np.isfinite(errors.b).all()
+@pytest.mark.parametrize("most", [600, 0], ids=["observed", "scale-corrected"])
+@pytest.mark.parametrize("log_slope", [True, False])
+def test_parameters_that_are_not_estimated_have_no_error(
+    log_slope: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uncertainty, "MAX_FULL_COORDINATES", most)
+    data, density = simulate(3, Family.FOUR_PL, 300, 6), LatentDensity.normal()
+    curves = Curves.from_natural(data.items, log_slope=log_slope)
+    low, high = bounds(log_slope=log_slope)
+    curves.x[1, 0], curves.x[2, 2], curves.x[3, 3] = high[0], low[2], high[3]
+    curves.x[4, 0] = low[0]
+    problem = Problem(
+        family=Family.FOUR_PL, log_slope=log_slope, priors=Priors(guessing=Normal(-1.4, 0.5))
+    )
+    errors = parameter_errors(data.matrix, problem, curves, density)
+    at_bound = np.zeros((6, 4), dtype=bool)
+    at_bound[[1, 2, 3, 4], [0, 2, 3, 0]] = True
+    told = np.stack([errors.a, errors.intercept, errors.c, errors.d], axis=1)
+    assert (np.isnan(told) == at_bound).all()
+    assert (np.isnan(errors.b) == at_bound[:, 0]).all()
+    assert (errors.covariance[at_bound] == 0).all()
+    anchored = parameter_errors(data.matrix, replace(problem, fixed=(0, 5)), curves, density)
+    assert np.isnan(anchored.intercept).tolist() == [True, *[False] * 4, True]
+    if most == 0:  # anchors know the scale: without its error each item has its own block alone
+        gone = errors.covariance - anchored.covariance
+        a = curves.a
+        assert gone[[2, 3], 1, 1] == pytest.approx(a[[2, 3]] ** 2 / 300)
+    two = replace(problem, family=Family.TWO_PL, priors=Priors.none())
+    of_two = parameter_errors(data.matrix, two, curves, density)
+    assert np.isnan(of_two.c).all()
+    assert np.isnan(of_two.d).all()
+
+
+def test_errors_of_parts_are_joined_in_the_order_of_the_items() -> None:
+    data, density = simulate(3, Family.TWO_PL, 300, 6), LatentDensity.normal()
+    curves = Curves.from_natural(data.items, log_slope=True)
+    problem = Problem(family=Family.TWO_PL, log_slope=True, priors=Priors.none())
+    whole = parameter_errors(data.matrix, problem, curves, density)
+    places = [np.array([4, 1]), np.array([0, 5, 2, 3])]
+    parts = [
+        replace(
+            whole,
+            curves=Curves(curves.x[of], log_slope=True),
+            covariance=whole.covariance[of],
+            estimated=whole.estimated[of],
+        )
+        for of in places
+    ]
+    joined = ParameterErrors.joined(places, parts)
+    assert (joined.curves.x == curves.x).all()
+    assert (joined.covariance == whole.covariance).all()
+    assert (joined.b == whole.b).all()
 
 
 def test_the_common_slope_of_the_1pl_has_a_smaller_error() -> None:

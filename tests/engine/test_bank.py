@@ -87,6 +87,20 @@ def test_every_faulty_item_is_listed() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "near"), [("algebra-2", ["algebra-1"]), ("?", ["algebra-1", "b", "c", "d", "e"])]
+)
+def test_an_unknown_item_is_refused_with_similar_names_or_the_first(
+    wanted: str, near: list[str]
+) -> None:
+    known = ItemBank.from_difficulties(
+        a=np.ones(6), b=np.zeros(6), item_ids=["algebra-1", "b", "c", "d", "e", "f"]
+    )
+    with pytest.raises(UnknownNameError) as refused:
+        known.index_of(wanted)
+    assert refused.value.detail.endswith(f" Known: {', '.join(near)}.")
+
+
 def test_lengths_that_differ_and_empty_banks_are_refused() -> None:
     with pytest.raises(ItemBankError, match="one length"):
         ItemBank.from_difficulties(a=[1.0, 1.0], b=[0.0])

@@ -4,7 +4,15 @@ import pytest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.models.base import IntArray
-from app.engine.simulation.baselines import Baseline, baselines, p_irt, ridge, shrunk
+from app.engine.simulation.baselines import (
+    Baseline,
+    _of_tasks,
+    anchors_of,
+    baselines,
+    p_irt,
+    ridge,
+    shrunk,
+)
 from app.engine.simulation.simulate import draw_scores
 
 RNG = np.random.default_rng(11)
@@ -115,6 +123,28 @@ def test_p_irt_adds_expected_scores_at_theta_to_the_answers() -> None:
     expected = 1 / (1 + np.exp(-BANK.a * (thetas[:, None] - BANK.b)))
     expected[:, items] = ROWS[:, items]
     assert p_irt(BANK, items, ROWS) == pytest.approx(expected.mean(axis=1))
+
+
+def test_gp_irt_weighs_anchors_and_p_irt_by_their_errors() -> None:
+    """lambda = b^2 / (b^2 + s^2 / 4n), b the error of p-IRT on the reference models."""
+    n = 10
+    anchors = anchors_of(OTHERS.T, n, np.random.default_rng(0))
+    b = np.abs(p_irt(BANK, anchors.items, OTHERS) - OTHERS.mean(axis=1)).mean()
+    weight = b**2 / (b**2 + OTHERS.var(axis=1).mean() / (4 * n))
+    predicted = weight * anchors.of(ROWS) + (1 - weight) * p_irt(BANK, anchors.items, ROWS)
+    assert 0.05 < weight < 0.95
+    assert held(n)["gp-irt"].accuracy_mae == pytest.approx(np.abs(predicted - TRUTH).mean())
+
+
+@pytest.mark.parametrize(("n", "counts"), [(3, (1, 1, 1)), (11, (4, 4, 3)), (13, (5, 4, 3))])
+def test_tasks_get_equally_many_items_or_all_they_have(n: int, counts: tuple[int, ...]) -> None:
+    tasks = ["law"] * 20 + ["maths"] * 37 + ["art"] * 3
+    rule = _of_tasks(tasks, n, np.random.default_rng(1))
+    asked = [tasks[item] for item in rule.items]
+    assert tuple(asked.count(task) for task in ("law", "maths", "art")) == counts
+    assert len(set(rule.items.tolist())) == len(asked)
+    weights = [tasks.count(task) / 60 / asked.count(task) for task in asked]
+    assert rule.weights == pytest.approx(weights)
 
 
 def test_unanswered_items_are_neither_asked_nor_counted() -> None:

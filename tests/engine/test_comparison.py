@@ -52,7 +52,7 @@ def test_the_interval_excludes_no_difference_where_the_exact_test_does(
     found = paired(*binary(0, first, second, neither))
     lo, hi = not_none(found.lo), not_none(found.hi)
     assert (found.verdict is Verdict.UNDECIDED) == (lo <= 0.0 <= hi)
-    assert lo <= found.delta <= hi
+    assert -1.0 <= lo <= found.delta <= hi <= 1.0
 
 
 def test_identical_scores_give_no_difference_but_an_interval() -> None:
@@ -209,7 +209,9 @@ def test_tails_that_are_heavy_widen_a_gate_beyond_95_percent() -> None:
     assert within == pytest.approx((0.435, 0.565), abs=1e-3)  # the normal one is wider
 
 
-@pytest.mark.parametrize("counts", [(20, 9, 6, 15), (3, 7, 1, 2), (40, 0, 3, 1), (5, 2, 2, 5)])
+@pytest.mark.parametrize(
+    "counts", [(20, 9, 6, 15), (3, 7, 1, 2), (40, 0, 3, 1), (5, 2, 2, 5), (0, 3, 0, 3)]
+)
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
 def test_binary_scores_are_compared_from_their_counts(
     counts: tuple[int, int, int, int], confidence: float

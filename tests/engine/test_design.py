@@ -91,8 +91,11 @@ def test_presets_fill_in_missing_values_and_null_removes_them() -> None:
     atlas = Design.from_dict({"preset": "atlas", "stopping": {"se": 0.2}})
     assert (atlas.stopping.se, atlas.stopping.min_items, atlas.stopping.max_items) == (0.2, 30, 500)
     assert (atlas.selection.top_k, atlas.selection.nearest_start) == (5, True)
-    assert not atlas.selection.quarantine
     traces = Design.from_dict({"preset": "atlas-traces"})
+    for published in (Design.from_dict({"preset": "atlas"}), traces):
+        stopping = published.stopping
+        assert (stopping.se, stopping.min_items, stopping.max_items) == (0.1, 30, 500)
+        assert (published.selection.quarantine, published.concurrency) == (False, 1)
     assert (traces.estimator.nodes, traces.estimator.range) == (33, (-4.0, 4.0))
     assert (traces.selection.top_k, traces.selection.random_start) == (5, 1)
     endless = Design.from_dict({"stopping": {"max_items": None}})
@@ -130,6 +133,11 @@ def test_an_empty_design_measures_the_score() -> None:
     assert (stopping.se, design.concurrency) == (None, 4)
     assert design.selection.criterion is CriterionName.V_OPTIMAL
     assert design.prediction.method is PredictionMethod.COMBINED
+    assert (design.estimator.prior_mean, design.estimator.prior_sd) == (0.0, 1.0)
+    assert (design.selection.top_k, design.selection.strata) == (1, 4)
+    cut = Design.from_dict({"stopping": {"cut_score": {"theta": 0.5}}}).stopping.cut_score
+    assert cut is not None
+    assert (cut.confidence, cut.indifference) == (0.95, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +246,11 @@ def test_a_number_of_items_that_is_none_is_the_only_fault() -> None:
 def test_all_faults_are_reported_at_once() -> None:
     faults = problems({"budget": {"usd": -1}, "stopping": {"se": 0}, "x": 1})
     assert set(faults) == {"/budget/usd", "/stopping/se", "/x"}
+    with pytest.raises(InvalidInputError, match=r"\(and 1 more\)\.$"):
+        Design.from_dict({"budget": {"usd": -1}, "x": 1})
+    with pytest.raises(InvalidInputError, match=r"above 0|> 0") as alone:
+        Design.from_dict({"budget": {"usd": -1}})
+    assert "more)" not in alone.value.detail
 
 
 json_values = st.recursive(

@@ -16,6 +16,7 @@ from app.engine.inference.diagnostics import (
     jaccard,
     overlap,
     person_fit,
+    residuals,
     use_counts,
 )
 from app.engine.inference.orders import kendall, ranks, spearman
@@ -95,6 +96,52 @@ def test_inversions_are_counted_with_their_expected_number() -> None:
     assert len(turned.surprises) == 5
     assert straight.surprises == ()
     assert inversions(TWENTY, [], 0.0).observed == 0
+
+
+def test_inversions_and_surprises_are_those_counted_pair_by_pair() -> None:
+    bank = clean_bank(8, 40)
+    scores = np.random.default_rng(3).choice([0.0, 0.25, 1.0], 40)
+    p = bank.expected_score(0.3)
+    pairs = [(i, j) for i in range(40) for j in range(40) if p[i] - p[j] >= 0.2]
+    found = inversions(bank, responses(scores), 0.3)
+    assert found.observed == pytest.approx(sum((1 - scores[i]) * scores[j] for i, j in pairs))
+    assert found.expected == pytest.approx(sum((1 - p[i]) * p[j] for i, j in pairs))
+    gaps = {item: abs(scores[item] - p[item]) for item in range(40)}
+    worst = sorted((item for item in gaps if gaps[item] >= 0.85), key=lambda item: -gaps[item])
+    assert [one.item for one in found.surprises] == worst[:5]
+    assert [one.score for one in found.surprises] == scores[worst[:5]].tolist()
+    assert [one.expected for one in found.surprises] == pytest.approx(p[worst[:5]].tolist())
+    assert residuals(bank, responses(scores), 0.3) == pytest.approx(scores - p)
+    assert len(worst) > 2
+
+
+@pytest.mark.parametrize("n_models", [5, 60])
+@pytest.mark.parametrize("several", [False, True])
+def test_few_reference_models_flatten_the_curves_by_a_probits_mean(
+    n_models: int, several: bool
+) -> None:
+    a, intercept, theta = np.array([0.8, 1.5, 2.5, 1.0]), np.array([0.5, -1.0, 0.0, 2.0]), 1.4
+    nodes = np.linspace(-8, 8, 4001)
+    normal = np.exp(-0.5 * nodes**2)
+    normal /= normal.sum()
+    logits = []
+    for slope, at_zero in zip(a, intercept, strict=True):
+        p = expit(slope * nodes + at_zero)
+        told = 0.5 * n_models * normal * p * (1 - p)  # each model counts half
+        known = [[told @ nodes**2, told @ nodes], [told @ nodes, told.sum()]]
+        variance = np.linalg.inv(np.array(known) + np.diag([0.5**-2, 2.0**-2]))
+        spread = np.array([theta, 1.0]) @ variance @ [theta, 1.0]
+        logits.append((slope * theta + at_zero) / np.sqrt(1 + np.pi / 8 * spread))
+    p, scores = expit(np.array(logits)), np.array([0.0, 1.0, 1.0, 0.0])
+    expected = ((scores - p) @ logits) / np.sqrt(np.square(logits) @ (p * (1 - p)))
+    bank = ItemBank.from_intercepts(a=a, intercept=intercept)
+    if several:
+        loadings = Loadings(a, intercept, np.zeros((4, 0)), nested=True)
+        population = Population(mean=np.zeros(1), covariance=np.eye(1))
+        bank = ItemBank.from_abilities(MultidimensionalModel(loadings, population), list("abcd"))
+    at = np.array([theta]) if several else theta
+    found = person_fit(bank, responses(scores), at, n_models).lz
+    assert found == pytest.approx(expected, abs=0.02 if several else 1e-4)  # 200 draws
 
 
 def test_expected_inversions_are_those_of_answers_that_fit() -> None:

@@ -7,7 +7,15 @@ import pytest
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
-from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast, summary
+from app.engine.simulation.forecast import (
+    Effort,
+    Forecast,
+    Range,
+    calls_of,
+    drawn,
+    forecast,
+    summary,
+)
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank, several
@@ -147,6 +155,50 @@ def test_a_margin_is_forecast_in_questions_time_and_money() -> None:
         "all, 72 seconds, $0.0480."
     )
     assert Forecast.from_dict(short.to_dict()) == short
+
+
+@pytest.mark.parametrize(
+    ("asked", "margin", "words"),
+    [
+        (120, 0.036, "All 120 questions are asked: ±3.6 points."),
+        (119, 0.1, "119 of 120 questions: ±10 points; all 120 cost 1.0 times as much."),
+        (69, 0.026, "69 of 120 questions: ±2.6 points; all 120 cost 1.7 times as much."),
+        (68, 0.255, "68 of 120 questions: ±26 points; all 120 cost two times as much."),
+        (12, 0.04, "12 of 120 questions: ±4 points; all 120 cost ten times as much."),
+        (11, 0.04, "11 of 120 questions: ±4 points; all 120 cost 11 times as much."),
+        (0, 0.04, "0 of 120 questions: ±4 points; all 120 cost 120 times as much."),
+    ],
+)
+def test_the_precision_of_a_forecast_is_told(asked: int, margin: float, words: str) -> None:
+    told = replace(
+        forecast_of({"se": None, "max_items": 1}),
+        items=Range(mean=0.0, median=asked, lo=0.0, hi=0.0),
+        margin=Range(mean=0.0, median=margin, lo=0.0, hi=0.0),
+    )
+    assert summary(told)[0] == words
+
+
+@pytest.mark.parametrize(
+    ("items", "seconds", "usd", "tokens", "words"),
+    [
+        (95, 89.4, 0.1, None, "about 95 questions, 89 seconds, $0.10."),
+        (95, 90.0, 0.0994, 9e4, "about 95 questions, 2 minutes, $0.0994."),
+        (95, 5369.0, None, 12_345.6, "about 95 questions, 89 minutes, 12,346 tokens."),
+        (95, 5400.0, 1234.5, None, "about 95 questions, 1.5 hours, $1,234.50."),
+        (96, None, None, None, "96 of 120 questions: for that ask them all, 5 minutes."),
+        (120, None, None, None, "120 of 120 questions: for that ask them all, 5 minutes."),
+        (121, None, None, None, "more than the 120 questions that may be asked."),
+    ],
+)
+def test_the_effort_for_three_points_is_told(
+    items: int, seconds: float | None, usd: float | None, tokens: float | None, words: str
+) -> None:
+    told = replace(
+        forecast_of({"se": None, "max_items": 1}),
+        for_3_points=Effort(items=items, seconds=seconds, usd=usd, tokens=tokens),
+        for_all=Effort(items=120, seconds=300.0, usd=None, tokens=None),
+    )
+    assert summary(told)[1] == f"±3 points take {words}"
 
 
 def test_a_large_bank_reports_its_savings() -> None:

@@ -13,7 +13,7 @@ from scipy.stats import norm, spearmanr
 from app.engine.adaptive import Ask
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
-from app.engine.inference.join import check_join
+from app.engine.inference.join import _verdict, check_join
 from app.engine.models.base import BoolArray
 from app.engine.state import Response
 from app.exchange.catalog.build import order_of
@@ -167,5 +167,38 @@ def test_a_check_with_missing_answers_matches_direct_sums() -> None:
     accused_below = 0.4 * expected - norm.ppf(0.99) * chance_sd - shift
     assert check.power == pytest.approx(norm.cdf(accused_below), abs=1e-3)
     assert (check.n_examinees, check.n_answers) == (8, int(np.sum(answered)))
+    assert check.n_items == int(np.any(answered, axis=0).sum())
     shares = np.nanmean(scores, axis=0)
     assert check.rank_correlation == pytest.approx(spearmanr(shares, bank.b).statistic)
+    # Items that do not rise with ability are left out, as are those that the caller leaves out.
+    more = ItemBank.from_intercepts(
+        a=[*bank.a, -1.0, 0.0, 1.0], intercept=[*bank.intercept, *np.zeros(3)], c=[0.1] * 33
+    )
+    wide = np.column_stack([scores, rng.integers(0, 2, (9, 3))])
+    usable = np.arange(33) < 32
+    assert check_join(more, wide, usable=usable, adaptive=adaptive) == check
+
+
+@pytest.mark.parametrize(
+    ("z", "accused_below", "verdict"),
+    [
+        (2.33, 2.0, "holds"),
+        (2.32, 2.0, "undecided"),
+        (2.0, 2.0, "undecided"),
+        (1.99, 2.0, "broken"),
+        (2.32, 9.0, "broken"),
+        (2.33, 9.0, "doubtful"),
+    ],
+)
+def test_a_join_holds_by_one_bound_and_is_broken_by_the_other(
+    z: float, accused_below: float, verdict: str
+) -> None:
+    assert _verdict(z, accused_below) == verdict
+
+
+def test_three_items_have_a_rank_correlation_and_two_have_none() -> None:
+    bank = ItemBank.from_difficulties(a=np.ones(3), b=np.array([-1.0, 0.0, 1.0]))
+    scores = np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    assert check_join(bank, scores).rank_correlation == pytest.approx(-1.0)
+    scores[:, 1] = np.nan
+    assert check_join(bank, scores).rank_correlation is None

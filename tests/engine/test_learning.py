@@ -9,7 +9,7 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.engine.prediction.learned_curves import UNPLACED, Place
-from app.engine.prediction.model_error import Seen, bias_of
+from app.engine.prediction.model_error import Seen, bias_of, model_error
 from app.engine.simulation.learning import (
     Glimpse,
     Shifted,
@@ -127,11 +127,51 @@ def test_a_test_that_asks_everything_is_learned_from_at_its_end() -> None:
     assert known.theta.answers == (4,)
 
 
-def test_too_few_examinees_teach_nothing() -> None:
-    bank = clean_bank(1, 60)
-    scores, thetas = two_skills(bank, 19, seed=3)
+def test_an_interval_needs_the_distance_on_the_side_where_the_truth_lies(thirty: Thirty) -> None:
+    told = replace(thirty[0][0].estimate, theta=1.0, lo=0.8, hi=1.4)
+    for theta, bias, needed in (
+        (1.6, 0.0, 1.5),
+        (0.5, 0.0, 2.5),
+        (1.6, 0.2, 2.0),
+        (1.0, -0.1, 0.5),
+    ):
+        one = replace(thirty[0][0], theta=theta, estimate=told)
+        assert one.needed(bias) == pytest.approx(needed)
+        assert one.half == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("follows", [0.0, 0.6, 1.2])
+def test_the_factor_follows_the_width_with_the_least_quantile_loss(
+    follows: float, thirty: Thirty
+) -> None:
+    rng, seen = np.random.default_rng(5), []
+    for row in range(120):
+        half = float(np.exp(rng.normal(0.0, 0.6)))
+        told = replace(thirty[0][0].estimate, theta=0.0, lo=-half, hi=half)
+        theta = 0.6 * half ** (1 + follows) * rng.normal()
+        seen.append(replace(thirty[0][0], row=row, estimate=told, theta=theta))
+    found = learn_correction(seen).theta
+    log_half = np.log([one.half for one in seen])
+    wider = np.clip(log_half - np.median(log_half), -1.5, 1.5)
+    sizes = np.abs([one.theta for one in seen]) / np.exp(log_half)
+    needed = np.log(np.clip(sizes, 0.05, 50.0))
+    losses, factors = {}, {}
+    for power in (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5):
+        rest = needed - np.where(wider < 0, power, max(power, 0.0)) * wider
+        factors[power] = np.quantile(rest, 0.95, method="weibull")
+        short = rest - factors[power]
+        losses[power] = np.where(short > 0, 0.95 * short, -0.05 * short).mean()
+    best = min(losses, key=lambda power: losses[power])
+    assert found.power == best
+    assert found.usual == pytest.approx((np.exp(np.median(log_half)),))
+    assert found.factor == pytest.approx((np.exp(factors[best]),))
+
+
+def test_twenty_examinees_teach_an_interval_and_fewer_do_not(thirty: Thirty) -> None:
+    nineteen, twenty = ([one for one in thirty[0] if one.row < n] for n in (19, 20))
+    assert learn_correction(twenty).theta.answers == (5, 7, 10, 14)
     with pytest.raises(InvalidInputError, match="at least 20 examinees, got 19"):
-        taught(scores, thetas, bank=bank)
+        learn_correction(nineteen)
 
 
 def test_growth_is_learned_from_models_held_out_beyond_the_others(
@@ -183,6 +223,51 @@ def test_bias_beyond_the_reference_models_moves_their_intervals(
     assert beyond.above < none.above + 0.1
 
 
+def test_growth_and_bias_are_those_of_the_standardised_errors(thirty: Thirty) -> None:
+    seen, references = thirty
+    centre, spread = float(references.mean()), float(references.std())
+    off = [replace(one, theta=one.theta + spread) for one in seen]
+    groups = [(seen, centre), (off, centre - 3.0 * spread)]
+    shifted = [Shifted(seen=off, known=references - 3.0 * spread)]
+    plain = learn_correction(seen).theta  # without growth
+    learned = learn_correction(seen, known=references, shifted=shifted).theta
+    lengths = sorted({one.answers for one in seen})
+
+    def errors(slopes: dict[bool, float], ses: dict[bool, float]) -> list[Seen]:
+        found = []
+        for tests, middle in groups:
+            for length in lengths:
+                rows = []
+                for one in (test for test in tests if test.answers == length):
+                    at = (one.estimate.theta - middle) / spread
+                    far = min(max(abs(at) - 1.0, 0.0), 6.0)
+                    half = one.half * plain.at(length, one.half)
+                    se = np.hypot(half / 1.959964, ses[at > 0] * far * spread)
+                    error = one.estimate.theta - slopes[at > 0] * far * spread - one.theta
+                    rows.append((error / spread, se / spread, at))
+                found.append(Seen(*np.array(rows).T))
+        return found
+
+    nothing = {True: 0.0, False: 0.0}
+    bias = {side: bias_of(errors(nothing, nothing), len(lengths), above=side) for side in nothing}
+    slopes, ses = (
+        {side: getattr(one, name) for side, one in bias.items()} for name in ("slope", "sd")
+    )
+    growth = model_error(errors(slopes, ses), len(lengths), margin=0.0)
+    beyond = not_none(learned.beyond)
+    assert (beyond.bias_above, beyond.bias_below) == pytest.approx((slopes[True], slopes[False]))
+    assert (beyond.bias_se_above, beyond.bias_se_below) == pytest.approx((ses[True], ses[False]))
+    assert (beyond.above, beyond.below) == pytest.approx((growth.above, growth.below))
+    # Of examinees like the reference models 95 % are inside again, in spite of the growth.
+    ratios = []
+    for one in seen:
+        factor, bias_se = learned.parts(one.answers, one.half, one.estimate.theta)
+        needed = one.needed(learned.bias_at(one.estimate.theta))
+        ratios.append(max(max(needed**2 - bias_se**2, 0.0) ** 0.5, 0.05) / factor)
+    exact = 1e-5 if learned.power >= 0.0 else 0.01
+    assert np.quantile(ratios, 0.95, method="weibull") == pytest.approx(1.0, abs=exact)
+
+
 def test_wide_intervals_have_the_same_coverage_under_equal_model_error() -> None:
     rng = np.random.default_rng(5)
     scores = np.array(list(draw_scores(BANK, [0.0], rng)))
@@ -227,6 +312,14 @@ def test_errors_of_unplaced_examinees_widen_only_their_intervals(
     placed, unplaced = learned(alike), learned(open_)
     assert not_none(placed.theta.beyond).max_bias == 0.0
     assert replace(unplaced.theta, beyond=placed.theta.beyond) == placed.theta
+    spread = not_none(unplaced.theta.beyond).spread
+    lacking = []
+    for one in open_:
+        factor = unplaced.theta.at(one.answers, one.half, one.estimate.theta)
+        lacking.append(one.half * max(one.needed() ** 2 - factor**2, 0.0) ** 0.5 / spread)
+    assert not_none(unplaced.theta.beyond).max_bias == pytest.approx(
+        np.quantile(lacking, 0.95, method="weibull")
+    )
     # The largest error of any hold-out counts, however many other models were placed well.
     fair = replace(seen[0], place=UNPLACED)
     both = learn_correction(

@@ -9,6 +9,8 @@ from scipy.special import logit
 from app.calibration.multidimensional.score_curves import reference_population
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
+from app.engine.estimation.estimators import GridEstimator
+from app.engine.information_index import index_of
 from app.engine.prediction.correction import (
     ExtrapolationAdjustment,
     IntervalCorrection,
@@ -25,6 +27,10 @@ from app.engine.prediction.learned_curves import (
 )
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import ScoreReading
+from app.engine.selection.base import Pool
+from app.engine.selection.information import MaximumInformation
+from app.engine.selection.sampled import Sampled, ThetaThenSampled
+from app.engine.selection.selectors import Randomesque
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation
 from tests.contracts.estimators import responses
@@ -110,6 +116,25 @@ def test_an_unplaced_examinee_has_a_wider_interval_and_a_longer_test() -> None:
     assert placed
     assert not open_
     assert wider == pytest.approx(np.hypot(width, 2 * 9.0))  # the reported interval decides
+
+
+@pytest.mark.parametrize(("slopes", "samples"), [(ABOUT_IT, 0), (ABOUT_ANOTHER, 24)])
+def test_a_test_for_theta_samples_as_many_items_as_it_chose_if_the_place_is_open(
+    slopes: tuple[float, float], samples: int
+) -> None:
+    bank, known = clean_bank(2, N_ITEMS), curves(slopes)
+    selector = ThetaThenSampled(
+        wanted=Randomesque(criterion=MaximumInformation()),
+        sampled=Sampled.of(known, np.full(N_ITEMS, 1 / N_ITEMS)),
+        curves=LearnedCurves(curves=known, n_reference=80, population=POPULATION),
+    )
+    state, pool, sampled = CatState(belief=GridEstimator().start(bank)), Pool(index_of(bank)), []
+    for step in range(N_ITEMS - 2):
+        chosen = not_none(selector.select(pool, state, np.random.default_rng([1, step])))
+        sampled.append(chosen.probability < 1.0)
+        state = state.with_pending(chosen.item, chosen.probability)
+        state = state.with_response(Response(chosen.item, float(step % 3 > 0)), state.belief)
+    assert sampled == [24 <= step < 24 + samples for step in range(N_ITEMS - 2)]
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,18 @@ def test_a_posterior_far_from_the_prior_is_found(theta: float) -> None:
     assert belief.se == pytest.approx(deviation, abs=1e-8)
 
 
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("sd", [1.0, 3.0])
+def test_no_mass_lies_beyond_either_end_of_the_grid(sign: float, sd: float) -> None:
+    bank = ItemBank.from_difficulties(a=np.full(12, 1.5), b=sign * np.linspace(0, 14, 12))
+    estimator = GridEstimator(prior=NormalPrior(sd=sd))
+    belief = estimator.start(bank)
+    for item in range(12):
+        response = Response(ItemIndex(item), float(sign > 0.0))
+        belief = estimator.update(bank, belief, response)
+        assert belief.weights[[0, -1]].max() < np.exp(-20) * belief.weights.max()
+
+
 def test_a_very_narrow_posterior_is_resolved() -> None:
     bank = ItemBank.from_difficulties(a=np.full(3_000, 8.0), b=np.linspace(-0.5, 0.9, 3_000))
     scores = (bank.b < 0.2).astype(float).tolist()

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,9 +8,11 @@ from scipy.stats import kendalltau
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, Usage
 from app.engine.bank import FloatArray
+from app.engine.prediction.ability import Stated
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
-from app.engine.ranking.rules import Metric, RankingBudget, RankingRules
+from app.engine.ranking.ranks import Look, ranks_of
+from app.engine.ranking.rules import Metric, RankingBudget, RankingDecision, RankingRules
 from app.engine.ranking.simulation import kendall_tau, simulate_ranking
 from app.engine.simulation.simulate import draw_scores
 from app.errors import InvalidInputError, ScaleMismatchError
@@ -263,6 +266,53 @@ def test_a_small_bank_is_asked_to_its_end_and_then_ties_remain() -> None:
     assert stop.reason is StopReason.TIED
 
 
+@pytest.mark.parametrize("holm", [False, True])
+@pytest.mark.parametrize(
+    ("decision", "max_items"),
+    [
+        (RankingDecision.ONE_LOOK, 40),
+        (RankingDecision.PLANNED_LOOKS, 40),
+        (RankingDecision.PLANNED_LOOKS, 10),  # there is no earlier look
+    ],
+)
+def test_the_boundary_of_futility_is_where_the_last_look_decides(
+    holm: bool, decision: RankingDecision, max_items: int
+) -> None:
+    rules = RankingRules(decision=decision, holm=holm, max_items=max_items, confidence=0.9)
+    rank, once = ranking(3, rules), decision is RankingDecision.ONE_LOOK
+    needed = rank._boundary()
+    share = 1.0 if once or max_items == 10 else 0.8
+    for z, decided in ((needed - 1e-6, False), (needed + 1e-6, True)):
+        # Three examinees with one pair near the boundary, the first that Holm's procedure tests.
+        stated = [Stated(theta=z * at, middle=z * at, own=0.5**0.5) for at in (0.0, 0.5, 1.0)]
+        ranks = ranks_of(
+            stated, looks=[Look(stated, share)], confidence=0.9, holm=holm, either_way=once
+        )
+        assert {(pair.above, pair.below): pair.decided for pair in ranks.pairs}[2, 0] is decided
+
+
+def test_a_pairs_chance_is_its_predictive_power() -> None:
+    rules = RankingRules(min_items=10, max_items=40, confidence=0.9)
+    rank = ranking(2, rules)
+    state, _ = simulate_ranking(
+        ranking(2, replace(rules, max_items=15)), rows([0.2, -0.2], 3), seed=3
+    )
+    pair = rank.ranks(state).pairs[0]
+    gap = rank._evidence(pair.above, state.members[pair.above]).minus(
+        rank._evidence(pair.below, state.members[pair.below])
+    )
+    # With all 40 answers the error is that of as many answers of the same information.
+    share = 15 / 40
+    draws = np.random.default_rng(1).normal(size=(2, 400_000))
+    truth = gap.middle + gap.sd * draws[0]  # under a flat prior
+    further = truth + gap.sd * np.sqrt(share / (1 - share)) * draws[1]
+    final = share * gap.middle + (1 - share) * further
+    decided = np.abs(final) / (gap.sd * share**0.5) > rank._boundary()
+    assert [member.n_scored for member in state.members] == [15, 15]
+    assert 0.02 < decided.mean() < 0.98
+    assert rank._chance(state, pair) == pytest.approx(decided.mean(), abs=0.004)
+
+
 def test_a_difference_known_to_be_negligible_is_a_tie() -> None:
     rules = RankingRules(tie_width=1.5, max_items=200, futility=0)
     state, stop = simulate_ranking(ranking(2, rules), rows([0.0, 0.0], 8), seed=1)
@@ -300,6 +350,10 @@ def test_several_answers_may_be_under_way_at_once() -> None:
         ),
         ({"n": 2, "costs": (1.0, 0.0)}, "one cost above 0 for each"),
         ({"n": 2, "costs": (1.0,)}, "one cost above 0 for each"),
+        (
+            {"n": 4, "closed": frozenset({3}), "budget": RankingBudget(items=29)},
+            "29 items is too small for the warm-up: 3 examinees x 10 items need at least 30",
+        ),
     ],
 )
 def test_a_ranking_that_cannot_run_is_refused_at_once(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq, root
+from scipy.optimize import brentq, minimize, root
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
@@ -15,6 +15,8 @@ from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign
+from app.engine.estimation.estimators import GridEstimator
+from app.engine.information_index import index_of
 from app.engine.knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import ModelError
@@ -22,10 +24,12 @@ from app.engine.prediction.p_irt import Certain, Prediction
 from app.engine.prediction.score_curves import ScoreCurves, freed
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import BlendedScore
+from app.engine.selection.base import Pool
 from app.engine.selection.sampled import Sampled
 from app.engine.simulation.simulate import take
-from app.engine.state import Belief, Draw, Response
+from app.engine.state import Belief, CatState, Draw, Response
 from tests.engine.random_banks import clean_bank
+from tests.values import not_none
 
 N_ITEMS = 160
 
@@ -243,6 +247,44 @@ def test_a_sample_is_even_in_the_order_of_expected_scores(curves: ScoreCurves) -
     for count in (10, 20, 40):
         # In a random sample the largest distance would be about 1.2 / sqrt(count).
         assert np.abs(np.sort(at[:count]) - (np.arange(count) + 0.5) / count).max() < 2.0 / count
+
+
+def test_sampled_positions_follow_the_golden_ratio() -> None:
+    """Each is one term of the sequence after the one before, to within the items' widths."""
+    n = 2000
+    intercept = np.random.default_rng(3).normal(size=n)
+    pool = Pool(index_of(clean_bank(1, n)))
+    sampled = Sampled.of(ScoreCurves(np.ones((1, n)), intercept), np.full(n, 1.0 / n))
+    state, places = CatState(belief=GridEstimator().start(clean_bank(1, n))), []
+    for step in range(12):
+        chosen = not_none(sampled.select(pool, state, np.random.default_rng([5, step])))
+        assert chosen.probability == pytest.approx(1 / (n - step))
+        state = state.with_pending(chosen.item, chosen.probability)
+        places.append(sampled.position[chosen.item])
+    apart = np.diff(places) - (5**0.5 - 1) / 2
+    assert np.abs(apart - np.round(apart)).max() < 2 / n
+    assert np.argsort(sampled.position) == pytest.approx(np.argsort(intercept))
+
+
+def test_abilities_are_found_where_an_ability_moves_no_answer() -> None:
+    """The mode by a general optimizer, and the inverse of the numeric curvature there."""
+    rng = np.random.default_rng(9)
+    slopes = np.stack([np.zeros(30), rng.normal(1.0, 0.5, 30), rng.normal(0.0, 1.0, 30)])
+    known = ScoreCurves(slopes, rng.normal(size=30), dispersion=0.7)
+    items, scores = np.arange(12), (rng.random(12) < 0.8).astype(np.float64)
+    found = known.locate(items, scores)
+
+    def loss(x: FloatArray) -> float:
+        p = expit(x @ slopes[:, items] + known.intercept[items])
+        likely = scores @ np.log(p) + (1 - scores) @ np.log1p(-p)
+        prior = (x[0] / 4.0) ** 2 + x[1] ** 2 + x[2] ** 2
+        return float(-likely / 0.7 + 0.5 * prior)
+
+    best = minimize(loss, np.zeros(3), tol=1e-10)
+    assert found.mean == pytest.approx(best.x, abs=1e-5)
+    p = expit(found.mean @ slopes[:, items] + known.intercept[items])
+    hessian = (slopes[:, items] * p * (1 - p) / 0.7) @ slopes[:, items].T
+    assert found.covariance == pytest.approx(np.linalg.inv(hessian + np.diag([1 / 16, 1, 1])))
 
 
 def test_each_test_selects_from_its_own_part_of_the_bank() -> None:

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from app.engine.prediction.score_model import Given, ScoreModel, Target, Widths, compose, short_form
+from app.engine.prediction.score_model import (
+    Given,
+    ScoreModel,
+    Target,
+    Widths,
+    compose,
+    most_factors,
+    reduced,
+    short_form,
+)
 from app.errors import InvalidInputError
 
 N_ITEMS = 12
@@ -101,6 +110,18 @@ def test_costs_turn_a_short_form_to_cheap_items() -> None:
     costs = np.ones(N_ITEMS)
     costs[short_form(whole(model()), 3)] = 1000.0
     assert not set(short_form(whole(model()), 3)) & set(short_form(whole(model()), 3, costs))
+
+
+@pytest.mark.parametrize("shape", [(6, 20), (20, 6)])
+def test_the_largest_factors_are_the_nearest_covariance_of_so_many(shape: tuple[int, int]) -> None:
+    factors = np.random.default_rng(4).normal(size=shape)
+    _, sizes, right = np.linalg.svd(factors, full_matrices=False)
+    nearest = (right[:4].T * sizes[:4] ** 2) @ right[:4]
+    kept = reduced(factors, 4)
+    assert kept.shape == (4, shape[1])
+    assert kept.T @ kept == pytest.approx(nearest)
+    assert reduced(factors, shape[0]) is factors
+    assert [most_factors(n) for n in (0, 5000, 10_000, 10**7)] == [400, 400, 200, 1]
 
 
 def test_a_target_without_items_is_refused() -> None:

@@ -21,6 +21,7 @@ from app.engine.selection.information import (
 from app.engine.selection.selectors import (
     AStratified,
     ContentBalanced,
+    NearestStart,
     Random,
     Randomesque,
     RandomStart,
@@ -113,6 +114,7 @@ def by_cost(bank: ItemBank) -> Selector:
         lambda bank: Randomesque(criterion=AStratified.of(bank, strata=4, length=20)),
         lambda _: Random(),
         lambda _: RandomStart(items=3, then=Randomesque(criterion=MOST)),
+        lambda _: NearestStart(then=Randomesque(criterion=MOST)),
         lambda bank: balanced(TARGETS, tags_of(bank.n_items)),
         lambda bank: SympsonHetter(criterion=MOST, acceptance=np.linspace(0, 1, bank.n_items)),
     ],
@@ -231,8 +233,21 @@ def test_random_start_asks_chance_items_before_the_best_ones() -> None:
     selector = RandomStart(items=1, then=Randomesque(criterion=MaximumInformation()))
     first = {chosen_by(selector, pool, after(bank, []), seed) for seed in range(50)}
     assert len(first) > 30
-    second = {chosen_by(selector, pool, after(bank, [(7, 1.0)]), seed) for seed in range(50)}
-    assert len(second) == 1
+    for started in (after(bank, [(7, 1.0)]), after(bank, []).with_pending(ItemIndex(7))):
+        assert len({chosen_by(selector, pool, started, seed) for seed in range(50)}) == 1
+
+
+def test_the_nearest_item_is_asked_first_and_never_again() -> None:
+    bank = ItemBank.from_difficulties(a=[0.3, 2.0, 2.0, 2.0], b=[-0.1, 0.3, -0.5, 0.6])
+    selector, pool = NearestStart(then=Randomesque(criterion=MOST)), Pool(InformationIndex(bank))
+    assert chosen_by(selector, pool, after(bank, [])) == 0
+    active = np.array([False, True, True, True])
+    assert chosen_by(selector, Pool(InformationIndex(bank), active), after(bank, [])) == 1
+    at_zero = after(bank, []).with_pending(ItemIndex(3))
+    assert chosen_by(selector, pool, at_zero) == 1
+    answered = after(bank, [(2, 1.0)])
+    information = np.delete(bank.information(answered.belief.theta), 2)
+    assert chosen_by(selector, pool, answered) == [0, 1, 3][int(information.argmax())] != 0
 
 
 @pytest.mark.parametrize(("weight", "expected"), [(0.0, 0), (1.0, 1)])
@@ -299,6 +314,37 @@ def test_content_targets_are_met_pending_items_counted(in_flight: int) -> None:
     assert shares(asked, tags) == pytest.approx(
         {"algebra": 0.5, "geometry": 0.3, "logic": 0.2}, abs=0.026
     )
+
+
+@pytest.mark.parametrize("targets", [TARGETS, {"algebra": 0.6, "geometry": 0.4, "logic": 0.9}])
+def test_the_chosen_item_leaves_the_least_squared_deviation_of_all_tags(
+    targets: dict[str, float],
+) -> None:
+    bank, tags = clean_bank(2, 60), tags_of(60)
+    selector, pool = balanced(targets, tags), Pool(InformationIndex(bank))
+    state = after(bank, [])
+    wanted = dict(targets)
+    if (rest := 1 - sum(targets.values())) > 0:
+        wanted["none"] = rest
+    carried = [tag or ("none",) for tag in tags]
+    for step in range(25):
+        asked = list(state.asked)
+
+        def deviation(item: int, asked: list[ItemIndex] = asked) -> float:
+            return sum(
+                (share * (len(asked) + 1) - sum(tag in carried[i] for i in (*asked, item))) ** 2
+                for tag, share in wanted.items()
+            )
+
+        open_ = [item for item in range(60) if item not in asked]
+        least = min(map(deviation, open_))
+        among = [item for item in open_ if deviation(item) < least + 1e-9]
+        information = bank.information(state.belief.theta)
+        chosen = chosen_by(selector, pool, state)
+        assert chosen == max(among, key=lambda item: information[item])
+        state = state.with_pending(chosen)
+        if step % 2:
+            state = state.with_response(Response(state.pending[0], 1.0), state.belief)
 
 
 def test_items_sampled_within_a_tag_are_no_sample_of_all() -> None:

@@ -1,10 +1,15 @@
 from dataclasses import replace
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 
+import app.engine.simulation.simulate as module
+from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
+from app.engine.inference.diagnostics import exposure_rates
 from app.engine.simulation.simulate import (
     coverage,
     draw_scores,
@@ -110,6 +115,18 @@ def test_a_summary_has_rank_correlation_and_errors_of_its_errors() -> None:
     missed = np.array([one.prediction.value for one in taken]) - score
     assert summary.theta_mae_se == pytest.approx(np.abs(told - thetas).std(ddof=1) / 60**0.5)
     assert summary.accuracy_mae_se == pytest.approx(np.abs(missed).std(ddof=1) / 60**0.5)
+    errors = told - thetas
+    assert summary.theta_bias == pytest.approx(errors.mean())
+    assert summary.theta_mae == pytest.approx(np.abs(errors).mean())
+    assert summary.theta_rmse == pytest.approx((errors @ errors / 60) ** 0.5)
+    assert summary.accuracy_mae == pytest.approx(np.abs(missed).mean())
+    pairs = [(set(one.items), set(other.items)) for one, other in combinations(taken, 2)]
+    assert summary.overlap == pytest.approx(np.mean([len(a & b) / 6 for a, b in pairs]))
+    of_unions = [len(a & b) / len(a | b) for a, b in pairs]
+    assert summary.overlap_jaccard == pytest.approx(np.mean(of_unions))
+    used = np.array([sum(item in one.items for one in taken) for item in range(80)]) / 60
+    assert summary.exposure_mean == pytest.approx(used[test.pool.active].mean())
+    assert summary.exposure_max == pytest.approx(used.max())
     # ATLAS, appendix E.1, with mid-ranks for ties.
     by_theta, by_score = middle_ranks(told), middle_ranks(score)
     assert summary.spearman == pytest.approx(np.corrcoef(by_theta, by_score)[0, 1])
@@ -160,6 +177,47 @@ def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
     assert most_used(np.ones(60)) > 0.9
     # A rate of 0.3 over 200 tests has noise 0.032, and the largest of many is reported.
     assert most_used(acceptance) < 0.45
+
+
+def test_acceptance_moves_by_the_ratio_of_cap_and_rate_until_a_round_keeps_the_cap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_FIT_EXAMINEES", 30)
+    bank = ItemBank.from_difficulties(a=[3.0, 2.9, *[0.5] * 6], b=np.zeros(8))
+    tried: list[FloatArray] = []
+    seen: list[FloatArray] = []
+
+    def build(self: Design, bank: ItemBank, **given: Any) -> AdaptiveTest:
+        tried.append(given["exposure"])
+        return plain(self, bank, **given)
+
+    def rates(items: list[list[int]], n_items: int) -> FloatArray:
+        assert len(items) == 30
+        seen.append(exposure_rates(items, n_items))
+        return seen[-1]
+
+    plain = Design.build
+    monkeypatch.setattr(Design, "build", build)
+    monkeypatch.setattr(module, "exposure_rates", rates)
+    for cap, ends in ((0.7, True), (0.6, False)):
+        tried.clear()
+        seen.clear()
+        design = Design.from_dict(
+            {
+                "preset": "ability",
+                "selection": {"exposure": {"max_rate": cap}},
+                "stopping": {"se": None, "max_items": 2},
+                "concurrency": 1,
+            }
+        )
+        found = fit_acceptance(design, bank, seed=1)
+        most = [float(rate.max()) for rate in seen]
+        assert (found == tried[int(np.argmin(most))]).all()
+        assert min(most[:-1]) > cap + 0.02  # a rate of 0.02 above the cap is noise
+        assert (most[-1] <= cap + 0.02) == ends == (len(tried) < 15)
+        for now, then, rate in zip(tried, tried[1:], seen, strict=False):
+            times = np.array([min(cap / r, 2.0) if r else 2.0 for r in rate])
+            assert then == pytest.approx(np.minimum(now * times, 1.0))
 
 
 def test_acceptance_needs_a_cap() -> None:

@@ -227,6 +227,9 @@ def test_one_small_step_is_not_a_plateau() -> None:
     steps = np.abs(np.diff(thetas))
     assert steps.min() < 0.2 < steps[-3:].max()
     assert rule.check(now) is None
+    largest = float(steps[-3:].max())
+    assert replace(rule, theta_change=largest).check(now) is None
+    assert replace(rule, theta_change=largest * 1.001).check(now) is not None
 
 
 def test_the_margin_is_half_of_the_reported_interval() -> None:

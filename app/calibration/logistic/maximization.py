@@ -60,7 +60,6 @@ _GRID = np.arange(-8.0, 4.01, 0.5)  # logit c: 0.0003 to 0.98
 _FINE = np.arange(-8.0, 4.01, 0.05)
 _MEANS = np.arange(-6.0, 2.01, 0.1)
 _SDS = np.geomspace(USUAL_GUESSING_SD, 5.0, 25)
-_USUAL_SPREAD = 1.0  # sd of the prior on log sd, about the usual sd; matters if items are few
 _TINY = 1e-300
 _CLIMB_STEPS = 6
 _MOST_ITEMS = 300  # a larger bank is thinned to at most this many, which suffice for the spread
@@ -380,7 +379,8 @@ def _evidence(likelihood: FloatArray, sd: float) -> float:
     density = np.exp(-0.5 * ((_FINE[:, None] - _MEANS) / sd) ** 2)
     density /= density.sum(axis=0)
     by_mean = np.log(likelihood @ density + _TINY).sum(axis=0)
-    return float(by_mean.max() - 0.5 * (np.log(sd / USUAL_GUESSING_SD) / _USUAL_SPREAD) ** 2)
+    # The prior on log sd has an sd of 1; it matters if items are few.
+    return float(by_mean.max() - 0.5 * np.log(sd / USUAL_GUESSING_SD) ** 2)
 
 
 def _profiles(

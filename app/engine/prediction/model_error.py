@@ -171,8 +171,8 @@ class Bias:
         sd: Standard error of `slope`.
     """
 
-    slope: float = 0.0
-    sd: float = 0.0
+    slope: float
+    sd: float
 
 
 def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Bias:
