@@ -55,7 +55,7 @@ class Callback(CallingScorer):
         try:
             read = _Reply.model_validate(reply)
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_context=False)[0]
+            fault = error.errors()[0]
             where = "/".join(map(str, fault["loc"])) or "the reply"
             return self.missing(
                 "callback_unreadable",
@@ -64,7 +64,7 @@ class Callback(CallingScorer):
         evidence = {"version": read.version} if read.version else None
         if read.score is None:
             return NotScored(
-                outcome=Outcome(read.outcome or "unparsed"),
+                outcome=Outcome(read.outcome),
                 reason=read.reason or "The callback gave no score.",
                 evidence=evidence,
             )

@@ -138,7 +138,7 @@ def _claimed(claim: str, options: Options) -> Claim:
     by_text = options.named_by(claim)
     if by_text is not None and len(_normalise(claim)) > 1:
         return by_text
-    body = claim[_filler_end(claim) :].lstrip("\"'$«")
+    body = _FILLER.sub("", claim).lstrip("\"'$«")
     match = re.match(_ALONE.format(letters=options.letters + options.letters.lower()), body)
     if match is not None:
         letter, rest = match[1], body[match.end() :]
@@ -146,17 +146,12 @@ def _claimed(claim: str, options: Options) -> Claim:
         wordlike = letter in "AI" or letter.islower()
         if bracketed or not wordlike or _NOT_AN_ARTICLE.match(rest):
             return _letter_and_rest(letter.upper(), rest, options)
-    sentence = re.split(r"(?<=[^\d\s])[.!?;](?:\s|$)", body, maxsplit=1)[0]
+    sentence = re.split(r"(?<=[^\d\s])[.!?;](?:\s|$)", body)[0]
     return (
         options.named_by(body)
         or options.named_by(sentence)
         or _single(options.mentioned_in(sentence))
     )
-
-
-def _filler_end(claim: str) -> int:
-    match = _FILLER.match(claim)
-    return match.end() if match else 0
 
 
 def _letter_and_rest(letter: str, rest: str, options: Options) -> Claim:
