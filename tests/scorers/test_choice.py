@@ -20,6 +20,8 @@ CATS = ItemContent(
 )
 GRADES = ItemContent(prompt="Which grade?", choices=("B", "A-", "C"), target=("A-",))
 MARKS = ItemContent(prompt="Which mark?", choices=("?", "a full stop"), target=("?",))
+GENES = ItemContent(prompt="Which genotype?", choices=("TT", "Tt", "tt", "None"), target=("Tt",))
+TWICE = ItemContent(prompt="Is it?", choices=("Yes", "Yes.", "No"), target=("No",))
 SCORER = build(ScorerSpec("choice"))
 
 
@@ -133,6 +135,11 @@ async def test_nothing_is_guessed_from() -> None:
         (CATS, "D", "A cat and a dog sat there | The answer is a cat and a dog"),
         (GRADES, "B", "The answer is A-. | The answer is B"),
         (MARKS, "unparsed", "The answer is ..."),
+        (GENES, "B", "The answer is Tt | Tt | It must be Tt, I think"),
+        (GENES, "D", "None | The answer is NONE"),
+        (GENES, "unparsed", "The answer is tT | It must be tT, I think"),
+        (TWICE, "unparsed", "The answer is yes | Yes | It is yes, I think"),
+        (TWICE, "C", "The answer is NO | no"),
     ],
 )
 async def test_numbers_and_articles_in_option_texts_do_not_confuse(
