@@ -159,11 +159,7 @@ def _claimed(claim: str, options: Options) -> Claim:
         if bracketed or not wordlike or _NOT_AN_ARTICLE.match(rest):
             return _letter_and_rest(letter.upper(), rest, options)
     sentence = re.split(r"(?<=[^\d\s])[.!?;](?:\s|$)", body)[0]
-    return (
-        options.named_by(body)
-        or options.named_by(sentence)
-        or _single(options.mentioned_in(sentence))
-    )
+    return options.named_by(body) or _single(options.mentioned_in(sentence))
 
 
 def _letter_and_rest(letter: str, rest: str, options: Options) -> Claim:
