@@ -64,7 +64,7 @@ class Callback(CallingScorer):
         evidence = {"version": read.version} if read.version else None
         if read.score is None:
             return NotScored(
-                outcome=Outcome(read.outcome),
+                outcome=Outcome(read.outcome or "unparsed"),
                 reason=read.reason or "The callback gave no score.",
                 evidence=evidence,
             )

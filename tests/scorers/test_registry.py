@@ -122,7 +122,7 @@ def test_every_scorer_describes_itself() -> None:
 
 
 #: What a scorer needs beside the parameter in question.
-NEEDED = {
+NEEDED: dict[str, dict[str, object]] = {
     "bertscore": {"model": "m", "layer": 1},
     "callback": {"endpoint": "e"},
     "differential": {"incorrect": ["x"]},

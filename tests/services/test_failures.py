@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.engine import Stop, StopReason
+from app.records.figures import CallsFigures, Marking
 from app.records.sessions import Closing
 from app.services.sessions.plan import FailureLimits, Failures, ending_of
 
@@ -40,7 +41,9 @@ def test_a_session_within_its_limit_is_rarely_ended_by_chance() -> None:
 SCORED = Closing(outcome="scored", score=1.0)
 UNPARSED = Closing(outcome="unparsed", reason="It says nothing.")
 ERROR = Closing(outcome="error", error_code="endpoint_fault", reason="It broke")
-UNMARKED: Closing = replace(ERROR, error_code="judge_timeout", marking={"usage": {}})  # type: ignore[typeddict-item]  # only whether it is there matters
+USAGE: CallsFigures = {"calls": 1, "tokens_in": 9, "tokens_out": 2, "usd": None}
+MARKING: Marking = {"scorer": "judge", "version": "1", "spec_hash": "", "usage": USAGE}
+UNMARKED = replace(ERROR, error_code="judge_timeout", marking=MARKING)
 REPAIR = "Repair the endpoint, then continue the session (sextant sessions extend ID --max-items N)"
 REFUSED = replace(ERROR, error_code="endpoint_unauthorized")
 JUDGE_REFUSED = replace(UNMARKED, error_code="judge_unauthorized")

@@ -71,7 +71,7 @@ def test_a_sum_is_unknown_as_soon_as_one_paid_answer_does_not_tell(
     at_most: tuple[int | float, ...] | None,
 ) -> None:
     meter = metered(*closings)
-    told = spent_figures([meter])
+    told: Any = spent_figures([meter])
     names = ("calls", "tokens_in", "tokens_out", "usd")
     assert tuple(told[name] for name in names) == sums
     limit = told["at_most"]
@@ -114,7 +114,7 @@ def test_quantiles_of_latency_are_the_least_values_that_so_many_do_not_exceed(n:
 
 
 def test_judges_and_the_cache_are_summed_apart() -> None:
-    cost = {"calls": 2, "tokens_in": 30, "tokens_out": 4, "usd": 0.25}
+    cost: Any = {"calls": 2, "tokens_in": 30, "tokens_out": 4, "usd": 0.25}
     judged: Any = {"usage": cost, "cached": {**cost, "usd": 1.0}}
     kept: Any = {"cached": {**cost, "calls": 5}}
     usage = metered(replace(PAID, marking=judged), replace(PAID, method=kept), PAID).figures(0.0)
@@ -151,15 +151,14 @@ async def test_repeats_estimate_chances_of_single_answers(services: Services) ->
     plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 9}, "repeats": 4})
     run = SessionRun(test=version.adaptive_test(plan.design), plan=plan, version=version, seed=1)
     items: list[list[float | None]] = [
-        *(
-            [1.0, 1.0, 0.0, 1.0],
-            [0.0, 0.5, 1.0, 1.0],
-            [1.0, None, 1.0, 0.0],
-            [1.0, None, None, None],
-        ),
-        *([1.0] * 4, [None] * 4),
+        [1.0, 1.0, 0.0, 1.0],
+        [0.0, 0.5, 1.0, 1.0],
+        [1.0, None, 1.0, 0.0],
+        [1.0, None, None, None],
+        [1.0, 1.0, 1.0, 1.0],
+        [None, None, None, None],
     ]
-    meter = metered(PAID, *map(lambda scores: repeated(*scores), items))  # noqa: C417
+    meter = metered(PAID, *(repeated(*scores) for scores in items))
     meter.take(repeated(0.0, 0.0, 0.0, 0.0), None)  # of a pretest item
 
     figures = meter.repeats(run.test, run.state)
@@ -253,12 +252,13 @@ async def test_items_are_expected_until_the_standard_error_is_reached(
 ) -> None:
     version = await services.versions.load(bank="demo")
     run = opened(version, stopping=stopping)
+    information: float | None = None
     for turn in range(9):
         ((asked,), _) = run.choose(elapsed_s=0.0)
+        information = asked.information
         score = None if turn < unscored else float(turn % 2)
         outcome = "refused" if score is None else "scored"
         run.close(asked.step, Closing(outcome=outcome, score=score, attempts=1))
-    information = asked.information
     assert information is not None
 
     told = run.summary(elapsed_s=1.0)["progress"]
@@ -280,7 +280,8 @@ async def test_a_run_counts_what_answers_tell_and_knows_when_it_is_precise(
     version = await services.versions.load(bank="demo")
     run = opened(version, stopping={"se": 0.4, "min_items": 12, "max_items": 12})
     assert opened(version, stopping={"se": None, "max_items": 9}).precision_reached is None
-    errors, stop = [], None
+    errors: list[float] = []
+    stop = None
     while stop is None:
         asked, stop = run.choose(elapsed_s=0.0)
         for item in asked:
