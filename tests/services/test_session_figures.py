@@ -186,6 +186,15 @@ def test_answers_to_one_item_are_one_answer_of_their_mean_score_and_summed_cost(
     assert (made.tokens_in, made.tokens_out, made.usd) == (20, 4, 1.0)
     assert (made.attempts, made.latency_ms) == (3, 50.0)
     assert combined([wrong, replace(UNTOLD, score=1.0)]).usd is None
+    cost: Any = {"calls": 2, "tokens_in": 30, "tokens_out": 4, "usd": 0.25}
+    judged: Any = {"scorer": "judge", "reason": "first", "usage": cost, "cached": cost}
+    limited: Any = {"scorer": "judge", "usage": cost, "at_most": {**cost, "usd": 1.0}}
+    marked = combined([late, replace(late, marking=judged), replace(wrong, marking=limited)])
+    assert marked.marking == {
+        **judged,
+        "usage": {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": 0.5},
+        "at_most": {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": 1.25},
+    }
     none = combined([unscored, replace(unscored, reason="The second.")])
     assert (none.score, none.reason, none.attempts) == (None, None, 0)
 
