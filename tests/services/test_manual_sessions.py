@@ -129,6 +129,7 @@ async def test_a_replay_keeps_answers_and_with_equal_settings_every_bit(
     assert [(r.item_key, r.closing.score) for r in old if r.closing] == [
         (r.item_key, r.closing.score) for r in new if r.closing
     ]
+    assert [(r.step, r.arrival) for r in new] == [(nth, nth) for nth in range(1, 6)]
     assert (replayed.parent_id, replayed.relation) == (parent.id, "replay")
     assert replayed.metadata == {"why": "wle"}
     alike = await services.derived_sessions.replay(parent.id, {}, bank_version_id=None, metadata={})

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.engine import Design
 from app.engine.bank import ItemBank
 from app.engine.design.parts import BudgetDesign
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.engine.state import Usage
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
@@ -23,6 +25,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.asking import combined
+from app.services.sessions.drafts import reachable_se
 from app.services.sessions.figures import (
     Meter,
     SpareTime,
@@ -356,3 +359,34 @@ async def test_an_se_is_reachable_if_all_items_reach_it_at_the_best_theta(
         await asked_for(least - 0.001)
     made = await asked_for(least + 0.001)
     assert made.provenance["reachable_se"] == pytest.approx(least)
+
+
+async def test_of_several_abilities_the_main_one_is_reached_as_far_as_the_others_let_it(
+    services: Services,
+) -> None:
+    rng = np.random.default_rng(1)
+    n, step = 8, 1e-5
+    items = Loadings(np.full(n, 1.2), rng.normal(size=n), np.full((n, 1), 0.7), nested=True)
+    population = Population(
+        mean=np.array([0.8, -0.5]), covariance=np.array([[1.0, 0.3], [0.3, 1.5]])
+    )
+    bank = ItemBank.from_abilities(
+        MultidimensionalModel(items, population), [str(number) for number in range(n)]
+    )
+    demo = await services.versions.load(bank="demo")
+    version = replace(demo, bank=bank, active=np.ones(n, dtype=bool), reachable={})
+
+    least, theta = await reachable_se(Design.from_dict({"preset": "ability"}), version)
+
+    errors = {}
+    for value in np.arange(-4, 4.25, 0.25):
+        at = np.array([value, population.mean[1]])
+        chance = items.expected_score(at[None, :])[0]
+        points = at + step * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
+        up, down, right, left = items.expected_score(points)
+        slopes = np.array([up - down, right - left]) / (2 * step)
+        information = slopes @ (slopes / (chance * (1 - chance))).T
+        precision = np.linalg.inv(population.covariance) + information
+        errors[float(value)] = np.linalg.inv(precision)[0, 0] ** 0.5
+    assert least == pytest.approx(min(errors.values()), rel=1e-5)
+    assert errors[theta] == min(errors.values())

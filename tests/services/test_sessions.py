@@ -63,6 +63,18 @@ async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: 
             await verb(record.id)
 
 
+async def test_a_manual_session_asks_one_item_at_a_time_unless_its_plan_says_otherwise(
+    services: Services,
+) -> None:
+    plan = {"stopping": {"se": None, "max_items": 5}}
+    live = await services.sessions.create(spec(plan=plan))
+    by_hand = spec(mode="manual", endpoint=None, plan=plan)
+    one = await services.sessions.create(by_hand)
+    three = await services.sessions.create(replace(by_hand, plan={**plan, "concurrency": 3}))
+    assert live.design["concurrency"] > 1
+    assert (one.design["concurrency"], three.design["concurrency"]) == (1, 3)
+
+
 @pytest.mark.slow
 async def test_exposure_control_is_fitted_when_a_session_asks_for_it(services: Services) -> None:
     plan = {
