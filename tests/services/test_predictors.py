@@ -12,11 +12,11 @@ from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulat
 from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
-from app.services.sessions.derived import moved
+from app.services.sessions.derived import moved, renumbered
 from app.services.sessions.figures import SpareTime, position_of
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from tests.services.sessions import played
+from tests.services.sessions import administration, played
 
 FOR_SCORE = SessionPlan.from_dict(
     {
@@ -78,6 +78,9 @@ async def test_probabilities_are_kept_where_known_and_otherwise_the_model_is_use
     fewer[-1] = False
     elsewhere = moved(stored, version, replace(version, active=fewer))
     assert {item.probability for item in elsewhere} == {None}
+
+    some = [administration(step, 0, arrival=nth) for step, nth in ((9, 7), (2, 3), (5, 1))]
+    assert [(each.step, each.arrival) for each in renumbered(some)] == [(1, 2), (2, 1), (3, 3)]
 
 
 async def test_a_test_about_a_tag_places_its_examinee_by_the_curves_of_the_whole_bank(
