@@ -152,13 +152,3 @@ async def test_an_extended_manual_session_waits_for_its_next_answer_and_keeps_it
     assert 0 < seconds[0] == seconds[1] < seconds[2]
     assert (extended.status, ended.status) == ("awaiting_response", "completed")
     assert figures_of(ended)["outcomes"]["scored"] == 6
-
-
-async def test_no_more_items_are_expected_than_the_bank_has(services: Services) -> None:
-    version = await services.versions.load(bank="demo")
-    plan = {"stopping": {"se": 0.125, "min_items": 1, "max_items": 100_000}}
-    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
-
-    told = await tell(services, record.id, score=1.0)
-
-    assert figures_of(told)["progress"]["expected_items"] <= version.active.sum()

@@ -257,6 +257,7 @@ def opened(version: LoadedVersion, **plan: Any) -> SessionRun:
         ({"se": 0.45, "min_items": 100, "max_items": 500}, 3),
         ({"se": 0.9, "min_items": 9, "max_items": 500}, 0),
         ({"se": 0.1, "min_items": 1, "max_items": 30}, 0),
+        ({"se": 0.05, "min_items": 1, "max_items": 100_000}, 0),
     ],
 )
 async def test_items_are_expected_until_the_standard_error_is_reached(
