@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cachetools import LRUCache
 
 from app.engine import Design
 from app.engine.bank import ItemBank
@@ -375,7 +376,7 @@ async def test_of_several_abilities_the_main_one_is_reached_as_far_as_the_others
         MultidimensionalModel(items, population), [str(number) for number in range(n)]
     )
     demo = await services.versions.load(bank="demo")
-    version = replace(demo, bank=bank, active=np.ones(n, dtype=bool), reachable={})
+    version = replace(demo, bank=bank, active=np.ones(n, dtype=bool), reachable=LRUCache(8))
 
     least, theta = await reachable_se(Design.from_dict({"preset": "ability"}), version)
 

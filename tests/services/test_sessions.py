@@ -12,7 +12,7 @@ from app.items import ItemContent
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.figures import PersonFitFigures
-from app.records.sessions import Closing, SessionFilter
+from app.records.sessions import Closing, Plan, SessionFilter
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec
@@ -66,7 +66,7 @@ async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: 
 async def test_a_manual_session_asks_one_item_at_a_time_unless_its_plan_says_otherwise(
     services: Services,
 ) -> None:
-    plan = {"stopping": {"se": None, "max_items": 5}}
+    plan: Plan = {"stopping": {"se": None, "max_items": 5}}
     live = await services.sessions.create(spec(plan=plan))
     by_hand = spec(mode="manual", endpoint=None, plan=plan)
     one = await services.sessions.create(by_hand)
