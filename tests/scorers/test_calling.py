@@ -236,7 +236,7 @@ def test_the_least_parameters_are_allowed(name: str, params: dict[str, Any]) -> 
 
 async def test_without_tools_a_judge_gives_no_score() -> None:
     with pytest.raises(InvalidInputError, match="needs tools"):
-        await build(ScorerSpec("judge", {"judges": ["x"]})).score(CAPITAL, Answer(text="Oslo"))
+        await mark(build(ScorerSpec("judge", {"judges": ["x"]})), CAPITAL, Answer(text="Oslo"))
 
 
 async def embedded(url: str, answer: str, **params: Any) -> Mark:
