@@ -288,6 +288,31 @@ async def test_items_are_expected_until_the_standard_error_is_reached(
     assert (told["items"], told["scored"], at_end["expected_items"]) == (9, scored, 9)
 
 
+async def test_items_are_expected_until_the_margin_of_a_finite_bank_is_reached(
+    services: Services,
+) -> None:
+    version = await services.versions.load(bank="demo")
+    run = opened(version, stopping={"se": None, "score_margin": 0.05, "max_items": 300})
+    for turn in range(9):
+        ((asked,), _) = run.choose(elapsed_s=0.0)
+        score = None if turn < 3 else float(turn % 2)
+        outcome = "refused" if score is None else "scored"
+        run.close(asked.step, Closing(outcome=outcome, score=score, attempts=1))
+    figures: Any = run.summary(elapsed_s=1.0)
+
+    interval, n = figures["score"]["interval"], run.test.n_counted
+    reached = (interval["hi"] - interval["lo"]) / 2
+
+    def margin(asked: int) -> float:
+        return float(reached * (6 / asked * (n - asked) / (n - 6)) ** 0.5)
+
+    least = next(asked for asked in range(6, n + 1) if margin(asked) <= 0.05)
+    expected = 9 + math.ceil((least - 6) * 9 / 6)
+    most = run.plan.stopping.max_items or n
+    assert figures["progress"]["expected_items"] == min(expected, most, version.n_active)
+    assert 9 < expected < most
+
+
 async def test_a_run_counts_what_answers_tell_and_knows_when_it_is_precise(
     services: Services,
 ) -> None:
