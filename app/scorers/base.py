@@ -79,6 +79,11 @@ def fault_of(error: ErrorDetails) -> str:
     return str(error["msg"]).removeprefix("Value error, ")
 
 
+def random_word(rng: np.random.Generator) -> str:
+    """A word of nine letters that means nothing."""
+    return "".join(map(chr, rng.integers(ord("a"), ord("z"), 9)))
+
+
 @runtime_checkable
 class Scorer(Protocol):
     """Scores one answer. Implementations are small frozen objects that the registry builds."""

@@ -55,7 +55,7 @@ class Callback(CallingScorer):
         try:
             read = _Reply.model_validate(reply)
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_context=False)[0]
+            fault = error.errors()[0]
             where = "/".join(map(str, fault["loc"])) or "the reply"
             return self.missing(
                 "callback_unreadable",

@@ -45,7 +45,10 @@ Claim = str | Ambiguous | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of one item in the form that extractors need."""
+    """The options of one item in the form that extractors need.
+
+    Case counts only where options differ in nothing else, as "TT" and "Tt" do.
+    """
 
     letters: str
     texts: tuple[str, ...]
@@ -54,13 +57,17 @@ class Options:
     def of(cls, choices: tuple[str, ...]) -> "Options":
         """Make the options of an item; the first one is A."""
         letters = "".join(choice_letter(i) for i in range(len(choices)))
-        return cls(letters=letters, texts=tuple(_normalise(text) for text in choices))
+        return cls(letters=letters, texts=tuple(map(_normalise, choices)))
 
     def named_by(self, text: str) -> str | None:
         """Letter of the option whose whole text is `text`, if there is exactly one."""
-        wanted = _normalise(text)
-        found = [letter for letter, t in zip(self.letters, self.texts, strict=True) if t == wanted]
-        return found[0] if wanted and len(found) == 1 else None
+        told = _normalise(text)
+        for fold in (str, str.casefold):
+            wanted = fold(told)
+            found = [letter for letter, t in self._lettered if fold(t) == wanted]
+            if wanted and len(found) == 1:
+                return found[0]
+        return None
 
     def mentioned_in(self, text: str) -> tuple[str, ...]:
         """Letters of the options whose text occurs in `text`, in order of their first mention.
@@ -68,23 +75,28 @@ class Options:
         A mention inside a longer mention ("York" in "New York") does not count, nor does a negated
         one ("not Paris").
         """
-        haystack = _normalise(text)
-        pairs = sorted(zip(self.texts, self.letters, strict=True), key=lambda pair: -len(pair[0]))
-        named = "|".join(f"(?P<{letter}>{re.escape(text)})" for text, letter in pairs if text)
+        fold = str if len({*map(str.casefold, self.texts)}) < len({*self.texts}) else str.casefold
+        haystack, texts = fold(_normalise(text)), sorted(map(fold, self.texts), key=len)
+        named = "|".join(re.escape(text) for text in reversed(texts) if text)
         if not named:
             return ()
         whole = re.compile(rf"(?<![\w.,+\-/])(?<!\d )(?:{named})(?![\w%]|[.,/:]\d)")
         found = [
-            str(match.lastgroup)
+            letter
             for match in whole.finditer(haystack)
             if not is_denied(haystack, *match.span())
+            for letter, text in self._lettered
+            if fold(text) == match[0]
         ]
         return tuple(dict.fromkeys(found))
 
+    @property
+    def _lettered(self) -> list[tuple[str, str]]:
+        return list(zip(self.letters, self.texts, strict=True))
+
 
 def _normalise(text: str) -> str:
-    text = without_emphasis(plain(text)).casefold()
-    return " ".join(text.split()).strip(" .,;:!?\"'()[]{}$")
+    return " ".join(without_emphasis(plain(text)).split()).strip(" .,;:!?\"'()[]{}$")
 
 
 _NEGATED_AFTER = re.compile(
@@ -138,7 +150,7 @@ def _claimed(claim: str, options: Options) -> Claim:
     by_text = options.named_by(claim)
     if by_text is not None and len(_normalise(claim)) > 1:
         return by_text
-    body = claim[_filler_end(claim) :].lstrip("\"'$«")
+    body = _FILLER.sub("", claim).lstrip("\"'$«")
     match = re.match(_ALONE.format(letters=options.letters + options.letters.lower()), body)
     if match is not None:
         letter, rest = match[1], body[match.end() :]
@@ -146,17 +158,8 @@ def _claimed(claim: str, options: Options) -> Claim:
         wordlike = letter in "AI" or letter.islower()
         if bracketed or not wordlike or _NOT_AN_ARTICLE.match(rest):
             return _letter_and_rest(letter.upper(), rest, options)
-    sentence = re.split(r"(?<=[^\d\s])[.!?;](?:\s|$)", body, maxsplit=1)[0]
-    return (
-        options.named_by(body)
-        or options.named_by(sentence)
-        or _single(options.mentioned_in(sentence))
-    )
-
-
-def _filler_end(claim: str) -> int:
-    match = _FILLER.match(claim)
-    return match.end() if match else 0
+    sentence = re.split(r"(?<=[^\d\s])[.!?;](?:\s|$)", body)[0]
+    return options.named_by(body) or _single(options.mentioned_in(sentence))
 
 
 def _letter_and_rest(letter: str, rest: str, options: Options) -> Claim:
@@ -304,7 +307,7 @@ class Choice(ScorerParams):
             `mention`: the only letter marked as an option. `text`: one option's text occurs.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
 
     extractors: Annotated[tuple[ExtractorName, ...], Field(min_length=1, strict=False)] = tuple(
         _EXTRACTORS

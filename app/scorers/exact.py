@@ -8,7 +8,7 @@ import numpy as np
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams, random_word
 from app.scorers.text import (
     is_denied,
     is_refusal,
@@ -58,7 +58,7 @@ class Exact(ScorerParams):
         extractor, stated = stated_answer(text)
         readings = [stated, without_emphasis(stated)]
         if self.ignore_punctuation:
-            readings.append(_SENTENCE.split(stated, maxsplit=1)[0])
+            readings.append(_SENTENCE.split(stated)[0])
         if any(self._normalise(r) in accepted and stands(r, text) for r in readings):
             return Scored(score=1.0, extracted=stated, extractor=extractor)
         if is_refusal(answer.text) or not self._normalise(stated):
@@ -86,8 +86,8 @@ class Exact(ScorerParams):
             raise InvalidInputError("An exact item needs a target.")
         right = item.target[0]
         accepted = {self._normalise(target) for target in item.target}
-        parts = right.split() if len(right.split()) > 2 else list(right)
-        joint = " " if len(right.split()) > 2 else ""
+        words = right.split()
+        parts, joint = (words, " ") if len(words) > 2 else (list(right), "")
         for _ in range(4):
             wrong = joint.join(parts[i] for i in rng.permutation(len(parts)))
             if self._normalise(wrong) not in accepted and self._normalise(wrong):
@@ -150,7 +150,7 @@ class Includes(ScorerParams):
         pattern = re.escape(wanted)
         if self.whole_words:
             pattern = rf"(?<!\w)(?<!\d[.,]){pattern}(?!\w)(?![.,]\d)"
-        found = [*re.finditer(pattern, text, re.IGNORECASE if self.ignore_case else 0)]
+        found = [*re.finditer(pattern, text, re.IGNORECASE if self.ignore_case else re.NOFLAG)]
         return found[-1] if found else None
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
@@ -159,7 +159,7 @@ class Includes(ScorerParams):
             raise InvalidInputError("An includes item needs a target.")
         wrong = "?"
         while any(self._find(target, wrong) for target in item.target):
-            wrong = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=12))
+            wrong = random_word(rng)
         return next(filter(_squeeze, item.target)), wrong
 
 

@@ -148,11 +148,10 @@ def numbers_in(text: str) -> Iterator[Number]:
     for match in _NUMBER.finditer(text):
         value = _value(match)
         start = match.start()
-        in_brackets = text[max(0, start - 1) : start] in ("(", "[", "{")
-        is_pair = match["comma"] and in_brackets  # (1,2)
+        is_pair = match["comma"] and text[:start].endswith(("(", "[", "{"))  # (1,2)
         if value is None or is_pair or is_denied(text, start, match.end()):
             continue
-        before = text[max(0, start - 40) : start]
+        before = text[:start][-40:]
         if match["sign"] and not _is_sign(match["sign"], before):
             value = -value if match["sign"].startswith("-") else value
             before += match["sign"]

@@ -7,7 +7,7 @@ symbolic algebra decides in a helper process, which is killed when it takes too 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from typing import Annotated, ClassVar, Self
 
@@ -38,8 +38,6 @@ _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 #: Most characters of a formula; no sensible answer is longer.
 _MAX_EXPRESSION = 500
 _NOTHING_TO_COMPARE = "The item's targets hold no number or formula to compare with."
-#: Each step doubles the distance from the target; after this many it exceeds any tolerance.
-_MAX_STEPS = 1100
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +161,12 @@ class Numeric(ScorerParams):
         if not any(map(_is_comparable, item.target)):
             raise InvalidInputError(_NOTHING_TO_COMPARE)
         targets = [whole_number(target) for target in item.target]
-        base = targets[0]
-        if base is None:
+        if targets[0] is None:
             return rf"\boxed{{{item.target[0]}}}", rf"\boxed{{{item.target[0]} + 1}}"
-        step = 1
-        for _ in range(_MAX_STEPS):
-            wrong = whole_number(f"{base.value + step:f}")
-            if wrong is not None and not any(
-                t is not None and self._equal(wrong, t) for t in targets
-            ):
-                return item.target[0], wrong.text
-            step = 2 * step + int(rng.integers(2))
-        raise InvalidInputError(f"No number differs from the targets {list(item.target)!r:.200}.")
+        largest = max(abs(t.value) * max(Decimal(1), t.scale) for t in targets if t is not None)
+        # Twice as much differs by more than any tolerance.
+        wrong = 2 * (largest + Decimal(self.abs_tol)) + int(rng.integers(1, 9))
+        return item.target[0], f"{wrong.to_integral_value(ROUND_CEILING):f}"
 
 
 def compare(*, answer: str, targets: list[str]) -> tuple[bool, str | None, list[str | None]] | None:
@@ -193,7 +185,7 @@ def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
     """
     claims = [("boxed", last_boxed(text))]
     if "####" in text:
-        claims.append(("hash", text.rsplit("####", 1)[1].strip().split("\n", 1)[0]))
+        claims.append(("hash", text.rpartition("####")[2].strip().partition("\n")[0]))
     claims += [("statement", claim) for claim in reversed(statements(text))]
     claims.append(("emphasis", sole_emphasis(text)))
     for extractor, claim in claims:
@@ -242,7 +234,7 @@ def _content(claim: str, *, formulas: bool, prose: bool) -> _Content | None:
         if len(numbers) > 1 and _ALTERNATIVES.fullmatch(claim[: numbers[1].start]):
             return Several((numbers[0].text, numbers[1].text))
         return numbers[0]
-    claim = _SENTENCE_END.split(claim, maxsplit=1)[0].strip(" *_`.")
+    claim = _SENTENCE_END.split(claim)[0].strip(" *_`.")
     inline = _INLINE.search(claim)
     if inline is not None:
         claim = next(filter(None, inline.groups()))

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scale, Scored, ScorerParams
+from app.scorers.base import Mark, NotScored, Scale, Scored, ScorerParams, random_word
 from app.scorers.exact import stated_answer
 from app.scorers.text import MAX_CHARS, declined, plain
 
@@ -63,8 +63,7 @@ class TextMetric(ScorerParams):
         """The first target, and random words."""
         if not item.target or not self.comparable(item.target):
             raise InvalidInputError("An item for a text metric needs a target with words.")
-        words = ("".join(map(chr, rng.integers(ord("a"), ord("z"), 9))) for _ in range(4))
-        return item.target[0], " ".join(words)
+        return item.target[0], " ".join(random_word(rng) for _ in range(4))
 
 
 class RougeL(TextMetric):
@@ -191,8 +190,7 @@ class SpanF1(ScorerParams):
         """All targets, and a random word."""
         if not item.target:
             raise InvalidInputError("A span item needs targets.")
-        wrong = "".join(map(chr, rng.integers(ord("a"), ord("z"), 12)))
-        return (self.separator or "\n").join(item.target), wrong
+        return (self.separator or "\n").join(item.target), random_word(rng)
 
 
 class Similarity(TextMetric):

@@ -3,6 +3,7 @@
 import re
 import string
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -12,7 +13,7 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams, random_word
 from app.scorers.confined import Failed, confined
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer, settled, stands
 
@@ -94,10 +95,7 @@ class Pattern(ScorerParams):
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """A target in a phrasing that the pattern matches, and another such text that is wrong."""
         accepted = [self._fold(target) for target in item.target]
-        noise = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=6))
-        wrongs = (*(stem for t in item.target for stem in altered(t)), noise, "0", "-1", "?")
-        rights = [phrase.format(stem) for stem in item.target for phrase in PHRASINGS]
-        others = [phrase.format(stem) for stem in wrongs for phrase in PHRASINGS]
+        rights, others = _phrased(item.target), _phrased(_others(item, rng))
 
         def is_right(found: str | None) -> bool | None:
             if found is None:
@@ -156,7 +154,7 @@ def compile_pattern(*, pattern: str, ignore_case: bool) -> str | tuple[int, list
 def _compiled(pattern: str, *, ignore_case: bool) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "[[" may change its meaning in some later Python
-        return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
+        return re.compile(pattern, re.IGNORECASE if ignore_case else re.NOFLAG)
 
 
 def _simulated(
@@ -168,6 +166,16 @@ def _simulated(
             f"pattern {pattern!r} from the targets {list(item.target)!r}."
         )
     return right[0], wrong[0]
+
+
+def _phrased(stems: Iterable[str]) -> list[str]:
+    return [phrase.format(stem) for stem in stems for phrase in PHRASINGS]
+
+
+def _others(item: ItemContent, rng: np.random.Generator) -> list[str]:
+    """Texts that differ from a target: of its kind, and of others."""
+    alike = [text for target in item.target for text in altered(target)]
+    return [*alike, random_word(rng), "0", "-1", "?", "Z"]
 
 
 def altered(target: str) -> tuple[str, ...]:
@@ -240,16 +248,11 @@ class Extract(ScorerParams):
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """A target in a phrasing that the pattern matches, and another such text that is wrong."""
-        noise = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=6))
-        stems = (*(stem for t in item.target for stem in altered(t)), noise, "0", "-1", "?", "Z")
-        texts = [
-            *(phrase.format(stem) for stem in item.target for phrase in PHRASINGS),
-            *(phrase.format(stem) for stem in stems for phrase in PHRASINGS),
-        ]
+        texts = _phrased([*item.target, *_others(item, rng)])
         told = [
             (text, *found) for text, found in zip(texts, self._work(texts, item)(), strict=True)
         ]
-        right = [text for text, stated, is_right in told if stated is not None and is_right]
+        right = [text for text, _, is_right in told if is_right]
         wrong = [text for text, stated, is_right in told if stated is not None and not is_right]
         return _simulated(right, wrong, self.pattern, item)
 

@@ -62,11 +62,11 @@ class Readability(ScorerParams):
     def examples(
         self,
         item: ItemContent,  # noqa: ARG002  (as above)
-        rng: np.random.Generator,
+        rng: np.random.Generator,  # noqa: ARG002  (as above)
     ) -> tuple[str, str]:
         """Simple sentences, and a sentence of very long words."""
-        long = "Institutional intercontinental incomprehensibilities notwithstanding "
-        return "It is so. We see it. You can, too.", long * int(rng.integers(3, 6)) + "."
+        long = "Institutional intercontinental incomprehensibilities notwithstanding."
+        return "It is so. We see it. You can, too.", long
 
 
 def grade_level(text: str) -> float | None:

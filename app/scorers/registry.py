@@ -67,7 +67,14 @@ class ScorerRegistry:
             self.register(point.name, loaded)
 
     def build(self, spec: ScorerSpec) -> Scorer:
-        """Build the scorer that `spec` describes.
+        """Build the scorer that `spec` describes; raises as `build_plain`."""
+        scorer = self.build_plain(spec)
+        if not isinstance(scorer, Scorer):  # `register` has checked the class
+            raise TypeError(f"{scorer!r} is not a Scorer")
+        return scorer
+
+    def build_plain(self, spec: ScorerSpec) -> ScorerParams:
+        """Build the scorer, typed as `ScorerParams`.
 
         Raises:
             UnknownNameError: No scorer has that name.
@@ -77,11 +84,11 @@ class ScorerRegistry:
         if scorer_class is None:
             raise UnknownNameError("scorer", spec.name, self._classes)
         try:
-            scorer = scorer_class.model_validate(dict(spec.params))
+            return scorer_class.model_validate(dict(spec.params))
         except ValidationError as exc:
             problems = tuple(
                 FieldProblem("/".join(["/params", *map(str, error["loc"])]), fault_of(error))
-                for error in exc.errors(include_url=False, include_context=False)
+                for error in exc.errors()
             )
             listed = "; ".join(f"{p.pointer[8:] or 'params'}: {p.detail}" for p in problems)
             known = ", ".join(scorer_class.model_fields) or "none"
@@ -89,16 +96,6 @@ class ScorerRegistry:
                 f"Wrong parameters for scorer {spec.name!r}: {listed}. Known parameters: {known}.",
                 problems=problems,
             ) from exc
-        if not isinstance(scorer, Scorer):  # `register` has checked the class
-            raise TypeError(f"{_where(scorer_class)} is not a Scorer")
-        return scorer
-
-    def build_plain(self, spec: ScorerSpec) -> ScorerParams:
-        """Build the scorer, typed as `ScorerParams`."""
-        scorer = self.build(spec)
-        if not (isinstance(scorer, ScorerParams) and isinstance(scorer, Scorer)):
-            raise TypeError(f"{scorer!r} is not a ScorerParams")  # `register` has checked the class
-        return scorer
 
     def name_of(self, scorer_class: type) -> str | None:
         """The name under which a class is registered; None if it is not."""
@@ -109,7 +106,7 @@ class ScorerRegistry:
         return [
             {
                 "name": name,
-                "description": (scorer_class.__doc__ or "").strip().split("\n", 1)[0],
+                "description": (scorer_class.__doc__ or "").strip().partition("\n")[0],
                 "params": scorer_class.model_json_schema(),
                 "scale": asdict(MARKS),
                 "measure": asdict(scorer_class.measure),

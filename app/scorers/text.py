@@ -163,13 +163,13 @@ def plain(text: str) -> str:
 def last_boxed(text: str) -> str | None:
     r"""Content of the last `\boxed{...}` with balanced braces; `None` if there is none."""
     opened: list[int | None] = []
-    last: tuple[int, int] | None = None
+    closed: list[tuple[int, int]] = []
     for match in _BRACE.finditer(text):
         if match[0] != "}":
             opened.append(match.end() if match[0] != "{" else None)
-        elif opened and (start := opened.pop()) is not None and (last is None or start > last[0]):
-            last = (start, match.start())
-    return text[slice(*last)].strip() or None if last is not None else None
+        elif opened and (start := opened.pop()) is not None:
+            closed.append((start, match.start()))
+    return text[slice(*max(closed))].strip() or None if closed else None
 
 
 def statements(text: str) -> tuple[str, ...]:
@@ -182,9 +182,9 @@ def statements(text: str) -> tuple[str, ...]:
     found = []
     for match in _STATEMENT.finditer(text):
         rest = text[match.end() : match.end() + _MAX_CLAIM_CHARS].lstrip(" \t*_:=")
-        if not rest.split("\n", 1)[0].strip():
+        if not rest.partition("\n")[0].strip():
             rest = rest.lstrip()
-        claim = rest.split("\n", 1)[0].strip()
+        claim = rest.partition("\n")[0].strip()
         if claim:
             found.append(claim)
     return tuple(found[-_MAX_CLAIMS:])
@@ -228,14 +228,14 @@ def settled(text: str) -> str:
 
 def is_denied(text: str, start: int, end: int) -> bool:
     """Whether "not" or the like precedes `text[start:end]`, or "is wrong" or the like follows."""
-    before = text[max(0, start - 60) : start]
+    before = text[:start][-60:]
     return bool(_DENIED_AFTER.match(text, end) or _DENIED_BEFORE.search(before))
 
 
 def stands(claim: str, text: str) -> bool:
     """Whether the last mention of `claim` is not denied; case matters for single letters."""
     whole = rf"(?<!\w)(?<!\d[.,]){re.escape(claim)}(?!\w)(?![.,]\d)"
-    found = [*re.finditer(whole, text, re.IGNORECASE if len(claim) > 1 else 0)]
+    found = [*re.finditer(whole, text, re.IGNORECASE if len(claim) > 1 else re.NOFLAG)]
     return not found or not is_denied(text, *found[-1].span())
 
 

@@ -305,12 +305,3 @@ async def test_a_target_delayed_by_min_items_is_reported(client: Client) -> None
     first = int(detail.split("reached with answer ")[1].split(";")[0])
     rows = await listing(client, f"/v1/sessions/{ended['id']}/responses", params={"limit": 50})
     assert rows[first - 1]["se"] <= 0.6 < rows[first - 2]["se"]
-
-
-async def test_expected_items_allow_for_unscored_answers(client: Client) -> None:
-    answers: dict[int, float | str] = {step: float(step % 4 > 1) for step in range(1, 13)}
-    answers |= dict.fromkeys(range(1, 13, 2), "refused")
-    stopping = {"se": 0.9, "min_items": 20, "max_items": 60}
-    session = await answered(client, answers, stopping=stopping)
-    assert session["progress"]["scored"] == 6
-    assert session["progress"]["expected_items"] == 40

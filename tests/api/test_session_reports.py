@@ -43,7 +43,7 @@ async def page_of(client: Client, session_id: str) -> str:
 
 async def test_a_finished_test_has_a_report_as_json_and_as_a_page(client: Client) -> None:
     session_id = await started(client)
-    right = {"score": 1.0}
+    right = {"score": 1.0, "text": "because"}
     await answered(client, session_id, {"response": NASTY}, {"outcome": "refused"}, *[right] * 8)
 
     response = await client.get(f"/v1/sessions/{session_id}/report")
@@ -60,6 +60,8 @@ async def test_a_finished_test_has_a_report_as_json_and_as_a_page(client: Client
     assert report["score"]["below"] is None  # the reference models are unknown
     assert [item["outcome"] for item in report["items"]].count("refused") == 1
     assert report["items"][0]["question"].startswith(NASTY)
+    given = {item["step"]: item["answer"] for item in report["items"]}
+    assert given == {1: NASTY, 2: None, **dict.fromkeys(range(3, 11), "because")}
     assert {task["tag"] for task in report["tasks"]} == {"tag-0", "tag-1"}  # not a common tag
     last = report["trace"][-1]
     assert (last["answers"], last["theta"]) == (9, session["estimate"]["theta"])

@@ -1,5 +1,6 @@
 """The contract of every scorer. Subclass it and provide a spec and an item."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -41,8 +42,9 @@ class ScorerContract:
 
     async def test_the_right_reference_answer_scores_one(self) -> None:
         for seed in range(20):
-            right, _ = build(self.spec).examples(self.item, np.random.default_rng(seed))
-            result = await self.mark(self.item, Answer(text=right))
+            item = replace(self.item, target=self.item.target[: 1 + seed % 2])
+            right, _ = build(self.spec).examples(item, np.random.default_rng(seed))
+            result = await self.mark(item, Answer(text=right))
             assert isinstance(result, Scored), (right, result)
             assert result.score == 1.0, (right, result)
 

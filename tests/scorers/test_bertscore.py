@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.sandbox.pool_process import WithoutPandas
 from app.scorers import NotScored, Scored, build, mark
+from app.scorers.bertscore import BertScore
 from tests.contracts.scorers import ScorerContract
 
 SPEC = ScorerSpec("bertscore", {"model": "tiny", "layer": 2})
@@ -171,6 +173,7 @@ def test_a_model_is_a_name_and_never_a_path(model: str) -> None:
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
+        (["config.json", "model.safetensors"], "'tiny' has 3 layers, got 4"),
         (None, "which has: other"),
         (["config.json", "pytorch_model.bin"], "may run code, remove them: pytorch_model.bin"),
         (["config.json", "model.safetensors", "a.pt"], "may run code, remove them: a.pt"),
@@ -188,7 +191,20 @@ async def test_a_directory_without_a_safetensors_model_is_refused(
     for name in files or ():
         (folder / name).write_text('{"num_hidden_layers": 3}')
     with pytest.raises(InvalidInputError, match=sentence):
-        await scorers.check(SPEC)
+        await scorers.check(ScorerSpec("bertscore", {"model": "tiny", "layer": 4}))
+
+
+def test_the_nearest_target_counts_and_blank_texts_are_no_targets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = ModuleType("app.scorers.libraries.bert_models")
+    vars(models)["f1"] = lambda *args: [len(text) / 10 for text in args[3]] if args[1] == 2 else []
+    monkeypatch.setitem(sys.modules, models.__name__, models)
+    scorer = build(SPEC)
+    assert isinstance(scorer, BertScore)
+    assert scorer.similarity("Oslo", ["four", "sixsix", "two", " "]) == 0.6
+    assert scorer.similarity(" ", ["four"]) == 0.0
+    assert scorer.similarity("Oslo", [" "]) is None
 
 
 async def test_a_server_without_models_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

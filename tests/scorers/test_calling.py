@@ -18,6 +18,7 @@ from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import Mark, NotScored, Scored, Tools, build, mark
+from app.scorers.embedding import Embedding
 from app.scorers.judge import Judge
 from tests.contracts.scorers import ScorerContract
 from tests.scorers.direct_tools import DirectTools
@@ -106,11 +107,13 @@ async def test_bad_json_is_retried_and_costs_no_score(judge_url: str) -> None:
     ],
 )
 async def test_a_failing_judge_is_an_error_of_the_judge(
-    fault_url: str, behaviour: str, code: str
+    fault_url: str, faults: FaultServer, behaviour: str, code: str
 ) -> None:
+    faults.forget()
     result = await judged(fault_url, "Oslo", judges=[behaviour])
     assert isinstance(result, NotScored)
     assert (result.outcome, result.code) == (Outcome.ERROR, code)
+    assert len(faults.calls) == (3 if code == "judge_unreadable" else 1)
 
 
 async def test_structured_output_is_dropped_where_it_is_refused(
@@ -121,8 +124,15 @@ async def test_structured_output_is_dropped_where_it_is_refused(
     assert isinstance(result, Scored)
     assert result.score == pytest.approx(6 / 9)
     asked, plain = faults.calls
-    wanted = asked.body["response_format"]["json_schema"]
-    assert wanted["schema"]["properties"]["score"]["maximum"] == 10
+    assert asked.body["response_format"]["json_schema"]["schema"] == {
+        "type": "object",
+        "properties": {
+            "reason": {"type": "string"},
+            "score": {"type": "integer", "minimum": 1, "maximum": 10},
+        },
+        "required": ["reason", "score"],
+        "additionalProperties": False,
+    }
     assert "response_format" not in plain.body
 
 
@@ -182,6 +192,18 @@ def test_judges_see_incorrect_references_apart_from_the_right_ones() -> None:
     assert right < wrong < question.index("- Bergen\n- Paris\n") < question.index("<answer>")
     plain = Judge(judges=["x"])._messages(CAPITAL, Answer(text="Ohio"))
     assert "Incorrect" not in plain[-1].content
+    bare = ItemContent(prompt=CAPITAL.prompt)
+    for told in (
+        Judge(judges=["x"], references=False)._messages(CAPITAL, Answer(text="Ohio")),
+        Judge(judges=["x"])._messages(bare, Answer(text="Ohio")),
+    ):
+        assert not any(word in told[-1].content for word in ("Oslo", "Reference"))
+
+
+async def test_a_judge_scores_a_refusal_only_if_it_is_asked_to(judge_url: str) -> None:
+    refusal = "I'm sorry, but I can't help with that request."
+    for asked, kind in ((True, Scored), (False, NotScored)):
+        assert isinstance(await judged(judge_url, refusal, judge_refusals=asked), kind)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +236,7 @@ def test_the_least_parameters_are_allowed(name: str, params: dict[str, Any]) -> 
 
 async def test_without_tools_a_judge_gives_no_score() -> None:
     with pytest.raises(InvalidInputError, match="needs tools"):
-        await build(ScorerSpec("judge", {"judges": ["x"]})).score(CAPITAL, Answer(text="Oslo"))
+        await mark(build(ScorerSpec("judge", {"judges": ["x"]})), CAPITAL, Answer(text="Oslo"))
 
 
 async def embedded(url: str, answer: str, **params: Any) -> Mark:
@@ -242,20 +264,26 @@ async def test_incorrect_references_give_a_difference_of_similarities(judge_url:
 async def test_the_cosine_does_not_depend_on_the_length_of_vectors(
     fault_url: str, faults: FaultServer
 ) -> None:
-    vectors = [[3.0, 4.0], [4.0, -3.0], [4.0, 3.0]]
+    vectors = [[0.03, 0.04], [4.0, -3.0], [1.0, 1.0]]  # cosines 0 and 7 / (5 * sqrt(2))
     faults.canned("odd", {"data": [{"embedding": vector} for vector in vectors]})
     result = await embedded(fault_url, "Oslo", endpoint="odd")
     assert isinstance(result, Scored)
-    assert (result.score, (result.evidence or {})["cosines"]) == (0.96, [0.0, 0.96])
+    assert result.score == pytest.approx(0.98994949)
+    assert (result.evidence or {})["cosines"] == [0.0, 0.989949]
     above = await embedded(fault_url, "Oslo", endpoint="odd", floor=0.2)
     assert isinstance(above, Scored)
-    assert above.score == pytest.approx((0.96 - 0.2) / (1 - 0.2))
+    assert above.score == pytest.approx((0.98994949 - 0.2) / (1 - 0.2))
 
 
-def test_a_wrong_answer_is_simulated_by_an_incorrect_reference() -> None:
-    made = build(ScorerSpec("embedding", {"endpoint": "x", "incorrect": ["Bergen"]}))
-    item = ItemContent(target=("Oslo",))
-    assert made.examples(item, np.random.default_rng(1)) == ("Oslo", "Bergen")
+def test_a_cosine_that_rounds_above_one_scores_one() -> None:
+    assert Embedding(endpoint="x")._above_floor(1.0000000000000002) == 1.0
+
+
+@pytest.mark.parametrize("params", [{}, {"incorrect": ["Bergen"]}])
+def test_a_wrong_answer_is_simulated_by_an_incorrect_reference(params: dict[str, Any]) -> None:
+    made = build(ScorerSpec("embedding", {"endpoint": "x", **params}))
+    right, wrong = made.examples(ItemContent(target=("Oslo",)), np.random.default_rng(1))
+    assert (right, wrong) == ("Oslo", *params.get("incorrect", ["Something else altogether."]))
 
 
 async def test_similarity_below_the_floor_is_zero(judge_url: str) -> None:
@@ -308,6 +336,7 @@ def callback_app() -> FastAPI:
     async def reply(which: str) -> Response:
         replies: dict[str, Any] = {
             "high": {"score": 99},
+            "low": {"score": -1},
             "text": {"score": "5"},
             "none": {"mark": 1},
             "both": {"score": 1, "outcome": "refused"},
@@ -333,17 +362,23 @@ async def called_back(url: str, endpoint: str, answer: str, key: str = KEY, **pa
     return await mark(build(spec), CAPITAL, Answer(text=answer), tools)
 
 
-async def test_a_callback_scores_on_its_declared_scale(callback_url: str) -> None:
-    result = await called_back(callback_url, "length", "fives")
+@pytest.mark.parametrize(
+    ("params", "score"),
+    [
+        ({}, 0.25),
+        ({"higher_is_better": False}, 0.75),
+        ({"lowest": -20.0}, 0.625),
+        ({"highest": 5.0}, 1.0),
+        ({"lowest": 5.0}, 0.0),
+    ],
+)
+async def test_a_callback_scores_on_its_declared_scale(
+    callback_url: str, params: dict[str, Any], score: float
+) -> None:
+    result = await called_back(callback_url, "length", "fives", **params)
     assert isinstance(result, Scored)
-    assert result.score == 0.25
+    assert (result.score, result.extracted) == (score, "5")
     assert result.evidence == {"version": "2"}
-    lower = await called_back(callback_url, "length", "fives", higher_is_better=False)
-    assert isinstance(lower, Scored)
-    assert lower.score == 0.75
-    below_zero = await called_back(callback_url, "length", "fives", lowest=-20.0)
-    assert isinstance(below_zero, Scored)
-    assert below_zero.score == 0.625
 
 
 async def test_a_callback_can_give_no_score(callback_url: str) -> None:
@@ -355,22 +390,26 @@ async def test_a_callback_can_give_no_score(callback_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "code"),
+    ("which", "code", "words"),
     [
-        ("high", "callback_out_of_range"),
-        ("text", "callback_unreadable"),
-        ("none", "callback_unreadable"),
-        ("both", "callback_unreadable"),
-        ("list", "callback_malformed_answer"),
-        ("endless", "callback_unreadable"),
-        ("nan", "callback_unreadable"),
-        ("bottomless", "callback_unreadable"),
+        ("high", "callback_out_of_range", "the score 99, outside its scale of 0 to 20"),
+        ("low", "callback_out_of_range", "the score -1, outside its scale of 0 to 20"),
+        ("text", "callback_unreadable", "score: Input should be a valid number"),
+        ("none", "callback_unreadable", "the reply: give exactly one of score and outcome"),
+        ("both", "callback_unreadable", "the reply: give exactly one of score and outcome"),
+        ("list", "callback_malformed_answer", ""),
+        ("endless", "callback_unreadable", "score"),
+        ("nan", "callback_unreadable", "score"),
+        ("bottomless", "callback_unreadable", "score"),
     ],
 )
-async def test_an_invalid_reply_gives_no_score(callback_url: str, which: str, code: str) -> None:
+async def test_an_invalid_reply_gives_no_score(
+    callback_url: str, which: str, code: str, words: str
+) -> None:
     result = await called_back(callback_url, f"reply/{which}", "Oslo")
     assert isinstance(result, NotScored)
     assert (result.outcome, result.code) == (Outcome.ERROR, code)
+    assert words in result.reason
 
 
 class _OfJudge(ScorerContract):

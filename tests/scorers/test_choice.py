@@ -18,6 +18,10 @@ CATS = ItemContent(
     choices=("A cat", "The dog", "I did", "A cat and a dog"),
     target=("A cat",),
 )
+GRADES = ItemContent(prompt="Which grade?", choices=("B", "A-", "C"), target=("A-",))
+MARKS = ItemContent(prompt="Which mark?", choices=("?", "a full stop"), target=("?",))
+GENES = ItemContent(prompt="Which genotype?", choices=("TT", "Tt", "tt", "None"), target=("Tt",))
+TWICE = ItemContent(prompt="Is it?", choices=("Yes", "Yes.", "No"), target=("No",))
 SCORER = build(ScorerSpec("choice"))
 
 
@@ -72,7 +76,12 @@ I'd go with B | It must be B! | A is wrong, C is wrong, so B. | Hence, B. | Answ
 It's not A, so it must be B
 """,
         ),
-        ("B", "mention", "I think (B) fits best here | I think **B** fits best here"),
+        (
+            "B",
+            "mention",
+            "I think (B) fits best here | I think **B** fits best here | I think B) fits best",
+        ),
+        ("A", "preference", "I'd go with (A) first"),
         ("B", "text", "It ends near London, of course | It's London, not Paris"),
         ("C", "text", "It flows to New York, I believe"),
     ],
@@ -101,7 +110,8 @@ It isn't B. | B is incorrect. | Definitely not London | A or B | A, B | The answ
 The answer is either A or B | Answer: A and C | It is (A) or perhaps (B) | B) Paris
 The answer is London or Paris | A) Paris\nB) London\nC) New York\nD) York | A\nB\nC\nD
 A: no. B: yes. C: no. D: no. | Thus C is the speed of light | Both A and B are correct. | BB
-I don't know. | 🤷 | \boxed{} | \boxed{B
+I don't know. | 🤷 | \boxed{} | \boxed{B | I doubt B is correct. | Hm.\nb | Hence b.
+I'd say A city in England | I think (B) doesn't fit | Surely not (B)
 """
 
 
@@ -113,6 +123,7 @@ async def test_nothing_is_guessed_from() -> None:
 @pytest.mark.parametrize(
     ("item", "letter", "block"),
     [
+        (CITIES, "B", "Hm.\\n(b) | B. Plan b is wrong."),
         (NUMBERS, "B", "25 | The answer is 25. | It comes to 25 in all"),
         (NUMBERS, "C", "The answer is 2.5"),
         (NUMBERS, "D", "The answer is 125"),
@@ -122,6 +133,13 @@ async def test_nothing_is_guessed_from() -> None:
         (CATS, "B", "Answer: The dog"),
         (CATS, "C", "I did"),
         (CATS, "D", "A cat and a dog sat there | The answer is a cat and a dog"),
+        (GRADES, "B", "The answer is A-. | The answer is B"),
+        (MARKS, "unparsed", "The answer is ..."),
+        (GENES, "B", "The answer is Tt | Tt | It must be Tt, I think"),
+        (GENES, "D", "None | The answer is NONE"),
+        (GENES, "unparsed", "The answer is tT | It must be tT, I think"),
+        (TWICE, "unparsed", "The answer is yes | Yes | It is yes, I think"),
+        (TWICE, "C", "The answer is NO | no"),
     ],
 )
 async def test_numbers_and_articles_in_option_texts_do_not_confuse(
@@ -130,6 +148,7 @@ async def test_numbers_and_articles_in_option_texts_do_not_confuse(
     assert [text for text in texts(block) if (await _read(text, item))[0] != letter] == []
 
 
+ROOMS = tuple(f"room {number}" for number in range(27))
 EVEN = ItemContent(prompt="Even?", choices=("1", "2", "4"), target=("2", "4"))
 REFUSING = "I'm sorry, but I can't browse maps. The answer is B."
 
@@ -174,8 +193,12 @@ def test_wrong_extractors_are_refused(extractors: object) -> None:
         build(ScorerSpec("choice", {"extractors": extractors}))
 
 
-async def test_a_target_that_is_no_option_is_an_error_of_the_item() -> None:
-    item = ItemContent(prompt="?", choices=("1", "2"), target=("3",))
-    result = await mark(SCORER, item, Answer(text="A"))
-    assert isinstance(result, NotScored)
-    assert result.outcome is Outcome.ERROR
+@pytest.mark.parametrize(
+    ("choices", "target", "letter"),
+    [(("1", "2"), "3", "error"), (ROOMS[:26], "room 25", "Z"), (ROOMS, "room 25", "error")],
+)
+async def test_an_item_without_a_target_or_with_too_many_options_is_an_error(
+    choices: tuple[str, ...], target: str, letter: str
+) -> None:
+    item = ItemContent(prompt="?", choices=choices, target=(target,))
+    assert (await _read("The answer is Z", item))[0] == letter

@@ -20,6 +20,7 @@ from tests.scorers.scoring import result_of, score_of
         ("1e300", "200", {"rel_limit": 0.5}, 0.0),
         ("190", "200", {"abs_limit": 20}, 0.5),
         ("190", "200", {"abs_limit": 20, "rel_limit": 0.5}, 0.9),
+        ("0.15", "0.2", {"rel_limit": 0.5}, 0.5),
         ("0.25", "25 %", {"rel_limit": 0.5}, 1.0),  # a percentage is read in either way
         ("The answer is 25x", "25", {"rel_limit": 1.0}, 1.0),  # a unit, for no target is a formula
         ("many", "25", {"rel_limit": 1.0}, "unparsed"),
@@ -44,7 +45,7 @@ def test_limits_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="rel_limit, abs_limit or both"):
         build(ScorerSpec("closeness"))
     with pytest.raises(InvalidInputError, match="limit must be above goal"):
-        build(ScorerSpec("readability", {"goal": 9.0, "limit": 5.0}))
+        build(ScorerSpec("readability", {"goal": 9.0, "limit": 9.0}))
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,16 @@ async def test_only_long_answers_are_read_in_a_child(monkeypatch: pytest.MonkeyP
         return Failed("it was lost", is_lost=True)
 
     monkeypatch.setattr(marking, "confined", lost)
-    scorer, item = build(ScorerSpec("numeric")), ItemContent(prompt="?", target=("25",))
-    assert isinstance(await mark(scorer, item, Answer(text="25 " * 100)), Scored)
-    assert isinstance(await mark(scorer, item, Answer(text="25 " * 1000)), NotScored)
+    long, fine = "25 " * 1000, "25"
+    for params, targets, text, kind in [
+        ([fine], (fine,), "25 " * 100, Scored),
+        ([fine], (fine,), long, NotScored),
+        ([fine], (fine, long), fine, NotScored),
+        ([fine, long], (fine,), fine, NotScored),
+    ]:
+        scorer = build(ScorerSpec("differential", {"incorrect": params}))
+        item = ItemContent(prompt="?", target=targets)
+        assert isinstance(await mark(scorer, item, Answer(text=text)), kind)
 
 
 async def test_a_fault_of_a_library_is_a_failure_of_the_work() -> None:

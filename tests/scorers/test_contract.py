@@ -18,7 +18,7 @@ SUMMARY = ItemContent(
 )
 PRODUCT = ItemContent(prompt="5 x 5?", target=("25", "25.0"))
 EXTRACT = {"pattern": r"#### (\-?[0-9\.\,]+)", "remove": [",", r"(?s).*#### "], "ignore_case": True}
-WRONG = ["Nobody voted.", "A tunnel collapsed yesterday."]
+WRONG = ["A tunnel collapsed yesterday."]
 
 CASES = {
     "choice": (ScorerSpec("choice"), CAPITAL),
@@ -45,7 +45,10 @@ CASES = {
     "chrf": (ScorerSpec("chrf", {"word_order": 2}), SUMMARY),
     "token_f1": (ScorerSpec("token_f1", {"part": "stated"}), SUMMARY),
     "similarity": (ScorerSpec("similarity", {"method": "token_set"}), SUMMARY),
-    "span_f1": (ScorerSpec("span_f1"), ItemContent(prompt="Capitals?", target=("London", "Oslo"))),
+    "span_f1": (
+        ScorerSpec("span_f1", {"separator": ";"}),
+        ItemContent(prompt="Capitals?", target=("London", "Oslo")),
+    ),
     "closeness": (ScorerSpec("closeness", {"rel_limit": 0.5}), PRODUCT),
     "differential": (ScorerSpec("differential", {"incorrect": WRONG}), SUMMARY),
 }

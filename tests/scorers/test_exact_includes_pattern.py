@@ -5,11 +5,13 @@ from app.errors import InvalidInputError
 from app.items import ItemContent, Outcome, ScorerSpec
 from app.scorers import (
     NotScored,
+    Scored,
     build,
     check,
     examples,
     pattern,
 )
+from app.scorers.pattern import altered
 from tests.scorers.claims import pairs
 from tests.scorers.scoring import result_of, score_of
 
@@ -44,6 +46,22 @@ REJECTED = {
     "3, 5": "35",
     "2024-05-01": "2024 0501",
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "extractor"),
+    [
+        (r"\boxed{Paris}", "boxed"),
+        ("The answer is Paris.", "statement"),
+        ("Hm.\nIt is **Paris**, clearly", "emphasis"),
+        ("Hm.\n\nParis", "line"),
+        (" Paris ", "whole"),
+    ],
+)
+async def test_the_extractor_of_an_exact_answer_is_recorded(text: str, extractor: str) -> None:
+    result = await result_of("exact", text, "Paris")
+    assert isinstance(result, Scored)
+    assert (result.score, result.extractor) == (1.0, extractor)
 
 
 async def test_exact_rejects() -> None:
@@ -126,26 +144,28 @@ async def test_a_catastrophic_pattern_is_unparsed_and_the_reason_says_why() -> N
 
 
 @pytest.mark.parametrize(
-    "params",
+    ("params", "words"),
     [
-        {},
-        {"pattern": "("},
-        {"pattern": ""},
-        {"pattern": "a", "group": 1},
-        {"pattern": "a", "group": "name"},
-        {"pattern": "a", "group": -1},
-        {"pattern": 3},
-        {"pattern": "a", "timeout_s": 0},
+        ({}, "pattern: Field required"),
+        ({"pattern": "("}, "pattern is not a regular expression"),
+        ({"pattern": "a", "group": 1}, "group 1 does not exist, pattern has 0"),
+        ({"pattern": "a", "group": -1}, "group -1 does not exist, pattern has 0"),
+        ({"pattern": "a", "group": "name"}, "'name' does not exist, pattern names: none"),
+        ({**GROUP, "group": "town"}, "'town' does not exist, pattern names: city"),
+        ({"pattern": 3}, "pattern: Input should be a valid string"),
     ],
 )
-async def test_a_pattern_that_cannot_be_used_is_refused(params: dict[str, object]) -> None:
-    with pytest.raises(InvalidInputError, match="pattern"):
+async def test_a_pattern_that_cannot_be_used_is_refused(
+    params: dict[str, object], words: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=words):
         await check(ScorerSpec("pattern", params))
 
 
-async def test_a_pattern_with_a_group_of_either_kind_is_accepted() -> None:
-    await check(ScorerSpec("pattern", GROUP))
-    await check(ScorerSpec("pattern", {"pattern": r"is (\w+)", "group": 1}))
+@pytest.mark.parametrize("group", [None, 0, 1, 2, "city"])
+async def test_a_group_of_the_pattern_is_accepted(group: int | str | None) -> None:
+    pattern = r"(?P<city>\w+) in (\w+)"
+    await check(ScorerSpec("pattern", {"pattern": pattern, "group": group}))
 
 
 async def test_a_pattern_that_compiles_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +197,28 @@ def test_a_pattern_that_no_target_fits_cannot_be_simulated(regex: str) -> None:
         build(spec).examples(ItemContent(target=("x",)), np.random.default_rng(1))
 
 
-@pytest.mark.parametrize("name", ["choice", "exact", "includes", "numeric", "rouge_l"])
-def test_an_item_without_target_cannot_be_simulated(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "item"),
+    [
+        *((name, ItemContent()) for name in ("choice", "exact", "includes", "numeric", "rouge_l")),
+        ("choice", ItemContent(choices=("1", "2"), target=("1", "2"))),
+        ("rouge_l", ItemContent(target=("猫",))),
+    ],
+)
+def test_an_item_without_a_right_and_a_wrong_answer_cannot_be_simulated(
+    name: str, item: ItemContent
+) -> None:
     with pytest.raises(InvalidInputError):
-        build(ScorerSpec(name)).examples(ItemContent(prompt="?"), np.random.default_rng(1))
+        build(ScorerSpec(name)).examples(item, np.random.default_rng(1))
+
+
+def test_wrong_answers_are_of_the_kind_of_the_right_one() -> None:
+    assert altered("Oz 9") == ("Oz 0", "Pz 9", "9 zO", "Oz 9Oz 9")
+    assert altered("aa") == ("bb", "aaaa")
+    for target, words in (("one two three", True), ("ab cd", False)):
+        made = build(ScorerSpec("exact")).examples(
+            ItemContent(target=(target,)), np.random.default_rng(1)
+        )
+        right, wrong = (text.removeprefix("Answer: ") for text in made)
+        assert (right, sorted(wrong), wrong == right) == (target, sorted(target), False)
+        assert (sorted(wrong.split()) == sorted(target.split())) == words

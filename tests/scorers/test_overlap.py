@@ -12,6 +12,7 @@ import sacrebleu
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.scorers.differential import share
 from app.scorers.overlap import Bleu, Chrf, RougeL, Similarity, TokenF1
 from tests.scorers.scoring import score_of
 
@@ -81,9 +82,9 @@ def test_bleu_equals_sacrebleu(answer: str, target: str) -> None:
 
 @pytest.mark.parametrize(("answer", "target"), PAIRS)
 def test_chrf_equals_sacrebleu(answer: str, target: str) -> None:
-    for word_order in (0, 2):
+    for scorer, word_order in ((Chrf(), 0), (Chrf(word_order=2), 2)):
         expected = sacrebleu.sentence_chrf(answer, [target], word_order=word_order).score
-        ours = Chrf(word_order=word_order).similarity(answer, [target])
+        ours = scorer.similarity(answer, [target])
         assert 100 * (ours or 0) == pytest.approx(expected)
 
 
@@ -185,3 +186,13 @@ async def test_differential_takes_off_the_likeness_to_incorrect_references(
     incorrect = ["The bridge collapsed", "No vote"]
     result = await score_of("differential", answer, "The bridge was approved", incorrect=incorrect)
     assert result == pytest.approx(expected)
+
+
+async def test_a_score_stays_in_its_bounds_where_a_metric_rounds_beyond_its_own() -> None:
+    text, other = "The cat sat on the mat.", "Nobody voted"
+    assert (Bleu().similarity(text, [text]) or 0) > 1  # sacrebleu rounds so
+    assert await score_of("bleu", text, text) == 1.0
+    for target, wrong, expected in ((text, other, 1.0), (other, text, 0.0)):
+        params = {"incorrect": [wrong], "metric": "bleu"}
+        assert await score_of("differential", text, target, **params) == expected
+    assert share(1.0, -0.2) == 1.0  # by a metric of vectors, below 0 as well

@@ -110,9 +110,76 @@ def test_every_scorer_describes_itself() -> None:
         assert entry["params"]["additionalProperties"] is False
     assert described["numeric"]["params"]["properties"]["abs_tol"]["minimum"] == 0
     assert described["pattern"]["params"]["required"] == ["pattern"]
-    grade, difference = described["readability"]["measure"], described["differential"]["measure"]
-    assert grade == {"min": None, "max": None, "higher_is_better": False}
-    assert difference == {"min": -1.0, "max": 1.0, "higher_is_better": True}
+    measures = {name: (*entry["measure"].values(),) for name, entry in described.items()}
+    assert {name: each for name, each in measures.items() if each != (0.0, 1.0, True)} == {
+        "bleu": (0.0, 100.0, True),
+        "chrf": (0.0, 100.0, True),
+        "differential": (-1.0, 1.0, True),
+        "embedding": (-1.0, 1.0, True),
+        "judge": (1.0, 10.0, True),
+        "readability": (None, None, False),
+    }
+
+
+#: What a scorer needs beside the parameter in question.
+NEEDED: dict[str, dict[str, object]] = {
+    "bertscore": {"model": "m", "layer": 1},
+    "callback": {"endpoint": "e"},
+    "differential": {"incorrect": ["x"]},
+    "embedding": {"endpoint": "e"},
+    "judge": {"judges": ["x"], "highest": 1000},
+    "pattern": {"pattern": "x"},
+    "readability": {"limit": 60.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "param", "allowed", "refused"),
+    [
+        ("bertscore", "layer", [1], [0]),
+        ("bertscore", "model", ["m" * 100], ["m" * 101]),
+        ("callback", "endpoint", ["e", "e" * 200], ["", "e" * 201]),
+        ("callback", "lowest", [0.99], [1.0]),
+        ("chrf", "word_order", [0, 2], [-1, 3]),
+        ("closeness", "abs_limit", [0.01], [0.0]),
+        ("closeness", "rel_limit", [0.01], [0.0]),
+        ("differential", "incorrect", [["x"], ["x"] * 100], [[], [""], ["x"] * 101]),
+        ("embedding", "floor", [-1.0, 0.99], [-1.01, 1.0]),
+        ("extract", "match", [-1000, 1000], [-1001, 1001]),
+        ("extract", "pattern", ["x", "x" * 2000], ["", "x" * 2001]),
+        ("extract", "remove", [["x"] * 20], [["x"] * 21]),
+        ("extract", "timeout_s", [0.01, 60.0], [0.0, 60.1]),
+        ("judge", "attempts", [1, 10], [0, 11]),
+        ("judge", "budget", [{"tokens": 1}, {"calls": 1}], [{"tokens": 0}, {"calls": 0}]),
+        ("judge", "budget", [{"usd": 0.01}], [{"usd": 0.0}, {"usd": float("inf")}]),
+        ("judge", "highest", [2, 1000], [1, 1001]),
+        ("judge", "judges", [["x"], ["x"] * 10], [[], ["x"] * 11]),
+        ("judge", "lowest", [0, 999], [-1, 1000]),
+        ("judge", "repeats", [1, 10], [0, 11]),
+        ("judge", "rubric", ["x"], [""]),
+        ("numeric", "abs_tol", [0.0], [-0.01]),
+        ("numeric", "rel_tol", [0.0, 0.99], [-0.01, 1.0]),
+        ("numeric", "timeout_s", [0.01, 60.0], [0.0, 60.1]),
+        ("pattern", "pattern", ["x", "x" * 2000], ["", "x" * 2001]),
+        ("pattern", "timeout_s", [0.01, 60.0], [0.0, 60.1]),
+        ("readability", "goal", [0.0, 30.0], [-0.01, 30.1]),
+        ("readability", "limit", [8.01, 60.0], [8.0, 60.1]),
+        ("span_f1", "separator", [";", ";" * 10], ["", ";" * 11]),
+    ],
+)
+def test_a_parameter_has_bounds_and_never_changes(
+    name: str, param: str, allowed: list[object], refused: list[object]
+) -> None:
+    def spec(value: object) -> ScorerSpec:
+        return ScorerSpec(name, {**NEEDED.get(name, {}), param: value})
+
+    for value in allowed:
+        scorer = build(spec(value))
+        with pytest.raises(ValueError, match="frozen"):
+            setattr(scorer, param, value)
+    for value in refused:
+        with pytest.raises(InvalidInputError, match="Wrong parameters"):
+            build(spec(value))
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), float("inf")])

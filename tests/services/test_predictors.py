@@ -8,15 +8,15 @@ import pytest
 from cachetools import LRUCache
 
 from app.calibration.multidimensional.score_curves import fit_curves
-from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves, ReferencePopulation
 from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
-from app.services.sessions.derived import moved
-from app.services.sessions.figures import SpareTime
+from app.services.sessions.derived import moved, renumbered
+from app.services.sessions.figures import SpareTime, position_of
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from tests.services.sessions import played
+from tests.services.sessions import administration, played
 
 FOR_SCORE = SessionPlan.from_dict(
     {
@@ -78,6 +78,46 @@ async def test_probabilities_are_kept_where_known_and_otherwise_the_model_is_use
     fewer[-1] = False
     elsewhere = moved(stored, version, replace(version, active=fewer))
     assert {item.probability for item in elsewhere} == {None}
+
+    some = [administration(step, 0, arrival=nth) for step, nth in ((9, 7), (2, 3), (5, 1))]
+    assert [(each.step, each.arrival) for each in renumbered(some)] == [(1, 2), (2, 1), (3, 3)]
+
+
+async def test_a_test_about_a_tag_places_its_examinee_by_the_curves_of_the_whole_bank(
+    version: LoadedVersion,
+) -> None:
+    learned = version.curves
+    assert learned is not None
+    n = version.bank.n_items
+    known = ReferencePopulation(quantiles=(-2.0, 0.0, 2.0), mean=0.0, sd=1.0, n_items=n)
+    version = replace(version, curves=replace(learned, population=known))
+    run, _ = played(
+        version,
+        FOR_SCORE,
+        [Closing(outcome="scored", score=float(turn % 3 > 0), attempts=1) for turn in range(20)],
+        lambda steps, _: steps[0],
+        seed=4,
+    )
+    by_test, of_all, of_tag = (
+        position_of(version, run.test, run.state, target)
+        for target in (None, {"all": 1.0}, {"choice": 1.0})
+    )
+    assert None not in (by_test, of_tag)
+    assert by_test == of_all
+    items = [int(response.item) for response in run.state.responses]
+    scores = np.array([response.score for response in run.state.responses])
+    curves = learned.curves
+    at = curves.locate(np.array(items), scores)
+    chances = curves.expected(at)
+    left = np.full(n, 1 / n)
+    left[items] = 0.0
+    score = (scores.sum() + np.delete(chances, items).sum()) / n
+    spread = curves.dispersion * (left**2 * chances * (1 - chances)).sum()
+    reach = 1.96 * (spread + curves.doubt(at, left, chances)) ** 0.5
+    lo, hi = (known.position(end) for end in (score - reach, score + reach))
+    assert of_tag is not None
+    assert of_tag["position"] == pytest.approx(known.position(score))
+    assert of_tag["sd"] == pytest.approx((hi - lo) / (2 * 1.96), rel=1e-4)
 
 
 def told(run: SessionRun, *, elapsed_s: float) -> Any:

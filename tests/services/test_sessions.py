@@ -12,7 +12,7 @@ from app.items import ItemContent
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.figures import PersonFitFigures
-from app.records.sessions import Closing, SessionFilter
+from app.records.sessions import Closing, Plan, SessionFilter
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec
@@ -61,6 +61,18 @@ async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: 
     for verb in (services.sessions.cancel, services.sessions.pause, services.sessions.resume):
         with pytest.raises(InvalidStateError, match="cancelled"):
             await verb(record.id)
+
+
+async def test_a_manual_session_asks_one_item_at_a_time_unless_its_plan_says_otherwise(
+    services: Services,
+) -> None:
+    plan: Plan = {"stopping": {"se": None, "max_items": 5}}
+    live = await services.sessions.create(spec(plan=plan))
+    by_hand = spec(mode="manual", endpoint=None, plan=plan)
+    one = await services.sessions.create(by_hand)
+    three = await services.sessions.create(replace(by_hand, plan={**plan, "concurrency": 3}))
+    assert live.design["concurrency"] > 1
+    assert (one.design["concurrency"], three.design["concurrency"]) == (1, 3)
 
 
 @pytest.mark.slow

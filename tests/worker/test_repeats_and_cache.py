@@ -113,10 +113,11 @@ async def test_the_second_test_makes_no_call_and_finds_the_same(working: Service
 
 async def test_answers_on_a_withheld_bank_are_cached_for_that_bank_only(working: Services) -> None:
     await install(working)
+    await install(working, "alike")
     await install(working, "secret", visibility="withheld")
     model = Sampling()
     with serving(model.app) as url:
-        for bank, n_calls in (("secret", 1), ("sums", 2), ("secret", 2), ("sums", 2)):
+        for bank, n_calls in (("secret", 1), ("sums", 2), ("secret", 2), ("alike", 2)):
             await run(working, url, {"cache": True}, bank=bank)
             assert len(model.calls) == n_calls * N_ITEMS
 

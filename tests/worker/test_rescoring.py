@@ -63,6 +63,8 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     assert wrong > 0
     assert figures_of(new)["rescore"]["changed"] == wrong
     assert figures_of(new)["rescore"]["answers"] == 15
+    assert figures_of(new)["rescore"]["mean_before"] == pytest.approx(1 - wrong / 15)
+    assert figures_of(new)["rescore"]["mean_after"] == 1.0
     assert figures_of(new)["rescore"]["theta_before"] == figures_of(old)["estimate"]["theta"]
     changes = await working.derived_sessions.changes(new.id)
     assert sum(change.is_changed for change in changes) == wrong

@@ -1,9 +1,9 @@
 """Previews one item before a test is paid for: what is sent, the reply, and its score."""
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import expit
 
 from app.adapters.base import ExactRequest
 from app.adapters.prompting import PromptStyle
@@ -110,7 +110,7 @@ class Previews:
         if spec.send:
             hints = None
             if kind == _SCRIPTED:  # for an item of average difficulty
-                hints = await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])
+                hints = await hints_of(item, expit, [0])
             asked = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
             closing = asked.reported
         return Preview(item=item, requests=requests, style=style, closing=closing)

@@ -17,7 +17,6 @@ from app.items import ItemContent, Outcome
 from app.records.banks import BankVersion
 from app.records.fields import convert, ends
 from app.records.figures import EstimateFigures, ScoreFigures
-from app.records.leased import ENDED
 from app.records.sessions import SessionRecord
 from app.reports.figures import unscored, whole_bank
 from app.reports.headline import headline_of
@@ -177,7 +176,7 @@ async def export_session(
     """
     view = View(is_whole=reveal)
     record = await sessions.get(session_id)
-    if record.status not in ENDED or record.finished_at is None:
+    if record.finished_at is None:
         raise InvalidStateError(
             f"Session {record.id} is {record.status}; only one that has ended can be exported."
         )

@@ -1,7 +1,6 @@
 """Runs live sessions: asks the endpoint, scores the answers, stores each step under its lease."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import structlog
+from scipy.special import expit
 from typing_extensions import override
 
 from app.adapters.base import SimulationHints
@@ -439,7 +439,7 @@ async def _hints(live: LiveSession, item: BankItem, position: int) -> Simulation
 
     def probability_right(theta: float) -> float:
         if live.run.version.is_pretest(position):  # of unknown difficulty: assume an average one
-            return 1 / (1 + math.exp(-theta))
+            return float(expit(theta))
         return float(bank.expected_score(theta, [position])[0])
 
     return await hints_of(item, probability_right, [live.record.seed, position])

@@ -1,0 +1,419 @@
+"""Figures of a session from its answers: usage, repeats, expected length; worked out otherwise."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from statistics import fmean, variance
+from typing import Any
+
+import numpy as np
+import pytest
+from cachetools import LRUCache
+
+from app.engine import Design
+from app.engine.bank import ItemBank
+from app.engine.design.parts import BudgetDesign
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.state import Usage
+from app.errors import InvalidInputError
+from app.exchange.item_record import ItemRecord
+from app.items import ItemContent
+from app.records.banks import BankSpec
+from app.records.figures import NOT_TOLD
+from app.records.sessions import Closing
+from app.services.banks.imports import BankImport
+from app.services.banks.loaded import LoadedVersion
+from app.services.container import Services
+from app.services.sessions.asking import combined
+from app.services.sessions.drafts import reachable_se
+from app.services.sessions.figures import (
+    Meter,
+    SpareTime,
+    effort_of,
+    right_in,
+    saved,
+    shown,
+    spent_figures,
+)
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.run import SessionRun
+from tests.services.sessions import spec
+
+PAID = Closing(outcome="scored", score=1.0, tokens_in=10, tokens_out=2, usd=0.5, attempts=1)
+UNTOLD = replace(PAID, tokens_in=None, tokens_out=None, usd=None)
+RESERVED = replace(PAID, method={"usage": NOT_TOLD})
+
+
+def metered(*closings: Closing, **budget: Any) -> Meter:
+    """Return a meter that has taken answers to one item after the other."""
+    meter = Meter(BudgetDesign(**budget))
+    for item, closing in enumerate(closings):
+        meter.take(closing, item)
+    return meter
+
+
+@pytest.mark.parametrize(
+    ("closings", "sums", "at_most"),
+    [
+        ([], (0, 0, 0, 0.0), None),
+        ([PAID, replace(PAID, attempts=3, usd=0.25)], (4, 20, 4, 0.75), None),
+        ([PAID, replace(UNTOLD, attempts=None, outcome="error")], (1, 10, 2, 0.5), None),
+        ([PAID, replace(UNTOLD, outcome="refused")], (2, 10, 2, None), None),
+        ([PAID, replace(UNTOLD, outcome="unparsed")], (2, None, None, None), None),
+        ([PAID, replace(PAID, tokens_out=None)], (2, 20, None, 1.0), None),
+        ([PAID, RESERVED], (2, None, None, None), (2, 20, 4, 1.0)),
+        (
+            [PAID, replace(RESERVED, outcome="error", score=None)],
+            *((2, None, None, None), (2, 20, 4, 1.0)),
+        ),
+    ],
+)
+def test_a_sum_is_unknown_as_soon_as_one_paid_answer_does_not_tell(
+    closings: Sequence[Closing],
+    sums: tuple[int | float | None, ...],
+    at_most: tuple[int | float, ...] | None,
+) -> None:
+    meter = metered(*closings)
+    told: Any = spent_figures([meter])
+    names = ("calls", "tokens_in", "tokens_out", "usd")
+    assert tuple(told[name] for name in names) == sums
+    limit = told["at_most"]
+    assert (None if limit is None else tuple(limit[name] for name in names)) == at_most
+    both = spent_figures([meter, metered(PAID)])
+    assert both["calls"] == told["calls"] + 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "closing", "is_blind"),
+    [
+        ({"tokens": 100}, PAID, False),
+        ({"tokens": 100}, replace(PAID, tokens_in=None), True),
+        ({"tokens": 100}, replace(PAID, tokens_out=None), True),
+        ({"tokens": 100}, replace(PAID, usd=None), False),
+        ({"usd": 1.0}, replace(PAID, usd=None), True),
+        ({"usd": 1.0}, replace(PAID, tokens_in=None), False),
+        ({"seconds": 1.0}, UNTOLD, False),
+        ({"tokens": 100}, replace(UNTOLD, outcome="refused"), False),
+        ({"tokens": 100}, replace(UNTOLD, attempts=None), False),
+    ],
+)
+def test_a_budget_is_blind_to_what_an_answer_does_not_tell(
+    budget: dict[str, float], closing: Closing, is_blind: bool
+) -> None:
+    assert metered(closing, **budget).is_blind is is_blind
+    assert metered(closing, PAID, **budget).is_blind is is_blind
+
+
+@pytest.mark.parametrize("n", [1, 2, 19, 20, 21, 100])
+def test_quantiles_of_latency_are_the_least_values_that_so_many_do_not_exceed(n: int) -> None:
+    values = [float(value) for value in np.random.default_rng(n).permutation(n)]
+    usage = metered(*(replace(PAID, latency_ms=value) for value in values), PAID).figures(1.23456)
+    assert usage["seconds"] == 1.235
+    assert usage["latency_ms"] == {
+        name: min(v for v in values if sum(other <= v for other in values) >= share * n)
+        for name, share in (("p50", 0.5), ("p95", 0.95))
+    }
+    assert metered(PAID).figures(0.0)["latency_ms"] is None
+
+
+def test_judges_and_the_cache_are_summed_apart() -> None:
+    cost: Any = {"calls": 2, "tokens_in": 30, "tokens_out": 4, "usd": 0.25}
+    judged: Any = {"usage": cost, "cached": {**cost, "usd": 1.0}}
+    kept: Any = {"cached": {**cost, "calls": 5}}
+    usage = metered(replace(PAID, marking=judged), replace(PAID, method=kept), PAID).figures(0.0)
+    assert usage["judge"] == cost
+    assert usage["cache"] == {"calls": 7, "tokens_in": 60, "tokens_out": 8, "usd": 1.25}
+    assert usage["calls"] == 3
+    assert metered(PAID).figures(0.0) == {
+        **spent_figures([metered(PAID)]),
+        "seconds": 0.0,
+        "latency_ms": None,
+        "judge": None,
+        "cache": None,
+    }
+    unknown: Any = {**cost, "usd": None}
+    assert saved([None, unknown, unknown]) == {
+        "calls": 4,
+        "tokens_in": 60,
+        "tokens_out": 8,
+        "usd": None,
+    }
+
+
+def repeated(*scores: float | None) -> Closing:
+    """Return the closing of several answers to one item."""
+    closings = [
+        replace(PAID, score=score, outcome="error" if score is None else "scored")
+        for score in scores
+    ]
+    return combined(closings)
+
+
+async def test_repeats_estimate_chances_of_single_answers(services: Services) -> None:
+    version = await services.versions.load(bank="demo")
+    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 9}, "repeats": 4})
+    run = SessionRun(test=version.adaptive_test(plan.design), plan=plan, version=version, seed=1)
+    items: list[list[float | None]] = [
+        [1.0, 1.0, 0.0, 1.0],
+        [0.0, 0.5, 1.0, 1.0],
+        [1.0, None, 1.0, 0.0],
+        [1.0, None, None, None],
+        [1.0, 1.0, 1.0, 1.0],
+        [None, None, None, None],
+    ]
+    meter = metered(PAID, *(repeated(*scores) for scores in items))
+    meter.take(repeated(0.0, 0.0, 0.0, 0.0), None)  # of a pretest item
+
+    figures = meter.repeats(run.test, run.state)
+
+    known = [[score for score in scores if score is not None] for scores in items[:5]]
+    assert figures is not None
+    assert (figures["n"], figures["items"], figures["estimate"]) == (4, 5, None)
+    spread = fmean(variance(scores) for scores in known if len(scores) > 1)
+    assert figures["within_item_variance"] == pytest.approx(spread)
+    for k, chance in enumerate(figures["pass_k"], 1):
+        drawn = [[*combinations(scores, k)] for scores in known if len(scores) >= k]
+        by_hand = fmean(fmean(set(some) == {1.0} for some in draws) for draws in drawn)
+        assert chance == pytest.approx(by_hand)
+    assert metered(PAID).repeats(run.test, run.state) is None
+
+
+def test_answers_to_one_item_are_one_answer_of_their_mean_score_and_summed_cost() -> None:
+    late = replace(PAID, score=0.5, latency_ms=30.0, attempts=2, answer_text="half")
+    unscored = replace(UNTOLD, score=None, outcome="error", attempts=None, latency_ms=50.0)
+    wrong = replace(PAID, score=0.0, latency_ms=20.0)
+
+    made = combined([unscored, late, wrong])
+
+    assert (made.outcome, made.score, made.answer_text) == ("scored", 0.25, "half")
+    assert (made.tokens_in, made.tokens_out, made.usd) == (20, 4, 1.0)
+    assert (made.attempts, made.latency_ms) == (3, 50.0)
+    assert combined([wrong, replace(UNTOLD, score=1.0)]).usd is None
+    cost: Any = {"calls": 2, "tokens_in": 30, "tokens_out": 4, "usd": 0.25}
+    judged: Any = {"scorer": "judge", "reason": "first", "usage": cost, "cached": cost}
+    limited: Any = {"scorer": "judge", "usage": cost, "at_most": {**cost, "usd": 1.0}}
+    marked = combined([late, replace(late, marking=judged), replace(wrong, marking=limited)])
+    assert marked.marking == {
+        **judged,
+        "usage": {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": 0.5},
+        "at_most": {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": 1.25},
+    }
+    none = combined([unscored, replace(unscored, reason="The second.")])
+    assert (none.score, none.reason, none.attempts) == (None, None, 0)
+
+
+def test_the_number_of_right_answers_is_told_without_partial_credit() -> None:
+    assert right_in([]) == {"right": None, "mean": None}
+    assert right_in([1.0, 0.0, 1.0]) == {"right": 2, "mean": pytest.approx(2 / 3)}
+    assert right_in([1.0, 0.5]) == {"right": None, "mean": 0.75}
+
+
+def test_the_cost_of_an_item_is_unknown_without_items_or_without_prices() -> None:
+    def told(usd: float | None, items: int) -> float | None:
+        usage = {"usd": usd, "latency_ms": {"p50": 1.0}}
+        effort = effort_of({"usage": usage, "progress": {"items": items}})
+        assert effort["latency_ms"] == {"p50": 1.0}
+        cost: float | None = effort["usd_per_item"]
+        return cost
+
+    assert [told(1.0, 4), told(0.0, 4), told(1.0, 0), told(None, 4)] == [0.25, 0.0, None, None]
+
+
+def test_spare_time_grows_with_the_clock_up_to_its_most() -> None:
+    now = 0.0
+    spare = SpareTime(share=0.5, most_s=2.0, clock=lambda: now)
+    found = []
+    for spent_s, waited_s in (
+        (1.5, 0.0),
+        (0.5, 0.0),
+        (3.0, 0.0),
+        (0.0, 3.0),
+        (0.0, 1.0),
+        (0.0, 99.0),
+    ):
+        with spare.spent():
+            now += spent_s
+        now += waited_s
+        found.append(spare.is_left())
+    # Left: 2 - 1.5 + 0.75 = 1.25; 1; -0.5; 1; 1.5; 2 at most.
+    assert found == [True, True, False, True, True, True]
+    with spare.spent():
+        now += 4.0
+    assert not spare.is_left()  # 2 - 4 + 2 = 0
+    now += 0.1
+    assert spare.is_left()
+
+
+def opened(version: LoadedVersion, **plan: Any) -> SessionRun:
+    made = SessionPlan.from_dict({"preset": "ability", "concurrency": 1, **plan})
+    return SessionRun(test=version.adaptive_test(made.design), plan=made, version=version, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("stopping", "unscored"),
+    [
+        ({"se": 0.3, "min_items": 1, "max_items": 500}, 0),
+        ({"se": 0.3, "min_items": 1, "max_items": 500}, 3),
+        ({"se": 0.45, "min_items": 100, "max_items": 500}, 3),
+        ({"se": 0.9, "min_items": 9, "max_items": 500}, 0),
+        ({"se": 0.1, "min_items": 1, "max_items": 30}, 0),
+        ({"se": 0.05, "min_items": 1, "max_items": 100_000}, 0),
+    ],
+)
+async def test_items_are_expected_until_the_standard_error_is_reached(
+    services: Services, stopping: dict[str, float], unscored: int
+) -> None:
+    version = await services.versions.load(bank="demo")
+    run = opened(version, stopping=stopping)
+    information: float | None = None
+    for turn in range(9):
+        ((asked,), _) = run.choose(elapsed_s=0.0)
+        information = asked.information
+        score = None if turn < unscored else float(turn % 2)
+        outcome = "refused" if score is None else "scored"
+        run.close(asked.step, Closing(outcome=outcome, score=score, attempts=1))
+    assert information is not None
+
+    told = run.summary(elapsed_s=1.0)["progress"]
+    at_end = run.summary(elapsed_s=1.0, final=True)["progress"]
+
+    scored, more, se = 9 - unscored, 0, run.state.belief.se
+    while (se**-2 + more * information) ** -0.5 > stopping["se"] or scored + more < stopping[
+        "min_items"
+    ]:
+        more += 1
+    expected = min(9 + math.ceil(more * 9 / scored), int(stopping["max_items"]))
+    assert told["expected_items"] == min(expected, version.n_active)
+    assert (told["items"], told["scored"], at_end["expected_items"]) == (9, scored, 9)
+
+
+async def test_items_are_expected_until_the_margin_of_a_finite_bank_is_reached(
+    services: Services,
+) -> None:
+    version = await services.versions.load(bank="demo")
+    run = opened(version, stopping={"se": None, "score_margin": 0.05, "max_items": 300})
+    for turn in range(9):
+        ((asked,), _) = run.choose(elapsed_s=0.0)
+        score = None if turn < 3 else float(turn % 2)
+        outcome = "refused" if score is None else "scored"
+        run.close(asked.step, Closing(outcome=outcome, score=score, attempts=1))
+    figures: Any = run.summary(elapsed_s=1.0)
+
+    interval, n = figures["score"]["interval"], run.test.n_counted
+    reached = (interval["hi"] - interval["lo"]) / 2
+
+    def margin(asked: int) -> float:
+        return float(reached * (6 / asked * (n - asked) / (n - 6)) ** 0.5)
+
+    least = next(asked for asked in range(6, n + 1) if margin(asked) <= 0.05)
+    expected = 9 + math.ceil((least - 6) * 9 / 6)
+    most = run.plan.stopping.max_items or n
+    assert figures["progress"]["expected_items"] == min(expected, most, version.n_active)
+    assert 9 < expected < most
+
+
+async def test_a_run_counts_what_answers_tell_and_knows_when_it_is_precise(
+    services: Services,
+) -> None:
+    version = await services.versions.load(bank="demo")
+    run = opened(version, stopping={"se": 0.4, "min_items": 12, "max_items": 12})
+    assert opened(version, stopping={"se": None, "max_items": 9}).precision_reached is None
+    errors: list[float] = []
+    stop = None
+    while stop is None:
+        asked, stop = run.choose(elapsed_s=0.0)
+        for item in asked:
+            score = float(len(errors) % 2)
+            told = run.close(item.step, replace(PAID, score=score, attempts=len(errors) % 3))
+            errors.append(told.se or math.inf)
+            enough = len(errors) >= 5 and errors[-1] <= 0.4
+            assert run.precision_reached is enough
+    assert run.state.usage == Usage(usd=6.0, tokens=144, calls=12)
+    since = 1 + max(nth for nth, se in enumerate(errors, 1) if se > 0.4)
+    assert 5 < since < 12
+    assert f"reached with answer {since}; min_items 12 kept" in run.ending(stop).stop_detail
+
+    run.close(run.ask_item(run.test.bank.n_items - 1, 0.5).step, Closing(outcome="refused"))  # type: ignore[arg-type]  # any position
+    assert run.state.usage == Usage(usd=6.0, tokens=144, calls=12)
+
+
+async def test_without_enough_scored_answers_no_result_is_shown(services: Services) -> None:
+    run = opened(await services.versions.load(bank="demo"))
+    figures: list[Any] = []
+    for _ in range(5):
+        ((asked,), _) = run.choose(elapsed_s=0.0)
+        run.close(asked.step, replace(PAID, score=1.0))
+        figures.append(run.summary(elapsed_s=1.0, final=True))
+    for told in figures[:4]:
+        assert (told["score"], told["profile"]) == (None, None)
+        estimate = {name: told["estimate"][name] for name in ("theta", "se", "interval")}
+        assert set(estimate.values()) == {None}
+        assert told["estimate"]["at_bound"] is False
+        assert "Needs at least 5 scored answers" in told["estimate"]["reason"]
+    whole = figures[4]
+    assert None not in (whole["estimate"]["theta"], whole["score"])
+    withheld = shown(whole, "Theta is not to be had.")
+    assert withheld["score"] == whole["score"]
+    assert withheld["estimate"] == {
+        **whole["estimate"],
+        **dict.fromkeys(("theta", "se", "interval", "interval_raw")),
+        "at_bound": False,
+        "reason": "Theta is not to be had.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "precision"), [("eap", 1 / 2**2 + 12 / 4), ("mle", 12 / 4), ("map", 1 / 4 + 3)]
+)
+async def test_an_se_is_reachable_if_all_items_reach_it_at_the_best_theta(
+    services: Services, method: str, precision: float
+) -> None:
+    keys = [f"q{number}" for number in range(12)]  # each has an information of 1/4 at theta 0
+    items = [ItemRecord(key=key, content=ItemContent(prompt=key, target=("x",))) for key in keys]
+    bank = ItemBank.from_difficulties(a=np.ones(12), b=np.zeros(12), item_ids=keys)
+    await services.banks.import_bank(
+        BankSpec(name="alike"), BankImport(items=items, parameters=bank)
+    )
+    least = precision**-0.5
+    estimator = {"method": method, "prior_sd": 2.0} if method != "mle" else {"method": method}
+
+    async def asked_for(se: float) -> Any:
+        plan = {"preset": "ability", "estimator": estimator, "stopping": {"se": se}}
+        return await services.sessions.create(spec(bank="alike", plan=plan))
+
+    with pytest.raises(InvalidInputError, match=rf"reach {least:.3f} at best \(at theta = 0\)"):
+        await asked_for(least - 0.001)
+    made = await asked_for(least + 0.001)
+    assert made.provenance["reachable_se"] == pytest.approx(least)
+
+
+async def test_of_several_abilities_the_main_one_is_reached_as_far_as_the_others_let_it(
+    services: Services,
+) -> None:
+    rng = np.random.default_rng(1)
+    n, step = 8, 1e-5
+    items = Loadings(np.full(n, 1.2), rng.normal(size=n), np.full((n, 1), 0.7), nested=True)
+    population = Population(
+        mean=np.array([0.8, -0.5]), covariance=np.array([[1.0, 0.3], [0.3, 1.5]])
+    )
+    bank = ItemBank.from_abilities(
+        MultidimensionalModel(items, population), [str(number) for number in range(n)]
+    )
+    demo = await services.versions.load(bank="demo")
+    version = replace(demo, bank=bank, active=np.ones(n, dtype=bool), reachable=LRUCache(8))
+
+    least, theta = await reachable_se(Design.from_dict({"preset": "ability"}), version)
+
+    errors = {}
+    for value in np.arange(-4, 4.25, 0.25):
+        at = np.array([value, population.mean[1]])
+        chance = items.expected_score(at[None, :])[0]
+        points = at + step * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
+        up, down, right, left = items.expected_score(points)
+        slopes = np.array([up - down, right - left]) / (2 * step)
+        information = slopes @ (slopes / (chance * (1 - chance))).T
+        precision = np.linalg.inv(population.covariance) + information
+        errors[float(value)] = np.linalg.inv(precision)[0, 0] ** 0.5
+    assert least == pytest.approx(min(errors.values()), rel=1e-5)
+    assert errors[theta] == min(errors.values())
