@@ -65,6 +65,8 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     points = rf"score {number} points from that of main, {number} to {number} \(95 % interval\)"
     assert re.match(points, after["detail"])
     assert after["session_id"] != found["session_id"]
+    kept_for = "Delete the bank 'demo', which has 2 sessions and 1 baseline? There is no terminal"
+    assert kept_for in refused("banks", "delete", "demo")
     # People read percentages and points.
     listed = done("gates", "list").stdout
     assert "score above main -40.0 points at 95 %" in listed

@@ -128,7 +128,7 @@ def test_commands_on_a_server_need_no_database(
         assert "--temperature: " in refused(*saved, "--temperature", "-1")
         assert "Saved mine" in done(*saved).stdout
         assert "Did you mean 'mine'?" in refused("endpoints", "show", "mien")
-        assert "`sextant projects list`" in refused("projects", "delete", "nope")
+        assert "`sextant projects list`" in refused("projects", "delete", "nope", "--yes")
         assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]
         recorded = ("--responses", "recorded")
         brought = done("response-sets", "import", "recorded", "--from", answers)
@@ -139,7 +139,7 @@ def test_commands_on_a_server_need_no_database(
             ("b", "d", "on 2 common questions (too few for an interval, p = 0.5)"),
         ):
             assert words in done("compare", first, second, *recorded).stdout
-        assert "Deleted recorded." in done("response-sets", "delete", "recorded").stdout
+        assert "Deleted recorded." in done("response-sets", "delete", "recorded", "--yes").stdout
         assert "recorded" not in done("response-sets", "list").stdout
         for noun in ("sessions", "calibrations", "gates"):
             assert done(noun, "list").stdout.split()[0] == "id"

@@ -9,6 +9,7 @@ from app.cli.gating.judging import Gate
 from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import number, out, show_facts, when
+from app.cli.terminal.options import YesOption, confirm
 from app.cli.terminal.replies import Session
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
@@ -126,6 +127,7 @@ def list_baselines() -> None:
 
 
 @on_server(baselines, "delete")
-def delete_baseline(name: _Name) -> None:
+def delete_baseline(name: _Name, yes: YesOption = False) -> None:
     """Delete a name; gates that used it do not change."""
+    confirm(f"Delete the baseline {name!r}?", yes=yes)
     asked(lambda client: client.remove(path_of("baselines", name)))

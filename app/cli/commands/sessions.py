@@ -22,7 +22,14 @@ from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_lis
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
 from app.cli.terminal.fields import option, reading
-from app.cli.terminal.options import GOALS, QuietOption, object_of, output_option
+from app.cli.terminal.options import (
+    GOALS,
+    QuietOption,
+    YesOption,
+    confirm,
+    object_of,
+    output_option,
+)
 from app.cli.terminal.replies import Scored, Session, at, read_all, who
 from app.cli.terminal.watch import conduct, report, require_completed, watch
 from app.errors import InvalidInputError
@@ -227,8 +234,9 @@ def cancel(session: SessionId) -> None:
 
 
 @on_server(app)
-def delete(session: SessionId) -> None:
+def delete(session: SessionId, yes: YesOption = False) -> None:
     """Delete an ended session with its answers and events."""
+    confirm(f"Delete the session {session!r} with all its answers?", yes=yes)
     asked(lambda client: client.remove(_path(session)))
     out.say(f"Deleted {session}.")
 
