@@ -199,6 +199,20 @@ def test_lists_and_cancel_read_only_what_they_show(
     monkeypatch.setattr("app.cli.commands.sessions.request", lambda *_: found)
     row = done("sessions", "list").stdout.splitlines()[1]
     assert " ".join(row.split()).startswith("ses_1 cancelled sums v2 me +0.50 0.25 75.0 % fair 7 ")
+    called = {"id": None, "name": None, "model": "m"}
+    alike = [
+        {
+            **found,
+            "id": kind,
+            "endpoint": called,
+            "provenance": {"endpoint": {"model": "m", "base_url": "http://a/v1", "kind": kind}},
+        }
+        for kind in ("openai_chat", "openai_completions")
+    ]
+    monkeypatch.setattr("app.cli.commands.sessions.asked", lambda _: alike)
+    one, two = done("sessions", "list").stdout.splitlines()[1:]
+    assert "  m (openai chat)  " in one
+    assert "  m (openai completions)  " in two
     assert "Cancelled ses_1 after 7 items: theta +0.50" in done("sessions", "cancel", "x").stdout
     model = {"endpoint": {"id": "end_1", "name": "m", "model": "m"}, "reason": "Theta is withheld."}
     board = {"scale": "s", "data": [], "unranked": [model] * 3, "other_scales": []}
@@ -222,23 +236,31 @@ def test_a_leaderboard_shows_trust_and_tells_namesakes_apart(
         flags = {"provisional": False, "self_reported": False, "finished_at": None}
         return {**one, **flags, **more}
 
-    def session(level: str, model: str, host: str) -> dict[str, object]:
-        asked = {"model": model, "base_url": f"http://{host}/v1"}
-        return {"headline": {"trust": {"level": level}}, "provenance": {"endpoint": asked}}
+    def session(level: str, name: str | None, model: str, host: str) -> dict[str, object]:
+        asked = {"model": model, "base_url": f"http://{host}/v1", "kind": "openai_chat"}
+        return {
+            "endpoint": {"id": None, "name": name, "model": model},
+            "headline": {"trust": {"level": level}},
+            "provenance": {"endpoint": asked},
+        }
 
     data = [
         entry(None, "m", session_id="ses_1"),
-        entry("m", "n", session_id="ses_2"),
+        entry("m", "m", session_id="ses_2"),
         entry(None, "o", session_id="ses_3", provisional=True),
     ]
     board = {"scale": "s", "data": data, "unranked": [], "other_scales": []}
-    behind = [session("good", "m", "a:1"), session("poor", "n", "b"), session("fair", "o", "c")]
+    behind = [
+        session("good", None, "m", "a:1"),
+        session("poor", "m", "m", "b"),
+        session("fair", None, "o", "c"),
+    ]
     sessions = [leaderboard._Session.model_validate(one) for one in behind]
     monkeypatch.setattr("app.cli.commands.leaderboard.request", lambda *_, **__: board)
     monkeypatch.setattr("app.cli.commands.leaderboard.asked", lambda _: sessions)
     rows = [" ".join(row.split()) for row in done("leaderboard", "sums").stdout.splitlines()]
-    assert rows[1].startswith("1-3 m (at a:1) - - good ")
-    assert rows[2].startswith("1-3 m (n at b) - - poor ")
+    assert rows[1].startswith("1-3 m (a:1) - - good ")
+    assert rows[2].startswith("1-3 m (b) - - poor ")
     assert rows[3].startswith("1-3 o (provisional) - - fair ")
 
 

@@ -1,19 +1,18 @@
 """`sextant leaderboard`: the latest results on a bank."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import typer
 
 from app.cli.servers.connection import asked, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import err, interval, money, number, out, show_list, when
-from app.cli.terminal.replies import Ranked, Scored, at, read_all, who
+from app.cli.terminal.replies import Asked, Ranked, Scored, at, read_all, who
 from app.reports.figures import took
+from app.reports.namesakes import namesakes
 from sextant_client import AsyncSextant
 from sextant_client.models import EndpointOf, Model
 
@@ -62,12 +61,10 @@ class _Entry(Ranked, Scored):
     self_reported: bool
 
 
-class _Session(Model):
+class _Session(Asked):
     """What a leaderboard leaves to the sessions that it lists."""
 
     trust: str | None = at("headline", "trust", "level", default=None)
-    model: str | None = at("provenance", "endpoint", "model", default=None)
-    base_url: str | None = at("provenance", "endpoint", "base_url", default=None)
 
 
 class _Unranked(Model):
@@ -83,7 +80,7 @@ class _Board(Model):
 
 
 def _show(board: _Board, sessions: Mapping[str, _Session]) -> None:
-    called = Counter(who(entry.endpoint) for entry in board.data)
+    apart = namesakes({one.session_id: sessions[one.session_id].called for one in board.data})
     if not board.data and not board.unranked:
         err.print("No test of an endpoint or of a named examinee is completed on this bank yet.")
     if board.data:
@@ -91,7 +88,7 @@ def _show(board: _Board, sessions: Mapping[str, _Session]) -> None:
             board.data,
             {
                 "rank": "ranks",
-                "examinee": lambda one: _named(one, sessions[one.session_id], called),
+                "examinee": lambda one: _named(one, apart.get(one.session_id, [])),
                 "score": "percent",
                 "95 % interval": _score_interval,
                 "trust": lambda one: sessions[one.session_id].trust or "-",
@@ -120,12 +117,8 @@ def _score_interval(entry: _Entry) -> str:
     return "all asked" if (known := entry.score.interval) is None else interval(known, ".1%")
 
 
-def _named(entry: _Entry, session: _Session, names: Mapping[str, int]) -> str:
-    """Name an examinee, with model and host where another one has the same name."""
-    name, notes = who(entry.endpoint), []
-    if names[name] > 1 and session.base_url is not None:
-        model = "" if session.model in (None, name) else f"{session.model} "
-        notes.append(f"{model}at {urlsplit(session.base_url).netloc}")
+def _named(entry: _Entry, apart: Sequence[str]) -> str:
+    """Name an examinee, with what distinguishes it from others of the same name."""
     marks = {"provisional": entry.provisional, "self-reported": entry.self_reported}
-    notes += [word for word, applies in marks.items() if applies]
-    return name + (f" ({', '.join(notes)})" if notes else "")
+    notes = [*apart, *(word for word, applies in marks.items() if applies)]
+    return who(entry.endpoint) + (f" ({', '.join(notes)})" if notes else "")

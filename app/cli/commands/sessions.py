@@ -30,14 +30,15 @@ from app.cli.terminal.options import (
     object_of,
     output_option,
 )
-from app.cli.terminal.replies import Scored, Session, at, read_all, who
+from app.cli.terminal.replies import Asked, Scored, Session, at, read_all, who
 from app.cli.terminal.watch import conduct, report, require_completed, watch
 from app.errors import InvalidInputError
 from app.printable import percent
 from app.records.sessions import SessionState
 from app.reports.figures import is_surprising
+from app.reports.namesakes import namesakes
 from sextant_client import AsyncSextant
-from sextant_client.models import EndpointOf, Examinee, Interval, Model
+from sextant_client.models import Interval, Model
 
 app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "sessions")
@@ -51,13 +52,11 @@ _ROWS = 30
 _UNPARSED = ("unparsed", "truncated")
 
 
-class _ListedSession(Scored):
+class _ListedSession(Scored, Asked):
     id: str
     status: str
     bank: str = at("bank", "name")
     version: int = at("bank", "version")
-    endpoint: EndpointOf | None
-    examinee: Examinee | None
     theta: float | None = at("estimate", "theta")
     se: float | None = at("estimate", "se")
     items: int = at("progress", "items")
@@ -82,14 +81,21 @@ def list_sessions(
             wanted["bank_id"] = str((await client.request("GET", path_of("banks", bank)))["id"])
         return [*await client.list_all("/v1/sessions", limit=limit, params=wanted)]
 
+    found = asked(read)
+    apart = namesakes({one.id: one.called for one in read_all(_ListedSession, found)})
+
+    def named(one: _ListedSession) -> str:
+        traits = ", ".join(apart.get(one.id, []))
+        return who(one.endpoint or one.examinee) + (f" ({traits})" if traits else "")
+
     tell_list(
         _ListedSession,
-        asked(read),
+        found,
         {
             "id": "id",
             "status": "status",
             "bank": lambda one: f"{one.bank} v{one.version}",
-            "endpoint": lambda one: who(one.endpoint or one.examinee),
+            "endpoint": named,
             "theta": lambda one: number(one.theta),
             "SE": lambda one: number(one.se, ".2f"),
             "score": "percent",
