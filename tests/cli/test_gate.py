@@ -199,7 +199,14 @@ def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -
     assert f"{told['rules'][0]['session_id']}, of an earlier run for this commit" in again.stdout
     assert "of an earlier run" in comment.read_text()
 
-    gate("--session", told["rules"][0]["session_id"], "--threshold", "0.2", "--junit", xml)
+    # Another threshold asks nothing again; a rule that other questions would be asked for does.
+    session_id = told["rules"][0]["session_id"]
+    path.write_text(path.read_text().replace("threshold: 0.2", "threshold: 0.3"))
+    assert {one["session_id"] for one in gate(*of_commit)["rules"]} == {session_id}
+    path.write_text(path.read_text().replace("seed: 1", "seed: 2"))
+    assert session_id not in {one["session_id"] for one in gate(*of_commit)["rules"]}
+
+    gate("--session", session_id, "--threshold", "0.2", "--junit", xml)
     (case,) = ET.parse(xml).getroot().iter("testcase")
     assert case.get("classname") == "sextant.demo"
 

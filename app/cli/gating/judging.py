@@ -93,12 +93,10 @@ class Judge:
     async def _of_bank(
         self, bank: str, rules: Sequence[Rule], spent: Mapping[str, float]
     ) -> list[Verdict]:
-        metadata = self._metadata()
+        metadata = self._metadata(rules)
         if self.commit and (known := await self._known(bank, metadata)) is not None:
             return [replace(one, reused=True) for one in await self.by(known, rules)]
-        # A test for a baseline asks as the baseline's session did, which suits the other rules. A
-        # test for a threshold on theta would end as soon as this one rule is decided.
-        first = min(rules, key=lambda rule: (rule.baseline is None, rule.metric == "theta"))
+        first = _asking(rules)
         left = self.policy.budget.left(spent)
         if not all(left.values()):
             raise InvalidInputError(f"The policy's budget is used up: bank {bank!r} was not asked.")
@@ -147,7 +145,7 @@ class Judge:
                 "se": None,
                 **longer,
             }
-            more = {"stopping": stopping, "metadata": self._metadata()}
+            more = {"stopping": stopping, "metadata": self._metadata(rules)}
             session = await self._post(f"/v1/sessions/{read.id}:extend", more)
             made = {}
 
@@ -160,18 +158,22 @@ class Judge:
         )
 
     async def _known(self, bank: str, metadata: dict[str, str]) -> JsonObject | None:
-        """The newest test of this commit under this policy; None where there is none to reuse."""
+        """The newest test of this commit asked like this; None where there is none to reuse."""
         found = await self._read(path_of("banks", bank))
         told = {f"metadata.{name}": value for name, value in metadata.items()}
         params = {"bank_id": str(found["id"]), **told}
         tests = await self.client.list_all("/v1/sessions", limit=1, params=params)
         return tests[0] if tests and tests[0]["status"] not in ("failed", "cancelled") else None
 
-    def _metadata(self) -> dict[str, str]:
-        """Metadata by which a later run finds the tests of this commit and policy."""
+    def _metadata(self, rules: Sequence[Rule]) -> dict[str, str]:
+        """Metadata by which a later run finds the test of this commit for the rules of a bank.
+
+        A rule that changes finds it, too, unless other questions would be asked for it.
+        """
         if self.commit is None:
             return {}
-        said = json.dumps(self.policy.model_dump(mode="json"), sort_keys=True)
+        asked = self.policy.model_dump(mode="json", exclude={"rules", "extend_to"})
+        said = json.dumps({**asked, "rule": _asking(rules).asks()}, sort_keys=True)
         return {"commit": self.commit, "policy": hashlib.sha256(said.encode()).hexdigest()[:16]}
 
     async def _read(self, path: str) -> JsonObject:
@@ -179,6 +181,15 @@ class Judge:
 
     async def _post(self, path: str, body: JsonObject) -> JsonObject:
         return await self.client.request("POST", path, json=body)
+
+
+def _asking(rules: Sequence[Rule]) -> Rule:
+    """The rule that the test of a bank is made for.
+
+    A test for a baseline asks as the baseline's session did, which suits the other rules. A test
+    for a threshold on theta would end as soon as this one rule is decided.
+    """
+    return min(rules, key=lambda rule: (rule.baseline is None, rule.metric == "theta"))
 
 
 def outcome_of(verdicts: Sequence[Verdict]) -> str:

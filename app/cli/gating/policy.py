@@ -67,6 +67,11 @@ class Rule(_Part):
         if self.metric == "score" and self.tolerance is not None:
             share_of(self.tolerance, f"{tolerance}: ")
 
+    def asks(self) -> dict[str, Json]:
+        """The part of the gate on which the questions of its test depend."""
+        of_test = {"tag"} if self.metric == "score" else {"metric", "threshold", "confidence"}
+        return self.model_dump(include={"baseline"} if self.baseline is not None else of_test)
+
     def body(self) -> dict[str, Json]:
         """The gate as a request body, without its session."""
         said: dict[str, Json] = self.model_dump(exclude={"name", "bank", "tier"}, exclude_none=True)
