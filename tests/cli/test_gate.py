@@ -65,7 +65,15 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     points = rf"score {number} points from that of main, {number} to {number} \(95 % interval\)"
     assert re.match(points, after["detail"])
     assert after["session_id"] != found["session_id"]
-    kept_for = "Delete the bank 'demo', which has 2 sessions and 1 baseline? There is no terminal"
+    rough = ("--baseline", "main", "--tolerance", "2", "--extend-to", "60", "--quiet")
+    undecided = sextant("gate", *ask, *rough)
+    warning = " ".join(undecided.stderr.split())
+    assert warning.startswith("Warning: gate: the baseline main is known to ±")
+    longer = f"sextant sessions extend {found['session_id']} --max-items "
+    assert f"one of 2 points, less often. Extend its session first ({longer}" in warning
+    assert "of the baseline, too, to decide" in undecided.stdout
+    assert re.search(rf"baseline +{longer}\d+, then set main to the new session", undecided.stdout)
+    kept_for = "Delete the bank 'demo', which has 4 sessions and 1 baseline? There is no terminal"
     assert kept_for in refused("banks", "delete", "demo")
     # People read percentages and points.
     listed = done("gates", "list").stdout

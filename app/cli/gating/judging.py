@@ -4,18 +4,20 @@ import hashlib
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
+from app.cli.gating.baselines import Baseline
 from app.cli.gating.policy import Policy, Rule
 from app.cli.servers.connection import path_of
-from app.cli.terminal.console import JsonObject, money
+from app.cli.servers.options import is_missing
+from app.cli.terminal.console import JsonObject, money, show_warning
 from app.cli.terminal.replies import Session
-from app.cli.terminal.watch import LONGER, NO_MORE
+from app.cli.terminal.watch import LONGER, NO_MORE, further
 from app.errors import InvalidInputError
 from app.printable import printable
-from sextant_client import AsyncSextant, models
+from sextant_client import AsyncSextant, ProblemError, models
 
 #: Waits until a test ends, shows its progress, and returns the ended session.
 Watch = Callable[[JsonObject], Awaitable[JsonObject]]
@@ -46,6 +48,7 @@ class Verdict:
         gate: The same gate, parsed.
         session: Session of the gate.
         reused: Whether an earlier run began the session for the same commit.
+        steps: What may decide an open rule, by what it is for.
     """
 
     rule: Rule
@@ -53,6 +56,7 @@ class Verdict:
     gate: Gate
     session: Session
     reused: bool = False
+    steps: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
@@ -100,6 +104,8 @@ class Judge:
         left = self.policy.budget.left(spent)
         if not all(left.values()):
             raise InvalidInputError(f"The policy's budget is used up: bank {bank!r} was not asked.")
+        for rule in rules:
+            await self._warn_of_baseline(rule)
         body = {
             **self.policy.session,
             **self.asked,
@@ -156,6 +162,52 @@ class Judge:
             and session.progress.items < (self.policy.extend_to or 0)
             and any(one.gate.outcome == _OPEN for one in verdicts)
         )
+
+    async def steps(self, verdict: Verdict) -> dict[str, str]:
+        """What may decide an open rule: more questions, also of a baseline that was asked fewer."""
+        if verdict.outcome != _OPEN:
+            return {}
+        steps = {}
+        if (own := further(verdict.session)) is not None:
+            steps["next"] = f"{own}, then gate the new session"
+        named, asked = await self._baseline(verdict.rule), verdict.session.progress.scored
+        if (
+            named is not None
+            and (own is None or named.n_items < asked)
+            and (longer := await self._longer(named)) is not None
+        ):
+            steps["baseline"] = f"{longer}, then set {named.name} to the new session"
+        return steps
+
+    async def _warn_of_baseline(self, rule: Rule) -> None:
+        """Warn before a test that the baseline is known too roughly for the rule's tolerance."""
+        named = await self._baseline(rule)
+        if named is None or rule.metric != "score" or rule.tag is not None:
+            return
+        if named.passes is not None and (rule.tolerance or 0.0) < named.passes:
+            longer = await self._longer(named)
+            advice = f" Extend its session first ({longer}), and set it again." if longer else ""
+            show_warning(
+                f"{rule.name}: the baseline {named.name} is {named.certainty}; one of "
+                f"{rule.tolerance:g} points, less often.{advice}"
+            )
+
+    async def _baseline(self, rule: Rule) -> Baseline | None:
+        """The rule's baseline; None where it has none, or names a session instead."""
+        found = [] if rule.baseline is None else await self.client.list_all("/v1/baselines")
+        return next(
+            (Baseline.model_validate(one) for one in found if one["name"] == rule.baseline), None
+        )
+
+    async def _longer(self, baseline: Baseline) -> str | None:
+        """Command that extends a baseline's session; None where it cannot be extended."""
+        try:
+            found = await self._read(path_of("sessions", baseline.session_id))
+        except ProblemError as problem:
+            if is_missing(problem):  # a baseline outlasts its session
+                return None
+            raise
+        return further(Session.model_validate(found))
 
     async def _known(self, bank: str, metadata: dict[str, str]) -> JsonObject | None:
         """The newest test of this commit asked like this; None where there is none to reuse."""
