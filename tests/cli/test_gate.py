@@ -238,7 +238,7 @@ def test_a_policy_excludes_flags_that_override_a_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rules: [", "is no policy in YAML: while"),
+        ("rules:\n  - [1\nb: 2", "policy.yaml, line 3, column 2: this is no YAML: expected ',' or"),
         ("", "is no policy in YAML: expected an object with endpoint and rules."),
         ("endpoint: http://m/v1\nrules: []", "rules: expected at least 1 entry, got 0."),
         ("endpoint: m\nrules: [{name: a, bank: b}]", "rules.0: give threshold, or baseline"),

@@ -149,6 +149,10 @@ def read_policy(path: Path) -> Policy:
         place = f"{path}, {problems[0].pointer}"
         end = "" if said.endswith("?") else "."
         raise InvalidInputError(f"{place}: {said[:1].lower()}{said[1:]}{end}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InvalidInputError(f"{path}{place}: this is no YAML: {error.problem}.") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         where = " ".join(str(error).split())
         raise InvalidInputError(f"{path} is no policy in YAML: {where}.") from error
