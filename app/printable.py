@@ -15,6 +15,11 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def plain(number: float) -> str:
+    """A number without an exponent, as in 1,000,000 tokens."""
+    return f"{number:,.0f}" if abs(number) >= 100_000 else f"{number:g}"
+
+
 def percent_meant(came: float) -> str | None:
     """Hint for a number that should be a share but is surely meant as percent; else None."""
     return f"for {came:g} % say {came / 100:g}" if 1 < came <= 100 else None

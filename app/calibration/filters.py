@@ -24,6 +24,9 @@ from app.printable import percent
 Table = TypeVar("Table", ScoreMatrix, ResponseTable)
 #: One-sided confidence for continuous scores: with 8 examinees, many good items correlate below 0.
 _CONFIDENCE = 0.95
+#: With fewer examinees than this, their number is why no item is left.
+_LEAST_EXAMINEES = 10
+_TOO_FEW = " So few examinees do not tell which items measure ability: record 30 or more."
 #: Without a warning, this share of the items may be left out, and the mean may move by this much.
 _FEW, _NEAR = 0.05, 0.01
 
@@ -200,6 +203,7 @@ def apply_filters(table: Table, settings: FilterSettings | None = None) -> Filte
             f"No item is left: of {table.n_items} items, "
             + ", ".join(f"{n} were dropped as {reason.value}" for reason, n in reasons.items())
             + f"; {table.n_examinees} examinees."
+            + _TOO_FEW * (table.n_examinees < _LEAST_EXAMINEES)
         )
     if settings.keep_for_score:
         columns, items, weak = _kept_for_score(table.items, items)

@@ -21,7 +21,7 @@ from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.p_irt import Predictor, allowing_for_nonresponse
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Estimator
-from app.printable import percent
+from app.printable import percent, plain
 
 #: Number of consecutive answers that must leave theta in place for a plateau: one small step is
 #: often luck.
@@ -273,8 +273,8 @@ class Budget:
             if cap is not None and (spent >= cap or spent * share > cap):
                 return Stop(
                     StopReason.BUDGET_EXHAUSTED,
-                    f"{spent:g} of {cap:g} {unit} spent; one more item is expected to take "
-                    f"it to {spent * share:g}.",
+                    f"{plain(spent)} of {plain(cap)} {unit} spent; one more item is expected to "
+                    f"take it to {plain(spent * share)}.",
                 )
         return None
 

@@ -255,7 +255,7 @@ def _check_header(header: list[str], name: str) -> None:
     problems, seen = Problems(), set[str]()
     for column in header:
         if column not in _COLUMNS:
-            problems.add(f"{name}:1:{column}", f"expected one of {known}, got {column!r:.80}")
+            problems.add(f"{name}:1:{column}", f"no such column: {column!r:.80}")
         elif column in seen:
             problems.add(f"{name}:1:{column}", f"expected each column once, got {column!r} again")
         seen.add(column)
@@ -263,7 +263,7 @@ def _check_header(header: list[str], name: str) -> None:
         problems.add(f"{name}:1", "expected a column `key` or `id`, got neither")
     if problems.count:
         raise FileFormatError(
-            f"{name}: wrong columns. First: {problems.kept[0].detail}.{comma_hint(header)}",
+            f"{name}: wrong columns; known are {known}.{comma_hint(header)}",
             problems=problems.kept,
         )
 

@@ -172,9 +172,24 @@ def _form_of(header: Sequence[str], name: str) -> _Form:
         if form.needed <= set(columns) <= set(form.columns) and len(set(columns)) == len(columns):
             return form
     found = ",".join(header) if header else "nothing"
+    expected = _missing(header, columns) or _EXPECTED
     raise FileFormatError(
-        f"{name}: {_EXPECTED}; found {found!r:.300}.{_advice(columns)}",
+        f"{name}: {expected}; found {found!r:.300}.{_advice(columns)}",
         problems=[FieldProblem(f"{name}:1", f"found the columns {found!r:.300}")],
+    )
+
+
+def _missing(header: Sequence[str], columns: Sequence[str]) -> str | None:
+    """Say what the nearest form needs as well; None if the columns are part of no form."""
+    own = set(columns)
+    near = [form for form in _FORMS if own and own < set(form.columns)]
+    form = min(near, key=lambda form: len(form.needed - own), default=None)
+    if form is None or header[0].strip() in form.needed:
+        return None
+    missing = [column for column in form.columns if column in form.needed - own]
+    return (
+        f"expected a first column of item ids and then {','.join(form.columns)}, where "
+        f"{form.lower} and {form.upper} may be left out: {' and '.join(missing)} is missing"
     )
 
 

@@ -65,6 +65,8 @@ class TableFile:
         self._name = name
         self._file = file
         self._stream = unpacked(file, name)
+        #: Streams of later passes over the file: each would close it when it is freed.
+        self._kept: list[BinaryIO] = []
         self._parquet: Any = None
         if self._stream.peek(4).startswith(_PARQUET):  # type: ignore[attr-defined]  # buffered
             self._parquet = open_parquet(file, name)
@@ -95,7 +97,7 @@ class TableFile:
     def _csv_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
         kinds, ragged, n_read = [types.get(i, pa.float64()) for i in self._places], Problems(), 0
         try:
-            for batch in _csv_reader(self._stream, kinds, self._noted(ragged)):
+            for batch in _csv_reader(self._rows(self._stream), kinds, self._noted(ragged)):
                 if not ragged.count:
                     n_read += batch.num_rows
                     columns = [_plain(c) if j in types else c for j, c in enumerate(batch.columns)]
@@ -104,6 +106,25 @@ class TableFile:
             ragged.raise_any(self._name)
             yield from self._text_batches(types, n_read, exc)
         ragged.raise_any(self._name)
+
+    def _below_header(self) -> BinaryIO:
+        stream = unpacked(self._file, self._name)
+        _csv_header(stream, self._name)
+        self._kept.append(stream)
+        return stream
+
+    def _rows(self, stream: BinaryIO) -> Any:
+        """The rest of the stream for Arrow, as Arrow's own memory unless it is long.
+
+        A thread of Arrow reads a Python file, and frees it some time after the last batch. If the
+        interpreter exits just then, such as after an error in the file, it aborts the process.
+        """
+        rest = stream.read(BLOCK_BYTES + 1)
+        if len(rest) > BLOCK_BYTES:
+            return self._below_header()
+        sink = pa.BufferOutputStream()
+        sink.write(rest)
+        return pa.BufferReader(sink.getvalue())
 
     def _text_batches(
         self, types: Mapping[int, Any], n_read: int, cause: Exception
@@ -118,11 +139,10 @@ class TableFile:
                 "or a quote that is not closed."
             ) from cause
         name, problems, ragged, row = self._name, Problems(self.remedy), Problems(), 2
-        stream = unpacked(self._file, name)
-        _csv_header(stream, name)
+        stream = self._below_header()
         kinds = [types.get(i, TEXT) for i in self._places]
         try:
-            for batch in _csv_reader(stream, kinds, self._noted(ragged)):
+            for batch in _csv_reader(self._rows(stream), kinds, self._noted(ragged)):
                 columns = [
                     _plain(column) if j in types else _scores(column, problems, self._place(row, j))
                     for j, column in enumerate(batch.columns)
@@ -252,7 +272,7 @@ def _cast(column: Any, wanted: Any) -> Any:
     return pa.DictionaryArray.from_arrays(pc.cast(column.indices, pa.int32()), texts)
 
 
-def _csv_reader(stream: BinaryIO, kinds: Sequence[Any], on_ragged: Any) -> Any:
+def _csv_reader(stream: Any, kinds: Sequence[Any], on_ragged: Any) -> Any:
     positions = [str(i) for i in range(len(kinds))]
     return pa_csv.open_csv(
         stream,

@@ -1,16 +1,15 @@
 """Results of models: the last ones, their place among reference models, and equal names."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from markupsafe import Markup
 
 from app.api.schemas.sessions import SessionRead
 from app.pages.rendering import time_tag, who
 from app.records.sessions import SessionRecord
-from app.reports.formats import short
+from app.reports.namesakes import Called
+from app.reports.namesakes import namesakes as distinguished
 from app.reports.reference_strip import strip, strip_position
 from app.services.banks.loaded import LoadedVersion
 from app.services.sessions.derived import EXTEND
@@ -71,42 +70,21 @@ def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup 
 
 
 def namesakes(sessions: Iterable[SessionRecord]) -> dict[str, Markup]:
-    """Session id -> text that distinguishes it from other sessions of the same name, if any.
-
-    The text has as few traits as are needed, of: the model, the host, whether the endpoint was
-    saved, its kind, and the time when the session ended.
-    """
-    of_name: dict[str, list[SessionRecord]] = defaultdict(list)
-    for session in sessions:
-        of_name[_name(session)].append(session)
-    return {
-        session.id: told
-        for alike in of_name.values()
-        if len(alike) > 1
-        for session, told in zip(alike, _distinguished([*map(_traits, alike)]), strict=True)
-        if told
-    }
+    """Session id -> text that distinguishes it from other sessions of the same name, if any."""
+    told = distinguished({session.id: _called(session) for session in sessions})
+    return {session_id: Markup(", ").join(traits) for session_id, traits in told.items()}
 
 
-def _name(session: SessionRecord) -> str:
-    return session.endpoint_name or session.endpoint_model or ""
-
-
-def _traits(session: SessionRecord) -> tuple[str, ...]:
-    ended, asked = time_tag(session.finished_at), session.provenance["endpoint"]
-    if session.examinee is not None or not asked:
-        return "", "", "", "", ended  # the page says already that the result is self-reported
-    model = "" if asked["model"] == _name(session) else f"model {short(asked['model'])}"
-    host = short(urlsplit(asked["base_url"]).netloc)
-    saved = "saved endpoint" if session.endpoint_name else ""
-    return model, host, saved, asked["kind"].replace("_", " "), ended
-
-
-def _distinguished(rows: list[tuple[str, ...]]) -> list[Markup]:
-    """The first traits of each row that are needed to distinguish it from the others."""
-    chosen: list[tuple[str, ...]] = [()] * len(rows)
-    for trait in zip(*rows, strict=True):
-        longer = [(*row, one) for row, one in zip(chosen, trait, strict=True)]
-        if len(set(longer)) > len(set(chosen)):
-            chosen = longer
-    return [Markup(", ").join(filter(None, row)) for row in chosen]
+def _called(session: SessionRecord) -> Called:
+    name, ended = session.endpoint_name or session.endpoint_model, time_tag(session.finished_at)
+    asked = session.provenance["endpoint"]
+    if session.examinee is not None or not asked:  # the page says that it is self-reported
+        return Called(name=name or "", ended=ended)
+    return Called(
+        name=name or "",
+        ended=ended,
+        is_saved=session.endpoint_name is not None,
+        model=asked["model"],
+        base_url=asked["base_url"],
+        kind=asked["kind"],
+    )

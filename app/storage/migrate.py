@@ -63,6 +63,10 @@ def _migrate(url: str, newest: str) -> None:
         ) from exc
     except DBAPIError as exc:
         reason = str(exc.orig).strip().split("\n")[0]
+        if isinstance(exc.orig, psycopg.OperationalError) and exc.orig.sqlstate is None:
+            raise DatabaseUnavailableError(
+                f"The database cannot be reached, check DATABASE_URL: {reason}"
+            ) from exc
         raise DatabaseUnavailableError(f"The database could not be migrated: {reason}") from exc
 
 

@@ -81,7 +81,8 @@ def test_a_bank_is_imported_listed_shown_and_linted(files: tuple[Path, Path]) ->
         (("import", "a/b", "--parameters", "FILE"), "without / :"),
         (("import", "sums", "--parameters", "FILE", "--scorer", "exakt"), "Did you mean 'exact'"),
         (("import", "sums", "--parameters", "FILE", "--response-model", "2pl"), "not of a 2pl one"),
-        (("import", "sums", "--items", "FILE"), "wrong columns"),
+        (("import", "sums", "--items", "FILE"), "wrong columns; known are a, b, c, choices, d, "),
+        (("import", "sums", "--items", "FILE"), " no such column: 'a1'"),
         (("from-results", "sums", "FILE", "--model", "5pl"), "did you mean '4pl'?"),
     ],
 )

@@ -82,10 +82,21 @@ def test_a_command_with_a_server_starts_no_database(
             value = str(file) if parameter.name == "paths" else "1"
             words += [*(word for word in parameter.opts[:1] if word.startswith("-")), value]
     words += [str(file) if word == "FILE" else word for word in _MORE.get(name, ())]
+    words += ["--yes"] * name.endswith(" delete")
     words += ["--server", "http://127.0.0.1:9", "--server-key", "sxt_x"]
     told = refused(*words, code=64 if name == "gate" else 2)
     assert "The Sextant server at http://127.0.0.1:9" in told
     assert "cannot be reached" in told
+
+
+_DELETE = sorted(name for name in _ALL if name.endswith(" delete") and name != "banks delete")
+
+
+@pytest.mark.parametrize("name", _DELETE)
+def test_nothing_is_deleted_unasked(name: str) -> None:
+    told = refused(*name.split(), "mine", "--server", "http://127.0.0.1:9")
+    assert told.startswith("Error: Delete the ")
+    assert told.endswith("There is no terminal to ask on: confirm with --yes.")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from rich.table import Table
 from app.cli import main
 from app.cli.bank import catalog
 from app.cli.terminal import console
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from tests.cli.shell import done
 
 
@@ -29,6 +29,17 @@ def test_a_single_fault_is_shown_once(
         InvalidInputError(detail, problems=[FieldProblem(*problem) for problem in problems])
     )
     assert len(capsys.readouterr().err.strip().splitlines()) == lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [("bank", "banks list"), ("entry of the catalogue", "banks catalog"), ("item", "banks export")],
+)
+def test_what_is_missing_is_followed_by_where_to_look(
+    kind: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console.show_error(NotFoundError(kind, "none"))
+    assert f"There is no {kind} 'none'. `sextant {command}" in capsys.readouterr().err
 
 
 def test_nothing_in_a_pipe_is_cut_or_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:

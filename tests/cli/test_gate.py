@@ -65,6 +65,16 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     points = rf"score {number} points from that of main, {number} to {number} \(95 % interval\)"
     assert re.match(points, after["detail"])
     assert after["session_id"] != found["session_id"]
+    rough = ("--baseline", "main", "--tolerance", "2", "--extend-to", "60", "--quiet")
+    undecided = sextant("gate", *ask, *rough)
+    warning = " ".join(undecided.stderr.split())
+    assert warning.startswith("Warning: gate: the baseline main is known to ±")
+    longer = f"sextant sessions extend {found['session_id']} --max-items "
+    assert f"one of 2 points, less often. Extend its session first ({longer}" in warning
+    assert "of the baseline, too, to decide" in undecided.stdout
+    assert re.search(rf"baseline +{longer}\d+, then set main to the new session", undecided.stdout)
+    kept_for = "Delete the bank 'demo', which has 4 sessions and 1 baseline? There is no terminal"
+    assert kept_for in refused("banks", "delete", "demo")
     # People read percentages and points.
     listed = done("gates", "list").stdout
     assert "score above main -40.0 points at 95 %" in listed
@@ -197,7 +207,14 @@ def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -
     assert f"{told['rules'][0]['session_id']}, of an earlier run for this commit" in again.stdout
     assert "of an earlier run" in comment.read_text()
 
-    gate("--session", told["rules"][0]["session_id"], "--threshold", "0.2", "--junit", xml)
+    # Another threshold asks nothing again; a rule that other questions would be asked for does.
+    session_id = told["rules"][0]["session_id"]
+    path.write_text(path.read_text().replace("threshold: 0.2", "threshold: 0.3"))
+    assert {one["session_id"] for one in gate(*of_commit)["rules"]} == {session_id}
+    path.write_text(path.read_text().replace("seed: 1", "seed: 2"))
+    assert session_id not in {one["session_id"] for one in gate(*of_commit)["rules"]}
+
+    gate("--session", session_id, "--threshold", "0.2", "--junit", xml)
     (case,) = ET.parse(xml).getroot().iter("testcase")
     assert case.get("classname") == "sextant.demo"
 
@@ -221,7 +238,7 @@ def test_a_policy_excludes_flags_that_override_a_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rules: [", "is no policy in YAML: while"),
+        ("rules:\n  - [1\nb: 2", "policy.yaml, line 3, column 2: this is no YAML: expected ',' or"),
         ("", "is no policy in YAML: expected an object with endpoint and rules."),
         ("endpoint: http://m/v1\nrules: []", "rules: expected at least 1 entry, got 0."),
         ("endpoint: m\nrules: [{name: a, bank: b}]", "rules.0: give threshold, or baseline"),

@@ -128,7 +128,7 @@ def test_commands_on_a_server_need_no_database(
         assert "--temperature: " in refused(*saved, "--temperature", "-1")
         assert "Saved mine" in done(*saved).stdout
         assert "Did you mean 'mine'?" in refused("endpoints", "show", "mien")
-        assert "`sextant projects list`" in refused("projects", "delete", "nope")
+        assert "`sextant projects list`" in refused("projects", "delete", "nope", "--yes")
         assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]
         recorded = ("--responses", "recorded")
         brought = done("response-sets", "import", "recorded", "--from", answers)
@@ -139,7 +139,7 @@ def test_commands_on_a_server_need_no_database(
             ("b", "d", "on 2 common questions (too few for an interval, p = 0.5)"),
         ):
             assert words in done("compare", first, second, *recorded).stdout
-        assert "Deleted recorded." in done("response-sets", "delete", "recorded").stdout
+        assert "Deleted recorded." in done("response-sets", "delete", "recorded", "--yes").stdout
         assert "recorded" not in done("response-sets", "list").stdout
         for noun in ("sessions", "calibrations", "gates"):
             assert done(noun, "list").stdout.split()[0] == "id"
@@ -199,6 +199,20 @@ def test_lists_and_cancel_read_only_what_they_show(
     monkeypatch.setattr("app.cli.commands.sessions.request", lambda *_: found)
     row = done("sessions", "list").stdout.splitlines()[1]
     assert " ".join(row.split()).startswith("ses_1 cancelled sums v2 me +0.50 0.25 75.0 % fair 7 ")
+    called = {"id": None, "name": None, "model": "m"}
+    alike = [
+        {
+            **found,
+            "id": kind,
+            "endpoint": called,
+            "provenance": {"endpoint": {"model": "m", "base_url": "http://a/v1", "kind": kind}},
+        }
+        for kind in ("openai_chat", "openai_completions")
+    ]
+    monkeypatch.setattr("app.cli.commands.sessions.asked", lambda _: alike)
+    one, two = done("sessions", "list").stdout.splitlines()[1:]
+    assert "  m (openai chat)  " in one
+    assert "  m (openai completions)  " in two
     assert "Cancelled ses_1 after 7 items: theta +0.50" in done("sessions", "cancel", "x").stdout
     model = {"endpoint": {"id": "end_1", "name": "m", "model": "m"}, "reason": "Theta is withheld."}
     board = {"scale": "s", "data": [], "unranked": [model] * 3, "other_scales": []}
@@ -228,14 +242,14 @@ def test_a_leaderboard_shows_trust_and_tells_namesakes_apart(
 
     data = [
         entry(None, "m", **told(1, "good", "a:1")),
-        entry("m", "n", **told(2, "poor", "b")),
+        entry("m", "m", **told(2, "poor", "b")),
         entry(None, "o", **told(3, "fair", "c"), provisional=True),
     ]
     board = {"scale": "s", "data": data, "unranked": [], "other_scales": []}
     monkeypatch.setattr("app.cli.commands.leaderboard.request", lambda *_, **__: board)
     rows = [" ".join(row.split()) for row in done("leaderboard", "sums").stdout.splitlines()]
-    assert rows[1].startswith("1-3 m (at a:1) - - good ")
-    assert rows[2].startswith("1-3 m (n at b) - - poor ")
+    assert rows[1].startswith("1-3 m (a:1) - - good ")
+    assert rows[2].startswith("1-3 m (b) - - poor ")
     assert rows[3].startswith("1-3 o (provisional) - - fair ")
 
 

@@ -157,6 +157,12 @@ async def _interrupting(scope: types.Scope, receive: types.Receive, send: types.
         pass
 
 
+def test_a_limit_of_cost_needs_prices() -> None:
+    run = ("run", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--bank", "demo")
+    told = refused(*run, "--budget-usd", "1")
+    assert "--budget-usd needs the price of a call: give --price-input and --price-output" in told
+
+
 @pytest.mark.parametrize(
     ("command", "what"),
     [

@@ -179,7 +179,9 @@ def test_the_process_ends_on_a_signal(process: Process) -> None:
 def test_a_taken_port_is_a_clear_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"Error: Cannot listen on 127.0.0.1:{port}" in refused("demo-model", "--port", port)
+        told = refused("demo-model", "--port", port)
+        why = "Address already in use. Choose another with --port (0 takes a free one)."
+        assert told == f"Error: Cannot listen on 127.0.0.1:{port}: {why}"
 
 
 @pytest.mark.parametrize("skill", ["dates", "=1", "dates=high", "dates=nan"])

@@ -211,6 +211,9 @@ def test_tokens_and_money_have_one_reason() -> None:
     now = situation("1010", usage=Usage(tokens=100))
     assert reason(Budget(tokens=450), now) is StopReason.BUDGET_EXHAUSTED
     assert reason(Budget(tokens=500), now) is None
+    large = Budget(tokens=1_000_000).check(situation("1010", usage=Usage(tokens=300_000)))
+    assert large is not None
+    assert large.detail.startswith("1,200,000 of 1,000,000 tokens spent")
 
 
 def test_calls_without_a_score_spend_the_budget_too() -> None:

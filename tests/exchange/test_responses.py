@@ -1,10 +1,13 @@
+import contextlib
 import gzip
 import io
+import threading
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
+from typing_extensions import override
 
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
@@ -232,3 +235,30 @@ def test_words_below_numbers_lose_no_row_and_repeat_none(monkeypatch: pytest.Mon
     )
     assert mixed.examinees == plain.examinees
     np.testing.assert_array_equal(mixed.scores, plain.scores)
+
+
+@pytest.mark.parametrize("cell", ["1", "2", "x"])
+def test_a_short_file_is_read_by_no_thread_that_may_outlive_the_command(cell: str) -> None:
+    readers = set()
+
+    class Watched(io.BytesIO):
+        @override
+        def read(self, size: int | None = -1, /) -> bytes:
+            readers.add(threading.current_thread())
+            return super().read(size)
+
+    source = Watched(f"model,a,b\nm1,1,0\nm2,0,{cell}\n".encode())
+    with contextlib.suppress(FileFormatError):
+        read_responses(source)
+    assert readers == {threading.current_thread()}
+
+
+def test_a_cell_of_a_long_file_that_is_no_number_is_reported_with_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.exchange.table_batches.BLOCK_BYTES", 64)
+    rows = [f"m{i},1,0" for i in range(40)]
+    assert len(read_responses("\n".join(["model,a,b", *rows]).encode()).examinees) == 40
+    rows[30] = "m30,1,x"
+    with pytest.raises(FileFormatError, match="responses:32:b: expected a score, got 'x'"):
+        read_responses("\n".join(["model,a,b", *rows]).encode())

@@ -116,7 +116,8 @@ async def test_missing_or_changed_files_give_one_sentence_and_no_bank(
 
 
 async def test_an_unknown_entry_is_not_found(services: Services) -> None:
-    with pytest.raises(NotFoundError, match="no entry of the catalogue 'smal'"):
+    hint = r"no entry of the catalogue 'smal'\. Did you mean 'small'\?"
+    with pytest.raises(NotFoundError, match=hint):
         await services.catalog.start("smal")
     assert await banks(services) == []
 

@@ -109,7 +109,7 @@ def test_a_database_at_a_revision_that_is_unknown_is_refused(
 
 
 def test_a_database_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseUnavailableError, match="could not be migrated"):
+    with pytest.raises(DatabaseUnavailableError, match="cannot be reached, check DATABASE_URL: "):
         upgrade(f"postgresql+psycopg://u@/x?host={tmp_path}")
 
 

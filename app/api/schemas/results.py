@@ -355,6 +355,8 @@ class LeaderboardEntry(Output):
     finished_at: datetime | None
     base_url: str | None
     """Address that was asked."""
+    kind: str | None
+    """Kind of its API."""
 
     @classmethod
     def of(cls, entry: Entry, view: View) -> "LeaderboardEntry":
@@ -383,6 +385,7 @@ class LeaderboardEntry(Output):
                 "judge_usd": judge and judge["usd"],
                 "trust": headline and headline.trust,
                 "base_url": asked and asked.get("base_url"),
+                "kind": asked and asked.get("kind"),
                 **effort_of(record.summary),
             }
         )

@@ -13,7 +13,7 @@ from app.cli.servers.connection import asked, listed, path_of
 from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal import replies
 from app.cli.terminal.console import JsonObject, err, out, show_facts, show_list, write_file
-from app.cli.terminal.options import EraseOption, output_option
+from app.cli.terminal.options import EraseOption, YesOption, confirm, output_option
 from app.cli.terminal.replies import FlaggedItem, at
 from app.items import Json
 from sextant_client import AsyncSextant, models
@@ -24,6 +24,8 @@ _path = partial(path_of, "banks")
 
 #: Banks read with one request.
 _PAGE = 100
+#: Most sessions that are counted before a bank is deleted.
+_COUNTED = 100
 #: Quarantined items that `show` prints; `sextant banks lint` lists them all.
 _SHOWN = 10
 _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
@@ -219,19 +221,29 @@ def export(
 @on_server()
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     erase: EraseOption = False,
 ) -> None:
     """Delete a bank and free its name. Tests on its versions keep their results."""
-    confirm(f"Delete the bank {name!r}?", yes=yes)
+    uses = "" if yes else asked(partial(_uses, name=name))
+    confirm(f"Delete the bank {name!r}{uses}?", yes=yes)
     asked(lambda client: client.remove(_path(name), erase=erase))
     out.say(f"Deleted {name}.")
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask on a terminal before deleting something for good; the answer no ends the command."""
-    if not yes and err.is_terminal and not typer.confirm(question, err=True):
-        raise typer.Exit(1)
+async def _uses(client: AsyncSextant, name: str) -> str:
+    """Say how many sessions and baselines a bank has."""
+    found = await client.request("GET", _path(name))
+    sessions = await client.list_all(
+        "/v1/sessions", limit=_COUNTED + 1, params={"bank_id": str(found["id"])}
+    )
+    baselines = [
+        one for one in await client.list_all("/v1/baselines") if one["bank"] == found["name"]
+    ]
+    more = "more than " if len(sessions) > _COUNTED else ""
+    counts = {"session": min(len(sessions), _COUNTED), "baseline": len(baselines)}
+    parts = [f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count]
+    return f", which has {more}{' and '.join(parts)}" if parts else ""
 
 
 def show_quarantine(count: int, items: Sequence[FlaggedItem]) -> None:

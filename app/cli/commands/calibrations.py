@@ -19,7 +19,7 @@ from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_lis
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, number, out, show_facts, when
 from app.cli.terminal.fields import option
-from app.cli.terminal.options import given, require_filters
+from app.cli.terminal.options import YesOption, confirm, given, require_filters
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.watch import Phases, follow
 from app.errors import InvalidInputError
@@ -187,8 +187,9 @@ def cancel(calibration: Id) -> None:
 
 
 @on_server(app)
-def delete(calibration: Id) -> None:
+def delete(calibration: Id, yes: YesOption = False) -> None:
     """Delete an ended calibration that was never published."""
+    confirm(f"Delete the calibration {calibration!r}?", yes=yes)
     asked(lambda client: client.remove(_path(calibration)))
     out.say(f"Deleted {calibration}.")
 

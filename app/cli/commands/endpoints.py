@@ -10,7 +10,7 @@ from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import JsonObject, out, show_facts, when
 from app.cli.terminal.examinees import SETTINGS, USUAL_KIND, saved_endpoint
 from app.cli.terminal.fields import below
-from app.cli.terminal.options import LIMITS, EraseOption
+from app.cli.terminal.options import LIMITS, EraseOption, YesOption, confirm
 from app.cli.terminal.replies import at
 from app.items import Json
 from sextant_client import AsyncSextant
@@ -112,8 +112,9 @@ def probe(name: Name) -> None:
 
 
 @on_server(app)
-def delete(name: Name, erase: EraseOption = False) -> None:
+def delete(name: Name, yes: YesOption = False, erase: EraseOption = False) -> None:
     """Delete a saved endpoint. Tests that used it keep their results."""
+    confirm(f"Delete the endpoint {name!r}?", yes=yes)
 
     async def remove(client: AsyncSextant) -> None:
         endpoint = await saved_endpoint(client, name)

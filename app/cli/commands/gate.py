@@ -13,6 +13,7 @@ No other command uses 64. Elsewhere wrong input gives 2, which here means inconc
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,7 +44,7 @@ from app.cli.terminal.examinees import (
 )
 from app.cli.terminal.fields import Fields, below, option
 from app.cli.terminal.options import given
-from app.cli.terminal.watch import conduct, further, report
+from app.cli.terminal.watch import conduct, report
 from app.errors import InvalidInputError, SextantError
 
 #: Exit codes of sysexits.h: wrong usage, and a fault of the program itself.
@@ -229,9 +230,11 @@ def command(
                 watch=watched,
             )
             if session is None:
-                return await judge.decide()
-            begun = await client.request("GET", path_of("sessions", session))
-            return await judge.by(begun, rules.rules)
+                verdicts = await judge.decide()
+            else:
+                begun = await client.request("GET", path_of("sessions", session))
+                verdicts = await judge.by(begun, rules.rules)
+            return [replace(one, steps=await judge.steps(one)) for one in verdicts]
 
     verdicts = run_to_the_end(decide)
     whole = outcome_of(verdicts)
@@ -262,6 +265,4 @@ def _show(verdict: Verdict, *, named: bool) -> None:
     facts = {"because": verdict.gate.detail, "session": verdict.gate.session_id}
     if verdict.reused:
         facts["session"] += ", of an earlier run for this commit"
-    if verdict.outcome == "inconclusive" and (command := further(verdict.session)) is not None:
-        facts["next"] = f"{command}, then gate the new session"
-    show_facts(f"{name}: {verdict.outcome.replace('_', ' ')}", facts)
+    show_facts(f"{name}: {verdict.outcome.replace('_', ' ')}", {**facts, **verdict.steps})

@@ -1,18 +1,18 @@
 """`sextant gates` and `baselines`: past decisions, and named results that gates compare with."""
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from app.cli.gating.baselines import Baseline
 from app.cli.gating.judging import Gate
 from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import number, out, show_facts, when
+from app.cli.terminal.options import YesOption, confirm
 from app.cli.terminal.replies import Session
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
-from sextant_client.models import Interval, Model
 
 app = typer.Typer(no_args_is_help=True)
 baselines = typer.Typer(no_args_is_help=True)
@@ -64,17 +64,6 @@ def _threshold(gate: Gate) -> str:
 _Name = Annotated[str, typer.Argument(help="Name of a baseline, such as `production`.")]
 
 
-class _Baseline(Model):
-    name: str
-    session_id: str
-    examinee: str
-    bank: str
-    score: float | None
-    score_interval: Interval | None
-    n_items: int
-    set_at: datetime
-
-
 @on_server(baselines, "set", json=SAME, names={"/session_id": "SESSION"})
 def set_baseline(
     name: _Name,
@@ -85,34 +74,23 @@ def set_baseline(
         raise InvalidInputError(f"NAME: expected a name without / and :, got {name!r}.")
     found = request("PUT", path_of("baselines", name), {"session_id": session})
     if also_json(found):
-        made = _Baseline.model_validate(found)
-        ended = Session.model_validate(request("GET", path_of("sessions", made.session_id)))
-        out.say(f"{name} is {made.examinee} now{_known_to(made, further(ended))}.")
-
-
-def _known_to(baseline: _Baseline, command: str | None) -> str:
-    """Say how exactly the baseline's score is known, and which tolerance that allows."""
-    if (known := baseline.score_interval) is None or known.lo is None or known.hi is None:
-        return ""
-    width = 100.0 * (known.hi - known.lo)
-    # The difference of two such scores has the standard error 2^0.5 se. Between equal models its
-    # interval ends above -2^0.5 (1.96 + 0.84) se with a chance of 0.8: about the width 2 * 1.96 se.
-    longer = (
-        f" For a smaller one extend the session ({command}), and set its baseline again"
-        if command
-        else ""
-    )
-    return (
-        f", known to ±{width / 2:.1f} points by {baseline.n_items} questions: a release as good "
-        f"passes a tolerance of {width:.0f} points four times out of five.{longer}"
-    )
+        made = Baseline.model_validate(found)
+        told = f"{name} is {made.examinee} now"
+        if made.certainty is not None:
+            told += f", {made.certainty}"
+            ended = Session.model_validate(request("GET", path_of("sessions", made.session_id)))
+            if (longer := further(ended)) is not None:
+                told += (
+                    f". For a smaller one extend the session ({longer}), and set its baseline again"
+                )
+        out.say(f"{told}.")
 
 
 @on_server(baselines, "list", json=SAME)
 def list_baselines() -> None:
     """List baselines by name."""
     tell_list(
-        _Baseline,
+        Baseline,
         listed("/v1/baselines"),
         {
             "name": "name",
@@ -126,6 +104,7 @@ def list_baselines() -> None:
 
 
 @on_server(baselines, "delete")
-def delete_baseline(name: _Name) -> None:
+def delete_baseline(name: _Name, yes: YesOption = False) -> None:
     """Delete a name; gates that used it do not change."""
+    confirm(f"Delete the baseline {name!r}?", yes=yes)
     asked(lambda client: client.remove(path_of("baselines", name)))

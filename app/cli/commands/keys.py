@@ -10,7 +10,7 @@ from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, when
 from app.cli.terminal.fields import option, reading
-from app.cli.terminal.options import LIMITS, time_of
+from app.cli.terminal.options import LIMITS, YesOption, confirm, time_of
 from app.records.api_keys import Scope
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
@@ -240,10 +240,12 @@ def list_projects() -> None:
 @on_server(projects, "delete")
 def delete_project(
     project: Annotated[str, typer.Argument(help="Id or name of the project.")],
+    yes: YesOption = False,
     erase: Annotated[
         bool, typer.Option("--erase", help="Also delete everything in the project.")
     ] = False,
 ) -> None:
     """Delete an empty project with its keys, or with --erase a project with everything in it."""
+    confirm(f"Delete the project {project!r}{' with everything in it' * erase}?", yes=yes)
     asked(lambda client: client.remove(path_of("projects", project), erase=erase))
     err.say(f"Deleted project {project!r}.")

@@ -1,10 +1,8 @@
 """`sextant leaderboard`: the latest results on a bank."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import typer
 
@@ -13,6 +11,7 @@ from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import err, interval, money, number, out, show_list, when
 from app.cli.terminal.replies import Ranked, Scored, at, read_all, who
 from app.reports.figures import took
+from app.reports.namesakes import Called, namesakes
 from sextant_client.models import EndpointOf, Model
 
 
@@ -52,6 +51,18 @@ class _Entry(Ranked, Scored):
     self_reported: bool
     trust: str | None = at("trust", "level", default=None)
     base_url: str | None = None
+    kind: str | None = None
+
+    @property
+    def called(self) -> Called:
+        """Its name, and what distinguishes it from its namesakes."""
+        return Called(
+            name=who(self.endpoint),
+            is_saved=self.endpoint.name is not None and self.base_url is not None,
+            model=self.endpoint.model,
+            base_url=self.base_url,
+            kind=self.kind,
+        )
 
 
 class _Unranked(Model):
@@ -67,7 +78,7 @@ class _Board(Model):
 
 
 def _show(board: _Board) -> None:
-    called = Counter(who(entry.endpoint) for entry in board.data)
+    apart = namesakes({one.session_id: one.called for one in board.data})
     if not board.data and not board.unranked:
         err.print("No test of an endpoint or of a named examinee is completed on this bank yet.")
     if board.data:
@@ -75,7 +86,7 @@ def _show(board: _Board) -> None:
             board.data,
             {
                 "rank": "ranks",
-                "examinee": lambda one: _named(one, called),
+                "examinee": lambda one: _named(one, apart.get(one.session_id, [])),
                 "score": "percent",
                 "95 % interval": _score_interval,
                 "trust": lambda one: one.trust or "-",
@@ -104,12 +115,8 @@ def _score_interval(entry: _Entry) -> str:
     return "all asked" if (known := entry.score.interval) is None else interval(known, ".1%")
 
 
-def _named(entry: _Entry, names: Mapping[str, int]) -> str:
-    """Name an examinee, with model and host where another one has the same name."""
-    name, notes = who(entry.endpoint), []
-    if names[name] > 1 and entry.base_url is not None:
-        model = "" if entry.endpoint.model in (None, name) else f"{entry.endpoint.model} "
-        notes.append(f"{model}at {urlsplit(entry.base_url).netloc}")
+def _named(entry: _Entry, apart: Sequence[str]) -> str:
+    """Name an examinee, with what distinguishes it from others of the same name."""
     marks = {"provisional": entry.provisional, "self-reported": entry.self_reported}
-    notes += [word for word, applies in marks.items() if applies]
-    return name + (f" ({', '.join(notes)})" if notes else "")
+    notes = [*apart, *(word for word, applies in marks.items() if applies)]
+    return who(entry.endpoint) + (f" ({', '.join(notes)})" if notes else "")

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from app.cli.bank import UNREAD
-from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, out, show_facts, write_file
 from app.cli.terminal.fields import Fields, option, reading
+from app.cli.terminal.options import YesOption, confirm
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
 from app.exchange.results.recorded import SourceFile
@@ -254,7 +254,7 @@ def export(
 @on_server(app)
 def delete(
     name: Annotated[str, typer.Argument(help="Name or id of the set.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Delete a response set with all its answers; refused if a calibration was made from it."""
     confirm(f"Delete the response set {name!r} with all its answers?", yes=yes)

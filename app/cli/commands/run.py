@@ -11,9 +11,17 @@ from app.cli.servers.connection import connected, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err
-from app.cli.terminal.examinees import ENDPOINT, PROMPT, SETTINGS, examinee, require_fitting
+from app.cli.terminal.examinees import (
+    ENDPOINT,
+    PROMPT,
+    SETTINGS,
+    examinee,
+    is_url,
+    require_fitting,
+)
 from app.cli.terminal.fields import Fields, below, option
 from app.cli.terminal.watch import conduct, report, require_completed
+from app.errors import InvalidInputError
 
 #: Further settings of a session.
 FIELDS: Fields = {
@@ -97,6 +105,11 @@ def command(
     body["bank"] = bank
     settings = body.pop("endpoint", {})
     require_fitting(endpoint, model, settings)
+    if is_url(endpoint) and "usd" in body.get("budget", {}) and "price" not in settings:
+        raise InvalidInputError(
+            "--budget-usd needs the price of a call: give --price-input and --price-output, or "
+            "limit the tokens with --budget-tokens."
+        )
 
     async def measure() -> JsonObject:
         async with connected(bank=bank) as client:

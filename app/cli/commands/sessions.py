@@ -22,15 +22,23 @@ from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_lis
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, interval, money, number, out, when, write_file
 from app.cli.terminal.fields import option, reading
-from app.cli.terminal.options import GOALS, QuietOption, object_of, output_option
-from app.cli.terminal.replies import Scored, Session, at, read_all, who
+from app.cli.terminal.options import (
+    GOALS,
+    QuietOption,
+    YesOption,
+    confirm,
+    object_of,
+    output_option,
+)
+from app.cli.terminal.replies import Asked, Scored, Session, at, read_all, who
 from app.cli.terminal.watch import conduct, report, require_completed, watch
 from app.errors import InvalidInputError
 from app.printable import percent
 from app.records.sessions import SessionState
 from app.reports.figures import is_surprising
+from app.reports.namesakes import namesakes
 from sextant_client import AsyncSextant
-from sextant_client.models import EndpointOf, Examinee, Interval, Model
+from sextant_client.models import Interval, Model
 
 app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "sessions")
@@ -44,13 +52,11 @@ _ROWS = 30
 _UNPARSED = ("unparsed", "truncated")
 
 
-class _ListedSession(Scored):
+class _ListedSession(Scored, Asked):
     id: str
     status: str
     bank: str = at("bank", "name")
     version: int = at("bank", "version")
-    endpoint: EndpointOf | None
-    examinee: Examinee | None
     theta: float | None = at("estimate", "theta")
     se: float | None = at("estimate", "se")
     items: int = at("progress", "items")
@@ -75,14 +81,21 @@ def list_sessions(
             wanted["bank_id"] = str((await client.request("GET", path_of("banks", bank)))["id"])
         return [*await client.list_all("/v1/sessions", limit=limit, params=wanted)]
 
+    found = asked(read)
+    apart = namesakes({one.id: one.called for one in read_all(_ListedSession, found)})
+
+    def named(one: _ListedSession) -> str:
+        traits = ", ".join(apart.get(one.id, []))
+        return who(one.endpoint or one.examinee) + (f" ({traits})" if traits else "")
+
     tell_list(
         _ListedSession,
-        asked(read),
+        found,
         {
             "id": "id",
             "status": "status",
             "bank": lambda one: f"{one.bank} v{one.version}",
-            "endpoint": lambda one: who(one.endpoint or one.examinee),
+            "endpoint": named,
             "theta": lambda one: number(one.theta),
             "SE": lambda one: number(one.se, ".2f"),
             "score": "percent",
@@ -227,8 +240,9 @@ def cancel(session: SessionId) -> None:
 
 
 @on_server(app)
-def delete(session: SessionId) -> None:
+def delete(session: SessionId, yes: YesOption = False) -> None:
     """Delete an ended session with its answers and events."""
+    confirm(f"Delete the session {session!r} with all its answers?", yes=yes)
     asked(lambda client: client.remove(_path(session)))
     out.say(f"Deleted {session}.")
 

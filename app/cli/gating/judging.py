@@ -4,18 +4,20 @@ import hashlib
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
+from app.cli.gating.baselines import Baseline
 from app.cli.gating.policy import Policy, Rule
 from app.cli.servers.connection import path_of
-from app.cli.terminal.console import JsonObject, money
+from app.cli.servers.options import is_missing
+from app.cli.terminal.console import JsonObject, money, show_warning
 from app.cli.terminal.replies import Session
-from app.cli.terminal.watch import LONGER, NO_MORE
+from app.cli.terminal.watch import LONGER, NO_MORE, further
 from app.errors import InvalidInputError
 from app.printable import printable
-from sextant_client import AsyncSextant, models
+from sextant_client import AsyncSextant, ProblemError, models
 
 #: Waits until a test ends, shows its progress, and returns the ended session.
 Watch = Callable[[JsonObject], Awaitable[JsonObject]]
@@ -46,6 +48,7 @@ class Verdict:
         gate: The same gate, parsed.
         session: Session of the gate.
         reused: Whether an earlier run began the session for the same commit.
+        steps: What may decide an open rule, by what it is for.
     """
 
     rule: Rule
@@ -53,6 +56,7 @@ class Verdict:
     gate: Gate
     session: Session
     reused: bool = False
+    steps: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
@@ -93,15 +97,15 @@ class Judge:
     async def _of_bank(
         self, bank: str, rules: Sequence[Rule], spent: Mapping[str, float]
     ) -> list[Verdict]:
-        metadata = self._metadata()
+        metadata = self._metadata(rules)
         if self.commit and (known := await self._known(bank, metadata)) is not None:
             return [replace(one, reused=True) for one in await self.by(known, rules)]
-        # A test for a baseline asks as the baseline's session did, which suits the other rules. A
-        # test for a threshold on theta would end as soon as this one rule is decided.
-        first = min(rules, key=lambda rule: (rule.baseline is None, rule.metric == "theta"))
+        first = _asking(rules)
         left = self.policy.budget.left(spent)
         if not all(left.values()):
             raise InvalidInputError(f"The policy's budget is used up: bank {bank!r} was not asked.")
+        for rule in rules:
+            await self._warn_of_baseline(rule)
         body = {
             **self.policy.session,
             **self.asked,
@@ -147,7 +151,7 @@ class Judge:
                 "se": None,
                 **longer,
             }
-            more = {"stopping": stopping, "metadata": self._metadata()}
+            more = {"stopping": stopping, "metadata": self._metadata(rules)}
             session = await self._post(f"/v1/sessions/{read.id}:extend", more)
             made = {}
 
@@ -159,19 +163,69 @@ class Judge:
             and any(one.gate.outcome == _OPEN for one in verdicts)
         )
 
+    async def steps(self, verdict: Verdict) -> dict[str, str]:
+        """What may decide an open rule: more questions, also of a baseline that was asked fewer."""
+        if verdict.outcome != _OPEN:
+            return {}
+        steps = {}
+        if (own := further(verdict.session)) is not None:
+            steps["next"] = f"{own}, then gate the new session"
+        named, asked = await self._baseline(verdict.rule), verdict.session.progress.scored
+        if (
+            named is not None
+            and (own is None or named.n_items < asked)
+            and (longer := await self._longer(named)) is not None
+        ):
+            steps["baseline"] = f"{longer}, then set {named.name} to the new session"
+        return steps
+
+    async def _warn_of_baseline(self, rule: Rule) -> None:
+        """Warn before a test that the baseline is known too roughly for the rule's tolerance."""
+        named = await self._baseline(rule)
+        if named is None or rule.metric != "score" or rule.tag is not None:
+            return
+        if named.passes is not None and (rule.tolerance or 0.0) < named.passes:
+            longer = await self._longer(named)
+            advice = f" Extend its session first ({longer}), and set it again." if longer else ""
+            show_warning(
+                f"{rule.name}: the baseline {named.name} is {named.certainty}; one of "
+                f"{rule.tolerance:g} points, less often.{advice}"
+            )
+
+    async def _baseline(self, rule: Rule) -> Baseline | None:
+        """The rule's baseline; None where it has none, or names a session instead."""
+        found = [] if rule.baseline is None else await self.client.list_all("/v1/baselines")
+        return next(
+            (Baseline.model_validate(one) for one in found if one["name"] == rule.baseline), None
+        )
+
+    async def _longer(self, baseline: Baseline) -> str | None:
+        """Command that extends a baseline's session; None where it cannot be extended."""
+        try:
+            found = await self._read(path_of("sessions", baseline.session_id))
+        except ProblemError as problem:
+            if is_missing(problem):  # a baseline outlasts its session
+                return None
+            raise
+        return further(Session.model_validate(found))
+
     async def _known(self, bank: str, metadata: dict[str, str]) -> JsonObject | None:
-        """The newest test of this commit under this policy; None where there is none to reuse."""
+        """The newest test of this commit asked like this; None where there is none to reuse."""
         found = await self._read(path_of("banks", bank))
         told = {f"metadata.{name}": value for name, value in metadata.items()}
         params = {"bank_id": str(found["id"]), **told}
         tests = await self.client.list_all("/v1/sessions", limit=1, params=params)
         return tests[0] if tests and tests[0]["status"] not in ("failed", "cancelled") else None
 
-    def _metadata(self) -> dict[str, str]:
-        """Metadata by which a later run finds the tests of this commit and policy."""
+    def _metadata(self, rules: Sequence[Rule]) -> dict[str, str]:
+        """Metadata by which a later run finds the test of this commit for the rules of a bank.
+
+        A rule that changes finds it, too, unless other questions would be asked for it.
+        """
         if self.commit is None:
             return {}
-        said = json.dumps(self.policy.model_dump(mode="json"), sort_keys=True)
+        asked = self.policy.model_dump(mode="json", exclude={"rules", "extend_to"})
+        said = json.dumps({**asked, "rule": _asking(rules).asks()}, sort_keys=True)
         return {"commit": self.commit, "policy": hashlib.sha256(said.encode()).hexdigest()[:16]}
 
     async def _read(self, path: str) -> JsonObject:
@@ -179,6 +233,15 @@ class Judge:
 
     async def _post(self, path: str, body: JsonObject) -> JsonObject:
         return await self.client.request("POST", path, json=body)
+
+
+def _asking(rules: Sequence[Rule]) -> Rule:
+    """The rule that the test of a bank is made for.
+
+    A test for a baseline asks as the baseline's session did, which suits the other rules. A test
+    for a threshold on theta would end as soon as this one rule is decided.
+    """
+    return min(rules, key=lambda rule: (rule.baseline is None, rule.metric == "theta"))
 
 
 def outcome_of(verdicts: Sequence[Verdict]) -> str:

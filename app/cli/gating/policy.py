@@ -67,6 +67,11 @@ class Rule(_Part):
         if self.metric == "score" and self.tolerance is not None:
             share_of(self.tolerance, f"{tolerance}: ")
 
+    def asks(self) -> dict[str, Json]:
+        """The part of the gate on which the questions of its test depend."""
+        of_test = {"tag"} if self.metric == "score" else {"metric", "threshold", "confidence"}
+        return self.model_dump(include={"baseline"} if self.baseline is not None else of_test)
+
     def body(self) -> dict[str, Json]:
         """The gate as a request body, without its session."""
         said: dict[str, Json] = self.model_dump(exclude={"name", "bank", "tier"}, exclude_none=True)
@@ -144,6 +149,10 @@ def read_policy(path: Path) -> Policy:
         place = f"{path}, {problems[0].pointer}"
         end = "" if said.endswith("?") else "."
         raise InvalidInputError(f"{place}: {said[:1].lower()}{said[1:]}{end}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InvalidInputError(f"{path}{place}: this is no YAML: {error.problem}.") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         where = " ".join(str(error).split())
         raise InvalidInputError(f"{path} is no policy in YAML: {where}.") from error

@@ -68,14 +68,16 @@ err = SafeConsole(stderr=True)
 
 #: Kind of resource that may be missing -> the command that lists what exists.
 _LISTS = {
-    "bank": "banks",
-    "baseline": "baselines",
-    "calibration": "calibrations",
-    "endpoint": "endpoints",
-    "gate": "gates",
-    "project": "projects",
-    "response set": "response-sets",
-    "session": "sessions",
+    "bank": "banks list",
+    "baseline": "baselines list",
+    "calibration": "calibrations list",
+    "endpoint": "endpoints list",
+    "entry of the catalogue": "banks catalog",
+    "gate": "gates list",
+    "item": "banks export BANK",
+    "project": "projects list",
+    "response set": "response-sets list",
+    "session": "sessions list",
 }
 _MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.( Did you mean .*\?)?$")
 #: Exit code of a command that refuses its input, as in most Unix tools.
@@ -102,7 +104,7 @@ def show_error(error: SextantError) -> None:
     """Print an error and the places that it names."""
     hint = ""
     if (missing := _MISSING.match(error.detail)) is not None:
-        hint = f" `sextant {_LISTS[missing[1]]} list` lists all there are."
+        hint = f" `sextant {_LISTS[missing[1]]}` lists all there are."
     err.say(f"Error: {error.detail}{hint}", style="red")
     only = error.problems[0] if len(error.problems) == 1 else None
     if only is not None and only.detail.rstrip(".") in error.detail:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -74,6 +75,7 @@ EraseOption = Annotated[
     bool,
     typer.Option("--erase", help="Delete permanently, with all texts; refused while tests use it."),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 FilterConfidenceOption = Annotated[
     float | None,
     typer.Option(
@@ -237,6 +239,20 @@ LIMITS: Fields = {
 def given(**values: Json) -> dict[str, Json]:
     """Keep only the values that were given; defaults apply to the rest."""
     return {name: value for name, value in values.items() if value not in (None, {})}
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is deleted for good; the answer no ends the command.
+
+    Raises:
+        InvalidInputError: Nobody can answer, for want of a terminal, and `--yes` was not given.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInputError(f"{question} There is no terminal to ask on: confirm with --yes.")
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(1)
 
 
 def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | None) -> None:

@@ -7,6 +7,7 @@ from pydantic import AliasPath, ConfigDict, Field, JsonValue, TypeAdapter
 from app.cli.terminal.console import JsonObject, number, ranks
 from app.items import Json
 from app.reports.figures import Headline
+from app.reports.namesakes import Called
 from sextant_client import models
 from sextant_client.models import EndpointOf, Examinee, Interval, Model
 
@@ -208,6 +209,27 @@ class Ranked(Model):
     def ranks(self) -> str:
         """The range of possible ranks."""
         return ranks(self.rank_lo, self.rank_hi)
+
+
+class Asked(Model):
+    """Whom a session asked, and how; nothing of an examinee that is not called."""
+
+    endpoint: EndpointOf | None
+    examinee: Examinee | None = None
+    model: str | None = at("provenance", "endpoint", "model", default=None)
+    base_url: str | None = at("provenance", "endpoint", "base_url", default=None)
+    kind: str | None = at("provenance", "endpoint", "kind", default=None)
+
+    @property
+    def called(self) -> Called:
+        """Its name, and what distinguishes it from its namesakes; tables have the time anyway."""
+        return Called(
+            name=who(self.endpoint or self.examinee),
+            is_saved=self.endpoint is not None and self.endpoint.name is not None,
+            model=self.model,
+            base_url=self.base_url,
+            kind=self.kind,
+        )
 
 
 def failure_of(document: JsonObject) -> str | None:

@@ -60,6 +60,7 @@ from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import Estimator
 from app.errors import InvalidInputError
+from app.printable import plain
 from app.validation import problems_of
 
 MAX_CONCURRENCY = 256
@@ -286,7 +287,7 @@ def stops_when(
     if n_items is not None and (most is None or n_items < most):
         most = n_items
     limits = [
-        f"{cap:g} {unit}"
+        f"{plain(cap)} {unit}"
         for cap, unit in (
             (
                 most,

@@ -68,7 +68,8 @@ class CatalogService:
         try:
             return await self.listed(name)
         except UnknownNameError:
-            raise NotFoundError("entry of the catalogue", name) from None
+            known = await asyncio.to_thread(read_catalogue, self.folder)
+            raise NotFoundError("entry of the catalogue", name, [*known]) from None
 
     async def listed(self, name: str) -> Listed:
         """One entry in its present form.

@@ -14,6 +14,7 @@ from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointRejectedError, ScorerBudgetError
 from app.items import Message
+from app.printable import plain
 from app.records.endpoints import Price
 from app.records.figures import NOT_TOLD, CallsFigures, Marking
 from app.records.sessions import Origin
@@ -87,7 +88,7 @@ class _Purse:
         ):
             if cap is not None and used is not None and used >= cap:
                 raise ScorerBudgetError(
-                    f"The budget of scorer {self.name!r}, {cap:g} {unit} a session, is spent."
+                    f"The budget of scorer {self.name!r}, {plain(cap)} {unit} a session, is spent."
                 )
 
     def is_metered(self, tokens: Sequence[int | None], usd: float | None) -> bool:

@@ -13,6 +13,7 @@ from app.engine.design.parts import BudgetDesign
 from app.engine.ranking.ranking import Ranking
 from app.engine.ranking.rules import Metric, RankingBudget, RankingRules, usual_criterion
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
+from app.printable import plain
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.rankings import RankingFigures, RankingRecord
 from app.records.sessions import Examinee, Plan, PromptChanges, SessionEvent
@@ -355,7 +356,7 @@ def _require_warm_up(plan: RankingPlan, version: LoadedVersion, prices: Sequence
     ):
         if cap is not None and expected > cap:
             raise InvalidInputError(
-                f"The budget of {cap:g} {unit} is too small for the warm-up: {len(prices)} "
+                f"The budget of {plain(cap)} {unit} is too small for the warm-up: {len(prices)} "
                 f"endpoints x {items} items are expected to take {expected:.4g} {unit}.",
                 problems=[FieldProblem(f"/budget/{unit}", f"expected at least {expected:.4g}")],
             )
