@@ -83,19 +83,12 @@ def _usd_all(usage: UsageFigures, asked: int, n_askable: int) -> float | None:
 
 def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str, Any]) -> Trust:
     provenance = session.provenance
-    if session.join == "broken":
+    own = _of_its_answers(session)
+    if session.join == "broken" and (own is None or own.level != "poor"):
         return Trust(level="poor", reason=HEADINGS["broken"])
-    if session.status in _ENDED_EARLY:
-        ended = _ENDED_EARLY[session.status]
-        return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
+    if own is not None:
+        return own
     level: Literal["fair", "poor"]
-    lost = unscored(session.summary)
-    if (share := lost.share_left_out) > 0.0:
-        level = "poor" if share >= _MOST_UNMARKED else "fair"
-        return Trust(level=level, reason=f"{percent(share)} of the answers have no score.")
-    if (reason := lost.wrong_words) is not None:
-        level = "poor" if lost.share_wrong >= _MOST_UNMARKED else "fair"
-        return Trust(level=level, reason=reason)
     if score["interval"] is None:
         return Trust(level="good", reason="All questions were asked.")
     standing = stands.get("standing")
@@ -134,3 +127,18 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         return Trust(level="fair", reason=reason)
     reason = "The model lies within the reference models, and its answers agree with them."
     return Trust(level="good", reason=reason)
+
+
+def _of_its_answers(session: SessionRecord) -> Trust | None:
+    """What is wrong with a test whatever its bank is; None if nothing is."""
+    if session.status in _ENDED_EARLY:
+        ended = _ENDED_EARLY[session.status]
+        return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
+    lost = unscored(session.summary)
+    if (share := lost.share_left_out) > 0.0:
+        reason = f"{percent(share)} of the answers have no score."
+    elif lost.wrong_words is not None:
+        share, reason = lost.share_wrong, lost.wrong_words
+    else:
+        return None
+    return Trust(level="poor" if share >= _MOST_UNMARKED else "fair", reason=reason)
