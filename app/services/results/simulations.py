@@ -115,9 +115,9 @@ def _calls(
     )
 
 
-def _tokens(expected: FloatArray, otherwise: float | None) -> FloatArray | None:
-    """Tokens expected for each item by the bank, else by the request; None where unknown."""
-    known = expected if otherwise is None else np.where(np.isnan(expected), otherwise, expected)
+def _tokens(expected: FloatArray, given: float | None) -> FloatArray | None:
+    """Tokens of each item by the request, else by the bank; None where unknown."""
+    known = expected if given is None else np.full_like(expected, given)
     return None if np.isnan(known).any() else known
 
 
