@@ -115,7 +115,7 @@ async def test_what_cannot_be_forecast_is_refused_with_the_reason(
     assert "not both" in str(both)
     monkeypatch.setattr(simulations, "MAX_ITEMS", 100)
     long = await refused(client, stopping={"max_items": 10})
-    assert "at most 10 examinees" in long["detail"]
+    assert "set n_examinees to 10 or fewer" in long["detail"]
     await problem_of(client, URL, {"bank": "nobody"}, 404)
 
 

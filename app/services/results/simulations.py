@@ -20,7 +20,7 @@ from app.services.endpoints.service import EndpointService
 from app.services.sessions.drafts import reachable_se
 from app.services.sessions.plan import SessionPlan
 
-#: Most items that the simulated sessions of one forecast may ask together: a second or two.
+#: Most items that the simulated sessions of one forecast may ask together.
 MAX_ITEMS = 40_000
 
 
@@ -194,7 +194,7 @@ def _check_size(design: Design, version: LoadedVersion, n_examinees: int) -> Non
     if n_examinees * longest > MAX_ITEMS:
         detail = (
             f"{n_examinees} tests of up to {longest} items are more than the {MAX_ITEMS} items one "
-            f"forecast may ask: simulate at most {max(MAX_ITEMS // longest, 1)} examinees, or set "
-            "stopping.max_items"
+            f"forecast may ask: set n_examinees to {max(MAX_ITEMS // longest, 1)} or fewer, or "
+            "lower stopping.max_items"
         )
         raise InvalidInputError(f"{detail}.", problems=[FieldProblem("/n_examinees", detail)])
