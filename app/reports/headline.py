@@ -138,14 +138,13 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
 
 def _of_its_answers(session: SessionRecord) -> Trust | None:
     """What is wrong with a test whatever its bank is; None if nothing is."""
-    if session.status in _ENDED_EARLY:
-        ended = _ENDED_EARLY[session.status]
-        return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
-    lost = unscored(session.summary)
+    lost, reason = unscored(session.summary), None
     if (share := lost.share_left_out) > 0.0:
         reason = f"{percent(share)} of the answers have no score."
-    elif lost.wrong_words is not None:
-        share, reason = lost.share_wrong, lost.wrong_words
-    else:
+    elif (reason := lost.wrong_words) is not None:
+        share = lost.share_wrong
+    if share < _MOST_UNMARKED and (ended := _ENDED_EARLY.get(session.status)) is not None:
+        return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
+    if reason is None:
         return None
     return Trust(level="poor" if share >= _MOST_UNMARKED else "fair", reason=reason)

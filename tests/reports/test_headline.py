@@ -197,6 +197,8 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
          "The pattern of the answers is unlike that of other models."),
         (replace(ended, status="cancelled"), within, "poor",
          "The test was cancelled: the score rests on the answers until then."),
+        (replace(mute, status="failed"), within, "poor",
+         "38 % of the answers could not be parsed, and count as wrong: read some of them."),
         (some, within, "fair", "11 % of the answers have no score."),
         (mute, {"standing": "below", "agrees": True}, "poor",
          "38 % of the answers could not be parsed, and count as wrong: read some of them."),
