@@ -23,6 +23,7 @@ from app.errors import (
 )
 from app.records.calibrations import COLUMNS
 from app.records.response_sets import ImportEntry
+from app.reports.version.page import summary as version_summary
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
@@ -390,6 +391,8 @@ async def test_with_few_reference_models_the_score_is_given_and_theta_withheld(
     steps = await services.sessions.responses(session.id)
     assert {one.closing and one.closing.theta is None for one in steps} == {withheld}
     assert 0.0 < summary["score"]["interval"]["lo"] < summary["score"]["interval"]["hi"] < 1.0
+    said = " ".join(version_summary(await services.version_reports.report("few")))
+    assert (told in said) == ("to within" not in said) == withheld
     if withheld:
         with pytest.raises(InvalidInputError, match=told):
             await services.sessions.create(replace(by_hand, plan={"stopping": {"se": 0.5}}))

@@ -15,7 +15,7 @@ from app.reports.figures import Trust
 from app.reports.headline import headline_of
 from app.reports.joins import HEADINGS, join_sentence
 from app.reports.session.page import render as session_page
-from app.reports.version.page import render
+from app.reports.version.page import render, summary
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.responses.imports import AnswerImport
@@ -78,6 +78,7 @@ async def test_one_session_suffices_where_its_answers_show_it(services: Services
             assert "join_broken" not in warned
             assert "The questions have their own parameters." in page
         else:
+            assert HEADINGS[told.verdict] in summary(version_report)
             assert told.verdict in ("broken", "doubtful")
             assert warned[0] == f"join_{told.verdict}"
 

@@ -22,6 +22,7 @@ from app.pages.routing import After, PageCall, Read, make_router
 from app.records.banks import BankVersion
 from app.records.sessions import SessionRecord
 from app.reports.headline import headline_of
+from app.reports.joins import join_caution
 from app.reports.version.page import FLAG_WORDS, sections
 from app.services.banks.loaded import LoadedVersion
 from app.storage.paging import PageRequest
@@ -59,14 +60,16 @@ async def bank_page(bank: BankRef, call: Read) -> Response:
     found = await opened.versions.list_page(bank, PageRequest(limit=_LISTED))
     rows = [VersionRead.read(version) for version in found.items]
     numbers = {version.id: version.number for version in rows}
-    strip = None
+    strip, joins = None, {}
     if rows:
         latest = await opened.versions.load(bank=shown.id)
         present = await opened.leaderboards.present(shown.id, latest.bank.scale)
+        joins = {one.bank_version_id: join_caution(one.join) for one in present}
         told = [SessionRead.of(one, visit.view) for one in present if one.summary["score"]]
         told.sort(key=lambda one: -one.score["value"] if one.score else 0.0)
         strip = strip_of(latest, told[:_PLACED])
-    return await call.page("bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
+    about = {"versions": rows, "numbers": numbers, "joins": joins, "strip": strip}
+    return await call.page("bank.html", bank=shown, **about)
 
 
 @router.get("/banks/{bank}/versions/{version}")
