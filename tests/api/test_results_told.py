@@ -183,7 +183,7 @@ async def test_failures_are_watched_from_the_tenth_item_on(client: Client) -> No
 async def test_a_session_without_a_parsed_answer_fails_even_where_these_count_as_wrong(
     client: Client,
 ) -> None:
-    unread = dict.fromkeys(range(1, 41), "unparsed")
+    unread: dict[int, float | str] = dict.fromkeys(range(1, 41), "unparsed")
     asked = {"failures": {"max_share": 0.5}, "unparsed_policy": "wrong"}
     session = await answered(client, unread, **asked)
     assert (session["status"], session["progress"]["items"]) == ("failed", 20)

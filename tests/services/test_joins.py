@@ -137,9 +137,11 @@ async def test_a_broken_join_makes_the_trust_in_all_results_on_it_poor(services:
 async def test_one_odd_model_does_not_convict_a_bank(services: Services) -> None:
     await banks_of(services)
     odd = [float(score) for score in np.random.default_rng(3).integers(0, 2, len(KEYS))]
-    for name in ("chat", "completions", "again"):
-        session = await session_on(services, "right", odd, name, model="odd")
-    assert session.join == "doubtful"
+    sessions = [
+        await session_on(services, "right", odd, name, model="odd")
+        for name in ("chat", "completions", "again")
+    ]
+    assert sessions[-1].join == "doubtful"
     look = await services.joins.look("right")
     assert (look.n_sessions, look.check.n_examinees) == (3, 1)
     assert "or an examinee answers unlike those of the calibration" in join_sentence(look.check)

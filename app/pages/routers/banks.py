@@ -68,8 +68,9 @@ async def bank_page(bank: BankRef, call: Read) -> Response:
         told = [SessionRead.of(one, visit.view) for one in present if one.summary["score"]]
         told.sort(key=lambda one: -one.score["value"] if one.score else 0.0)
         strip = strip_of(latest, told[:_PLACED])
-    about = {"versions": rows, "numbers": numbers, "joins": joins, "strip": strip}
-    return await call.page("bank.html", bank=shown, **about)
+    return await call.page(
+        "bank.html", bank=shown, versions=rows, numbers=numbers, joins=joins, strip=strip
+    )
 
 
 @router.get("/banks/{bank}/versions/{version}")
