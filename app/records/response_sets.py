@@ -131,6 +131,19 @@ def examinee_of(provenance: "Provenance") -> str | None:
     return f"{called}/{digest}"
 
 
+class TakenTest(NamedTuple):
+    """A test and who took it.
+
+    Attributes:
+        root_id: The session, or the one that it extends, over any number of extensions.
+        model: The model's name, wherever and however it was asked; without one, the examinee's
+            name; without either, `root_id`.
+    """
+
+    root_id: str
+    model: str
+
+
 class GivenAnswer(NamedTuple):
     """One closed item of a session."""
 

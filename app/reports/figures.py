@@ -228,6 +228,36 @@ def lost_answers(
     )
 
 
+def missed_margin(
+    wanted: float | None, headline: Headline | None, lost: Unscored, session_id: str
+) -> str | None:
+    """Say by how much a test missed its requested margin, and what would reach the margin."""
+    if wanted is None or headline is None or headline.interval is None or not headline.asked:
+        return None
+    lo, hi = ends(headline.interval)
+    reached = ((hi or 0.0) - (lo or 0.0)) / 2
+    if reached <= wanted:
+        return None
+    from app.engine.prediction.sample_size import items_for  # loads numpy, which few commands need
+
+    known_to, goal = f"{100 * reached:.1f}", f"{100 * wanted:g}"
+    beyond = "not" if float(known_to) > float(goal) else "just over"
+    told = f"±{known_to} points, {beyond} ±{goal}"
+    if share := lost.share_left_out + lost.share_wrong:
+        return (
+            f"{told}: {percent(share)} of the answers have no score or could not be parsed. "
+            f"More questions do not help: read them with sextant sessions answers {session_id}"
+        )
+    n_items, askable = headline.n_items, headline.n_askable
+    needed = items_for(wanted, reached=reached, n_asked=headline.asked, n_items=n_items)
+    if needed > askable:
+        return f"{told}: the {askable:,} questions that may be asked do not suffice"
+    return (
+        f"{told}: about {needed} questions would do "
+        f"(sextant sessions extend {session_id} --max-items {needed})"
+    )
+
+
 def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | None:
     """Warning where no answers of models calibrated the bank's parameters.
 

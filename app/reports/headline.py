@@ -1,19 +1,20 @@
 """The headline of a result, with its trust: the few figures that people pass on."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from app.engine.design.selection import CriterionName
 from app.engine.prediction.learned_curves import PopulationPosition
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
-from app.records.fields import ends
+from app.records.fields import Interval, ends
 from app.records.figures import UsageFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     Headline,
     Trust,
+    TrustLevel,
     answers_right,
     asked_caution,
     unparsed_caution,
@@ -23,10 +24,11 @@ from app.reports.joins import HEADINGS, join_caution
 
 #: Share of answers without a score from which on the trust is poor.
 _MOST_UNMARKED = 0.3
-#: Half of an interval's width above which the trust is at most fair.
-_WIDE = 0.1
+#: Halves of an interval's width above which the trust is at most fair, and poor.
+_WIDE, _TOO_WIDE = 0.1, 0.2
 #: Criteria that sample some or all questions; criteria for theta choose every question.
 _SAMPLING = (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
+_LEVELS: Final[Sequence[TrustLevel]] = ("good", "fair", "poor")
 _ENDED_EARLY = {"failed": "The test failed", "cancelled": "The test was cancelled"}
 _BEYOND = {
     PopulationPosition.ABOVE: "The model is stronger than all reference models",
@@ -62,7 +64,7 @@ def headline_of(session: SessionRecord) -> Headline | None:
         equivalent_random_items=score.get("equivalent_random_items"),
         usd=usd,
         usd_all=_usd_all(figures["usage"], asked, n_askable),
-        trust=_trust(session, score, stands),
+        trust=_trust_within(score["interval"], _trust(session, score, stands)),
         better_than=stands["percentile"] / 100.0 if is_placed else None,
         recent=score.get("recent"),
         theta=estimate.get("theta"),
@@ -81,28 +83,30 @@ def _usd_all(usage: UsageFigures, asked: int, n_askable: int) -> float | None:
     return (spent + saved) / asked * n_askable
 
 
+def _trust_within(interval: Interval | None, trust: Trust) -> Trust:
+    """The trust that an interval leaves; its width is the reason where it lowers the trust."""
+    lo, hi = ends(interval)
+    half = 0.0 if lo is None or hi is None else round((hi - lo) / 2.0, 3)
+    level: TrustLevel = "poor" if half > _TOO_WIDE else "fair" if half > _WIDE else "good"
+    if _LEVELS.index(level) <= _LEVELS.index(trust.level):
+        return trust
+    return Trust(level=level, reason=f"The score is known only to ±{100 * half:.1f} points.")
+
+
 def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str, Any]) -> Trust:
     provenance = session.provenance
-    if session.join == "broken":
+    own = _of_its_answers(session)
+    if session.join == "broken" and (own is None or own.level != "poor"):
         return Trust(level="poor", reason=HEADINGS["broken"])
-    if session.status in _ENDED_EARLY:
-        ended = _ENDED_EARLY[session.status]
-        return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
-    level: Literal["fair", "poor"]
-    lost = unscored(session.summary)
-    if (share := lost.share_left_out) > 0.0:
-        level = "poor" if share >= _MOST_UNMARKED else "fair"
-        return Trust(level=level, reason=f"{percent(share)} of the answers have no score.")
-    if (reason := lost.wrong_words) is not None:
-        level = "poor" if lost.share_wrong >= _MOST_UNMARKED else "fair"
-        return Trust(level=level, reason=reason)
+    if own is not None:
+        return own
     if score["interval"] is None:
         return Trust(level="good", reason="All questions were asked.")
     standing = stands.get("standing")
     if score["method"] in BY_THETA:
         reason = "The score rests on curves alone; no question was sampled to check them."
-        level = "fair" if standing == PopulationPosition.WITHIN else "poor"
-        return Trust(level=level, reason=reason)
+        is_within = standing == PopulationPosition.WITHIN
+        return Trust(level="fair" if is_within else "poor", reason=reason)
     asking = asked_caution(provenance.get("asked", {}), provenance.get("asked_when_calibrated", {}))
     reading = unparsed_caution(
         provenance["asking"]["unparsed_policy"], provenance.get("unparsed_when_calibrated")
@@ -128,9 +132,19 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
     if fit is not None and fit["flagged"]:
         reason = "The pattern of the answers is unlike that of other models."
         return Trust(level="fair", reason=reason)
-    lo, hi = ends(score["interval"])
-    if lo is not None and hi is not None and (half := round((hi - lo) / 2.0, 3)) > _WIDE:
-        reason = f"The score is known only to ±{100 * half:.1f} points."
-        return Trust(level="fair", reason=reason)
     reason = "The model lies within the reference models, and its answers agree with them."
     return Trust(level="good", reason=reason)
+
+
+def _of_its_answers(session: SessionRecord) -> Trust | None:
+    """What is wrong with a test whatever its bank is; None if nothing is."""
+    lost, reason = unscored(session.summary), None
+    if (share := lost.share_left_out) > 0.0:
+        reason = f"{percent(share)} of the answers have no score."
+    elif (reason := lost.wrong_words) is not None:
+        share = lost.share_wrong
+    if share < _MOST_UNMARKED and (ended := _ENDED_EARLY.get(session.status)) is not None:
+        return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
+    if reason is None:
+        return None
+    return Trust(level="poor" if share >= _MOST_UNMARKED else "fair", reason=reason)

@@ -6,8 +6,9 @@ from app.reports.formats import count, percent
 #: Verdict -> heading.
 HEADINGS = {
     "holds": "The questions have their own parameters.",
-    "broken": "The parameters do not belong to these questions.",
-    "doubtful": "The parameters may not belong to all of these questions.",
+    "broken": "The parameters do not seem to belong to these questions.",
+    "doubtful": "The parameters may not belong to all of these questions, or these models answer "
+    "unlike others.",
     "undecided": "Nobody knows yet whether the questions have their own parameters.",
 }
 
@@ -36,13 +37,14 @@ def join_sentence(check: JoinCheck) -> str:
         told = "."
     elif check.verdict == "broken":
         told = (
-            ": check that the items are in the order in which their parameters were numbered, "
-            "that answers are scored rightly, and that these few examinees answer as others do."
+            ", and none of these examinees decides that alone: check that the items are in the "
+            "order in which their parameters were numbered, and that answers are scored rightly."
         )
     elif check.verdict == "doubtful":
         told = (
-            ": some items may have the parameters of others, or they are asked or scored "
-            "differently than when they were calibrated."
+            ": some items may have the parameters of others, they are asked or scored "
+            "differently than when they were calibrated, or an examinee answers unlike those of "
+            "the calibration: ask other models."
         )
     else:
         told = (

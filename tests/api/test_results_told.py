@@ -186,6 +186,21 @@ async def test_failures_are_watched_from_the_tenth_item_on(client: Client) -> No
     assert (session["status"], session["progress"]["items"]) == ("completed", 12)
 
 
+async def test_a_session_without_a_parsed_answer_fails_even_where_these_count_as_wrong(
+    client: Client,
+) -> None:
+    unread: dict[int, float | str] = dict.fromkeys(range(1, 41), "unparsed")
+    asked = {"failures": {"max_share": 0.5}, "unparsed_policy": "wrong"}
+    session = await answered(client, unread, **asked)
+    assert (session["status"], session["progress"]["items"]) == ("failed", 20)
+    assert "None of 20 answers could be parsed. Read some" in session["stop_detail"]
+    short = await answered(client, dict.fromkeys(range(1, 7), "unparsed"), **asked)
+    assert (short["status"], short["progress"]["items"]) == ("failed", 6)
+    assert "None of 6 answers could be parsed; the last:" in short["stop_detail"]
+    one = await answered(client, {**unread, 19: 1.0}, **asked)
+    assert (one["status"], one["progress"]["items"]) == ("completed", 40)
+
+
 async def version_with(client: Client, policy: str | None) -> str:
     """Create a bank whose parameters were made under this policy for unparseable answers."""
     items = [

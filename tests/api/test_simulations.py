@@ -62,6 +62,13 @@ async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> No
     assert (await forecast_of(client, seed=1))["se"] != (await forecast_of(client))["se"]
 
 
+async def test_tokens_of_the_request_replace_those_of_the_bank(client: Client) -> None:
+    price = {"input_per_1m": 1.0, "output_per_1m": 1.0}
+    given = await forecast_of(client, price=price, tokens_in=4000, tokens_out=50)
+    assert given["tokens"]["median"] == 8 * 4050
+    assert (await forecast_of(client, price=price))["tokens"]["median"] < 8 * 4050
+
+
 async def test_a_saved_endpoint_gives_its_price_and_limits(client: Client) -> None:
     body = {"name": "priced", "kind": "scripted", "model": "simulated", "limits": {"rpm": 30}}
     body["price"] = {"input_per_1m": 10.0, "output_per_1m": 0.0}
@@ -108,7 +115,7 @@ async def test_what_cannot_be_forecast_is_refused_with_the_reason(
     assert "not both" in str(both)
     monkeypatch.setattr(simulations, "MAX_ITEMS", 100)
     long = await refused(client, stopping={"max_items": 10})
-    assert "at most 10 examinees" in long["detail"]
+    assert "set n_examinees to 10 or fewer" in long["detail"]
     await problem_of(client, URL, {"bank": "nobody"}, 404)
 
 

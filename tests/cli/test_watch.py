@@ -177,8 +177,8 @@ def test_without_scored_answers_more_questions_are_not_suggested() -> None:
     assert missed is not None
     assert "38 % of the answers have no score" in missed
     assert "extend" not in missed
-    score = SESSION["score"] | {"interval": {"lo": 0.4, "hi": 0.4802, "level": 0.95}}
-    near = _missed(Session.model_validate(told | {"score": score}))
+    headline = SESSION["headline"] | {"interval": {"lo": 0.4, "hi": 0.4802, "level": 0.95}}
+    near = _missed(Session.model_validate(told | {"headline": headline}))
     assert str(near).startswith("±4.0 points, just over ±4: ")
 
 
@@ -186,7 +186,7 @@ def test_no_more_questions_are_suggested_than_may_be_asked() -> None:
     asked = {
         "design": {"stopping": {"score_margin": 0.04}},
         "progress": {"items": 20, "scored": 20},
-        "bank": SESSION["bank"] | {"n_items": 26},
+        "headline": SESSION["headline"] | {"n_askable": 26},
     }
     missed = _missed(Session.model_validate(SESSION | asked))
     assert missed == "±10.0 points, not ±4: the 26 questions that may be asked do not suffice"

@@ -110,6 +110,27 @@ def test_real_models_follow_a_right_join_and_no_wrong_one(shared_data: Path) -> 
     assert wrong["broken"] + wrong["doubtful"] >= 95
 
 
+def test_no_examinee_accuses_a_join_alone() -> None:
+    n_items = 200
+    rng = np.random.default_rng(2)
+    bank = ItemBank.from_difficulties(a=np.full(n_items, 1.5), b=np.linspace(-2, 2, n_items))
+    chances = bank.expected_score(THETAS)[:, rng.permutation(n_items)]
+    wrong = (rng.random((4, n_items)) < chances).astype(np.float64)
+    assert check_join(bank, wrong).verdict == "broken"
+    assert check_join(bank, wrong[:3]).verdict == "broken"
+    assert check_join(bank, wrong[:2]).verdict == "doubtful"
+    same = check_join(bank, wrong, examinees=["one", "one", "other", "one"])
+    assert (same.verdict, same.n_examinees) == ("doubtful", 2)
+    # One examinee's answers weigh as much as those of all others, who tell nothing against it.
+    short = wrong[[1, 0, 2, 3]]
+    short[1:, 6:] = np.nan
+    assert check_join(bank, short[[0]]).verdict == "doubtful"
+    mostly_odd = check_join(bank, short)
+    assert mostly_odd.verdict == "doubtful"
+    assert mostly_odd.z is not None
+    assert mostly_odd.z < 2.326
+
+
 def test_answers_that_tell_nothing_are_no_verdict() -> None:
     bank = ItemBank.from_difficulties(a=np.ones(10), b=np.linspace(-2, 2, 10))
     for scores in (np.empty((0, 10)), np.ones((3, 10)), np.full((2, 10), np.nan)):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from app.reports.joins import HEADINGS
 from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.pages.conftest import NewBrowser
@@ -67,3 +68,26 @@ async def test_a_fully_asked_bank_has_a_score_without_interval(
         shown = Page((await browser.get(path)).text).text.lower()
         assert "error" in shown
         assert "inconclusive" not in shown
+
+
+async def test_a_bank_page_says_that_answers_do_not_follow_its_parameters(
+    browser_with: NewBrowser, client: Client
+) -> None:
+    rows = "\n".join(["item,a,b,c,d", *(f"q{i},2,{i / 10 - 2},0,1" for i in range(40))])
+    await posted(client, "/v1/banks", {"name": "turned"}, 201)
+    await posted(client, "/v1/banks/turned/imports", {"parameters": {"content": rows}}, 201)
+    body: dict[str, Any] = {
+        "mode": "manual",
+        "bank": "turned",
+        "examinee": {"name": "mine", "kind": "model"},
+    }
+    session = (await client.post("/v1/sessions", json=body)).json()
+    path = f"/v1/sessions/{session['id']}"
+    while session["status"] == "awaiting_response":
+        asked = (await client.get(f"{path}/next-item")).json()
+        is_hard = int(asked["item"]["id"][1:]) >= 20
+        answer = {"step_token": asked["step_token"], "score": float(is_hard)}
+        session = (await client.post(f"{path}/responses", json=answer)).json()
+    browser = await browser_with("read")
+    page = Page((await browser.get(f"/banks/{session['bank']['id']}")).text).text
+    assert HEADINGS["doubtful"] in page

@@ -177,21 +177,28 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
     curves = with_figures(score={**figures["score"], "method": "p-irt"})
     assert trust_of(curves, standing="above", agrees=True)[0] == "poor"
     for_theta = replace(ended, design={**ended.design, "selection": MAXIMUM_INFORMATION})
-    odd = with_figures(person_fit={"flagged": True, "lz": None, "p_value": None})
+    unlike = {"flagged": True, "lz": None, "p_value": None}
+    rough = {**close, "interval": {"lo": 0.3, "hi": 0.6, "level": 0.95}}
     some = with_figures(
+        score=close,
         outcomes={**figures["outcomes"], "refused": 1},
         progress={**figures["progress"], "items": 9},
     )
     mute = with_figures(outcomes={**figures["outcomes"], "scored": 5, "unparsed": 3})
     for record, place, level, reason in (
-        (ended, within, "fair", "The score is known only to ±27.5 points."),
-        (ended, {}, "fair",
+        (ended, within, "poor", "The score is known only to ±27.5 points."),
+        (ended, {}, "poor", "The score is known only to ±27.5 points."),
+        (with_figures(score=rough), within, "fair", "The score is known only to ±15.0 points."),
+        (with_figures(score=rough), {}, "fair",
          "Too few reference models to place the model: mostly sampled questions count."),
         (for_theta, {}, "poor", "Too few reference models to place the model, and a test for "
          "ability samples no question: run one for the score."),
-        (odd, within, "fair", "The pattern of the answers is unlike that of other models."),
+        (with_figures(score=close, person_fit=unlike), within, "fair",
+         "The pattern of the answers is unlike that of other models."),
         (replace(ended, status="cancelled"), within, "poor",
          "The test was cancelled: the score rests on the answers until then."),
+        (replace(mute, status="failed"), within, "poor",
+         "38 % of the answers could not be parsed, and count as wrong: read some of them."),
         (some, within, "fair", "11 % of the answers have no score."),
         (mute, {"standing": "below", "agrees": True}, "poor",
          "38 % of the answers could not be parsed, and count as wrong: read some of them."),
@@ -225,3 +232,14 @@ async def test_the_demo_ends_with_a_result_that_is_trusted_and_right(
     assert lo < truth < hi
     assert headline.equivalent_random_items is not None
     assert headline.equivalent_random_items > 1.5 * headline.asked
+
+
+async def test_a_report_says_what_would_reach_the_margin(
+    settings: Settings, database: Database
+) -> None:
+    async with opened(settings, database) as services:
+        record = await answered(services, stopping={"score_margin": 0.04, "max_items": 8})
+        report = await services.session_reports.report(record.id, reveal=True)
+    (told,) = (one.text for one in report.warnings if one.code == "precision_not_reached")
+    assert "±27.5 points, not ±4: about" in told
+    assert f"questions would do (sextant sessions extend {record.id} --max-items" in told

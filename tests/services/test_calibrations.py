@@ -25,6 +25,7 @@ from app.errors import (
 from app.records.calibrations import COLUMNS
 from app.records.response_sets import ImportEntry
 from app.records.sessions import Examinee
+from app.reports.version.page import summary as version_summary
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
@@ -406,6 +407,8 @@ async def test_with_few_reference_models_the_score_is_given_and_theta_withheld(
     order = ranking.summary["order"]
     assert {entry["score"] is None for entry in order} == {False}
     assert {entry["theta"] is None for entry in order} == {withheld}
+    said = " ".join(version_summary(await services.version_reports.report("few")))
+    assert (told in said) == ("to within" not in said) == withheld
     if withheld:
         with pytest.raises(InvalidInputError, match=told):
             await services.sessions.create(replace(by_hand, plan={"stopping": {"se": 0.5}}))

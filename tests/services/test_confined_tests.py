@@ -1,7 +1,9 @@
 """Tests computed in a child process give the same results as here."""
 
 import io
+import itertools
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from app.engine.design.design import Design
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.engine.simulation.forecast import calls_of, forecast
+from app.errors import LimitExceededError
 from app.services.banks import confined_tests
 from app.services.banks.confined_tests import Materials, forecast_confined
 from tests.engine.random_banks import KINDS, Kind, clean_bank
@@ -51,6 +54,23 @@ async def test_a_forecast_is_the_same_from_a_child(
     )
     monkeypatch.setattr(confined_tests, "processes", _Here)
     assert await forecast_confined(materials, design, thetas, seed=5, calls=calls) == here
+
+
+async def test_a_forecast_that_takes_too_long_is_refused_after_its_first_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    materials = Materials(
+        bank=clean_bank(3, 40), active=np.ones(40, dtype=np.bool_), tags=[()] * 40
+    )
+    design = Design.from_dict({"stopping": {"max_items": 9}})
+    monkeypatch.setattr(confined_tests, "processes", _Here)
+    now = itertools.count(step=2.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    with pytest.raises(LimitExceededError, match="set n_examinees to 30 or fewer") as fault:
+        await forecast_confined(materials, design, np.zeros(100), seed=5, calls=calls_of(40))
+    assert "takes about 200 s, and may take 60 s" in fault.value.detail
+    assert next(now) == 12.0  # the start and five tests
+    await forecast_confined(materials, design, np.zeros(20), seed=5, calls=calls_of(40))
 
 
 class _Here:

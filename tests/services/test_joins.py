@@ -15,7 +15,7 @@ from app.reports.figures import Trust
 from app.reports.headline import headline_of
 from app.reports.joins import HEADINGS, join_sentence
 from app.reports.session.page import render as session_page
-from app.reports.version.page import render
+from app.reports.version.page import render, summary
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.responses.imports import AnswerImport
@@ -78,16 +78,25 @@ async def test_one_session_suffices_where_its_answers_show_it(services: Services
             assert "join_broken" not in warned
             assert "The questions have their own parameters." in page
         else:
+            assert HEADINGS[told.verdict] in summary(version_report)
             assert told.verdict in ("broken", "doubtful")
             assert warned[0] == f"join_{told.verdict}"
 
 
-async def session_on(services: Services, bank: str, scores: list[float]) -> SessionRecord:
+async def session_on(
+    services: Services, bank: str, scores: list[float], name: str = "m", *, model: str | None = None
+) -> SessionRecord:
     """Return a session that asked every question of a bank but one."""
     plan = {"stopping": {"se": None, "min_items": 79, "max_items": 79}}
     given = dict(zip(KEYS, scores, strict=True))
     session = await services.sessions.create(
-        spec(mode="manual", bank=bank, endpoint=None, plan=plan, examinee=Examinee(name="m"))
+        spec(
+            mode="manual",
+            bank=bank,
+            endpoint=None,
+            plan=plan,
+            examinee=Examinee(name=name, model=model),
+        )
     )
     return await answered(services, session, lambda at: {"score": given[at.item.key]})
 
@@ -96,14 +105,16 @@ async def test_a_broken_join_makes_the_trust_in_all_results_on_it_poor(services:
     await banks_of(services)
     said: dict[str, set[str]] = {}
     for bank in ("right", "wrong"):
-        sessions = [await session_on(services, bank, answers(0.3, seed)) for seed in (9, 10)]
+        sessions = [
+            await session_on(services, bank, answers(0.3, seed), f"m{seed}") for seed in (9, 10, 11)
+        ]
         cautious = GateSpec(metric="score", threshold=0.1)
         gate = await services.gates.create(cautious, sessions[0].id)
         board = (await services.leaderboards.of_bank(bank)).board
-        one, other = [session.id for session in sessions]
+        one, other, _ = [session.id for session in sessions]
         compared = await services.comparisons.sessions(one, other, confidence=0.95)
         said[bank] = {gate.detail, board.caution or "", compared.caution or ""}
-        for session in (sessions[1], await services.sessions.get(one)):
+        for session in (sessions[2], await services.sessions.get(one)):
             headline = headline_of(session)
             report = await services.session_reports.report(session.id, reveal=True)
             assert headline is not None
@@ -115,8 +126,39 @@ async def test_a_broken_join_makes_the_trust_in_all_results_on_it_poor(services:
                 unsure = headline_of(replace(session, join="doubtful"))
                 assert unsure is not None
                 assert unsure.trust == Trust(level="fair", reason=HEADINGS["doubtful"])
+            else:
+                failed = headline_of(replace(session, status="failed"))
+                assert failed is not None
+                assert failed.trust.reason.startswith("The test failed")
     assert all(BROKEN in words for words in said["wrong"])
     assert not any(BROKEN in words for words in said["right"])
+
+
+async def test_one_odd_model_does_not_convict_a_bank(services: Services) -> None:
+    await banks_of(services)
+    odd = [float(score) for score in np.random.default_rng(3).integers(0, 2, len(KEYS))]
+    sessions = [
+        await session_on(services, "right", odd, name, model="odd")
+        for name in ("chat", "completions", "again")
+    ]
+    assert sessions[-1].join == "doubtful"
+    look = await services.joins.look("right")
+    assert (look.n_sessions, look.check.n_examinees) == (3, 1)
+    assert "or an examinee answers unlike those of the calibration" in join_sentence(look.check)
+
+
+async def test_unparseable_answers_tell_nothing_of_a_join(services: Services) -> None:
+    await banks_of(services)
+    # Had they counted as wrong answers, the hard questions would have been answered best.
+    plan = {"stopping": {"se": None, "min_items": 20, "max_items": 20}}
+    session = await services.sessions.create(
+        spec(mode="manual", bank="right", endpoint=None, plan=plan, unparsed_policy="wrong")
+    )
+    await answered(
+        services, session, lambda at: {"score": 1.0} if at.step == 3 else {"outcome": "unparsed"}
+    )
+    check = (await services.joins.look("right")).check
+    assert (check.n_examinees, check.n_answers) == (0, 0)
 
 
 async def test_answers_of_a_lent_bank_bear_on_results_of_their_project_alone(
@@ -127,7 +169,7 @@ async def test_answers_of_a_lent_bank_bear_on_results_of_their_project_alone(
     theirs = await services.projects.create("theirs")
     ours = await session_on(services, "wrong", [float(b < 0.3) for b in B[_DEALT]])
     with acting_for(Acting(theirs.id)):
-        assert (await session_on(services, "wrong", answers(0.3, 9))).join == "broken"
+        assert (await session_on(services, "wrong", answers(0.3, 9))).join == "doubtful"
     assert (await services.sessions.get(ours.id)).join == "holds"
 
 

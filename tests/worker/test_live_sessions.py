@@ -191,7 +191,7 @@ async def test_a_model_with_only_unparsed_answers_gets_no_theta(
 
     assert ended.status == "failed"
     assert figures_of(ended)["outcomes"]["unparsed"] == 6
-    assert "None of 6 answers could be scored" in str(ended.stop_detail)
+    assert "None of 6 answers could be parsed" in str(ended.stop_detail)
 
 
 async def test_an_extended_session_repeats_items_that_failed(

@@ -104,9 +104,9 @@ class SimulationCreate(DesignInput, OnBank):
     latency_ms: Annotated[float, Field(ge=0, le=1e7)] | None = None
     """Latency of a call, as in the report of the endpoint's probe."""
     tokens_in: _Tokens | None = None
-    """Prompt tokens per item, if the bank does not know them."""
+    """Prompt tokens per item; by default those that the bank expects."""
     tokens_out: _Tokens | None = None
-    """Tokens per answer, if the bank does not know them."""
+    """Tokens per answer; by default those that the bank expects."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from app.reports.figures import (
     headline_lines,
     interval_note,
     lost_answers,
+    missed_margin,
     uncounted,
     whole_bank,
 )
@@ -404,32 +405,8 @@ def _lost(session: Session) -> Unscored:
 
 
 def _missed(session: Session) -> str | None:
-    """Say by how much a test missed its requested margin, and what would reach the margin."""
-    wanted, asked = session.stopping.score_margin, session.progress.items
-    known = None if session.score is None else session.score.interval
-    if wanted is None or known is None or session.precision_reached or session.headline is None:
-        return None
-    reached = ((known.hi or 0.0) - (known.lo or 0.0)) / 2
-    if reached <= wanted or not asked:
-        return None
-    from app.engine.prediction.sample_size import items_for  # loads numpy, which few commands need
-
-    missing, known_to, goal = _lost(session), f"{100 * reached:.1f}", f"{100 * wanted:g}"
-    beyond = "not" if float(known_to) > float(goal) else "just over"
-    told = f"±{known_to} points, {beyond} ±{goal}"
-    if share := missing.share_left_out + missing.share_wrong:
-        return (
-            f"{told}: {percent(share)} of the answers have no score or could not be parsed. "
-            f"More questions do not help: read them with sextant sessions answers {session.id}"
-        )
-    n_items = session.headline.n_items
-    needed = items_for(wanted, reached=reached, n_asked=asked, n_items=n_items)
-    if needed > session.bank.n_items:
-        return f"{told}: the {session.bank.n_items:,} questions that may be asked do not suffice"
-    return (
-        f"{told}: about {needed} questions would do "
-        f"(sextant sessions extend {session.id} --max-items {needed})"
-    )
+    wanted = None if session.precision_reached else session.stopping.score_margin
+    return missed_margin(wanted, session.headline, _lost(session), session.id)
 
 
 def _profile(profile: Profile | None, whole: str) -> list[tuple[str, str]]:

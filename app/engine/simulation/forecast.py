@@ -6,7 +6,7 @@ scored cost further items, which the forecast does not count.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -192,6 +192,7 @@ def forecast(
     se_target: float | None = None,
     margin_target: float | None = None,
     calls: Calls = FREE,
+    watch: Callable[[int], object] | None = None,
 ) -> Forecast:
     """Simulate one test for each theta.
 
@@ -203,6 +204,7 @@ def forecast(
         se_target: Standard error of theta that the design asks; `reached` counts it.
         margin_target: Margin of the score that the design asks; `reached` counts it.
         calls: Cost of the calls; budgets and time limits hold for it as in a session.
+        watch: Called with the number of tests so far after each test.
 
     Raises:
         InvalidInputError: There is no examinee.
@@ -216,6 +218,8 @@ def forecast(
         state, stop = take(test, row, seed=[seed, i], concurrency=concurrency, calls=calls)
         ends.append(state)
         reasons[stop.reason.value] += 1
+        if watch is not None:
+            watch(len(ends))
     true = np.asarray(thetas, dtype=np.float64)
     items = np.array([state.n_asked for state in ends], dtype=np.float64)
     se = np.array([state.belief.se for state in ends])

@@ -21,6 +21,7 @@ from app.pages.model_results import namesakes, strip_of
 from app.pages.routing import After, PageCall, Read, make_router
 from app.records.banks import BankVersion
 from app.records.sessions import SessionRecord
+from app.reports.joins import join_caution
 from app.reports.version.page import FLAG_WORDS, sections
 from app.services.banks.loaded import LoadedVersion
 from app.storage.paging import PageRequest
@@ -58,12 +59,15 @@ async def bank_page(bank: BankRef, call: Read) -> Response:
     found = await opened.versions.list_page(bank, PageRequest(limit=_LISTED))
     rows = [VersionRead.read(version) for version in found.items]
     numbers = {version.id: version.number for version in rows}
-    strip = None
+    strip, joins = None, {}
     if rows:
         latest = await opened.versions.load(bank=shown.id)
         present = await opened.leaderboards.present(shown.id, latest.bank.scale)
+        joins = {one.bank_version_id: join_caution(one.join) for one in present}
         strip = strip_of(latest, [SessionRead.of(one, visit.view) for one in present[:_PLACED]])
-    return await call.page("bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
+    return await call.page(
+        "bank.html", bank=shown, versions=rows, numbers=numbers, joins=joins, strip=strip
+    )
 
 
 @router.get("/banks/{bank}/versions/{version}")

@@ -161,7 +161,13 @@ def session_report(
             for name in ("progress", "usage", "outcomes", "pretest", "person_fit", "rescore")
         },
         warnings=cautions_of(
-            identity, figures, score, ended.stop_reason, ended.precision_reached, known.join
+            identity,
+            figures,
+            score,
+            ended.stop_reason,
+            ended.precision_reached,
+            known.join,
+            headline,
         ),
         items=_items(asked, figures, known),
         n_asked=len(asked),

@@ -9,9 +9,11 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
 from app.records.fields import Interval
 from app.reports.figures import (
+    Headline,
     answers_right,
     asked_caution,
     dollars,
+    missed_margin,
     provisional_caution,
     uncounted,
     unparsed_caution,
@@ -264,6 +266,7 @@ def cautions_of(
     stop_reason: str | None,
     precision_reached: bool | None,
     join: JoinCheck | None,
+    headline: Headline | None,
 ) -> tuple[Caution, ...]:
     """The warnings of a test, the gravest first: parameters of other questions measure nothing."""
     found = (
@@ -278,7 +281,7 @@ def cautions_of(
             unparsed_caution(identity.unparsed_policy, identity.unparsed_when_calibrated),
         ),
         *_of_answers(identity, figures),
-        *_of_precision(identity.design, figures, stop_reason, precision_reached),
+        *_of_precision(identity, figures, stop_reason, precision_reached, headline),
         *_of_interval(score),
     )
     return tuple(Caution(code=code, text=text) for code, text in found if text)
@@ -370,23 +373,26 @@ def _of_answers(
 
 
 def _of_precision(
-    design: Mapping[str, Any],
+    identity: SessionIdentity,
     figures: Mapping[str, Any],
     stop_reason: str | None,
     precision_reached: bool | None,
+    headline: Headline | None,
 ) -> Iterator[tuple[str, str]]:
-    goals = design.get("stopping") or {}
+    goals = identity.design.get("stopping") or {}
     of_score = goals.get("se") is None and goals.get("score_margin") is not None
     told = figures["score"] is not None if of_score else figures["estimate"].get("reason") is None
     if stop_reason not in _CUT or precision_reached is not False or not told:
         return
     se = figures["estimate"]["se"]
     known = "" if se is None or of_score else f" Its standard error is {se:.2f}."
-    what = "score" if of_score else "ability"
+    what, margin = "score" if of_score else "ability", goals["score_margin"] if of_score else None
+    missed = missed_margin(margin, headline, unscored(figures), identity.id)
     yield (
         "precision_not_reached",
         f"The test stopped because {_CUT[stop_reason]}, before the {what} was known as exactly "
-        f"as was asked for.{known} The intervals say how much is uncertain.",
+        f"as was asked for.{known} "
+        + (f"Precision: {missed}." if missed else "The intervals say how much is uncertain."),
     )
 
 

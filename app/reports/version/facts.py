@@ -19,6 +19,7 @@ class Identity:
         provisional: The parameters are a guess.
         uncertainty: How uncertain the item parameters are and what would change that, in words;
             None if they are calibrated.
+        theta_withheld: Why sessions report no theta; None where they report it.
         n_items: Number of items, including those in pretest.
         n_active: Number of items that tests may ask.
         n_quarantined: Number of items that lint keeps out of tests.
@@ -31,6 +32,7 @@ class Identity:
     scale: str
     provisional: bool = False
     uncertainty: str | None = None
+    theta_withheld: str | None = None
     notes: str = ""
     parameters_hash: str | None = None
     created_at: str | None = None

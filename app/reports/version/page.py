@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from app.reports.charts import Line, histogram, line_chart
 from app.reports.formats import count, item_name, percent, short_digests, signed
-from app.reports.joins import join_sentence
+from app.reports.joins import join_caution, join_sentence
 from app.reports.rendering import document, fragment
 from app.reports.version.build import FLAGGED
 from app.reports.version.facts import (
@@ -218,6 +218,8 @@ def _lines(report: VersionReport) -> Iterator[str]:
     lo, hi = report.best_range
     answered = f", calibrated by the answers of {facts.n_examinees:,} models" if facts else ""
     yield f"This bank has {count(identity.n_active, 'question')} (items) in use{answered}."
+    if report.join is not None and (caution := join_caution(report.join.verdict)) is not None:
+        yield caution
     if identity.uncertainty:
         yield identity.uncertainty
     elif identity.provisional:
@@ -233,7 +235,7 @@ def _lines(report: VersionReport) -> Iterator[str]:
         f"It tells models apart best when their ability lies between {signed(lo, 1)} and "
         f"{signed(hi, 1)}{where}"
     )
-    yield _length_sentence(report, place)
+    yield identity.theta_withheld or _length_sentence(report, place)
     if facts:
         word = str(facts.fit.get("verdict", ""))
         if word in FIT_WORDS:

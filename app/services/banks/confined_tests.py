@@ -4,7 +4,8 @@ A simulation takes seconds to minutes of small steps in Python. In the server's 
 step would delay its requests and sessions.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ from app.engine.models.base import BoolArray, ItemParameters
 from app.engine.prediction.correction import correction_in
 from app.engine.simulation.forecast import Forecast, forecast
 from app.engine.simulation.simulate import Calls, fit_acceptance
+from app.errors import FieldProblem, LimitExceededError
 from app.sandbox.pool import Limits, Sandbox
 
 _MB = 2**20
@@ -165,6 +167,8 @@ def fit_in_child(argument: Any, attachments: Sequence[bytes], output: BinaryIO) 
 
 #: Seconds that one forecast may take.
 TIMEOUT_S = 60.0
+#: Tests whose time tells how long all of them take.
+_TIMED = 5
 #: More memory than small work may take, so that forecasts run one after the other.
 _FORECAST_LIMITS = Limits(memory=256 * _MB, seconds=TIMEOUT_S, output=_MB)
 
@@ -195,11 +199,12 @@ async def forecast_confined(
             "thetas": np.asarray(thetas, dtype=np.float64).tolist(),
             "seed": seed,
             "pace_s": calls.pace_s,
+            "timeout_s": TIMEOUT_S,
         },
         attachments,
         limits=_FORECAST_LIMITS,
         subject="Simulating these tests",
-        advice="simulate fewer examinees, or set stopping.max_items",
+        advice="lower n_examinees or stopping.max_items",
     )
     return Forecast.from_dict(made)
 
@@ -221,4 +226,23 @@ def forecast_in_child(argument: Any, attachments: Sequence[bytes], _: BinaryIO) 
             usd=columns.get("usd"),
             pace_s=argument["pace_s"],
         ),
+        watch=_timer(len(argument["thetas"]), argument["timeout_s"]),
     ).to_dict()
+
+
+def _timer(n_tests: int, timeout_s: float) -> Callable[[int], None]:
+    """Refuse tests as soon as the time of the first ones tells that all would take too long."""
+    begun = time.perf_counter()
+
+    def watch(n_done: int) -> None:
+        each = (time.perf_counter() - begun) / n_done
+        if n_done < _TIMED or each * n_tests <= timeout_s:
+            return
+        fits = max(int(timeout_s / each), 1)
+        detail = (
+            f"Simulating {n_tests} tests takes about {each * n_tests:.0f} s, and may take "
+            f"{timeout_s:g} s: set n_examinees to {fits} or fewer, or lower stopping.max_items"
+        )
+        raise LimitExceededError(f"{detail}.", problems=[FieldProblem("/n_examinees", detail)])
+
+    return watch

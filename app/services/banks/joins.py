@@ -1,7 +1,7 @@
 """Check that a version's parameters belong to its questions, by answers not used to make it."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +11,9 @@ from app.engine.inference.join import JoinCheck, check_join
 from app.engine.models.base import BoolArray
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
+from app.items import Outcome
 from app.records.banks import PROVISIONAL, BankVersion
-from app.records.response_sets import Source
+from app.records.response_sets import Source, TakenTest
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService, calibration_of
 from app.services.responses.service import ResponseSetService
@@ -66,23 +67,27 @@ class JoinChecks:
     async def of_sessions(self, version: BankVersion, ending: Sequence[str] = ()) -> JoinLook:
         """Check by answers of the latest live sessions, without simulated examinees.
 
-        A session and what extends it are one examinee. Sessions in `ending` count, though their
-        ends are stored next: whoever reads their results must find the verdict.
+        A session and what extends it are one test, and all tests of one model are of one examinee.
+        Unparseable answers tell nothing, even where they count as wrong. Sessions in `ending`
+        count, though their ends are stored next: whoever reads their results must find the verdict.
 
         Provisional versions are not checked: their guesses were made for these very items.
         """
         source = Source(bank_id=version.bank_id, version_id=version.id)
-        answers: dict[str, dict[str, float]] = {}
+        answers: dict[TakenTest, dict[str, float]] = {}
         async with self.database.unit_of_work() as uow:
             guessed = PROVISIONAL in version.knowledge
-            roots = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS, ending)
-            if roots:
-                async for answer in uow.collected.answers(list(roots)):
-                    if answer.score is not None and not answer.is_pretest:
-                        given = answers.setdefault(roots[answer.session_id], {})
+            taken = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS, ending)
+            if taken:
+                async for answer in uow.collected.answers(list(taken)):
+                    if answer.outcome != Outcome.SCORED or answer.is_pretest:
+                        continue
+                    if answer.score is not None:
+                        given = answers.setdefault(taken[answer.session_id], {})
                         given[answer.item_key] = answer.score
         loaded = await self.versions.load(version.id)
-        check = await asyncio.to_thread(join_of_sessions, loaded, answers.values())
+        tests = [(test.model, given) for test, given in answers.items()]
+        check = await asyncio.to_thread(join_of_sessions, loaded, tests)
         return JoinLook(version=version, check=check, n_sessions=len(answers))
 
     async def renew(self, version_id: str, ending: Sequence[str] = ()) -> None:
@@ -115,13 +120,15 @@ def join_of_table(
     return check_join(bank, scores, active)
 
 
-def join_of_sessions(version: LoadedVersion, sessions: Iterable[Mapping[str, float]]) -> JoinCheck:
-    """Check a join by adaptive tests; each session maps item keys to scores."""
-    given = list(sessions)
-    scores: FloatArray = np.full((len(given), version.bank.n_items), np.nan)
-    for row, answers in enumerate(given):
+def join_of_sessions(
+    version: LoadedVersion, tests: Sequence[tuple[str, Mapping[str, float]]]
+) -> JoinCheck:
+    """Check a join by adaptive tests: who took each, and item keys with their scores."""
+    scores: FloatArray = np.full((len(tests), version.bank.n_items), np.nan)
+    for row, (_, answers) in enumerate(tests):
         for key, score in answers.items():
             position = version.position_of(key)
             if position is not None and not version.is_pretest(position):
                 scores[row, position] = score
-    return check_join(version.bank, scores, version.active, np.ones(len(given), dtype=np.bool_))
+    adaptive, who = np.ones(len(tests), dtype=np.bool_), [name for name, _ in tests]
+    return check_join(version.bank, scores, version.active, adaptive, who)

@@ -74,6 +74,7 @@ class VersionReports:
             n_quarantined=states["quarantined"],
             n_pretest=states["pretest"],
             uncertainty=offer.words if offer.known else None,
+            theta_withheld=loaded.theta_withheld,
         )
         async with self._turn:
             return await asyncio.to_thread(

@@ -20,7 +20,7 @@ from app.services.endpoints.service import EndpointService
 from app.services.sessions.drafts import reachable_se
 from app.services.sessions.plan import SessionPlan
 
-#: Most items that the simulated sessions of one forecast may ask together: a second or two.
+#: Most items that the simulated sessions of one forecast may ask together.
 MAX_ITEMS = 40_000
 
 
@@ -115,9 +115,9 @@ def _calls(
     )
 
 
-def _tokens(expected: FloatArray, otherwise: float | None) -> FloatArray | None:
-    """Tokens expected for each item by the bank, else by the request; None where unknown."""
-    known = expected if otherwise is None else np.where(np.isnan(expected), otherwise, expected)
+def _tokens(expected: FloatArray, given: float | None) -> FloatArray | None:
+    """Tokens of each item by the request, else by the bank; None where unknown."""
+    known = expected if given is None else np.full_like(expected, given)
     return None if np.isnan(known).any() else known
 
 
@@ -194,7 +194,7 @@ def _check_size(design: Design, version: LoadedVersion, n_examinees: int) -> Non
     if n_examinees * longest > MAX_ITEMS:
         detail = (
             f"{n_examinees} tests of up to {longest} items are more than the {MAX_ITEMS} items one "
-            f"forecast may ask: simulate at most {max(MAX_ITEMS // longest, 1)} examinees, or set "
-            "stopping.max_items"
+            f"forecast may ask: set n_examinees to {max(MAX_ITEMS // longest, 1)} or fewer, or "
+            "lower stopping.max_items"
         )
         raise InvalidInputError(f"{detail}.", problems=[FieldProblem("/n_examinees", detail)])

@@ -26,6 +26,8 @@ from app.services.sessions.figures import outcomes_in
 
 #: Reasons that may end a session without a scored answer; others then make it a failed one.
 _SPENT = (StopReason.TIME_LIMIT, StopReason.BUDGET_EXHAUSTED)
+#: Number of answers of which one must be parsed, though unparseable ones count as wrong.
+ITEMS_TO_PARSE_ONE = 20
 #: The share of failures is checked from this many closed items on; with fewer, chance is too large.
 FIRST_ITEMS_FOR_SHARE = 10
 #: With this many items the share itself is compared with the limit. With fewer, the lower end of
@@ -106,7 +108,7 @@ class Failures:
 
     def take(self, closing: Closing) -> None:
         """Count the closing of an item of the test."""
-        if closing.score is None:
+        if closing.outcome != Outcome.SCORED:
             self.last = closing
         if closing.outcome != Outcome.ERROR:
             self._unanswered = self._unmarked = 0
@@ -115,8 +117,14 @@ class Failures:
         else:  # the endpoint has answered, but the scorer's call failed
             self._unanswered, self._unmarked = 0, self._unmarked + 1
 
-    def stop(self, *, closed: int, scored: int) -> Stop | None:
-        """Why failures end the session, given the numbers of closed and scored items; else None."""
+    def stop(self, *, closed: int, scored: int, parsed: int) -> Stop | None:
+        """Why failures end the session; else None.
+
+        Args:
+            closed: Number of closed items.
+            scored: Number of those with a score, also as unparseable and so wrong.
+            parsed: Number of those whose answer was scored.
+        """
         last, failed = self.last, closed - scored
         detail = None
         if last is not None and (last.error_code or "").endswith(SCORER_BUDGET):
@@ -149,6 +157,8 @@ class Failures:
                 f"{failed} of {closed} answers could not be scored (limit "
                 f"{100 * self._limits.max_share:g} %). {_ANSWERS}"
             )
+        elif not parsed and closed >= ITEMS_TO_PARSE_ONE and self._limits.exceeded(closed, closed):
+            detail = f"None of {closed} answers could be parsed. {_ANSWERS}"
         return None if detail is None else Stop(StopReason.TOO_MANY_FAILURES, detail)
 
 
@@ -161,23 +171,27 @@ def ending_of(
     stop: Stop,
     *,
     closed: int,
-    scored: int,
+    parsed: int,
     last_failure: Closing | None,
     precision_reached: bool | None,
     precise_since: int | None,
     min_items: int,
     session_id: str,
 ) -> Ending:
-    """The ending for a reason to stop; after too many failures, or without a score, a failure."""
+    """The ending for a reason to stop; after too many failures, or if none is `parsed`, a failure.
+
+    Unparseable answers measure the prompt and the scorer, even where they count as wrong.
+    """
     is_failed = stop.reason is StopReason.TOO_MANY_FAILURES
-    if not is_failed and closed > 0 and scored == 0 and stop.reason not in _SPENT:
+    if not is_failed and closed > 0 and parsed == 0 and stop.reason not in _SPENT:
         is_failed = True
         missed = last_failure or Closing(outcome=Outcome.ERROR)
         is_call = missed.outcome == Outcome.ERROR and missed.marking is None
         todo = _ENDPOINT if is_call else _ANSWERS
+        done = "parsed" if missed.outcome == Outcome.UNPARSED else "scored"
         stop = Stop(
             StopReason.TOO_MANY_FAILURES,
-            f"None of {closed} answers could be scored; the last: {_reason(missed)} {todo}",
+            f"None of {closed} answers could be {done}; the last: {_reason(missed)} {todo}",
         )
     detail = re.sub(r"(\(sextant sessions \w+) ID\b", rf"\1 {session_id}", stop.detail)
     failure: Failure | None = None

@@ -25,7 +25,7 @@ from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
-from app.items import JsonObject
+from app.items import JsonObject, Outcome
 from app.records.fields import ends, finite, interval
 from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
@@ -150,7 +150,8 @@ class SessionRun:
 
     def blocked(self) -> Stop | None:
         """Why this examinee can be asked nothing more, whatever the test says; else None."""
-        stop = self._failures.stop(closed=self._closed, scored=len(self.state.responses))
+        scored, parsed = len(self.state.responses), self._outcomes[Outcome.SCORED]
+        stop = self._failures.stop(closed=self._closed, scored=scored, parsed=parsed)
         if stop is not None:
             return stop
         if self.meter.is_blind:
@@ -254,7 +255,7 @@ class SessionRun:
         return ending_of(
             stop,
             closed=self._closed,
-            scored=len(self.state.responses),
+            parsed=self._outcomes[Outcome.SCORED],
             last_failure=self._failures.last,
             precision_reached=self.precision_reached,
             precise_since=self._precise_since,

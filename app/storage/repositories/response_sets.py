@@ -33,6 +33,7 @@ from app.records.response_sets import (
     ResponseSet,
     Source,
     StoredSheet,
+    TakenTest,
     examinee_of,
 )
 from app.storage.paging import Page, PageRequest
@@ -292,14 +293,18 @@ class CollectedRepository(Repository):
 
     async def latest(
         self, source: Source, limit: int, ending: Sequence[str] = ()
-    ) -> dict[str, str]:
-        """The latest sessions with answers of their own, each to the session that it extends.
+    ) -> dict[str, TakenTest]:
+        """The latest sessions with answers of their own, each to the test that it is part of.
 
         Those in `ending` count as ended.
         """
-        query = _of(source, [SessionRow.id]).where(*_wanted(source, ending))
-        found = await self._db.scalars(query.order_by(SessionRow.id.desc()).limit(limit))
-        return await SessionRepository(self._db).roots(list(found))
+        origin = SessionRow.provenance["endpoint"]
+        name = func.coalesce(func.nullif(origin["model"].astext, ""), origin["name"].astext)
+        query = _of(source, [SessionRow.id, name]).where(*_wanted(source, ending))
+        found = await self._db.execute(query.order_by(SessionRow.id.desc()).limit(limit))
+        names: dict[str, str | None] = dict(found.all())
+        roots = await SessionRepository(self._db).roots(list(names))
+        return {id_: TakenTest(root, names[id_] or root) for id_, root in roots.items()}
 
     async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
         """Number of sessions that are not collected, by reason."""
