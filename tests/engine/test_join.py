@@ -13,7 +13,7 @@ from scipy.stats import norm, spearmanr
 from app.engine.adaptive import Ask
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
-from app.engine.inference.join import _verdict, check_join
+from app.engine.inference.join import _Weighed, check_join
 from app.engine.models.base import BoolArray
 from app.engine.state import Response
 from app.exchange.catalog.build import order_of
@@ -214,7 +214,7 @@ def test_a_check_with_missing_answers_matches_direct_sums() -> None:
 def test_a_join_holds_by_one_bound_and_is_broken_by_the_other(
     z: float, accused_below: float, verdict: str
 ) -> None:
-    assert _verdict(z, accused_below) == verdict
+    assert _Weighed(z, 9.0, accused_below).verdict == verdict
 
 
 def test_three_items_have_a_rank_correlation_and_two_have_none() -> None:

@@ -102,7 +102,8 @@ def test_failures_in_a_row_or_in_all_end_a_session(
     failures = Failures(FailureLimits(**limits))
     for closing in closings:
         failures.take(closing)
-    stop = failures.stop(closed=len(closings), scored=closings.count(SCORED))
+    scored = closings.count(SCORED)
+    stop = failures.stop(closed=len(closings), scored=scored, parsed=scored)
     if told is None:
         assert stop is None
         return
@@ -115,7 +116,7 @@ def test_failures_in_a_row_or_in_all_end_a_session(
 def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
     failures = Failures(FailureLimits(), is_saved=False)
     failures.take(REFUSED)
-    stop = failures.stop(closed=1, scored=0)
+    stop = failures.stop(closed=1, scored=0, parsed=0)
     assert stop is not None
     assert "Start again with the right address and key" in stop.detail
 
@@ -125,11 +126,12 @@ GIVEN_UP = Stop(StopReason.TOO_MANY_FAILURES, f"It fails. {REPAIR}.")
 FULL_TIME = Stop(StopReason.TIME_LIMIT, "Time is up.")
 MENDED = REPAIR.replace("ID", "ses_1")
 NONE_OF_TWO = "None of 2 answers could be scored; the last: "
+NONE_PARSED = NONE_OF_TWO.replace("scored", "parsed")
 READ = "Read some answers (sextant sessions answers ses_1 --unparsed)"
 
 
 @pytest.mark.parametrize(
-    ("stop", "closed", "scored", "last", "detail", "failure"),
+    ("stop", "closed", "parsed", "last", "detail", "failure"),
     [
         (DONE, 2, 1, ERROR, "It asked all.", None),
         (DONE, 0, 0, None, "It asked all.", None),
@@ -138,7 +140,7 @@ READ = "Read some answers (sextant sessions answers ses_1 --unparsed)"
         (DONE, 1, 0, ERROR, "None of 1 answers could", ("endpoint_fault", "It broke")),
         (DONE, 2, 0, UNMARKED, f"{NONE_OF_TWO}It broke. {READ}", ("judge_timeout", "It broke")),
         (
-            *(DONE, 2, 0, UNPARSED, f"{NONE_OF_TWO}It says nothing. {READ}"),
+            *(DONE, 2, 0, UNPARSED, f"{NONE_PARSED}It says nothing. {READ}"),
             ("too_many_failures", "It says nothing."),
         ),
         (
@@ -151,7 +153,7 @@ READ = "Read some answers (sextant sessions answers ses_1 --unparsed)"
 def test_a_session_without_a_score_or_with_too_many_failures_has_failed(
     stop: Stop,
     closed: int,
-    scored: int,
+    parsed: int,
     last: Closing | None,
     detail: str,
     failure: tuple[str, str] | None,
@@ -159,7 +161,7 @@ def test_a_session_without_a_score_or_with_too_many_failures_has_failed(
     made = ending_of(
         stop,
         closed=closed,
-        scored=scored,
+        parsed=parsed,
         last_failure=last,
         precision_reached=True,
         precise_since=None,
@@ -180,7 +182,7 @@ def test_a_test_that_min_items_kept_going_says_so(precise_since: int | None, is_
     made = ending_of(
         DONE,
         closed=9,
-        scored=9,
+        parsed=9,
         last_failure=None,
         precision_reached=True,
         precise_since=precise_since,
