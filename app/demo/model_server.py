@@ -41,7 +41,6 @@ from app.demo.scripted_model import (
 )
 from app.errors import InvalidInputError
 from app.items import Json
-from app.listening import bound
 
 _CHARS_PER_TOKEN = 4
 #: A fixed time, so that equal requests get equal bytes.
@@ -371,8 +370,13 @@ def serve(
     `sextant-judge` it scores answers, and `/embeddings` makes vectors.
     """
     skills = dict(map(_skill, skill or ()))
-    listener = bound(host, port, remedy="Choose another with --port (0 takes a free one).")
-    listener.listen(1024)
+    try:
+        listener = socket.create_server((host, port), backlog=1024)
+    except OSError as exc:
+        raise InvalidInputError(
+            f"Cannot listen on {host}:{port}: {exc.strerror or exc}. "
+            "Choose another with --port (0 takes a free one)."
+        ) from exc
     app = create_model_server(
         theta=theta,
         seed=seed,

@@ -95,7 +95,7 @@ class TableFile:
         return self._csv_batches(types)
 
     def _csv_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
-        kinds, ragged, n_read = [types.get(i, pa.float64()) for i in self._places], Problems(), 0
+        kinds, ragged, n_read = [types.get(i, pa.float64()) for i in self._columns], Problems(), 0
         try:
             for batch in _csv_reader(self._rows(self._stream), kinds, self._noted(ragged)):
                 if not ragged.count:
@@ -140,7 +140,7 @@ class TableFile:
             ) from cause
         name, problems, ragged, row = self._name, Problems(self.remedy), Problems(), 2
         stream = self._below_header()
-        kinds = [types.get(i, TEXT) for i in self._places]
+        kinds = [types.get(i, TEXT) for i in self._columns]
         try:
             for batch in _csv_reader(self._rows(stream), kinds, self._noted(ragged)):
                 columns = [
@@ -158,7 +158,7 @@ class TableFile:
         problems.raise_any(name)
 
     @property
-    def _places(self) -> range:
+    def _columns(self) -> range:
         return range(len(self.header))
 
     def _place(self, first_row: int, column: int) -> Callable[[int], str]:

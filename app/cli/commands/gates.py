@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from app.cli.gating.baselines import Baseline
 from app.cli.gating.judging import Gate
 from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import number, out, show_facts, when
 from app.cli.terminal.options import YesOption, confirm
-from app.cli.terminal.replies import Session
+from app.cli.terminal.replies import Baseline, Session
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
 

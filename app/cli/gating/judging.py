@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
-from app.cli.gating.baselines import Baseline
 from app.cli.gating.policy import Policy, Rule
 from app.cli.servers.connection import path_of
 from app.cli.servers.options import is_missing
 from app.cli.terminal.console import JsonObject, money, show_warning
-from app.cli.terminal.replies import Session
+from app.cli.terminal.replies import Baseline, Session
 from app.cli.terminal.watch import LONGER, NO_MORE, further
 from app.errors import InvalidInputError
 from app.printable import printable

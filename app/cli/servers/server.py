@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import resource
+import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,6 @@ from typing_extensions import override
 from app.cli.servers.options import chosen, in_words
 from app.cli.terminal.runtime import open_database, warn_of_secrets
 from app.errors import InvalidInputError
-from app.listening import bound
 from app.main import ApiServer, create_app
 from app.observability import configure_logging
 from app.sandbox.pool import sandbox
@@ -60,8 +60,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             timeout_graceful_shutdown=5,
         )
         server = _Server(config, app)
-        remedy = "Choose another address with SEXTANT_HOST and SEXTANT_PORT (0 takes a free port)."
-        listener = bound(settings.host, settings.port, remedy=remedy)
+        listener = _listen(settings)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="api")
         try:
             while not server.started:
@@ -122,3 +121,19 @@ class _Server(ApiServer):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _listen(settings: Settings) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise InvalidInputError(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
+            "Choose another address with SEXTANT_HOST and SEXTANT_PORT (0 takes a free port)."
+        ) from error
+    return listener
