@@ -17,7 +17,10 @@ def percent(share: float, digits: int = 0) -> str:
 
 def plain(number: float) -> str:
     """A number without an exponent, as in 1,000,000 tokens."""
-    return f"{number:,.0f}" if abs(number) >= 100_000 else f"{number:g}"
+    if abs(number) >= 99_999.5:
+        return f"{number:,.0f}"
+    digits = f"{number:g}"
+    return f"{number:.12f}".rstrip("0") if "e" in digits else digits
 
 
 def percent_meant(came: float) -> str | None:

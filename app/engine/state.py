@@ -180,6 +180,7 @@ class CatState:
         usage: Total cost of all closed calls, including unscored ones.
         asked: Every item asked so far, for membership tests.
         draws: Step and sampling probability of each pending item.
+        n_dropped: Number of closed calls that `usage` counts, and that are no items of this test.
     """
 
     belief: Belief
@@ -189,6 +190,7 @@ class CatState:
     usage: Usage = NO_USAGE
     asked: frozenset[ItemIndex] = frozenset()
     draws: Mapping[ItemIndex, Draw] = field(default_factory=dict)
+    n_dropped: int = 0
 
     @property
     def n_asked(self) -> int:
@@ -225,6 +227,7 @@ class CatState:
             usage=self.usage,
             asked=self.asked | {item},
             draws={**self.draws, item: Draw(self.n_asked + 1, probability)},
+            n_dropped=self.n_dropped,
         )
 
     def with_response(self, response: Response, belief: Belief) -> "CatState":
@@ -260,4 +263,5 @@ class CatState:
             usage=self.usage + usage,
             asked=self.asked,
             draws={other: draw for other, draw in self.draws.items() if other != item},
+            n_dropped=self.n_dropped,
         )

@@ -264,7 +264,7 @@ class Budget:
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
-        closed = len(now.state.responses) + len(now.state.unscored)
+        closed = len(now.state.responses) + len(now.state.unscored) + now.state.n_dropped
         share = 1.0 + (len(now.state.pending) + 1) / closed if closed else 1.0
         for spent, cap, unit in (
             (now.state.usage.usd, self.usd, "usd"),

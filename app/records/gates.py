@@ -2,14 +2,22 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NotRequired
 
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent_meant
-from app.records.figures import ResultFigures
+from app.records.figures import Outcomes, ResultFigures
 from app.records.sessions import Conditions, Plan
 
 #: Largest threshold of theta, in logits, in either direction.
 _FURTHEST = 50
+
+
+class BaselineFigures(ResultFigures):
+    """Results of the session that a baseline keeps."""
+
+    outcomes: NotRequired[Outcomes]
+    """Not in older baselines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +48,7 @@ class Baseline:
     seed: int
     design: Plan
     provenance: Conditions
-    summary: ResultFigures
+    summary: BaselineFigures
     residuals: dict[str, float]
     cautions: dict[str, str | None]
 

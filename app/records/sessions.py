@@ -276,6 +276,10 @@ class NewSession:
     active_s: float = 0.0
 
 
+#: Fields of how an answer was obtained and scored that meters and budgets count.
+_COUNTS = {"marking": tuple(Marking.__annotations__), "method": ("usage", "cached")}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
     """The end of one administered item: its outcome, and the details of the answer.
@@ -317,9 +321,13 @@ class Closing:
         return replace(self, tokens_in=None, tokens_out=None, usd=None)
 
     def effort(self) -> JsonObject:
-        """What it took, as fields of a closing."""
-        names = ("outcome", "attempts", "tokens_in", "tokens_out", "usd", "marking", "method")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        """What it took, as fields of a closing; no text, which would outlast its retention."""
+        names = ("outcome", "attempts", "tokens_in", "tokens_out", "usd")
+        took = {name: value for name in names if (value := getattr(self, name)) is not None}
+        for name, counts in _COUNTS.items():
+            if (given := getattr(self, name)) is not None:
+                took[name] = {key: given[key] for key in counts if key in given}
+        return took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

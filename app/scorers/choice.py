@@ -75,8 +75,8 @@ class Options:
         A mention inside a longer mention ("York" in "New York") does not count, nor does a negated
         one ("not Paris").
         """
-        fold = str if len({*map(str.casefold, self.texts)}) < len({*self.texts}) else str.casefold
-        haystack, texts = fold(_normalise(text)), sorted(map(fold, self.texts), key=len)
+        written = _normalise(text)
+        haystack, texts = written.casefold(), sorted(map(str.casefold, self.texts), key=len)
         named = "|".join(re.escape(text) for text in reversed(texts) if text)
         if not named:
             return ()
@@ -85,10 +85,15 @@ class Options:
             letter
             for match in whole.finditer(haystack)
             if not is_denied(haystack, *match.span())
-            for letter, text in self._lettered
-            if fold(text) == match[0]
+            for letter in self._meant(match[0], written[slice(*match.span())])
         ]
         return tuple(dict.fromkeys(found))
+
+    def _meant(self, folded: str, written: str) -> list[str]:
+        """Letters of the options of this text, in the written case where only case differs."""
+        alike = [(letter, text) for letter, text in self._lettered if text.casefold() == folded]
+        exact = [letter for letter, text in alike if text == written]
+        return exact or [letter for letter, _ in alike]
 
     @property
     def _lettered(self) -> list[tuple[str, str]]:

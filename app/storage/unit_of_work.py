@@ -43,6 +43,8 @@ def _made_when_used(repository: Callable[[AsyncSession], R]) -> cached_property[
 class UnitOfWork:
     """One transaction: commits on clean exit, rolls back on any error.
 
+    Under `Database.reading`, each statement is a transaction of its own.
+
     Do not call other machines inside, since it holds a connection and locks. To avoid deadlocks,
     lock rows of one kind in order of id, and rows of several kinds in this order: project (done by
     `app.storage.scoping`), bank, ranking, session, endpoint, calibration, response set, webhook.

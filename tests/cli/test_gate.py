@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.responses import PlainTextResponse
 
+from app.cli.terminal.replies import Baseline
 from app.demo.model_server import create_model_server
 from tests.cli.shell import done, refused, sextant
 from tests.servers import serving
@@ -271,3 +272,14 @@ def test_faults_of_a_policy_are_reported_with_their_place(
     path = tmp_path / "policy.yaml"
     path.write_text(text)
     assert words in no_gate("--policy", path)
+
+
+def test_a_baseline_passes_the_tolerance_that_it_tells() -> None:
+    kept = {"lo": 0.758, "hi": 0.842, "level": 0.95}
+    told = {"session_id": "ses_1", "examinee": "m", "bank": "b", "score": 0.8, "n_items": 50}
+    when = "2026-01-01T00:00:00Z"
+    baseline = Baseline.model_validate(
+        {"name": "main", "score_interval": kept, "set_at": when, **told}
+    )
+    assert baseline.passes == 8.4
+    assert "passes a tolerance of 8.4 points" in (baseline.certainty or "")

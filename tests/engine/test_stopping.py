@@ -207,6 +207,15 @@ def test_money_for_calls_in_flight_and_the_next_is_set_aside() -> None:
     assert Budget(usd=0.4).check(situation("1010", usage=each)) is not None
 
 
+def test_calls_that_are_no_items_of_the_test_count_in_the_mean_cost_too() -> None:
+    now = situation("10", usage=Usage(usd=0.1))
+    extended = replace(now.state, usage=Usage(usd=0.6), n_dropped=4)  # six calls of 0.1 dollars
+    assert Budget(usd=0.71).check(Situation(extended, now.pool)) is None
+    assert Budget(usd=0.69).check(Situation(extended, now.pool)) is not None
+    asked = extended.with_pending(ItemIndex(9))
+    assert asked.n_dropped == asked.with_unscored(ItemIndex(9)).n_dropped == 4
+
+
 def test_tokens_and_money_have_one_reason() -> None:
     now = situation("1010", usage=Usage(tokens=100))
     assert reason(Budget(tokens=450), now) is StopReason.BUDGET_EXHAUSTED
@@ -214,6 +223,9 @@ def test_tokens_and_money_have_one_reason() -> None:
     large = Budget(tokens=1_000_000).check(situation("1010", usage=Usage(tokens=300_000)))
     assert large is not None
     assert large.detail.startswith("1,200,000 of 1,000,000 tokens spent")
+    small = Budget(usd=0.00005).check(situation("10", usage=Usage(usd=0.00002)))
+    assert small is not None
+    assert small.detail.startswith("0.00004 of 0.00005 usd spent; one more item")
 
 
 def test_calls_without_a_score_spend_the_budget_too() -> None:

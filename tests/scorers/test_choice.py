@@ -136,7 +136,7 @@ async def test_nothing_is_guessed_from() -> None:
         (GRADES, "B", "The answer is A-. | The answer is B"),
         (MARKS, "unparsed", "The answer is ..."),
         (GENES, "B", "The answer is Tt | Tt | It must be Tt, I think"),
-        (GENES, "D", "None | The answer is NONE"),
+        (GENES, "D", "None | The answer is NONE | It must be NONE, I think"),
         (GENES, "unparsed", "The answer is tT | It must be tT, I think"),
         (TWICE, "unparsed", "The answer is yes | Yes | It is yes, I think"),
         (TWICE, "C", "The answer is NO | no"),

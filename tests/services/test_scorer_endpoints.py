@@ -1,7 +1,7 @@
 """Scorers that call models: what is refused before anything is spent."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -79,7 +79,13 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
         "usage": usage,
     }
     record, opened = await services.sessions.create(spec()), services.endpoints
-    closed = Closing(outcome="error", marking=marking)
+    closed = Closing(
+        outcome="error",
+        answer_text="a secret",
+        marking=cast(Marking, {**marking, "judgements": [{"reason": "a secret"}]}),
+        method={"repeats": [{"answer_text": "a secret"}]},
+    )
+    assert "secret" not in str(closed.effort())
     extended = replace(record, provenance={**record.provenance, "dropped": [closed.effort()]})
     asked = [administration(1, 0, closing=closed), administration(2, 1)]
     for session, known in ((record, asked), (extended, [])):

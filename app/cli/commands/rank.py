@@ -173,7 +173,7 @@ class _Board:
 
 def _leading(order: Sequence[_Entry]) -> str:
     """Say which endpoints lead which; an endpoint without a result yet leads none."""
-    placed = (one.model for one in order if (one.theta, one.score) != (None, None))
+    placed = (one.model for one in order if one.theta is not None or one.score is not None)
     return " > ".join(placed) or "no result yet"
 
 

@@ -1,5 +1,6 @@
 """Parts of the server's replies that several commands read; others are in their own modules."""
 
+import math
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -254,7 +255,8 @@ class Baseline(Model):
         # The difference of two such scores has the standard error 2^0.5 se. Between equal models
         # its interval ends above -2^0.5 (1.96 + 0.84) se with a chance of 0.8: about the width
         # 2 * 1.96 se.
-        return 100.0 * (known.hi - known.lo)
+        # In tenths, rounded up: what is told is what tolerances are compared with.
+        return math.ceil(1000.0 * (known.hi - known.lo) - 1e-6) / 10.0
 
     @property
     def certainty(self) -> str | None:
@@ -263,7 +265,7 @@ class Baseline(Model):
             return None
         return (
             f"known to ±{self.passes / 2:.1f} points by {self.n_items} questions: a release as "
-            f"good passes a tolerance of {self.passes:.0f} points four times out of five"
+            f"good passes a tolerance of {self.passes:g} points four times out of five"
         )
 
 

@@ -93,6 +93,7 @@ class BaselineService:
                 "estimate": record.summary["estimate"],
                 "score": record.summary["score"],
                 "progress": record.summary["progress"],
+                "outcomes": record.summary["outcomes"],
                 "profile": record.summary.get("profile"),
             },
             residuals=dict(measured.residuals),

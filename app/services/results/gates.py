@@ -223,7 +223,7 @@ _MORE = "Ask more questions to decide."
 async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) -> _Found:
     """The session's own metric, without any baseline."""
     result = result_of(session)
-    advice = _MORE if unasked_of(session, session.provenance["n_items"]) else ""
+    advice = _MORE if unasked_of(session.summary, session.provenance["n_items"]) else ""
     if record.metric == "theta":
         lo, hi = await _to_decide(result, session, uow)
         looks = SessionPlan.from_dict(session.design).stopping.looks

@@ -22,8 +22,8 @@ from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.printable import percent
 from app.records.fields import ends
-from app.records.figures import ScoreFigures
-from app.records.gates import Baseline
+from app.records.figures import ScoreFigures, SessionFigures
+from app.records.gates import Baseline, BaselineFigures
 from app.records.sessions import Administration, Conditions, SessionRecord
 from app.reports.figures import uncounted, unscored
 from app.reports.joins import join_caution
@@ -61,7 +61,7 @@ class Measured:
             label=record.endpoint_name or record.endpoint_model or record.id,
             version=version,
             result=result_of(record),
-            n_unasked=unasked_of(record, version.n_active),
+            n_unasked=unasked_of(record.summary, version.n_active),
             residuals=_residuals(version, asked),
         )
 
@@ -73,7 +73,7 @@ class Measured:
             label=baseline.label,
             version=version,
             result=result_in(baseline.summary),
-            n_unasked=version.n_active - baseline.summary["progress"]["items"],
+            n_unasked=unasked_of(baseline.summary, version.n_active),
             residuals=baseline.residuals,
         )
 
@@ -88,9 +88,10 @@ class Measured:
         return None if self.result.theta is None else self.result.ability(self.version.correction)
 
 
-def unasked_of(record: SessionRecord, n_active: int) -> int:
+def unasked_of(figures: SessionFigures | BaselineFigures, n_active: int) -> int:
     """Number of items that may still be asked: only those that ended in an error once more."""
-    return n_active - record.summary["progress"]["items"] + record.summary["outcomes"]["error"]
+    errors = figures["outcomes"]["error"] if "outcomes" in figures else 0
+    return n_active - figures["progress"]["items"] + errors
 
 
 def measured_score(result: Result) -> MeasuredScore | None:

@@ -340,7 +340,8 @@ class SessionRun:
 
     def _spend(self, closing: Closing) -> None:
         """Count what an answer took that is no answer of this session."""
-        self.state = replace(self.state, usage=self.state.usage + _usage(closing))
+        usage, n = self.state.usage + _usage(closing), self.state.n_dropped + 1
+        self.state = replace(self.state, usage=usage, n_dropped=n)
         self.meter.take(closing, None)
 
     def _absorb(self, step: int, closing: Closing) -> None:
