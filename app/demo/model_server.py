@@ -364,7 +364,7 @@ def serve(
     ] = None,
     judge_faults: Annotated[float, typer.Option(help="Share of unparseable judgements.")] = 0.0,
 ) -> None:
-    """Serve a simulated model until stopped.
+    """Serve a simulated model until stopped; it knows the questions of the demo bank alone.
 
     Prints one line of JSON with its address once it listens. As the model
     `sextant-judge` it scores answers, and `/embeddings` makes vectors.

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.cli.commands.demo import SideBySide
 from app.cli.commands.rank import _Entry, _leading, _table
 from app.cli.terminal.console import money
 from app.cli.terminal.replies import Session
-from app.cli.terminal.watch import _missed, announce, cost, report
+from app.cli.terminal.watch import _missed, announce, cost, further, report
 from app.engine.prediction.sample_size import sample_interval
 from app.records.fields import interval
 from app.reports.figures import dollars
@@ -190,6 +191,16 @@ def test_no_more_questions_are_suggested_than_may_be_asked() -> None:
     }
     missed = _missed(Session.model_validate(SESSION | asked))
     assert missed == "±10.0 points, not ±4: the 26 questions that may be asked do not suffice"
+
+
+def test_half_a_margin_is_advised_with_the_questions_that_it_takes() -> None:
+    asked = SESSION["progress"]["items"]
+    ended = {"stop_reason": "score_margin", "design": {"stopping": {"score_margin": 0.1}}}
+    told = further(Session.model_validate(SESSION | ended))
+    n_items = SESSION["headline"]["n_items"]
+    # A quarter of the variance: that of n questions of N is proportional to N / n - 1.
+    most = math.ceil(n_items / (1 + (n_items / asked - 1) / 4))
+    assert told == f"sextant sessions extend {SESSION['id']} --margin 5 --max-items {most}"
 
 
 def test_a_session_shows_its_tokens() -> None:

@@ -148,7 +148,7 @@ DESIGN: Fields = {
     "/stopping/score_margin": margin_option(f"{_MARGIN}; 4 by default.", "--margin"),
     "/stopping/se": option(
         float,
-        "Stop at this standard error of the ability, logits, instead of by the score.",
+        "Stop at this standard error of the ability, logits; alone, it makes a test for ability.",
         "--se-target",
     ),
     "/stopping/min_items": option(int, "Ask at least this many questions; by default 20."),

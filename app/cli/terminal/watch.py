@@ -15,6 +15,7 @@ from app.cli.servers.connection import FAILED, ended_with_us, events, path_of
 from app.cli.terminal.console import JsonObject, err, interval, number, out
 from app.cli.terminal.replies import Estimate, Profile, Score, Session, at, failure_of
 from app.printable import percent
+from app.records.fields import ends
 from app.reports.figures import (
     Unscored,
     answers_right,
@@ -388,11 +389,16 @@ def further(session: Session) -> str | None:
     asked, n_items = session.progress.items, session.bank.n_items
     if session.stop_reason in NO_MORE or asked >= n_items:
         return None
-    goal, margin = "", session.stopping.score_margin
-    if session.stop_reason == "score_margin" and margin is not None:
+    goal, margin, most = "", session.stopping.score_margin, LONGER * asked
+    if session.stop_reason == "score_margin" and margin is not None and session.headline:
         goal = f" --margin {50 * margin:g}"
-    most = min(LONGER * asked, n_items)
-    return f"sextant sessions extend {session.id}{goal} --max-items {most}"
+        lo, hi = ends(session.headline.interval)
+        if lo is not None and hi is not None and hi > lo:
+            from app.engine.prediction.sample_size import items_for  # loads numpy
+
+            total = session.headline.n_items
+            most = items_for(margin / 2, reached=(hi - lo) / 2, n_asked=asked, n_items=total)
+    return f"sextant sessions extend {session.id}{goal} --max-items {min(most, n_items)}"
 
 
 def _lost(session: Session) -> Unscored:
