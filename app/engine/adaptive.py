@@ -166,7 +166,11 @@ class AdaptiveTest:
         if not exclude and (known := self._known(state)) is not None:
             return Prediction(value=known, lo=known, hi=known, method=ALL_ITEMS)
         predicted = self.predictor.predict(self.bank, state.responses, state.belief, exclude)
-        return allowing_for_nonresponse(predicted, state)
+        allowed = allowing_for_nonresponse(predicted, state)
+        if exclude or allowed is predicted:
+            return allowed
+        # No failed answer takes away what the others have scored already.
+        return replace(allowed, lo=max(allowed.lo, min(self._scored(state), predicted.lo)))
 
     @cached_property
     def n_counted(self) -> int:
@@ -184,6 +188,13 @@ class AdaptiveTest:
         if np.count_nonzero(counted) < self.n_counted:
             return None
         return float(counted @ scores) / float(counted.sum())
+
+    def _scored(self, state: CatState) -> float:
+        """The score if all items without a score are wrong."""
+        items, scores = answered(state.responses)
+        if self.weights is None:
+            return float(scores.sum()) / self.bank.n_items
+        return float(self.weights[items] @ scores) / float(self.weights.sum())
 
     def replay(self, responses: Iterable[Response]) -> CatState:
         """The state after scored answers in their stored order, bit for bit as it was."""
