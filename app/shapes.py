@@ -176,6 +176,7 @@ class Value(Described):
         """Pydantic's way to ask; validators of a base that is no dataclass are not inherited."""
         schema = handler(source)
         # Around the fields alone: around the whole, OpenAPI would not name the shape.
+        # Any shape: its type says only that it is one of forty.
         whole: dict[str, Any] = handler.resolve_ref_schema(schema)  # type: ignore[assignment]
         whole["schema"] = no_info_before_validator_function(_few_fields, whole["schema"])
         return schema

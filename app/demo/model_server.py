@@ -373,8 +373,10 @@ def serve(
     try:
         listener = socket.create_server((host, port), backlog=1024)
     except OSError as exc:
+        # The message of `create_server` repeats the address.
+        why = exc.strerror if isinstance(exc, socket.gaierror) else os.strerror(exc.errno or 0)
         raise InvalidInputError(
-            f"Cannot listen on {host}:{port}: {exc.strerror or exc}. "
+            f"Cannot listen on {host}:{port}: {why}. "
             "Choose another with --port (0 takes a free one)."
         ) from exc
     app = create_model_server(

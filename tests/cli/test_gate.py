@@ -74,8 +74,8 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     assert f"one of 2 points, less often. Extend its session first ({longer}" in warning
     assert "of the baseline, too, to decide" in undecided.stdout
     assert re.search(rf"baseline +{longer}\d+, then set main to the new session", undecided.stdout)
-    kept_for = "Delete the bank 'demo', which has 4 sessions and 1 baseline? There is no terminal"
-    assert kept_for in refused("banks", "delete", "demo")
+    uses = "The bank has 4 sessions and 1 baseline, whose results stay. Delete the bank 'demo'?"
+    assert f"{uses} There is no terminal" in refused("banks", "delete", "demo")
     # People read percentages and points.
     listed = done("gates", "list").stdout
     assert "score above main -40.0 points at 95 %" in listed

@@ -180,8 +180,8 @@ def test_a_taken_port_is_a_clear_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         told = refused("demo-model", "--port", port)
-        assert told.startswith(f"Error: Cannot listen on 127.0.0.1:{port}: Address already in use")
-        assert told.endswith("Choose another with --port (0 takes a free one).")
+        why = "Address already in use. Choose another with --port (0 takes a free one)."
+        assert told == f"Error: Cannot listen on 127.0.0.1:{port}: {why}"
 
 
 @pytest.mark.parametrize("skill", ["dates", "=1", "dates=high", "dates=nan"])

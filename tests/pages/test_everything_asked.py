@@ -11,18 +11,22 @@ from tests.reports.pages import Page
 N_ITEMS = 8
 
 
+async def begun(client: Client, bank: str, rows: str = "") -> dict[str, Any]:
+    """Begin a session by hand on a bank, a new one if it gets parameters."""
+    if rows:
+        await posted(client, "/v1/banks", {"name": bank}, 201)
+        await posted(client, f"/v1/banks/{bank}/imports", {"parameters": {"content": rows}}, 201)
+    examinee = {"name": "mine", "kind": "model"}
+    body = {"mode": "manual", "bank": bank, "examinee": examinee}
+    session: dict[str, Any] = (await client.post("/v1/sessions", json=body)).json()
+    return session
+
+
 async def test_a_fully_asked_bank_has_a_score_without_interval(
     browser_with: NewBrowser, client: Client
 ) -> None:
     rows = "\n".join(["item,a,b,c,d", *(f"q{i},1,{i / 4 - 1},0,1" for i in range(N_ITEMS))])
-    await posted(client, "/v1/banks", {"name": "small"}, 201)
-    await posted(client, "/v1/banks/small/imports", {"parameters": {"content": rows}}, 201)
-    body: dict[str, Any] = {
-        "mode": "manual",
-        "bank": "small",
-        "examinee": {"name": "mine", "kind": "model"},
-    }
-    session = (await client.post("/v1/sessions", json=body)).json()
+    session = await begun(client, "small", rows)
     assert (session["design"]["preset"], session["design"]["concurrency"]) == ("score", 1)
     path = f"/v1/sessions/{session['id']}"
     before: dict[str, Any] = {}
@@ -61,7 +65,7 @@ async def test_a_fully_asked_bank_has_a_score_without_interval(
     assert (decided["metric"], decided["outcome"]) == ("score", "go")
 
     # Ended before any answer: no result that could decide, and no open question.
-    none = (await client.post("/v1/sessions", json=body)).json()
+    none = await begun(client, "small")
     await client.post(f"/v1/sessions/{none['id']}:cancel")
     undecided = await browser.form("/gates", of="/gates", **{**gate, "session_id": none["id"]})
     for path in ("/gates", undecided.headers["location"]):
@@ -74,14 +78,7 @@ async def test_a_bank_page_says_that_answers_do_not_follow_its_parameters(
     browser_with: NewBrowser, client: Client
 ) -> None:
     rows = "\n".join(["item,a,b,c,d", *(f"q{i},2,{i / 10 - 2},0,1" for i in range(40))])
-    await posted(client, "/v1/banks", {"name": "turned"}, 201)
-    await posted(client, "/v1/banks/turned/imports", {"parameters": {"content": rows}}, 201)
-    body: dict[str, Any] = {
-        "mode": "manual",
-        "bank": "turned",
-        "examinee": {"name": "mine", "kind": "model"},
-    }
-    session = (await client.post("/v1/sessions", json=body)).json()
+    session = await begun(client, "turned", rows)
     path = f"/v1/sessions/{session['id']}"
     while session["status"] == "awaiting_response":
         asked = (await client.get(f"{path}/next-item")).json()

@@ -16,6 +16,7 @@ from app.cli.terminal.console import JsonObject, err, out, show_facts, show_list
 from app.cli.terminal.options import EraseOption, YesOption, confirm, output_option
 from app.cli.terminal.replies import FlaggedItem, at
 from app.items import Json
+from app.reports.formats import count
 from sextant_client import AsyncSextant, models
 from sextant_client.models import Model
 
@@ -226,13 +227,13 @@ def delete(
 ) -> None:
     """Delete a bank and free its name. Tests on its versions keep their results."""
     uses = "" if yes else asked(partial(_uses, name=name))
-    confirm(f"Delete the bank {name!r}{uses}?", yes=yes)
+    confirm(f"{uses}Delete the bank {name!r}?", yes=yes)
     asked(lambda client: client.remove(_path(name), erase=erase))
     out.say(f"Deleted {name}.")
 
 
 async def _uses(client: AsyncSextant, name: str) -> str:
-    """Say how many sessions and baselines a bank has."""
+    """Say how many sessions and baselines a bank has; they outlast it."""
     found = await client.request("GET", _path(name))
     sessions = await client.list_all(
         "/v1/sessions", limit=_COUNTED + 1, params={"bank_id": str(found["id"])}
@@ -242,8 +243,8 @@ async def _uses(client: AsyncSextant, name: str) -> str:
     ]
     more = "more than " if len(sessions) > _COUNTED else ""
     counts = {"session": min(len(sessions), _COUNTED), "baseline": len(baselines)}
-    parts = [f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count]
-    return f", which has {more}{' and '.join(parts)}" if parts else ""
+    parts = [count(n, what) for what, n in counts.items() if n]
+    return f"The bank has {more}{' and '.join(parts)}, whose results stay. " if parts else ""
 
 
 def show_quarantine(count: int, items: Sequence[FlaggedItem]) -> None:
