@@ -188,6 +188,8 @@ def _answered(sextant: Sextant, score: float) -> Session:
     session = sextant.create_session(
         "demo",
         mode="manual",
+        # The same questions, as a leaderboard shows the newest of results that are as precise.
+        seed=1,
         stopping={"max_items": 5},
         examinee=Examinee(name="nightly"),
         metadata={"score": str(score)},
