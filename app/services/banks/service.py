@@ -237,19 +237,16 @@ class BankService:
         """
         return _made(await self.import_into(bank, request))
 
-    async def publish(
-        self, uow: UnitOfWork, spec: BankSpec, request: BankImport, held: Bank | None = None
-    ) -> BankVersion:
+    async def publish(self, uow: UnitOfWork, spec: BankSpec, request: BankImport) -> BankVersion:
         """Make a version within the caller's transaction, and its bank if it is missing.
 
-        `held` is the bank, if the transaction has already locked it; an existing bank keeps its
-        settings. No item of `request` has a scorer.
+        An existing bank keeps its settings. No item of `request` has a scorer.
 
         Raises:
             InvalidInputError: As for `create_version`.
         """
         try:
-            bank = held or await uow.banks.find(spec.name, for_update=True)
+            bank = await uow.banks.find(spec.name, for_update=True)
         except NotFoundError:
             if is_bank_id(spec.name):
                 raise

@@ -9,12 +9,7 @@ from typing import cast
 from app import scorers
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.errors import (
-    AlreadyExistsError,
-    CalibrationError,
-    InvalidInputError,
-    NotFoundError,
-)
+from app.errors import CalibrationError, InvalidInputError, NotFoundError
 from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.results.found import Agreement, Choice, Found, agreement
 from app.items import BY_KIND, Answer, ScorerSpec
@@ -33,6 +28,7 @@ from app.services.calibrations.service import CalibrationService
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import Draft, FileRead, ResultsImport, SkippedRows
 from app.services.responses.service import AnswerImportReport, import_draft, new_set
+from app.services.waiting import again_if_taken
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from app.storage.unit_of_work import UnitOfWork
@@ -206,10 +202,7 @@ class ResultBanks:
                 answers = await _set_of(uow, made)
                 return report, await import_draft(uow, answers, draft)
 
-        try:
-            report, imported = await written()
-        except AlreadyExistsError:  # somebody made one of that name meanwhile
-            report, imported = await written()
+        report, imported = await again_if_taken(written)
         kept = None if imported is None else imported.response_set
         n_models = 0 if kept is None else kept.n_examinees
         if kept is not None:

@@ -126,14 +126,10 @@ _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
 
 
 def import_of(
-    record: CalibrationRecord,
-    fitted: FittedItems,
-    parameters: ItemBank,
-    publication: Publication,
-    source: ResponseSet,
+    record: CalibrationRecord, output: Output, parameters: ItemBank, publication: Publication
 ) -> BankImport:
-    """The import that makes a version from a completed calibration of the answers in `source`."""
-    result = record.result or {}
+    """The import that makes a version from the output of a completed calibration."""
+    result, fitted, imports = output.result, output.items, output.source.imports
     link = result.get("link")
     said = {name: known for name, known in publication.asked.items() if known is not None}
     return BankImport(
@@ -143,8 +139,8 @@ def import_of(
         allow=publication.allow,
         keep=publication.keep,
         notes=publication.notes,
-        unparsed_policy=publication.unparsed_policy or policy_of(source.imports),
-        asked={**asked_in(source.imports), **said},
+        unparsed_policy=publication.unparsed_policy or policy_of(imports),
+        asked={**asked_in(imports), **said},
         findings=[
             *misfits(fitted.keys, fitted.columns),
             *drift_findings(fitted.keys, fitted.columns),

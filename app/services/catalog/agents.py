@@ -69,7 +69,7 @@ async def prepare_agents(
         metadata={"catalogue": entry.name},
     )
     if installed == file.sha256:
-        return Prepared(spec=spec, knowledge={INSTALLED: facts}, facts=facts, publish=_gone)
+        return Prepared(spec=spec, facts=facts, publish=_gone)
     report({"phase": "calibrating"})
     started = time.monotonic()
     filtered = await asyncio.to_thread(prepared, table, _PLAN)
@@ -98,10 +98,9 @@ async def prepare_agents(
             Publication(
                 bank=bank.id, notes=f"Installed from the catalogue's entry {entry.name!r}."
             ),
-            await uow.banks.find(bank.id, for_update=True),
         )
 
-    return Prepared(spec=spec, knowledge=knowledge, facts=facts, publish=publish)
+    return Prepared(spec=spec, facts=facts, publish=publish)
 
 
 def _draft(table: ResponseTable, name: str) -> Draft:

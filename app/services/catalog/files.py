@@ -28,13 +28,11 @@ class Prepared:
     """A bank that is ready to be written.
 
     Attributes:
-        knowledge: Knowledge of the version, with the part `INSTALLED`.
-        facts: Further facts for the result of the installation.
+        facts: Part `INSTALLED` of the version's knowledge, and of the installation's result.
         publish: Makes bank and version within the caller's transaction.
     """
 
     spec: BankSpec
-    knowledge: Mapping[str, Any]
     facts: Mapping[str, Any]
     publish: Callable[[UnitOfWork], Awaitable[BankVersion]]
 

@@ -62,12 +62,7 @@ async def prepare_questions(entry: Entry, files: FoundFiles, banks: BankService)
         notes=f"Installed from the catalogue's entry {entry.name!r}.",
         knowledge={ASKED: _asked(entry), INSTALLED: facts},
     )
-    return Prepared(
-        spec=spec,
-        knowledge=request.knowledge,
-        facts=facts,
-        publish=lambda uow: banks.publish(uow, spec, request),
-    )
+    return Prepared(spec=spec, facts=facts, publish=lambda uow: banks.publish(uow, spec, request))
 
 
 async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mapping[str, Any]]:
@@ -86,7 +81,7 @@ async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mappi
         version = await prepared.publish(uow)
         return version, _result(version, prepared.facts, was_there=False)
     latest = (await uow.versions.latest([bank.id])).get(bank.id)
-    if latest is None or not _same(latest.knowledge, prepared.knowledge):
+    if latest is None or not _same(latest.knowledge, prepared.facts):
         raise ConflictError(
             f"There is a bank {name!r} already, and its latest version is not what the catalogue "
             "would install: give that bank another name, or delete it."
@@ -94,9 +89,9 @@ async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mappi
     return latest, _result(latest, latest.knowledge[INSTALLED], was_there=True)
 
 
-def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether two versions were installed from the same files, joined and asked in the same way."""
-    one, other = before.get(INSTALLED), now[INSTALLED]
+def _same(knowledge: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a version was installed from the same files, joined and asked in the same way."""
+    one = knowledge.get(INSTALLED)
     if one is None:
         return False
     files = [

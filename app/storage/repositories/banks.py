@@ -86,15 +86,12 @@ class BankRepository(Repository):
         query = select(BankRow.name).where(BankRow.archived_at.is_(None)).limit(_MOST_NAMES)
         return (await self._db.scalars(query)).all()
 
-    async def hold(self, id_or_name: str) -> Bank | None:
+    async def hold(self, id_or_name: str) -> None:
         """Lock a bank, if it exists, until the transaction ends.
 
         Publishing locks the bank before the calibration, in the same order as removal does.
         """
-        try:
-            return await self.find(id_or_name, for_update=True)
-        except NotFoundError:
-            return None
+        await self._db.execute(_FOUND.with_for_update(), {"wanted": id_or_name})
 
     async def list_page(self, request: PageRequest) -> Page[Bank]:
         """One page of banks."""
