@@ -361,12 +361,10 @@ class SelectedItem:
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """An event of a session; `seq` counts from 1 within the session."""
+    """An event to be stored."""
 
     type: str
     data: dict[str, Any]
-    seq: int = 0
-    created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
