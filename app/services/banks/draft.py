@@ -235,9 +235,7 @@ def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:
 def content_findings(items: Sequence[ItemOutline], default: ScorerSpec) -> list[Finding]:
     """Faults of contents and scorers, which the parameters do not show.
 
-    Args:
-        items: Oldest first; the first of duplicates is kept. Items without content are skipped.
-        default: Scorer of items that name none.
+    The first of duplicates is kept, so the oldest come first. Items without content are skipped.
     """
     first: dict[str, str] = {}
     findings = []

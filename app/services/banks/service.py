@@ -245,11 +245,10 @@ class BankService:
         Raises:
             InvalidInputError: As for `create_version`.
         """
-        try:
-            bank = await uow.banks.find(spec.name, for_update=True)
-        except NotFoundError:
+        bank = await uow.banks.known(spec.name, for_update=True)
+        if bank is None:
             if is_bank_id(spec.name):
-                raise
+                raise NotFoundError("bank", spec.name)
             bank = new_bank(spec)
             await uow.banks.add(bank)
         return _made(await self._import(uow, bank, request, {}, dry_run=False))
@@ -264,9 +263,8 @@ class BankService:
             InvalidInputError: As for `import_into`.
             ConflictError: As for `import_into`, or the bank of that name asks in another way.
         """
-        try:
-            bank = await uow.banks.find(spec.name, for_update=True)
-        except NotFoundError:
+        bank = await uow.banks.known(spec.name, for_update=True)
+        if bank is None:
             bank = new_bank(spec)
             await uow.banks.add(bank)
         else:

@@ -243,6 +243,7 @@ class VersionService:
             test = await self._building.once(
                 (version.id, name), lambda: self._built(version, design, price)
             )
+            version.tests[name] = test
         return test
 
     async def _built(
@@ -364,17 +365,16 @@ def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
 def _costs(version: LoadedVersion, spec: FormSpec, askable: BoolArray) -> FloatArray | None:
     """Cost of each item, shape (n_items,); the cost of items not in `askable` does not matter."""
     if spec.by_tokens:
-        costs = version.token_costs()
-        unknown, wanted = np.isnan(costs), "expected tokens, in and out,"
+        costs, wanted = version.token_costs(), "expected tokens, in and out,"
     elif spec.costs is not None:
         given = spec.costs
         if strange := [key for key in given if version.position_of(key) is None]:
             detail = f"the version has no item {strange[0]!r}"
             raise InvalidInputError(f"costs: {detail}.", problems=[FieldProblem("/costs", detail)])
-        costs = np.array([given.get(key, np.nan) for key in version.keys])
-        unknown, wanted = np.isnan(costs), "a cost"
+        costs, wanted = np.array([given.get(key, np.nan) for key in version.keys]), "a cost"
     else:
         return None
+    unknown = np.isnan(costs)
     lacking = np.flatnonzero(unknown & askable)
     if lacking.size:
         detail = (

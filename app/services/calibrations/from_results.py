@@ -161,11 +161,9 @@ class ResultBanks:
     async def _is_withheld(self, wanted: BankFromResults) -> bool:
         """Whether the bank is withheld, or will be."""
         async with self.database.unit_of_work() as uow:
-            try:  # only the project's own bank counts: another project may share one of that name
-                own = await uow.banks.find(wanted.name, for_update=True)
-            except NotFoundError:
-                return wanted.visibility != OPEN
-            return own.visibility != OPEN
+            # Only the project's own bank counts: another project may share one of that name.
+            own = await uow.banks.known(wanted.name, for_update=True)
+        return (wanted if own is None else own).visibility != OPEN
 
     async def _stored(
         self,

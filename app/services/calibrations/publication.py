@@ -101,11 +101,8 @@ async def require_publishable(
         raise _refusal(
             "carry_over", "expected false: only a linked calibration can carry items over"
         )
-    try:
-        found: str | None = (await uow.banks.find(publication.bank)).project_id
-    except NotFoundError:
-        found = None
-    if found == owner():  # banks of other projects are shared for measuring only
+    bank = await uow.banks.known(publication.bank)
+    if bank is not None and bank.project_id == owner():  # others are shared for measuring only
         return
     if is_bank_id(publication.bank):
         raise NotFoundError("bank", publication.bank)

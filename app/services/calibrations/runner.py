@@ -124,7 +124,8 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         """Store the result, and with it the requested version or the reason why there is none."""
         async with self.leasing.database.unit_of_work() as uow:
             if publication is not None:
-                await uow.banks.hold(publication.bank)
+                # Banks are locked before calibrations.
+                await uow.banks.known(publication.bank, for_update=True)
             ready = await uow.calibrations.complete(
                 record, output.result, output.items, output.examinees
             )

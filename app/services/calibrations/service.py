@@ -177,7 +177,9 @@ class CalibrationService:
             for position in range(len(fitted.keys))[after + 1 : stop]
         ]
 
-    async def abilities(self, calibration_id: str, *, after: int, limit: int) -> list[AbilityRow]:
+    async def abilities(
+        self, calibration_id: str, *, after: int = -1, limit: int | None = None
+    ) -> list[AbilityRow]:
         """Examinees after position `after`, in order, with their whole-bank abilities.
 
         Raises:
@@ -193,7 +195,8 @@ class CalibrationService:
             )
         numbers = (values.tolist() for values in (found.theta, found.se, found.score))
         rows = zip(range(len(found.names)), found.names, *numbers, strict=True)
-        return [AbilityRow(*row) for row in islice(rows, after + 1, after + 1 + limit)]
+        stop = None if limit is None else after + 1 + limit
+        return [AbilityRow(*row) for row in islice(rows, after + 1, stop)]
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:
         """Cancel a calibration; its worker discards its work."""
@@ -213,7 +216,8 @@ class CalibrationService:
                 names nothing, or no item is left that may be asked.
         """
         async with self.database.unit_of_work() as uow:
-            await uow.banks.hold(publication.bank)
+            # Banks are locked before calibrations.
+            await uow.banks.known(publication.bank, for_update=True)
             record = await uow.calibrations.get(calibration_id, for_update=True)
             fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
             source = await uow.response_sets.find(record.response_set_id)

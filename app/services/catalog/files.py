@@ -138,8 +138,10 @@ async def _fetched(files: Files, guard: AddressGuard, report: Report) -> FoundFi
     def checked() -> FoundFile:
         content = _content(got.path)
         try:
-            found = _checked(content, *_as_the_hub_says(source, got.path))
-            return replace(found, cached=got.path)
+            completed = _as_the_hub_says(source, got.path)
+            found = _checked(content, completed or source, source.names[-1])
+            by = "hub" if completed else found.checked_by
+            return replace(found, cached=got.path, checked_by=by)
         except InvalidInputError:
             _forget(got.path)
             raise
@@ -152,16 +154,15 @@ def _forget(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
-    """The source, completed by the hash under which the hub's cache has the file."""
-    name = source.names[-1]
-    if source.dataset is None or source.sha256 or source.git_blob:
-        return source, name, False
+def _as_the_hub_says(source: Source, path: Path) -> Source | None:
+    """The source with the hash under which the hub's cache has the file; None if it has its own."""
     kept = path.resolve().name
     kind = {64: "sha256", 40: "git_blob"}.get(len(kept))
+    if source.dataset is None or source.sha256 or source.git_blob:
+        return None
     if kind is None or not set(kept) <= set("0123456789abcdef"):
-        return source, name, False
-    return source.model_copy(update={kind: kept}), name, True
+        return None
+    return source.model_copy(update={kind: kept})
 
 
 def files_in_folder(entry: Entry | AgentsEntry, folder: Path) -> FoundFiles:
@@ -207,12 +208,12 @@ def _content(path: Path) -> bytes:
         raise InvalidInputError(f"{path} cannot be read: {exc.strerror}.") from exc
 
 
-def _checked(content: bytes, source: Source, name: str, by_hub: bool = False) -> FoundFile:
+def _checked(content: bytes, source: Source, name: str) -> FoundFile:
     found = check(content, source, name)
     return FoundFile(
         name=name,
         content=content,
         origin=source.origin,
         sha256=found.sha256,
-        checked_by="hub" if by_hub else found.by,
+        checked_by=found.by,
     )

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
 from app.engine.bank import ItemBank
-from app.errors import ConflictError, InvalidInputError, NotFoundError
+from app.errors import ConflictError, InvalidInputError
 from app.exchange.catalog.build import Built, GivenFile, build_bank
 from app.exchange.catalog.entry import Entry, entry_of
 from app.exchange.item_record import ItemRecord, parse_item
@@ -22,7 +22,7 @@ from app.reports.joins import join_sentence
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.imports import BankImport
 from app.services.banks.joins import join_of_table
-from app.services.banks.origins import ASKED
+from app.services.banks.origins import ASKED, Asked
 from app.services.banks.service import BankService
 from app.services.banks.spec import calls_out, require_usable
 from app.services.catalog.files import (
@@ -75,9 +75,8 @@ async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mappi
         ConflictError: A different bank has that name.
     """
     name = prepared.spec.name
-    try:
-        bank = await uow.banks.find(name, for_update=True)
-    except NotFoundError:
+    bank = await uow.banks.known(name, for_update=True)
+    if bank is None:
         version = await prepared.publish(uow)
         return version, _result(version, prepared.facts, was_there=False)
     latest = (await uow.versions.latest([bank.id])).get(bank.id)
@@ -109,14 +108,13 @@ def _same(knowledge: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _asked(entry: Entry) -> AskedJson:
     """How the answers behind the parameters were obtained, as far as the entry says."""
     asked, scorer = entry.asked, entry.item.scorer
-    known = {
-        "mode": asked.mode,
-        "normalise": asked.normalise,
-        "shots": asked.shots,
-        "scorer": None if scorer is None or asked.mode != "generate" else scorer.name,
-        "source": asked.source,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+    return Asked(
+        mode=asked.mode,
+        normalise=asked.normalise,
+        shots=asked.shots,
+        scorer=None if scorer is None or asked.mode != "generate" else scorer.name,
+        source=asked.source,
+    ).to_dict()
 
 
 def _spec(entry: Entry, prompt: Mapping[str, Any]) -> BankSpec:

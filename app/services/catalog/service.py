@@ -138,7 +138,5 @@ class CatalogService:
 
 
 async def _bank_of(uow: UnitOfWork, name: str) -> str | None:
-    try:
-        return (await uow.banks.find(name)).id
-    except NotFoundError:
-        return None
+    bank = await uow.banks.known(name)
+    return None if bank is None else bank.id

@@ -50,24 +50,15 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         part_ids: Sequence[str] = (),
         publication: Mapping[str, JsonValue] | None = None,
     ) -> CalibrationRecord:
-        """Store a new calibration, queued.
+        """Store a new calibration, queued, and the parts that it consists of, if any.
 
-        Args:
-            calibration_id: Id of the calibration.
-            response_set_id: Id of the set of answers.
-            settings: Settings of the calibration.
-            part_ids: Ids of its parts, if any. Each part is queued separately; the calibration can
-                be claimed when all parts are completed.
-            publication: How to publish the calibration on completion.
+        Each part is queued separately; the calibration can be claimed when all are completed.
+        `publication` says how to publish it then.
         """
-        shared = {
-            "response_set_id": response_set_id,
-            "settings": dict(settings),
-            "status": "queued",
-        }
-        told = None if publication is None else dict(publication)
+        told = {"settings": dict(settings), "status": "queued"}
+        shared = {"response_set_id": response_set_id, **told}
         n_parts = len(part_ids) or None
-        row = CalibrationRow(id=calibration_id, n_parts=n_parts, publication=told, **shared)
+        row = CalibrationRow(id=calibration_id, n_parts=n_parts, publication=publication, **shared)
         self._db.add(row)
         await self._db.flush()
         self._db.add_all(

@@ -378,7 +378,5 @@ _AT_ONCE = 200
 
 
 def _administration(row: Row[Any] | AdministrationRow) -> Administration:
-    closing = None
-    if row.outcome is not None:
-        closing = convert(Closing, row)
+    closing = None if row.outcome is None else convert(Closing, row)
     return convert(Administration, row, closing=closing)
