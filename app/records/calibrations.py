@@ -50,7 +50,6 @@ class FittedExaminees:
     """Abilities of the calibrated examinees, from all their answers.
 
     Attributes:
-        names: Names of the examinees.
         theta: Whole-bank ability, shape (n_examinees,).
         se: Standard error of theta, shape (n_examinees,), NaN where there is no information.
         score: Mean score over the answers given, shape (n_examinees,).

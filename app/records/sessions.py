@@ -234,7 +234,6 @@ class SessionFilter:
     """Filter of sessions; a field that is None or empty leaves it open.
 
     Attributes:
-        endpoint_id: Id of the endpoint.
         examinee: Name of the endpoint, or of the examinee that answers by hand.
         model: Model that was asked, or that answered.
         metadata: Pairs that the session's metadata must all contain.
