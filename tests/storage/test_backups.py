@@ -28,7 +28,7 @@ from app.storage.backups import back_up, restore
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import MIGRATIONS, newest_revision, upgrade
 from app.storage.secrets import SecretBox
-from tests.databases import libpq, new_database
+from tests.databases import libpq, new_database, rows
 
 PROJECT = "INSERT INTO projects (id, name) VALUES ('prj_{0}', '{0}')"
 
@@ -39,8 +39,7 @@ def box(directory: Path, key: str | None = None) -> SecretBox:
 
 def names(url: str) -> list[str]:
     """Return the names of all projects."""
-    with psycopg.connect(libpq(url)) as connection:
-        return [name for (name,) in connection.execute("SELECT name FROM projects ORDER BY name")]
+    return [name for (name,) in rows(url, "SELECT name FROM projects ORDER BY name")]
 
 
 def do(url: str, statement: str) -> None:
@@ -82,16 +81,13 @@ def test_a_backup_fills_an_empty_database(source: str, target: str, tmp_path: Pa
     assert restore(target, file, box(tmp_path)) == manifest
     assert names(target) == names(source) == ["default", "kept"]
     assert upgrade(target) == manifest.revision == newest_revision()
-    with psycopg.connect(libpq(target)) as connection:  # including the queue's functions
-        connection.execute("SET search_path = public, procrastinate")
-        connection.execute("SELECT procrastinate_prune_stalled_workers_v1(1.0)")
+    prune = "SELECT procrastinate_prune_stalled_workers_v1(1.0)"  # the queue has functions, too
+    do(target, f"SET search_path = public, procrastinate; {prune}")
 
 
 def test_backup_and_restore_are_audited(source: str, target: str, tmp_path: Path) -> None:
     def trail(url: str) -> list[tuple[str, str | None, str]]:
-        query = b"SELECT action, project_id, address FROM audit ORDER BY id"
-        with psycopg.connect(libpq(url)) as connection:
-            return connection.execute(query).fetchall()
+        return rows(url, "SELECT action, project_id, address FROM audit ORDER BY id")
 
     def doing(command: str) -> AbstractContextManager[None]:
         entry = AuditEntry(lambda: command, path="", request_id=None, address="command line")
@@ -177,11 +173,8 @@ def test_data_are_replaced_only_on_demand(
         do(target, backups._OURS.format(beside))  # as left by a killed restore
         restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
         assert names(target) == ["default", "kept"]
-        with psycopg.connect(libpq(target)) as connection:
-            left = connection.execute(
-                "SELECT datname FROM pg_database WHERE datname ~ '_(restored|replaced)$'"
-            )
-            assert left.fetchall() == []
+        left_over = "SELECT datname FROM pg_database WHERE datname ~ '_(restored|replaced)$'"
+        assert rows(target, left_over) == []
 
 
 def test_a_restore_that_fails_leaves_everything_as_it_was(
@@ -223,9 +216,7 @@ def test_a_backup_of_older_tables_is_migrated(
         manifest, _ = back_up(older, tmp_path / "older.backup")
     assert manifest.revision != newest_revision()
     restore(target, tmp_path / "older.backup", box(tmp_path))
-    with psycopg.connect(libpq(target)) as connection:
-        found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    assert found == [(newest_revision(),)]
+    assert rows(target, "SELECT version_num FROM alembic_version") == [(newest_revision(),)]
 
 
 def test_the_password_is_not_in_the_process_list() -> None:

@@ -65,6 +65,14 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def _moved(cluster: Path, name: str) -> Path:
+    """Return a directory of this name below that of a cluster, to which the cluster is moved."""
+    inner = cluster / name
+    inner.mkdir()
+    (cluster / "postgres").rename(inner / "postgres")
+    return inner
+
+
 def _remove_sockets(server: EmbeddedPostgres) -> None:
     """Remove only its own sockets: other tests have servers at the same time."""
     if server._socket_dir.parents[1] == Path("/tmp"):
@@ -124,29 +132,20 @@ async def test_it_can_be_entered_from_async_code(cluster: Path) -> None:
     assert _server_is_gone(cluster)
 
 
-def test_the_last_process_stops_it(cluster: Path) -> None:
+def test_the_last_user_stops_it(cluster: Path) -> None:
     with _another_process(cluster) as other:
         _wait_until_up(other)
         with _server(cluster) as server:
-            other.communicate()
+            with _server(cluster):  # two users in one process count as two
+                other.communicate()
             assert _ask(server, "SELECT n FROM kept") == 42
         assert _server_is_gone(cluster)
-
-
-def test_a_process_that_leaves_first_does_not_stop_it_for_the_others(cluster: Path) -> None:
     with _another_process(cluster) as other:
         _wait_until_up(other)
         with _server(cluster):
             pass
         assert not _server_is_gone(cluster)
     assert _server_is_gone(cluster)
-
-
-def test_two_users_in_one_process_count_as_two(cluster: Path) -> None:
-    with _server(cluster) as first:
-        with _server(cluster):
-            pass
-        assert _ask(first, "SELECT n FROM kept") == 42
 
 
 def test_a_server_left_by_a_killed_process_is_taken_over_and_stopped(cluster: Path) -> None:
@@ -160,19 +159,12 @@ def test_a_server_left_by_a_killed_process_is_taken_over_and_stopped(cluster: Pa
     assert _server_is_gone(cluster)
 
 
-def test_committed_data_survive_a_killed_postgres(cluster: Path) -> None:
+def test_a_killed_postgres_is_started_again_with_all_committed_data(cluster: Path) -> None:
     with EmbeddedPostgres(cluster) as server:
         _ask(server, "INSERT INTO kept VALUES (43)")
         os.kill(_postmaster(cluster), signal.SIGKILL)
-    with EmbeddedPostgres(cluster) as server:
-        assert _ask(server, "SELECT count(*) FROM kept") == 2
-
-
-def test_a_killed_postgres_is_started_again_on_request(cluster: Path) -> None:
-    with _server(cluster) as server:
-        os.kill(_postmaster(cluster), signal.SIGKILL)
         server.start()
-        assert _ask(server, "SELECT n FROM kept") == 42
+        assert _ask(server, "SELECT count(*) FROM kept") == 2
     assert _server_is_gone(cluster)
 
 
@@ -236,10 +228,7 @@ def test_it_starts_after_a_killed_first_start(scratch: Path) -> None:
     "name", ["x" * 120, "a comma, a space", "a 'quote\" and $HOME", "Größe"], ids=lambda n: n[:9]
 )
 def test_any_directory_name_will_do(cluster: Path, name: str) -> None:
-    inner = cluster / name
-    inner.mkdir()
-    (cluster / "postgres").rename(inner / "postgres")
-    with _server(inner) as server:
+    with _server(_moved(cluster, name)) as server:
         assert _ask(server, "SELECT n FROM kept") == 42
     _remove_sockets(server)
 
@@ -252,21 +241,21 @@ def quoted(scratch: Path) -> Path:
     return directory
 
 
-def test_a_first_start_works_in_any_directory(quoted: Path) -> None:
+def _copied(below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy the programs of Postgres below a directory, where alone they are found."""
+    original = binaries.find(None).directory.resolve()
+    copy = below / Path(*original.parts[-3:])
+    binaries._copy(original, copy)
+    monkeypatch.setattr(binaries, "_candidates", lambda: iter([copy]))
+
+
+def test_programs_in_any_directory_set_a_cluster_up_in_any_directory(
+    quoted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _copied(quoted, monkeypatch)
     with _server(quoted) as server:
         assert _ask(server, "SELECT 1") == 1
     _remove_sockets(server)
-
-
-def test_programs_in_any_directory_set_a_cluster_up(
-    quoted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = binaries.find(None).directory.resolve()
-    odd = quoted / Path(*original.parts[-3:])
-    binaries._copy(original, odd)
-    monkeypatch.setattr(binaries, "_candidates", lambda: iter([odd]))
-    with _server(quoted.parent) as server:
-        assert _ask(server, "SELECT 1") == 1
 
 
 def test_a_log_that_is_a_link_to_elsewhere_is_not_written(cluster: Path, tmp_path: Path) -> None:
@@ -281,10 +270,7 @@ def test_a_log_that_is_a_link_to_elsewhere_is_not_written(cluster: Path, tmp_pat
 
 
 def test_a_short_socket_directory_that_others_can_enter_is_refused(cluster: Path) -> None:
-    inner = cluster / ("x" * 120)
-    inner.mkdir()
-    (cluster / "postgres").rename(inner / "postgres")
-    server = _server(inner)
+    server = _server(_moved(cluster, "x" * 120))
     planted = server._socket_dir.parent
     planted.mkdir(mode=0o777)
     planted.chmod(0o777)
@@ -398,12 +384,9 @@ class TestAsRoot:
     def test_programs_in_a_private_home_are_copied_once_to_any_data_directory(
         self, quoted: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        original = binaries.find(None).directory.resolve()
         home = scratch / "home"
         home.mkdir(mode=0o700)
-        hidden = home / Path(*original.parts[-3:])
-        binaries._copy(original, hidden)
-        monkeypatch.setattr(binaries, "_candidates", lambda: iter([hidden]))
+        _copied(home, monkeypatch)
         for outdated in ("partial-of-a-killed-run", "postgres-0.1-of-last-year"):
             (quoted / "binaries" / outdated).mkdir(parents=True)
         with _server(quoted) as server:

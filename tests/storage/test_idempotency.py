@@ -7,6 +7,7 @@ from app.errors import IdempotencyAnswerLostError, IdempotencyInFlightError
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.repositories.idempotency import StoredResponse
+from tests.databases import executed
 
 _CREATED = StoredResponse(201, {"location": "/v1/banks/bnk_1"}, b'{"id":"bnk_1"}')
 
@@ -25,10 +26,8 @@ async def _finish(database: Database, response: StoredResponse = _CREATED) -> No
 
 async def _age(database: Database, interval: str) -> None:
     """Make all records older."""
-    async with database.unit_of_work() as uow:
-        raw = await uow.driver_connection()
-        query = "UPDATE idempotency_keys SET created_at = created_at - %s::interval"
-        await raw.execute(query, [interval])
+    query = "UPDATE idempotency_keys SET created_at = created_at - %s::interval"
+    await executed(database, query, [interval])
 
 
 async def test_exactly_one_of_many_concurrent_calls_is_executed(database: Database) -> None:
