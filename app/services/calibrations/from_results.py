@@ -276,11 +276,7 @@ def _incomplete(draft: Draft) -> dict[str, int]:
 async def _marking(
     wanted: ScorerSpec | None, found: Found, records: Sequence[ItemRecord]
 ) -> Marking:
-    """The scorer that reproduces the recorded scores.
-
-    Raises:
-        InvalidInputError: No scorer does, or the requested one calls an endpoint.
-    """
+    """The scorer that reproduces the recorded scores, or the requested one."""
     if found.style["mode"] == LOGLIKELIHOOD:
         return Marking(scorer=ScorerSpec(BY_KIND))
     if wanted is not None:

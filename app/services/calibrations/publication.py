@@ -205,11 +205,9 @@ def carried_over(fitted: ItemBank, target: ItemBank, dropped: frozenset[str]) ->
     if not rest:
         return fitted
     others = target.take(np.array(rest))
-    return ItemBank.from_intercepts(
-        **{
-            name: np.concatenate([getattr(fitted, name), getattr(others, name)])
-            for name in ("a", "intercept", "c", "d")
-        },
-        item_ids=fitted.item_ids + others.item_ids,
-        scale=target.scale,
-    )
+    columns = {
+        name: np.concatenate([values, others.columns[name]])
+        for name, values in fitted.columns.items()
+    }
+    keys = fitted.item_ids + others.item_ids
+    return ItemBank.from_columns(keys, columns, scale=target.scale)

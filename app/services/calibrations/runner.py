@@ -11,12 +11,7 @@ from typing_extensions import override
 from app.calibration.pipeline.fit import decided
 from app.calibration.pipeline.logistic import FittedPart, digest_of, parts_for, require_same_answers
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.errors import (
-    CalibrationError,
-    DatabaseUnavailableError,
-    LeaseLostError,
-    SextantError,
-)
+from app.errors import CalibrationError, DatabaseUnavailableError, LeaseLostError, SextantError
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.leased import Failure
 from app.services.calibrations.process import fit_in_process

@@ -144,11 +144,7 @@ class CalibrationService:
             return await uow.calibrations.get(calibration_id)
 
     async def list_page(
-        self,
-        request: PageRequest,
-        *,
-        status: str | None = None,
-        response_set_id: str | None = None,
+        self, request: PageRequest, *, status: str | None = None, response_set_id: str | None = None
     ) -> Page[CalibrationRecord]:
         """One page of calibrations."""
         async with self.database.reading() as uow:
@@ -246,11 +242,7 @@ class CalibrationService:
         return await self.publish_within(uow, claimed, output, publication)
 
     async def publish_within(
-        self,
-        uow: UnitOfWork,
-        record: CalibrationRecord,
-        output: Output,
-        publication: Publication,
+        self, uow: UnitOfWork, record: CalibrationRecord, output: Output, publication: Publication
     ) -> BankVersion:
         """Publish a completed calibration in a transaction that has locked the bank and it."""
         result = output.result

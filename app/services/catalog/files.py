@@ -211,9 +211,5 @@ def _content(path: Path) -> bytes:
 def _checked(content: bytes, source: Source, name: str) -> FoundFile:
     found = check(content, source, name)
     return FoundFile(
-        name=name,
-        content=content,
-        origin=source.origin,
-        sha256=found.sha256,
-        checked_by=found.by,
+        name=name, content=content, origin=source.origin, sha256=found.sha256, checked_by=found.by
     )

@@ -25,12 +25,7 @@ from app.services.banks.joins import join_of_table
 from app.services.banks.origins import ASKED, Asked
 from app.services.banks.service import BankService
 from app.services.banks.spec import calls_out, require_usable
-from app.services.catalog.files import (
-    INSTALLED,
-    FoundFile,
-    FoundFiles,
-    Prepared,
-)
+from app.services.catalog.files import INSTALLED, FoundFile, FoundFiles, Prepared
 from app.storage.unit_of_work import UnitOfWork
 
 #: Largest number of skipped rows in the list of the result.
@@ -210,11 +205,7 @@ def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO
 
 
 def _join_check(built: Built, answers: GivenFile) -> dict[str, Any]:
-    """Check the join by the answers of the entry.
-
-    Raises:
-        InvalidInputError: The parameters do not belong to these questions.
-    """
+    """Check by the answers of the entry that its parameters belong to its questions."""
     from app.exchange.responses import read_responses  # imports pyarrow, needed for answers only
 
     table = read_responses(answers.content, name=answers.name)

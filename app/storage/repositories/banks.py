@@ -93,13 +93,8 @@ class BankRepository(Repository):
 
     async def list_page(self, request: PageRequest) -> Page[Bank]:
         """One page of banks."""
-        return await self._page(
-            select(BankRow).where(BankRow.archived_at.is_(None)),
-            request,
-            BankRow.id,
-            "bank",
-            read_bank,
-        )
+        query = select(BankRow).where(BankRow.archived_at.is_(None))
+        return await self._page(query, request, BankRow.id, "bank", read_bank)
 
     async def update(self, bank_id: str, revision: int, changes: Mapping[str, Any]) -> Bank:
         """Change fields of a bank, if it is still at `revision`."""

@@ -87,11 +87,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         return [_read(row) for row in (await self._db.execute(query)).scalars()]
 
     async def list_page(
-        self,
-        request: PageRequest,
-        *,
-        status: str | None = None,
-        response_set_id: str | None = None,
+        self, request: PageRequest, *, status: str | None = None, response_set_id: str | None = None
     ) -> Page[CalibrationRecord]:
         """One page of calibrations that pass all given filters."""
         query = select(CalibrationRow).where(

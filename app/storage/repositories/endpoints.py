@@ -202,8 +202,7 @@ class AnswerRepository(Repository):
     async def find(self, key: str) -> dict[str, JsonValue] | None:
         """The cached answer to a call, if there is one."""
         query = select(KeptAnswerRow.answer).where(
-            KeptAnswerRow.key == key,
-            KeptAnswerRow.created_at >= func.clock_timestamp() - KEEP,
+            KeptAnswerRow.key == key, KeptAnswerRow.created_at >= func.clock_timestamp() - KEEP
         )
         return (await self._db.scalars(query)).one_or_none()
 

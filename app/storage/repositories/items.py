@@ -134,16 +134,11 @@ class ItemRepository(Repository):
 
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[Item]:
         """One page of a bank's items; a page of long items may have fewer than requested."""
+        query = select(ItemRow).where(ItemRow.bank_id == bank_id)
 
         async def fetch(last: Item | None, limit: int) -> Sequence[Item]:
-            page = await self._page(
-                select(ItemRow).where(ItemRow.bank_id == bank_id),
-                replace(request, limit=limit, after=last.id if last else request.after),
-                ItemRow.id,
-                "item",
-                read_item,
-            )
-            return page.items
+            part = replace(request, limit=limit, after=last.id if last else request.after)
+            return (await self._page(query, part, ItemRow.id, "item", read_item)).items
 
         return await within_size(fetch, request.limit, lambda item: len(str(item.content)))
 

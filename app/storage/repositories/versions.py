@@ -108,13 +108,8 @@ class VersionRepository(Repository):
 
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[BankVersion]:
         """One page of a bank's versions."""
-        return await self._page(
-            select(BankVersionRow).where(BankVersionRow.bank_id == bank_id),
-            request,
-            BankVersionRow.id,
-            "bank version",
-            read_version,
-        )
+        query = select(BankVersionRow).where(BankVersionRow.bank_id == bank_id)
+        return await self._page(query, request, BankVersionRow.id, "bank version", read_version)
 
     async def latest(self, bank_ids: Sequence[str]) -> dict[str, BankVersion]:
         """Bank id to its latest version, for the banks that have one."""
@@ -198,8 +193,7 @@ class VersionRepository(Repository):
         if request.after is not None:
             start = await self._db.scalar(
                 select(position).where(
-                    VersionItemRow.version_id == version_id,
-                    VersionItemRow.item_id == request.after,
+                    VersionItemRow.version_id == version_id, VersionItemRow.item_id == request.after
                 )
             )
             if start is None:
