@@ -55,17 +55,6 @@ async def _key_names(database: Database) -> list[str]:
     return [key.name for key in page.items]
 
 
-async def test_an_error_rolls_everything_back(database: Database) -> None:
-    async def fail() -> None:
-        async with database.unit_of_work() as uow:
-            await _add_key(uow)
-            raise NotFoundError("bank", "bnk_1")
-
-    with pytest.raises(NotFoundError):
-        await fail()
-    assert await _key_names(database) == []
-
-
 async def test_a_cancelled_unit_of_work_rolls_back_and_returns_its_connection(
     database_url: str,
 ) -> None:
