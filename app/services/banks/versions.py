@@ -184,17 +184,16 @@ class VersionService:
         Raises:
             InvalidStateError: The bank has no version yet.
         """
-        if version_id is None:
-            async with self._database.reading() as uow:
-                found, version_id = await uow.banks.with_newest(bank or "")
+        async with self._database.reading() as uow:
             if version_id is None:
-                raise InvalidStateError(
-                    f"Bank {found.name!r} has no version yet: import item parameters first, "
-                    f"or guess them: sextant banks import {found.name} --provisional"
-                )
-        else:
-            async with self._database.reading() as uow:
+                found, version_id = await uow.banks.with_newest(bank or "")
+            else:
                 found = await uow.banks.of_version(version_id)
+        if version_id is None:
+            raise InvalidStateError(
+                f"Bank {found.name!r} has no version yet: import item parameters first, "
+                f"or guess them: sextant banks import {found.name} --provisional"
+            )
         kept = self._versions.get(version_id)
         if kept is not None and kept.bank_revision == found.revision:
             return kept

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.adapters.guard import AddressGuard
-from app.errors import NotFoundError, UnknownNameError
+from app.errors import NotFoundError
 from app.exchange.catalog.entry import AgentsEntry, Listed, pick, read_catalogue
 from app.records.banks import BankVersion, InstallationRecord
 from app.services.banks.service import BankService
@@ -62,11 +62,10 @@ class CatalogService:
             return Offer(listed, await _bank_of(uow, name))
 
     async def _found(self, name: str) -> Listed:
-        try:
-            return await self.listed(name)
-        except UnknownNameError:
-            known = await asyncio.to_thread(read_catalogue, self.folder)
-            raise NotFoundError("entry of the catalogue", name, [*known]) from None
+        known = await asyncio.to_thread(read_catalogue, self.folder)
+        if name not in known:
+            raise NotFoundError("entry of the catalogue", name, [*known])
+        return known[name]
 
     async def listed(self, name: str) -> Listed:
         """One entry in its present form.

@@ -21,7 +21,7 @@ _KEEP, _KEEP_LAPSED = timedelta(days=100), timedelta(days=1)
 _ENDPOINT = of_opened("the endpoint that is called, and its project")
 
 _RESERVE = text("""
-    SELECT budget_of, unit, day, cap, spent, reserved FROM reserve_spend(
+    SELECT budget_of, unit, day, cap, spent FROM reserve_spend(
         :id, :project_id, :endpoint_id, CAST(:usd AS float8), CAST(:tokens AS bigint),
         CAST(:lapse AS interval), CAST(:used AS jsonb), :key_id
     )
