@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from app.errors import DatabaseUnavailableError
 from app.settings import Settings
 from app.storage import binaries
 from app.storage.binaries import ServerUser
-from app.storage.embedded import EmbeddedPostgres, database_url
+from app.storage.embedded import EmbeddedPostgres, _within, database_url
 
 _ROOT = Path(__file__).parents[2]
 _AS_ROOT = os.geteuid() == 0
@@ -56,13 +55,6 @@ def _server_is_gone(directory: Path) -> bool:
 
 def _postmaster(directory: Path) -> int:
     return int((directory / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 60 s"
-        time.sleep(0.005)
 
 
 def _moved(cluster: Path, name: str) -> Path:
@@ -217,7 +209,7 @@ def test_four_first_starts_at_once_share_one_server(scratch: Path) -> None:
 @pytest.mark.slow
 def test_it_starts_after_a_killed_first_start(scratch: Path) -> None:
     with _another_process(scratch) as first:
-        _until((scratch / "postgres" / "data.partial" / "base").exists)
+        assert _within(60, (scratch / "postgres" / "data.partial" / "base").exists)
         first.kill()
     assert not (scratch / "postgres" / "data").exists()
     with _server(scratch) as server:
