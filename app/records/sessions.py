@@ -330,32 +330,27 @@ class Closing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Administration:
-    """One item of a session: asked at `step`, closed as number `arrival` (None: still pending).
+class SelectedItem:
+    """An item that the examinee will be asked.
 
     The step sampled it with `probability`; None where this was not recorded.
     """
 
     step: int
     position: int
-    asked_at: datetime
-    step_token: str | None
-    information: float | None
-    probability: float | None = None
-    arrival: int | None
-    answered_at: datetime | None
-    closing: Closing | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectedItem:
-    """An item that the examinee will be asked."""
-
-    step: int
-    position: int
     information: float | None = None
     probability: float | None = None
     step_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Administration(SelectedItem):
+    """One item of a session: asked at `step`, closed as number `arrival` (None: still pending)."""
+
+    asked_at: datetime
+    arrival: int | None
+    answered_at: datetime | None
+    closing: Closing | None
 
 
 @dataclass(frozen=True, slots=True)

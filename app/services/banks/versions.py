@@ -163,9 +163,8 @@ class VersionService:
                         calibration = (await uow.versions.get(version_id)).calibration or {}
                     except NotFoundError:  # the version it was linked to was deleted since
                         break
-                    fitted = None
-                    if calibration:
-                        fitted = await uow.calibrations.fitted(calibration["id"])
+                    of = calibration.get("id")
+                    fitted = None if of is None else await uow.calibrations.fitted(of)
                     if fitted is not None and "se_b" in fitted.columns:
                         for key, error in zip(fitted.keys, fitted.columns["se_b"], strict=True):
                             if math.isfinite(error):

@@ -37,6 +37,17 @@ class Prepared:
     publish: Callable[[UnitOfWork], Awaitable[BankVersion]]
 
 
+def spec_of(entry: Entry | AgentsEntry) -> BankSpec:
+    """The bank of an entry, as far as entries of all kinds describe it."""
+    return BankSpec(
+        name=entry.name,
+        description=entry.description,
+        licence=entry.licence,
+        source=entry.homepage,
+        metadata={"catalogue": entry.name},
+    )
+
+
 #: Size limit of one file; the largest file of the bundled catalogue has 50 MB.
 MAX_BYTES = 512 * 2**20
 

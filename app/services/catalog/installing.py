@@ -6,7 +6,7 @@ The files of an entry are joined in a child process.
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
@@ -25,7 +25,7 @@ from app.services.banks.joins import join_of_table
 from app.services.banks.origins import ASKED, Asked
 from app.services.banks.service import BankService
 from app.services.banks.spec import calls_out, require_usable
-from app.services.catalog.files import INSTALLED, FoundFile, FoundFiles, Prepared
+from app.services.catalog.files import INSTALLED, FoundFile, FoundFiles, Prepared, spec_of
 from app.storage.unit_of_work import UnitOfWork
 
 #: Largest number of skipped rows in the list of the result.
@@ -116,16 +116,8 @@ def _spec(entry: Entry, prompt: Mapping[str, Any]) -> BankSpec:
     scorer = ScorerSpec(BY_KIND)
     if entry.item.scorer is not None:
         scorer = ScorerSpec(entry.item.scorer.name, dict(entry.item.scorer.params))
-    return BankSpec(
-        name=entry.name,
-        description=entry.description,
-        licence=entry.licence,
-        source=entry.homepage,
-        visibility=entry.visibility,
-        default_scorer=scorer,
-        prompt=prompt,
-        metadata={"catalogue": entry.name},
-    )
+    spec = spec_of(entry)
+    return replace(spec, visibility=entry.visibility, default_scorer=scorer, prompt=prompt)
 
 
 def _facts(entry: Entry, files: FoundFiles, told: Mapping[str, Any]) -> dict[str, Any]:
