@@ -331,7 +331,6 @@ class EmbeddedPostgres:
     # --- files, locks, programs
 
     def _prepare(self) -> None:
-        """Make the directories."""
         if not self._root.is_dir():
             self._root.mkdir(parents=True, mode=0o755 if self._user else 0o700)
         barrier = self._user and self._user.barrier(self._root)

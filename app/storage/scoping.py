@@ -256,14 +256,10 @@ class Repository:
         kind: str,
         read: Callable[[Any], T],
     ) -> Page[T]:
-        """Run a statement for one page.
+        """Run a statement for one page of entries of a `kind`, ordered by their ids, the `key`.
 
-        Args:
-            statement: Selects one ORM class, or columns, with filters but without an order.
-            request: Which page.
-            key: Column of the ids, by which the list is ordered.
-            kind: Kind of the list's entries, for the error message.
-            read: Converts an ORM row, or a mapping of columns, to a domain value.
+        The statement selects one ORM class, or columns, with filters but without an order. `read`
+        converts a row, or a mapping of columns, to a domain value.
 
         Raises:
             NotFoundError: No resource can have had the id `after`. An entry is accepted if it no
@@ -289,7 +285,6 @@ class Repository:
         return other is not None and may_name(after, like=other)
 
     async def _set(self, row: Any, row_id: str, **values: Any) -> None:
-        """Set columns of the row with an id."""
         await self._db.execute(update(row).where(row.id == row_id).values(**values))
 
     async def _insert_many(

@@ -207,7 +207,6 @@ def _knowledge(
 
 
 def _rows(bank: ItemBank) -> Iterator[dict[str, float]]:
-    """The parameters of each item, by parameter name."""
     columns = bank.columns
     for numbers in zip(*(values.tolist() for values in columns.values()), strict=True):
         yield dict(zip(columns, numbers, strict=True))

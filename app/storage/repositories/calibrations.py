@@ -261,7 +261,6 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             await self._db.execute(row.with_for_update())
 
     async def _note(self, calibration_id: str, what: str, data: Mapping[str, object]) -> None:
-        """Add an event."""
         event = SessionEvent(f"calibration.{what}", dict(data))
         await note_events(self._db, "calibration", calibration_id, [event])
 

@@ -251,7 +251,6 @@ _RANKINGS = (
 
 
 def _dropped(summary: RankingFigures) -> RankingFigures:
-    """The figures of a ranking whose calls in flight are dropped."""
     if not summary:
         return summary
     order: list[RankedFigures] = [{**entry, "in_flight": 0} for entry in summary["order"]]
