@@ -180,3 +180,13 @@ async def test_items_are_fetched_by_position_in_the_order_asked(database: Databa
         assert [item.key for item in found] == ["q2", "q0"]
         with pytest.raises(NotFoundError, match="9"):
             await uow.versions.items_at(version.id, [1, 9])
+
+
+async def test_a_version_outlives_its_archived_bank(database: Database) -> None:
+    version = await stored_version(database, [an_item("q")])
+    async with database.unit_of_work() as uow:
+        await uow.banks.archive(version.bank_id, 1)
+    async with database.unit_of_work() as uow:
+        assert (await uow.banks.of_version(version.id)).name == "sums"
+        with pytest.raises(NotFoundError):
+            await uow.banks.find(version.bank_id)

@@ -303,7 +303,7 @@ async def test_a_job_of_a_rolled_back_transaction_is_not_queued(database: Databa
 
     with pytest.raises(NotFoundError):
         await enqueue_and_fail()
-    assert await executed(database, "SELECT FROM procrastinate_jobs") == []
+    assert await executed(database, "SELECT id FROM procrastinate_jobs") == []
 
 
 async def test_a_queue_on_a_broken_connection_is_unavailable(database: Database) -> None:
