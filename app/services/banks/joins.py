@@ -87,9 +87,8 @@ class JoinChecks:
             taken = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS, ending)
             if taken:
                 async for answer in uow.collected.answers(list(taken)):
-                    if answer.outcome != Outcome.SCORED or answer.is_pretest:
-                        continue
-                    if answer.score is not None:
+                    is_wanted = answer.outcome == Outcome.SCORED and not answer.is_pretest
+                    if is_wanted and answer.score is not None:
                         given = answers.setdefault(taken[answer.session_id], {})
                         given[answer.item_key] = answer.score
         loaded = await self.versions.load(version.id)
