@@ -114,6 +114,12 @@ async def executed(database: Database, statement: str, values: Sequence[Any] = (
         return await cursor.fetchall() if cursor.description else []
 
 
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    """Return what a query finds in the database with this URL."""
+    with psycopg.connect(libpq(url)) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
 def keep_what_empties(url: str) -> None:
     """Create the function that `SharedDatabase` calls in a database with all tables."""
     with psycopg.connect(libpq(url)) as connection:

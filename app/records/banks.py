@@ -140,9 +140,7 @@ class BankVersion:
     parameters_hash: str
     provisional: bool
     notes: str = ""
-    lint: LintSummary = field(
-        default_factory=lambda: LintSummary(findings={}, items={}, allow=[], keep=[])
-    )
+    lint: LintSummary
     n_items: int
     n_calibrated: int
     has_content: bool

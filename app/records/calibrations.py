@@ -12,19 +12,9 @@ from app.records.leased import Failure, LeasedRecord
 
 #: Columns stored for each item by default; NaN where unknown. S-X2 is a test of item fit.
 COLUMNS = (
-    "a",
-    "intercept",
-    "c",
-    "d",
-    "se_a",
-    "se_intercept",
-    "se_b",
-    "se_c",
-    "se_d",
-    "s_x2",
-    "s_x2_df",
-    "s_x2_p",
-    "s_x2_rmsea",
+    *("a", "intercept", "c", "d"),
+    *("se_a", "se_intercept", "se_b", "se_c", "se_d"),
+    *("s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"),
 )
 
 
@@ -50,7 +40,6 @@ class FittedExaminees:
     """Abilities of the calibrated examinees, from all their answers.
 
     Attributes:
-        names: Names of the examinees.
         theta: Whole-bank ability, shape (n_examinees,).
         se: Standard error of theta, shape (n_examinees,), NaN where there is no information.
         score: Mean score over the answers given, shape (n_examinees,).

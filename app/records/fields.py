@@ -1,18 +1,17 @@
 """Helpers for frozen values that are built from values with fields of the same names."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-import math
-from collections.abc import Mapping
-
 from typing_extensions import TypedDict
 
 from app.items import JsonValue
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
 

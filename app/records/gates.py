@@ -25,13 +25,11 @@ class Baseline:
     """Figures of an ended session, stored apart from it so that they outlast it.
 
     Attributes:
-        session_id: Session of the figures.
         label: Name of the examinee.
         lineage: Ids of the session and of those that it was made from.
         extensions: Number of extensions after the end, which is the number of earlier looks.
         withheld: Whether the session's questions are withheld.
         seed: Seed of the session; with it, a similar model is asked mostly the same items.
-        design: Design of the session.
         provenance: `asked` and `asking` of the session's provenance: how it was asked.
         summary: Figures of the session: `estimate`, `score`, `progress`, `profile`.
         residuals: Id of each scored item -> score minus the score expected at the ability.

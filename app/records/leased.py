@@ -25,8 +25,6 @@ class LeasedRecord:
     Attributes:
         lease_epoch: Number of the lease, which every write of its worker names.
         lapses: Number of times in a row that the lease ran out without a step.
-        project_id: Project of the work.
-        created_by: API key that created the work.
         request_id: Request that created the work; None for the command line, or if not recorded.
     """
 
@@ -48,10 +46,8 @@ class StoredEvent:
     """An event of a session, a ranking or a calibration.
 
     Attributes:
-        type: Type of the event, such as `session.completed`.
-        data: JSON object that describes the event.
+        type: Such as `session.completed`.
         seq: Position among the events of its resource, from 1.
-        created_at: Time when the event was stored.
         withheld: Whether it may quote a withheld bank, which `app.services.visibility` protects.
     """
 

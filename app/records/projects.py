@@ -173,7 +173,6 @@ class Refusal:
         day: Day of the budget, in UTC.
         cap: The budget, in `unit`.
         spent: Spent by calls that ended.
-        reserved: Reserved for running calls.
     """
 
     budget_of: str
@@ -181,7 +180,6 @@ class Refusal:
     day: date
     cap: float
     spent: float
-    reserved: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

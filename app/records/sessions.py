@@ -234,7 +234,6 @@ class SessionFilter:
     """Filter of sessions; a field that is None or empty leaves it open.
 
     Attributes:
-        endpoint_id: Id of the endpoint.
         examinee: Name of the endpoint, or of the examinee that answers by hand.
         model: Model that was asked, or that answered.
         metadata: Pairs that the session's metadata must all contain.
@@ -331,26 +330,11 @@ class Closing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Administration:
-    """One item of a session: asked at `step`, closed as number `arrival` (None: still pending).
+class SelectedItem:
+    """An item that the examinee will be asked.
 
     The step sampled it with `probability`; None where this was not recorded.
     """
-
-    step: int
-    position: int
-    asked_at: datetime
-    step_token: str | None
-    information: float | None
-    probability: float | None = None
-    arrival: int | None
-    answered_at: datetime | None
-    closing: Closing | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectedItem:
-    """An item that the examinee will be asked."""
 
     step: int
     position: int
@@ -359,14 +343,22 @@ class SelectedItem:
     step_token: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Administration(SelectedItem):
+    """One item of a session: asked at `step`, closed as number `arrival` (None: still pending)."""
+
+    asked_at: datetime
+    arrival: int | None
+    answered_at: datetime | None
+    closing: Closing | None
+
+
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """An event of a session; `seq` counts from 1 within the session."""
+    """An event to be stored."""
 
     type: str
     data: dict[str, Any]
-    seq: int = 0
-    created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from app.errors import BusyError, DatabaseUnavailableError, SecretsError
+from app.errors import AlreadyExistsError, BusyError, DatabaseUnavailableError, SecretsError
 
 logger = structlog.get_logger(__name__)
 
@@ -78,6 +78,14 @@ async def retry_outages(attempt: Callable[[], Awaitable[T]], on_wait: OnWait | N
             )
         await on_wait(waiting)
         await asyncio.sleep(_KEY_LOOK_S)
+
+
+async def again_if_taken(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Make another attempt if somebody has just made something of the same name."""
+    try:
+        return await attempt()
+    except AlreadyExistsError:
+        return await attempt()
 
 
 K = TypeVar("K", bound=Hashable)

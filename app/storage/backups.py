@@ -97,11 +97,7 @@ class _BackupFile:
 
 
 def back_up(url: str, path: Path) -> tuple[Manifest, int]:
-    """Write the whole database to a file of mode 0600.
-
-    Args:
-        url: `postgresql+psycopg://...`
-        path: The file; it must not exist yet.
+    """Write the whole database to a file of mode 0600, which must not exist yet.
 
     Returns:
         The manifest of the file, and the file's size in bytes.
@@ -139,12 +135,8 @@ def restore(
 ) -> Manifest:
     """Replace the contents of the database by those of a backup, completely or not at all.
 
-    Args:
-        url: `postgresql+psycopg://...`
-        path: The backup.
-        box: Secret keys; they must decrypt the secrets of the backup.
-        replaces: Whether the database may have contents, which are then deleted.
-        needs_key: False: accept that encrypted secrets are lost.
+    `replaces` says that the database may have contents, which are then deleted. The keys in `box`
+    must decrypt the secrets of the backup, unless `needs_key` is False: these are lost then.
 
     Raises:
         FileFormatError: The file is no backup, or it is damaged.

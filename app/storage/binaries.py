@@ -131,10 +131,7 @@ def make_private(directory: Path, user: ServerUser | None) -> None:
 
 
 def find(major: int | None) -> Binaries:
-    """The programs to run a cluster.
-
-    Args:
-        major: Version that made the cluster; None when there is no cluster yet.
+    """The programs to run a cluster that version `major` made; None when there is none yet.
 
     Raises:
         DatabaseUnavailableError: No Postgres here, or none of that version.
@@ -161,11 +158,7 @@ def find(major: int | None) -> Binaries:
 
 
 def client(program: str, major: int) -> tuple[Path, int]:
-    """Path of a client program, and its major version.
-
-    Args:
-        program: `pg_dump` or `pg_restore`.
-        major: Lowest suitable version; of several suitable programs the oldest is used.
+    """Path of `pg_dump` or `pg_restore`, and its major version: the oldest one from `major` on.
 
     Raises:
         DatabaseUnavailableError: No program of that version or a newer one is installed.
@@ -256,9 +249,7 @@ def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
         partial.chmod(0o755)
         os.sync()  # after a power failure, no copy may exist by name without contents
         partial.rename(into / name)
-    return Binaries(
-        directory=into / name / bin_below, version=binaries.version, major=binaries.major
-    )
+    return replace(binaries, directory=into / name / bin_below)
 
 
 @contextlib.contextmanager

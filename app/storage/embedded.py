@@ -273,7 +273,7 @@ class EmbeddedPostgres:
 
     def _ensure_database(self) -> None:
         try:
-            with psycopg.connect(self._conninfo("postgres"), autocommit=True) as connection:
+            with psycopg.connect(self._conninfo, autocommit=True) as connection:
                 known = connection.execute("SELECT FROM pg_database WHERE datname = %s", [NAME])
                 if not known.rowcount:
                     connection.execute(f"CREATE DATABASE {NAME}")
@@ -331,7 +331,6 @@ class EmbeddedPostgres:
     # --- files, locks, programs
 
     def _prepare(self) -> None:
-        """Make the directories."""
         if not self._root.is_dir():
             self._root.mkdir(parents=True, mode=0o755 if self._user else 0o700)
         barrier = self._user and self._user.barrier(self._root)
@@ -389,12 +388,11 @@ class EmbeddedPostgres:
         }
 
     def _answers(self) -> bool:
-        return pq.PGconn.ping(self._conninfo("postgres").encode()) == pq.Ping.OK
+        return pq.PGconn.ping(self._conninfo.encode()) == pq.Ping.OK
 
-    def _conninfo(self, database: str) -> str:
-        return (
-            f"host={self._socket_dir} port={_PORT} user={NAME} dbname={database} connect_timeout=5"
-        )
+    @property
+    def _conninfo(self) -> str:
+        return f"host={self._socket_dir} port={_PORT} user={NAME} dbname=postgres connect_timeout=5"
 
     def _log_since(self, start: int) -> str:
         with contextlib.suppress(FileNotFoundError), self._log.open("rb") as log:

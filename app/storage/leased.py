@@ -103,12 +103,10 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         return epoch
 
     def _require_underway(self, record: R) -> None:
-        """Refuse an operation that requires work under way, if the work has ended."""
         if record.status not in UNDERWAY:
             raise InvalidStateError(f"{self.kind} {record.id} is {record.status}; it has ended.")
 
     def _require_ended(self, record: R) -> None:
-        """Refuse to delete work that has not ended."""
         if record.status not in ENDED:
             raise InvalidStateError(
                 f"{self.kind} {record.id} is {record.status}; cancel it before deleting it."

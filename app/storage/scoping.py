@@ -43,24 +43,14 @@ from app.storage.rows.banks import (
     BankRow,
     BankVersionRow,
     CalibrationEventRow,
-    CalibrationRow,
     CollectedSessionRow,
-    InstallationRow,
     ItemRow,
     ResponseItemRow,
-    ResponseSetRow,
     VersionItemRow,
 )
-from app.storage.rows.projects import DeliveryRow, EndpointRow, WebhookRow
-from app.storage.rows.sessions import (
-    AdministrationRow,
-    BaselineRow,
-    GateRow,
-    RankingEventRow,
-    RankingRow,
-    SessionEventRow,
-    SessionRow,
-)
+from app.storage.rows.base import LeasedRow, OwnedRow
+from app.storage.rows.projects import DeliveryRow
+from app.storage.rows.sessions import AdministrationRow, RankingEventRow, SessionEventRow
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -79,8 +69,7 @@ FOR_ALL: Final = {"for_all": True}
 def of_opened(what: str) -> dict[str, str]:
     """Execution options of a statement that no condition can be added to.
 
-    Args:
-        what: The row, found before, to which all rows of the statement belong.
+    `what` is the row, found before, to which all rows of the statement belong.
     """
     return {"of_opened": what}
 
@@ -116,17 +105,12 @@ def _under(element: _Under, compiler: SQLCompiler, **options: Any) -> str:
     return f"{column} IN ({element.ids.replace(':seen', seen)})"
 
 
-_OWNED: Final = (
-    EndpointRow,
-    SessionRow,
-    RankingRow,
-    GateRow,
-    BaselineRow,
-    ResponseSetRow,
-    CalibrationRow,
-    InstallationRow,
-    WebhookRow,
-)
+#: All resources of projects but banks, which may be shared.
+_OWNED: Final = [
+    row
+    for row in (*OwnedRow.__subclasses__(), *LeasedRow.__subclasses__())
+    if row not in (LeasedRow, BankRow)
+]
 _OF_OWNED: Final = {
     AdministrationRow.session_id: "sessions",
     SessionEventRow.session_id: "sessions",
@@ -250,6 +234,20 @@ class Repository:
             raise NotFoundError(noun, row_id)
         return row
 
+    async def _named(
+        self,
+        name: InstrumentedAttribute[str],
+        wanted: str,
+        kind: str,
+        *conditions: ColumnElement[bool],
+        for_update: bool,
+    ) -> Any:
+        """The row with an id or a name; where a name looks like another row's id, the id wins."""
+        row: Any = name.class_
+        query = select(row).where((row.id == wanted) | (name == wanted), *conditions)
+        query = query.order_by((row.id == wanted).desc()).limit(1)
+        return await self._one(query, kind, wanted, for_update=for_update)
+
     async def _page(
         self,
         statement: Select[Any],
@@ -258,14 +256,10 @@ class Repository:
         kind: str,
         read: Callable[[Any], T],
     ) -> Page[T]:
-        """Run a statement for one page.
+        """Run a statement for one page of entries of a `kind`, ordered by their ids, the `key`.
 
-        Args:
-            statement: Selects one ORM class, or columns, with filters but without an order.
-            request: Which page.
-            key: Column of the ids, by which the list is ordered.
-            kind: Kind of the list's entries, for the error message.
-            read: Converts an ORM row, or a mapping of columns, to a domain value.
+        The statement selects one ORM class, or columns, with filters but without an order. `read`
+        converts a row, or a mapping of columns, to a domain value.
 
         Raises:
             NotFoundError: No resource can have had the id `after`. An entry is accepted if it no
@@ -291,7 +285,6 @@ class Repository:
         return other is not None and may_name(after, like=other)
 
     async def _set(self, row: Any, row_id: str, **values: Any) -> None:
-        """Set columns of the row with an id."""
         await self._db.execute(update(row).where(row.id == row_id).values(**values))
 
     async def _insert_many(

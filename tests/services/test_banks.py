@@ -108,8 +108,8 @@ async def test_items_and_parameters_make_a_version_that_loads(
     assert asked[1].content == items[0].content
     assert asked[1].scorer == ScorerSpec("exact")
     assert asked[0].scorer == ScorerSpec("numeric", {"abs_tol": 0.1})
-    test = loaded.adaptive_test(Design.from_dict({}))
-    assert test is loaded.adaptive_test(Design.from_dict({}))
+    test = await versions.adaptive_test(loaded, Design.from_dict({}))
+    assert test is await versions.adaptive_test(loaded, Design.from_dict({}))
     assert loaded is await versions.load(loaded.id)
 
 

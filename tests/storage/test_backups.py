@@ -3,6 +3,7 @@
 import json
 import stat
 import zipfile
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
@@ -16,19 +17,14 @@ from cryptography.fernet import Fernet
 from sqlalchemy import make_url
 
 from app.acting import DEFAULT_PROJECT, Acting, AuditEntry, acting_for
-from app.errors import (
-    DatabaseUnavailableError,
-    FileFormatError,
-    InvalidStateError,
-    SecretsError,
-)
+from app.errors import DatabaseUnavailableError, FileFormatError, InvalidStateError, SecretsError
 from app.settings import Settings
 from app.storage import backups, binaries
 from app.storage.backups import back_up, restore
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import MIGRATIONS, newest_revision, upgrade
 from app.storage.secrets import SecretBox
-from tests.databases import libpq, new_database
+from tests.databases import libpq, new_database, rows
 
 PROJECT = "INSERT INTO projects (id, name) VALUES ('prj_{0}', '{0}')"
 
@@ -39,8 +35,7 @@ def box(directory: Path, key: str | None = None) -> SecretBox:
 
 def names(url: str) -> list[str]:
     """Return the names of all projects."""
-    with psycopg.connect(libpq(url)) as connection:
-        return [name for (name,) in connection.execute("SELECT name FROM projects ORDER BY name")]
+    return [name for (name,) in rows(url, "SELECT name FROM projects ORDER BY name")]
 
 
 def do(url: str, statement: str) -> None:
@@ -59,6 +54,14 @@ def source(database_url: str) -> str:
 def target(postgres_server: EmbeddedPostgres, empty_database_url: str) -> str:
     """Return a database without tables on the same server."""
     return empty_database_url
+
+
+@pytest.fixture
+def full(template_url: str, postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """Return another database, with a project that no backup holds."""
+    with new_database(postgres_server.url, str(make_url(template_url).database)) as url:
+        do(url, PROJECT.format("older"))
+        yield url
 
 
 def rewritten(backup: Path, into: Path, *, share: float = 1.0, **changes: object) -> Path:
@@ -82,16 +85,13 @@ def test_a_backup_fills_an_empty_database(source: str, target: str, tmp_path: Pa
     assert restore(target, file, box(tmp_path)) == manifest
     assert names(target) == names(source) == ["default", "kept"]
     assert upgrade(target) == manifest.revision == newest_revision()
-    with psycopg.connect(libpq(target)) as connection:  # including the queue's functions
-        connection.execute("SET search_path = public, procrastinate")
-        connection.execute("SELECT procrastinate_prune_stalled_workers_v1(1.0)")
+    prune = "SELECT procrastinate_prune_stalled_workers_v1(1.0)"  # the queue has functions, too
+    do(target, f"SET search_path = public, procrastinate; {prune}")
 
 
 def test_backup_and_restore_are_audited(source: str, target: str, tmp_path: Path) -> None:
     def trail(url: str) -> list[tuple[str, str | None, str]]:
-        query = b"SELECT action, project_id, address FROM audit ORDER BY id"
-        with psycopg.connect(libpq(url)) as connection:
-            return connection.execute(query).fetchall()
+        return rows(url, "SELECT action, project_id, address FROM audit ORDER BY id")
 
     def doing(command: str) -> AbstractContextManager[None]:
         entry = AuditEntry(lambda: command, path="", request_id=None, address="command line")
@@ -153,49 +153,35 @@ def test_a_restore_needs_the_old_secret_key(source: str, target: str, tmp_path: 
     assert names(target) == ["default", "kept"]
 
 
-def test_data_are_replaced_only_on_demand(
-    source: str, template_url: str, postgres_server: EmbeddedPostgres, tmp_path: Path
-) -> None:
-    back_up(source, tmp_path / "all.backup")
-    template = template_url.rpartition("/")[2].partition("?")[0]
-    with new_database(postgres_server.url, template) as target:
-        do(target, PROJECT.format("older"))
-        with pytest.raises(InvalidStateError, match="--replace"):
-            restore(target, tmp_path / "all.backup", box(tmp_path))
-        assert names(target) == ["default", "older"]
-        with (
-            psycopg.connect(libpq(target)),
-            pytest.raises(InvalidStateError, match="in use"),
-        ):
-            restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
-        assert names(target) == ["default", "older"]
-        beside = f"{make_url(target).database}_restored"
-        with psycopg.connect(libpq(target), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {beside}".encode())
-        with pytest.raises(InvalidStateError, match="a database of that name: rename or drop"):
-            restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
-        do(target, backups._OURS.format(beside))  # as left by a killed restore
-        restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
-        assert names(target) == ["default", "kept"]
-        with psycopg.connect(libpq(target)) as connection:
-            left = connection.execute(
-                "SELECT datname FROM pg_database WHERE datname ~ '_(restored|replaced)$'"
-            )
-            assert left.fetchall() == []
+def test_data_are_replaced_only_on_demand(source: str, full: str, tmp_path: Path) -> None:
+    file = tmp_path / "all.backup"
+    back_up(source, file)
+    with pytest.raises(InvalidStateError, match="--replace"):
+        restore(full, file, box(tmp_path))
+    with psycopg.connect(libpq(full)), pytest.raises(InvalidStateError, match="in use"):
+        restore(full, file, box(tmp_path), replaces=True)
+    beside = f"{make_url(full).database}_restored"
+    with psycopg.connect(libpq(full), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {beside}".encode())
+    with pytest.raises(InvalidStateError, match="a database of that name: rename or drop"):
+        restore(full, file, box(tmp_path), replaces=True)
+    assert names(full) == ["default", "older"]
+    do(full, backups._OURS.format(beside))  # as left by a killed restore
+    restore(full, file, box(tmp_path), replaces=True)
+    assert names(full) == ["default", "kept"]
+    left_over = "SELECT datname FROM pg_database WHERE datname ~ '_(restored|replaced)$'"
+    assert rows(full, left_over) == []
 
 
 def test_a_restore_that_fails_leaves_everything_as_it_was(
-    source: str, template_url: str, postgres_server: EmbeddedPostgres, target: str, tmp_path: Path
+    source: str, full: str, target: str, tmp_path: Path
 ) -> None:
     back_up(source, tmp_path / "all.backup")
     half = rewritten(tmp_path / "all.backup", tmp_path / "half", share=0.6)
-    template = template_url.rpartition("/")[2].partition("?")[0]
-    with new_database(postgres_server.url, template) as full:
-        do(full, PROJECT.format("older"))
-        for url, replaces in ((target, False), (full, True)):
-            with pytest.raises(DatabaseUnavailableError, match="pg_restore"):
-                restore(url, half, box(tmp_path), replaces=replaces)
-        assert names(full) == ["default", "older"]
+    for url, replaces in ((target, False), (full, True)):
+        with pytest.raises(DatabaseUnavailableError, match="pg_restore"):
+            restore(url, half, box(tmp_path), replaces=replaces)
+    assert names(full) == ["default", "older"]
     with pytest.raises(psycopg.errors.UndefinedTable):
         names(target)
 
@@ -223,9 +209,7 @@ def test_a_backup_of_older_tables_is_migrated(
         manifest, _ = back_up(older, tmp_path / "older.backup")
     assert manifest.revision != newest_revision()
     restore(target, tmp_path / "older.backup", box(tmp_path))
-    with psycopg.connect(libpq(target)) as connection:
-        found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    assert found == [(newest_revision(),)]
+    assert rows(target, "SELECT version_num FROM alembic_version") == [(newest_revision(),)]
 
 
 def test_the_password_is_not_in_the_process_list() -> None:

@@ -17,10 +17,10 @@ from app.storage.paging import PageRequest
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def a_bank(name: str = "sums") -> Bank:
+def a_bank() -> Bank:
     return Bank(
         id=new_id("bnk"),
-        name=name,
+        name="sums",
         default_scorer=ScorerSpec("numeric", {"tolerance": 0.5}),
         prompt={"system": "Be brief."},
         metadata={"team": "a"},
@@ -30,17 +30,15 @@ def a_bank(name: str = "sums") -> Bank:
     )
 
 
-def an_item(key: str, prompt: str | None = None) -> NewItem:
-    return NewItem(
-        id=new_id("itm"), key=key, content=ItemContent(prompt=prompt or key, target=("1",))
-    )
+def an_item(key: str) -> NewItem:
+    return NewItem(id=new_id("itm"), key=key, content=ItemContent(prompt=key, target=("1",)))
 
 
-def a_version(bank: Bank, number: int = 1, n_items: int = 2) -> BankVersion:
+def a_version(bank: Bank, n_items: int) -> BankVersion:
     return BankVersion(
         id=new_id("bkv"),
         bank_id=bank.id,
-        number=number,
+        number=1,
         response_model="2pl",
         scale="s",
         parameters_hash="0" * 64,
@@ -54,7 +52,7 @@ def a_version(bank: Bank, number: int = 1, n_items: int = 2) -> BankVersion:
     )
 
 
-def members(items: Sequence[NewItem], status: str = "active") -> list[VersionItem]:
+def members(items: Sequence[NewItem]) -> list[VersionItem]:
     return [
         VersionItem(
             position=position,
@@ -65,18 +63,27 @@ def members(items: Sequence[NewItem], status: str = "active") -> list[VersionIte
             c=0.0,
             d=1.0,
             k=None,
-            status=status,
+            status="active",
         )
         for position, item in enumerate(items)
     ]
 
 
-async def stored_bank(database: Database, *items: NewItem, name: str = "sums") -> Bank:
-    bank = a_bank(name)
+async def stored_bank(database: Database, *items: NewItem) -> Bank:
+    bank = a_bank()
     async with database.unit_of_work() as uow:
         await uow.banks.add(bank)
         await uow.items.add(bank.id, items)
     return bank
+
+
+async def stored_version(database: Database, items: Sequence[NewItem]) -> BankVersion:
+    """Store a bank with a version of all its items."""
+    bank = await stored_bank(database, *items)
+    version = a_version(bank, len(items))
+    async with database.unit_of_work() as uow:
+        await uow.versions.add(version, members(items))
+    return version
 
 
 async def test_an_item_comes_back_as_it_went_in(database: Database) -> None:
@@ -109,14 +116,10 @@ async def test_an_item_comes_back_as_it_went_in(database: Database) -> None:
 
 
 async def test_a_version_gives_its_numbers_back_bit_for_bit(database: Database) -> None:
-    items = [an_item("q1"), an_item("q2")]
-    bank = await stored_bank(database, *items)
-    version = a_version(bank)
-    async with database.unit_of_work() as uow:
-        await uow.versions.add(version, members(items))
+    version = await stored_version(database, [an_item("q1"), an_item("q2")])
     async with database.unit_of_work() as uow:
         assert await uow.versions.get(version.id) == version
-        assert (await uow.banks.of_version(version.id)).id == bank.id
+        assert (await uow.banks.of_version(version.id)).id == version.bank_id
         columns = await uow.versions.columns(version.id)
     assert columns.keys == ("q1", "q2")
     assert columns.a == (0.1, 0.1 + 1 / 3)
@@ -149,7 +152,7 @@ async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Dat
         status="pretest",
         flags=[flag],
     )
-    version = a_version(bank)
+    version = a_version(bank, 2)
     async with database.unit_of_work() as uow:
         await uow.versions.add(version, [*members([known]), pretest])
     async with database.unit_of_work() as uow:
@@ -171,11 +174,8 @@ async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Dat
 
 
 async def test_items_are_fetched_by_position_in_the_order_asked(database: Database) -> None:
-    items = [an_item(f"q{i}") for i in range(4)]
-    bank = await stored_bank(database, *items)
-    version = a_version(bank, n_items=4)
+    version = await stored_version(database, [an_item(f"q{i}") for i in range(4)])
     async with database.unit_of_work() as uow:
-        await uow.versions.add(version, members(items))
         found = await uow.versions.items_at(version.id, [2, 0])
         assert [item.key for item in found] == ["q2", "q0"]
         with pytest.raises(NotFoundError, match="9"):
@@ -183,13 +183,10 @@ async def test_items_are_fetched_by_position_in_the_order_asked(database: Databa
 
 
 async def test_a_version_outlives_its_archived_bank(database: Database) -> None:
-    item = an_item("q")
-    bank = await stored_bank(database, item)
-    version = a_version(bank, n_items=1)
+    version = await stored_version(database, [an_item("q")])
     async with database.unit_of_work() as uow:
-        await uow.versions.add(version, members([item]))
-        await uow.banks.archive(bank.id, 1)
+        await uow.banks.archive(version.bank_id, 1)
     async with database.unit_of_work() as uow:
         assert (await uow.banks.of_version(version.id)).name == "sums"
         with pytest.raises(NotFoundError):
-            await uow.banks.find(bank.id)
+            await uow.banks.find(version.bank_id)

@@ -33,6 +33,7 @@ from app.storage.rows.banks import ItemRow
 from app.storage.scoping import of_opened
 from app.storage.unit_of_work import UnitOfWork
 from app.worker.queue import JobQueue
+from tests.databases import executed
 
 
 async def _add_key(uow: UnitOfWork, *, name: str = "ci", secret_hash: str = "h1") -> str:
@@ -52,17 +53,6 @@ async def _key_names(database: Database) -> list[str]:
     async with database.unit_of_work() as uow:
         page = await uow.api_keys.page(PageRequest(descending=False))
     return [key.name for key in page.items]
-
-
-async def test_an_error_rolls_everything_back(database: Database) -> None:
-    async def fail() -> None:
-        async with database.unit_of_work() as uow:
-            await _add_key(uow)
-            raise NotFoundError("bank", "bnk_1")
-
-    with pytest.raises(NotFoundError):
-        await fail()
-    assert await _key_names(database) == []
 
 
 async def test_a_cancelled_unit_of_work_rolls_back_and_returns_its_connection(
@@ -134,20 +124,14 @@ async def test_a_connection_is_returned_wherever_its_task_is_cancelled(
     assert at > 3  # it connects, sends two queries and ends
 
 
-async def test_a_taken_value_gives_a_sentence_with_the_value(database: Database) -> None:
-    async with database.unit_of_work() as uow:
-        await _add_key(uow)
-    with pytest.raises(AlreadyExistsError, match="already one with secret_hash = h1 in api_keys"):
-        async with database.unit_of_work() as uow:
-            await _add_key(uow)
-
-
-async def test_the_error_is_translated_where_it_happens(database: Database) -> None:
+async def test_a_taken_value_gives_a_sentence_with_the_value_where_it_happens(
+    database: Database,
+) -> None:
     async with database.unit_of_work() as uow:
         await _add_key(uow)
     async with database.unit_of_work() as uow:
         await _add_key(uow, name="second", secret_hash="h2")
-        with pytest.raises(AlreadyExistsError):
+        with pytest.raises(AlreadyExistsError, match="one with secret_hash = h1 in api_keys"):
             async with uow._db.begin_nested():
                 await _add_key(uow, name="third")
     assert await _key_names(database) == ["ci", "second"]
@@ -269,24 +253,20 @@ async def test_a_new_connection_is_not_pinged(
     await fresh.dispose()
 
 
-_CHANGE = text("SELECT 'UPDATE '").execution_options(**of_opened("no row"))
+async def _change(work: UnitOfWork, path: str = "") -> None:
+    """Do what the audit trail takes for a change, which it notes at the end."""
+    entry = AuditEntry(lambda: "test", path, None, "")
+    with acting_for(Acting(DEFAULT_PROJECT, audit_entry=entry)):
+        async with work as uow:
+            await uow._db.execute(text("SELECT 'UPDATE '").execution_options(**of_opened("no row")))
 
 
 async def test_a_trail_that_fails_gives_its_connection_back(database: Database) -> None:
     pool = database._engine.pool
     assert isinstance(pool, AsyncAdaptedQueuePool)
     kept = database.reading()  # or the garbage collector closes it later
-
-    async def change() -> None:
-        async with kept as uow:
-            await uow._db.execute(_CHANGE)
-
-    entry = AuditEntry(lambda: "test", "a path with a \0", None, "")
-    with (
-        acting_for(Acting(DEFAULT_PROJECT, audit_entry=entry)),
-        pytest.raises(InvalidInputError),
-    ):
-        await change()
+    with pytest.raises(InvalidInputError):
+        await _change(kept, "a path with a \0")
     assert pool.checkedout() == 0
 
 
@@ -299,18 +279,12 @@ async def test_a_cancelled_trail_gives_its_connection_back(database: Database) -
         if statement.startswith("INSERT INTO audit"):
             noting.set()
 
-    async def change() -> None:
-        async with kept as uow:
-            await uow._db.execute(_CHANGE)
-
     event.listen(database._engine.sync_engine, "before_cursor_execute", see)
     try:
         async with database.unit_of_work() as other:
             raw = await other.driver_connection()
             await raw.execute("LOCK TABLE audit")
-            entry = AuditEntry(lambda: "test", "", None, "")
-            with acting_for(Acting(DEFAULT_PROJECT, audit_entry=entry)):
-                task = asyncio.create_task(change())
+            task = asyncio.create_task(_change(kept))
             await noting.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -329,10 +303,7 @@ async def test_a_job_of_a_rolled_back_transaction_is_not_queued(database: Databa
 
     with pytest.raises(NotFoundError):
         await enqueue_and_fail()
-    async with database.unit_of_work() as uow:
-        raw = await uow.driver_connection()
-        found = await (await raw.execute("SELECT count(*) FROM procrastinate_jobs")).fetchone()
-    assert found == (0,)
+    assert await executed(database, "SELECT id FROM procrastinate_jobs") == []
 
 
 async def test_a_queue_on_a_broken_connection_is_unavailable(database: Database) -> None:

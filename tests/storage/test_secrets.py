@@ -23,11 +23,7 @@ def test_an_encrypted_text_is_unreadable_and_decrypts(tmp_path: Path) -> None:
     cipher = box.encrypt("sk-of-nobody-else-Größe")
     assert b"nobody" not in cipher  # long enough never to be there by chance
     assert box.decrypt(cipher) == "sk-of-nobody-else-Größe"
-
-
-def test_the_same_text_never_looks_the_same(tmp_path: Path) -> None:
-    box = _box(tmp_path, _key(1))
-    assert box.encrypt("x") != box.encrypt("x")
+    assert not list(tmp_path.iterdir())  # a configured key needs no file
 
 
 def test_the_key_file_is_made_on_first_need_for_its_owner_alone(tmp_path: Path) -> None:
@@ -44,11 +40,6 @@ def test_simultaneous_first_needs_agree_on_one_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         ciphers = list(pool.map(lambda box: box.encrypt("x"), boxes))
     assert [_box(tmp_path).decrypt(cipher) for cipher in ciphers] == ["x"] * 8
-
-
-def test_a_configured_key_leaves_no_file(tmp_path: Path) -> None:
-    _box(tmp_path, _key(1)).encrypt("x")
-    assert not list(tmp_path.iterdir())
 
 
 def test_both_alphabets_of_base64_are_the_same_key(tmp_path: Path) -> None:
@@ -70,14 +61,6 @@ def test_another_key_is_refused_with_what_to_do(tmp_path: Path) -> None:
     cipher = _box(tmp_path, _key(1)).encrypt("x")
     with pytest.raises(SecretsError, match=r"another key .* Set SEXTANT_SECRET_KEY"):
         _box(tmp_path, _key(2)).decrypt(cipher)
-
-
-def test_an_altered_secret_is_refused(tmp_path: Path) -> None:
-    box = _box(tmp_path, _key(1))
-    cipher = bytearray(box.encrypt("x"))
-    cipher[-5] ^= 1
-    with pytest.raises(SecretsError):
-        box.decrypt(bytes(cipher))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.knowledge import curves_of, targets_of, with_abilities
-from app.engine.models.base import BoolArray, ItemParameters
+from app.engine.models.base import BoolArray
 from app.engine.prediction.correction import correction_in
 from app.engine.simulation.forecast import Forecast, forecast
 from app.engine.simulation.simulate import Calls, fit_acceptance
@@ -71,11 +71,7 @@ class Materials:
     def in_child(cls, argument: Mapping[str, Any], attachments: Sequence[bytes]) -> "Materials":
         """Rebuild, in the child process, the materials that `to_child` sent."""
         columns = _columns(argument, attachments)
-        bank = ItemBank.from_intercepts(
-            **{name: columns[name] for name in ItemParameters._fields if name in columns},
-            item_ids=argument["item_ids"],
-            scale=argument["scale"],
-        )
+        bank = ItemBank.from_columns(argument["item_ids"], columns, scale=argument["scale"])
         return cls(
             bank=with_abilities(bank, argument["knowledge"]),
             active=columns["active"].astype(np.bool_),
@@ -222,9 +218,7 @@ def forecast_in_child(argument: Any, attachments: Sequence[bytes], _: BinaryIO) 
         se_target=design.stopping.se,
         margin_target=design.stopping.score_margin,
         calls=Calls(
-            tokens=columns.get("tokens"),
-            usd=columns.get("usd"),
-            pace_s=argument["pace_s"],
+            tokens=columns.get("tokens"), usd=columns.get("usd"), pace_s=argument["pace_s"]
         ),
         watch=_timer(len(argument["thetas"]), argument["timeout_s"]),
     ).to_dict()

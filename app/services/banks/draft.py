@@ -77,7 +77,7 @@ def draft_version(
     response model and overrides.
 
     Raises:
-        ItemBankError: The response model does not have some of the parameters.
+        ItemBankError: The response model does not have some of the parameters, or lacks loadings.
         InvalidInputError: An override names nothing, or no item is left that may be asked.
     """
     rows = np.array(matched.rows, dtype=np.intp)
@@ -189,11 +189,7 @@ def _members(
 def _knowledge(
     request: BankImport, several: MultidimensionalModel | None, keys: Sequence[str]
 ) -> tuple[dict[str, Any], str | None]:
-    """Knowledge of a version, including its loadings, and the requested response model.
-
-    Raises:
-        ItemBankError: The requested model lacks loadings, or does not match the given ones.
-    """
+    """Knowledge of a version, including its loadings, and the requested response model."""
     knowledge, wanted = dict(request.knowledge), request.response_model
     if request.unparsed_policy is not None:
         knowledge[UNPARSED_POLICY] = request.unparsed_policy
@@ -211,18 +207,13 @@ def _knowledge(
 
 
 def _rows(bank: ItemBank) -> Iterator[dict[str, float]]:
-    """The parameters of each item, by parameter name."""
     columns = bank.columns
     for numbers in zip(*(values.tolist() for values in columns.values()), strict=True):
         yield dict(zip(columns, numbers, strict=True))
 
 
 def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:
-    """Name of the model of several abilities, nested or mirt, that the slopes imply.
-
-    Raises:
-        ItemBankError: `wanted` names another model.
-    """
+    """Name of the model of several abilities, nested or mirt, that the slopes imply."""
     found = NESTED if several.items.nested else MIRT
     if wanted not in (None, found):
         raise ItemBankError(
@@ -235,9 +226,7 @@ def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:
 def content_findings(items: Sequence[ItemOutline], default: ScorerSpec) -> list[Finding]:
     """Faults of contents and scorers, which the parameters do not show.
 
-    Args:
-        items: Oldest first; the first of duplicates is kept. Items without content are skipped.
-        default: Scorer of items that name none.
+    The first of duplicates is kept, so the oldest come first. Items without content are skipped.
     """
     first: dict[str, str] = {}
     findings = []

@@ -381,9 +381,7 @@ def _settings(bank: Bank) -> dict[str, Any]:
 
 
 def _known(
-    version: BankVersion,
-    findings: Sequence[Finding],
-    origin: Mapping[str, Any],
+    version: BankVersion, findings: Sequence[Finding], origin: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
         **{field: getattr(version, field) for field in _VERSION},

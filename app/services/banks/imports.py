@@ -269,17 +269,8 @@ def item_fields(item: NewItem) -> dict[str, object]:
 
 def demo_import(demo: DemoBank) -> BankImport:
     """The bundled bank as an import."""
-    records = [
-        ItemRecord(
-            key=item.key,
-            content=item.content,
-            scorer=item.scorer,
-            tags=item.tags,
-            expected_tokens_in=item.expected_tokens_in,
-            expected_tokens_out=item.expected_tokens_out,
-        )
-        for item in demo.items
-    ]
+    lacking = dict.fromkeys(("group", "parameters", "difficulty"))
+    records = [convert(ItemRecord, item, row=0, **lacking) for item in demo.items]
     return BankImport(
         items=records,
         parameters=demo.item_bank(),

@@ -187,8 +187,6 @@ class ItemExposure:
 
     Attributes:
         tests: Number of tests that asked at least one item.
-        n_items: Number of items of the version.
-        n_asked: Number of items asked at least once.
         exposure_mean: Mean over the items of the share of tests that asked the item.
         exposure_max: Largest share of tests that asked one item.
         overlap: Share of a test's items that another test asks, too.

@@ -58,7 +58,14 @@ class JoinChecks:
         if response_set is None:
             return await self.of_sessions(found)
         answers = await self.response_sets.get(response_set)
-        await self._require_other(found, answers.id, answers.name)
+        async with self.database.unit_of_work() as uow:
+            record = await calibration_of(uow, found)
+        if record is not None and record.response_set_id == answers.id:
+            raise InvalidInputError(
+                f"Version {found.number} was calibrated from response set {answers.name!r}: "
+                "answers from outside the calibration are needed to tell whether its parameters "
+                "belong to its questions."
+            )
         loaded = await self.versions.load(found.id)
         table = await self.response_sets.matrix(answers.id)
         check = await asyncio.to_thread(join_of_table, loaded.bank, table, loaded.active)
@@ -80,9 +87,8 @@ class JoinChecks:
             taken = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS, ending)
             if taken:
                 async for answer in uow.collected.answers(list(taken)):
-                    if answer.outcome != Outcome.SCORED or answer.is_pretest:
-                        continue
-                    if answer.score is not None:
+                    is_wanted = answer.outcome == Outcome.SCORED and not answer.is_pretest
+                    if is_wanted and answer.score is not None:
                         given = answers.setdefault(taken[answer.session_id], {})
                         given[answer.item_key] = answer.score
         loaded = await self.versions.load(version.id)
@@ -96,16 +102,6 @@ class JoinChecks:
         if look.n_sessions:
             async with self.database.reading() as uow:
                 await uow.versions.note_join(version_id, look.check.verdict)
-
-    async def _require_other(self, version: BankVersion, set_id: str, name: str) -> None:
-        async with self.database.unit_of_work() as uow:
-            record = await calibration_of(uow, version)
-        if record is not None and record.response_set_id == set_id:
-            raise InvalidInputError(
-                f"Version {version.number} was calibrated from response set {name!r}: answers from "
-                "outside the calibration are needed to tell whether its parameters belong to its "
-                "questions."
-            )
 
 
 def join_of_table(

@@ -369,7 +369,7 @@ class LoadedVersion:
     def adaptive_test(
         self, design: Design, price: Price | None = None, acceptance: FloatArray | None = None
     ) -> AdaptiveTest:
-        """The test of this design on this version; sessions of one design share it.
+        """A new test of this design on this version; `VersionService` keeps the shared ones.
 
         Without a price, cost is counted in answer tokens. Where the design counts cost, every item
         that may be asked must have expected prompt and answer tokens. `acceptance` holds the fitted
@@ -378,21 +378,16 @@ class LoadedVersion:
         Raises:
             InvalidInputError: The design cannot be built on this version.
         """
-        name = self.test_name(design, price)
-        test = self.tests.get(name)
-        if test is None:
-            test = design.build(
-                self.bank,
-                active=self.active,
-                tags=self.tags,
-                costs=self.costs(design, price),
-                exposure=acceptance,
-                correction=self.correction,
-                targets=self.targets,
-                curves=self.curves,
-            )
-            self.tests[name] = test
-        return test
+        return design.build(
+            self.bank,
+            active=self.active,
+            tags=self.tags,
+            costs=self.costs(design, price),
+            exposure=acceptance,
+            correction=self.correction,
+            targets=self.targets,
+            curves=self.curves,
+        )
 
     def token_costs(self) -> FloatArray:
         """Expected cost of each item in answer tokens, NaN where unknown, shape (n_items,)."""

@@ -78,15 +78,9 @@ from easy to hard, or nowhere."""
 _WORDS = {
     "trivial": 0.0,
     "very easy": 0.5,
-    "easy": 1.0,
-    "beginner": 1.0,
-    "basic": 1.0,
-    "medium": 2.0,
-    "moderate": 2.0,
-    "intermediate": 2.0,
-    "hard": 3.0,
-    "difficult": 3.0,
-    "advanced": 3.0,
+    **dict.fromkeys(("easy", "beginner", "basic"), 1.0),
+    **dict.fromkeys(("medium", "moderate", "intermediate"), 2.0),
+    **dict.fromkeys(("hard", "difficult", "advanced"), 3.0),
     "very hard": 3.5,
     "expert": 4.0,
 }

@@ -162,7 +162,6 @@ def file_report(
 
 
 def _require_same_items(bank: ItemBank, calibration: CalibrationFile) -> None:
-    """Refuse calibration figures that belong to other items than the bank's."""
     theirs = dict(zip(calibration.keys, calibration.column("b").tolist(), strict=True))
     if theirs.keys() != set(bank.item_ids):
         raise InvalidInputError(

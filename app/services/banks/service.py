@@ -237,22 +237,18 @@ class BankService:
         """
         return _made(await self.import_into(bank, request))
 
-    async def publish(
-        self, uow: UnitOfWork, spec: BankSpec, request: BankImport, held: Bank | None = None
-    ) -> BankVersion:
+    async def publish(self, uow: UnitOfWork, spec: BankSpec, request: BankImport) -> BankVersion:
         """Make a version within the caller's transaction, and its bank if it is missing.
 
-        `held` is the bank, if the transaction has already locked it; an existing bank keeps its
-        settings. No item of `request` has a scorer.
+        An existing bank keeps its settings. No item of `request` has a scorer.
 
         Raises:
             InvalidInputError: As for `create_version`.
         """
-        try:
-            bank = held or await uow.banks.find(spec.name, for_update=True)
-        except NotFoundError:
+        bank = await uow.banks.known(spec.name, for_update=True)
+        if bank is None:
             if is_bank_id(spec.name):
-                raise
+                raise NotFoundError("bank", spec.name)
             bank = new_bank(spec)
             await uow.banks.add(bank)
         return _made(await self._import(uow, bank, request, {}, dry_run=False))
@@ -267,9 +263,8 @@ class BankService:
             InvalidInputError: As for `import_into`.
             ConflictError: As for `import_into`, or the bank of that name asks in another way.
         """
-        try:
-            bank = await uow.banks.find(spec.name, for_update=True)
-        except NotFoundError:
+        bank = await uow.banks.known(spec.name, for_update=True)
+        if bank is None:
             bank = new_bank(spec)
             await uow.banks.add(bank)
         else:

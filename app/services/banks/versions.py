@@ -163,9 +163,8 @@ class VersionService:
                         calibration = (await uow.versions.get(version_id)).calibration or {}
                     except NotFoundError:  # the version it was linked to was deleted since
                         break
-                    fitted = None
-                    if calibration:
-                        fitted = await uow.calibrations.fitted(calibration["id"])
+                    of = calibration.get("id")
+                    fitted = None if of is None else await uow.calibrations.fitted(of)
                     if fitted is not None and "se_b" in fitted.columns:
                         for key, error in zip(fitted.keys, fitted.columns["se_b"], strict=True):
                             if math.isfinite(error):
@@ -184,17 +183,16 @@ class VersionService:
         Raises:
             InvalidStateError: The bank has no version yet.
         """
-        if version_id is None:
-            async with self._database.reading() as uow:
-                found, version_id = await uow.banks.with_newest(bank or "")
+        async with self._database.reading() as uow:
             if version_id is None:
-                raise InvalidStateError(
-                    f"Bank {found.name!r} has no version yet: import item parameters first, "
-                    f"or guess them: sextant banks import {found.name} --provisional"
-                )
-        else:
-            async with self._database.reading() as uow:
+                found, version_id = await uow.banks.with_newest(bank or "")
+            else:
                 found = await uow.banks.of_version(version_id)
+        if version_id is None:
+            raise InvalidStateError(
+                f"Bank {found.name!r} has no version yet: import item parameters first, "
+                f"or guess them: sextant banks import {found.name} --provisional"
+            )
         kept = self._versions.get(version_id)
         if kept is not None and kept.bank_revision == found.revision:
             return kept
@@ -243,6 +241,7 @@ class VersionService:
             test = await self._building.once(
                 (version.id, name), lambda: self._built(version, design, price)
             )
+            version.tests[name] = test
         return test
 
     async def _built(
@@ -364,17 +363,16 @@ def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
 def _costs(version: LoadedVersion, spec: FormSpec, askable: BoolArray) -> FloatArray | None:
     """Cost of each item, shape (n_items,); the cost of items not in `askable` does not matter."""
     if spec.by_tokens:
-        costs = version.token_costs()
-        unknown, wanted = np.isnan(costs), "expected tokens, in and out,"
+        costs, wanted = version.token_costs(), "expected tokens, in and out,"
     elif spec.costs is not None:
         given = spec.costs
         if strange := [key for key in given if version.position_of(key) is None]:
             detail = f"the version has no item {strange[0]!r}"
             raise InvalidInputError(f"costs: {detail}.", problems=[FieldProblem("/costs", detail)])
-        costs = np.array([given.get(key, np.nan) for key in version.keys])
-        unknown, wanted = np.isnan(costs), "a cost"
+        costs, wanted = np.array([given.get(key, np.nan) for key in version.keys]), "a cost"
     else:
         return None
+    unknown = np.isnan(costs)
     lacking = np.flatnonzero(unknown & askable)
     if lacking.size:
         detail = (

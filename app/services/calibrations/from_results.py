@@ -9,12 +9,7 @@ from typing import cast
 from app import scorers
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.errors import (
-    AlreadyExistsError,
-    CalibrationError,
-    InvalidInputError,
-    NotFoundError,
-)
+from app.errors import CalibrationError, InvalidInputError, NotFoundError
 from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.results.found import Agreement, Choice, Found, agreement
 from app.items import BY_KIND, Answer, ScorerSpec
@@ -33,6 +28,7 @@ from app.services.calibrations.service import CalibrationService
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import Draft, FileRead, ResultsImport, SkippedRows
 from app.services.responses.service import AnswerImportReport, import_draft, new_set
+from app.services.waiting import again_if_taken
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from app.storage.unit_of_work import UnitOfWork
@@ -165,11 +161,9 @@ class ResultBanks:
     async def _is_withheld(self, wanted: BankFromResults) -> bool:
         """Whether the bank is withheld, or will be."""
         async with self.database.unit_of_work() as uow:
-            try:  # only the project's own bank counts: another project may share one of that name
-                own = await uow.banks.find(wanted.name, for_update=True)
-            except NotFoundError:
-                return wanted.visibility != OPEN
-            return own.visibility != OPEN
+            # Only the project's own bank counts: another project may share one of that name.
+            own = await uow.banks.known(wanted.name, for_update=True)
+        return (wanted if own is None else own).visibility != OPEN
 
     async def _stored(
         self,
@@ -206,10 +200,7 @@ class ResultBanks:
                 answers = await _set_of(uow, made)
                 return report, await import_draft(uow, answers, draft)
 
-        try:
-            report, imported = await written()
-        except AlreadyExistsError:  # somebody made one of that name meanwhile
-            report, imported = await written()
+        report, imported = await again_if_taken(written)
         kept = None if imported is None else imported.response_set
         n_models = 0 if kept is None else kept.n_examinees
         if kept is not None:
@@ -285,11 +276,7 @@ def _incomplete(draft: Draft) -> dict[str, int]:
 async def _marking(
     wanted: ScorerSpec | None, found: Found, records: Sequence[ItemRecord]
 ) -> Marking:
-    """The scorer that reproduces the recorded scores.
-
-    Raises:
-        InvalidInputError: No scorer does, or the requested one calls an endpoint.
-    """
+    """The scorer that reproduces the recorded scores, or the requested one."""
     if found.style["mode"] == LOGLIKELIHOOD:
         return Marking(scorer=ScorerSpec(BY_KIND))
     if wanted is not None:

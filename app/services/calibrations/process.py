@@ -85,22 +85,18 @@ def header(
     parts: Sequence[FittedPart],
 ) -> bytes:
     """The JSON line that the process reads first; the bytes of the scores follow."""
+    onto = plan.target
     described = {
         "examinees": matrix.examinees,
         "items": matrix.items,
         "plan": plan.to_dict(),
-        "target": plan.target and _bank_to_json(plan.target),
+        "target": onto and {"item_ids": onto.item_ids, "scale": onto.scale, **_lists(onto.columns)},
         "beliefs": plan.beliefs and plan.beliefs.to_dict(),
         "part": part,
         "parts": [[fitted.keys, fitted.figures, _lists(fitted.columns)] for fitted in parts],
         "target_se": None if plan.target_se is None else plan.target_se.tolist(),
     }
     return json.dumps(described).encode() + b"\n"
-
-
-def _bank_to_json(bank: ItemBank) -> dict[str, Any]:
-    columns = {name: getattr(bank, name).tolist() for name in ("a", "intercept", "c", "d")}
-    return {"item_ids": bank.item_ids, "scale": bank.scale, **columns}
 
 
 def answer(work: Callable[[Report], Fitted], say: Say) -> None:

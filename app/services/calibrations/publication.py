@@ -101,11 +101,8 @@ async def require_publishable(
         raise _refusal(
             "carry_over", "expected false: only a linked calibration can carry items over"
         )
-    try:
-        found: str | None = (await uow.banks.find(publication.bank)).project_id
-    except NotFoundError:
-        found = None
-    if found == owner():  # banks of other projects are shared for measuring only
+    bank = await uow.banks.known(publication.bank)
+    if bank is not None and bank.project_id == owner():  # others are shared for measuring only
         return
     if is_bank_id(publication.bank):
         raise NotFoundError("bank", publication.bank)
@@ -126,14 +123,10 @@ _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
 
 
 def import_of(
-    record: CalibrationRecord,
-    fitted: FittedItems,
-    parameters: ItemBank,
-    publication: Publication,
-    source: ResponseSet,
+    record: CalibrationRecord, output: Output, parameters: ItemBank, publication: Publication
 ) -> BankImport:
-    """The import that makes a version from a completed calibration of the answers in `source`."""
-    result = record.result or {}
+    """The import that makes a version from the output of a completed calibration."""
+    result, fitted, imports = output.result, output.items, output.source.imports
     link = result.get("link")
     said = {name: known for name, known in publication.asked.items() if known is not None}
     return BankImport(
@@ -143,8 +136,8 @@ def import_of(
         allow=publication.allow,
         keep=publication.keep,
         notes=publication.notes,
-        unparsed_policy=publication.unparsed_policy or policy_of(source.imports),
-        asked={**asked_in(source.imports), **said},
+        unparsed_policy=publication.unparsed_policy or policy_of(imports),
+        asked={**asked_in(imports), **said},
         findings=[
             *misfits(fitted.keys, fitted.columns),
             *drift_findings(fitted.keys, fitted.columns),
@@ -212,11 +205,9 @@ def carried_over(fitted: ItemBank, target: ItemBank, dropped: frozenset[str]) ->
     if not rest:
         return fitted
     others = target.take(np.array(rest))
-    return ItemBank.from_intercepts(
-        **{
-            name: np.concatenate([getattr(fitted, name), getattr(others, name)])
-            for name in ("a", "intercept", "c", "d")
-        },
-        item_ids=fitted.item_ids + others.item_ids,
-        scale=target.scale,
-    )
+    columns = {
+        name: np.concatenate([values, others.columns[name]])
+        for name, values in fitted.columns.items()
+    }
+    keys = fitted.item_ids + others.item_ids
+    return ItemBank.from_columns(keys, columns, scale=target.scale)

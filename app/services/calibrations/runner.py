@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -11,12 +11,7 @@ from typing_extensions import override
 from app.calibration.pipeline.fit import decided
 from app.calibration.pipeline.logistic import FittedPart, digest_of, parts_for, require_same_answers
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.errors import (
-    CalibrationError,
-    DatabaseUnavailableError,
-    LeaseLostError,
-    SextantError,
-)
+from app.errors import CalibrationError, DatabaseUnavailableError, LeaseLostError, SextantError
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.leased import Failure
 from app.services.calibrations.process import fit_in_process
@@ -53,18 +48,18 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
 
     @override
     async def _run(self, record: CalibrationRecord) -> None:
-        fruit = await self._fit(record)
+        output = await self._fit(record)
         wanted = None if record.publication is None else Publication(**record.publication)
         try:
-            await self._write(lambda: self._store(record, fruit, wanted))
+            await self._write(lambda: self._store(record, output, wanted))
         except (LeaseLostError, DatabaseUnavailableError):
             raise
         except SextantError as error:
             if wanted is None:
                 raise
             failure = failure_of(error)
-            await self._write(lambda: self._store(record, fruit, unpublished=failure))
-        logger.info("calibration_completed", converged=fruit.result["converged"])
+            await self._write(lambda: self._store(record, output, unpublished=failure))
+        logger.info("calibration_completed", converged=output.result["converged"])
 
     async def _fit(self, record: CalibrationRecord) -> Output:
         if record.lease_epoch > MAX_CLAIMS:
@@ -117,23 +112,22 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     async def _store(
         self,
         record: CalibrationRecord,
-        fruit: Output,
+        output: Output,
         publication: Publication | None = None,
         unpublished: Failure | None = None,
     ) -> None:
         """Store the result, and with it the requested version or the reason why there is none."""
         async with self.leasing.database.unit_of_work() as uow:
-            held = None if publication is None else await uow.banks.hold(publication.bank)
+            if publication is not None:
+                # Banks are locked before calibrations.
+                await uow.banks.known(publication.bank, for_update=True)
             ready = await uow.calibrations.complete(
-                record, fruit.result, fruit.items, fruit.examinees
+                record, output.result, output.items, output.examinees
             )
             if ready is not None:
                 await self.queue.enqueue(uow, ready)
             if publication is not None:
-                done = replace(record, status="completed", result=fruit.result)
-                await self.calibrations.publish_within(
-                    uow, done, fruit.items, publication, held, fruit.source
-                )
+                await self.calibrations.publish_within(uow, record, output, publication)
             if unpublished is not None:
                 await uow.calibrations.note_unpublished(record.id, unpublished)
 

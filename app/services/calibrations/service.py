@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from app.calibration.pipeline.logistic import parts_for
 from app.calibration.pipeline.plan import SEVERAL_ABILITIES, CalibrationPlan
 from app.engine.bank import ItemBank
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
-from app.records.banks import PROVISIONAL, Bank, BankSpec, BankVersion
+from app.records.banks import PROVISIONAL, BankSpec, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.response_sets import ResponseSet
 from app.services.banks.service import BankService
@@ -143,11 +144,7 @@ class CalibrationService:
             return await uow.calibrations.get(calibration_id)
 
     async def list_page(
-        self,
-        request: PageRequest,
-        *,
-        status: str | None = None,
-        response_set_id: str | None = None,
+        self, request: PageRequest, *, status: str | None = None, response_set_id: str | None = None
     ) -> Page[CalibrationRecord]:
         """One page of calibrations."""
         async with self.database.reading() as uow:
@@ -192,17 +189,10 @@ class CalibrationService:
                 f"Calibration {record.id} ({record.status}) has no reference abilities: only a "
                 "completed one with a report card has them."
             )
+        numbers = (values.tolist() for values in (found.theta, found.se, found.score))
+        rows = zip(range(len(found.names)), found.names, *numbers, strict=True)
         stop = None if limit is None else after + 1 + limit
-        return [
-            AbilityRow(
-                position,
-                found.names[position],
-                float(found.theta[position]),
-                float(found.se[position]),
-                float(found.score[position]),
-            )
-            for position in range(len(found.names))[after + 1 : stop]
-        ]
+        return [AbilityRow(*row) for row in islice(rows, after + 1, stop)]
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:
         """Cancel a calibration; its worker discards its work."""
@@ -222,19 +212,16 @@ class CalibrationService:
                 names nothing, or no item is left that may be asked.
         """
         async with self.database.unit_of_work() as uow:
-            held = await uow.banks.hold(publication.bank)
+            # Banks are locked before calibrations.
+            await uow.banks.known(publication.bank, for_update=True)
             record = await uow.calibrations.get(calibration_id, for_update=True)
             fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
             source = await uow.response_sets.find(record.response_set_id)
-            return await self.publish_within(uow, record, fitted, publication, held, source)
+            output = Output(record.result or {}, fitted, source)
+            return await self.publish_within(uow, record, output, publication)
 
     async def publish_done(
-        self,
-        uow: UnitOfWork,
-        plan: CalibrationPlan,
-        fruit: Output,
-        publication: Publication,
-        held: Bank,
+        self, uow: UnitOfWork, plan: CalibrationPlan, output: Output, publication: Publication
     ) -> BankVersion:
         """Store a finished calibration and its version in the caller's transaction.
 
@@ -244,36 +231,29 @@ class CalibrationService:
             InvalidStateError: It did not converge.
             InvalidInputError: As for `publish`.
         """
-        calibrations, set_id = uow.calibrations, fruit.source.id
+        calibrations, set_id = uow.calibrations, output.source.id
         made = await calibrations.add(
             new_id("cal"), response_set_id=set_id, settings=plan.to_dict()
         )
         claimed = await calibrations.claim(made.id, worker_id="here", lease=_LEASE)
         if claimed is None:
             raise InvalidStateError(f"Calibration {made.id} was started by another process.")
-        await calibrations.complete(claimed, fruit.result, fruit.items, fruit.examinees)
-        done = replace(claimed, status="completed", result=fruit.result)
-        return await self.publish_within(uow, done, fruit.items, publication, held, fruit.source)
+        await calibrations.complete(claimed, output.result, output.items, output.examinees)
+        return await self.publish_within(uow, claimed, output, publication)
 
     async def publish_within(
-        self,
-        uow: UnitOfWork,
-        record: CalibrationRecord,
-        fitted: FittedItems,
-        publication: Publication,
-        held: Bank | None,
-        source: ResponseSet,
+        self, uow: UnitOfWork, record: CalibrationRecord, output: Output, publication: Publication
     ) -> BankVersion:
         """Publish a completed calibration in a transaction that has locked the bank and it."""
-        result = record.result or {}
+        result = output.result
         if not result["converged"] and not publication.allow_unconverged:
             raise InvalidStateError(
                 f"Calibration {record.id} did not converge within {result['iterations']} "
                 "cycles. Calibrate again with a larger max_cycles, or publish it all the same "
                 "with allow_unconverged."
             )
-        parameters = await self._parameters(record, fitted, publication)
-        request = import_of(record, fitted, parameters, publication, source)
+        parameters = await self._parameters(record, output, publication)
+        request = import_of(record, output, parameters, publication)
         if request.scale is None and record.bank_version_id is not None:
             # Both versions have the same parameters, so abilities on them are comparable.
             earlier = await uow.versions.get(record.bank_version_id)
@@ -285,8 +265,7 @@ class CalibrationService:
             request = continued(request, before, findings, record.settings["model"])
         if (started_from := record.settings.get("prior_version_id")) is not None:
             request = revised(request, await uow.versions.get(started_from))
-        spec = BankSpec(name=publication.bank)
-        version = await self.banks.publish(uow, spec, request, held)
+        version = await self.banks.publish(uow, BankSpec(name=publication.bank), request)
         if version.id != record.bank_version_id:
             await uow.calibrations.note_published(
                 record.id, bank_id=version.bank_id, bank_version_id=version.id
@@ -294,10 +273,9 @@ class CalibrationService:
         return version
 
     async def _parameters(
-        self, record: CalibrationRecord, fitted: FittedItems, publication: Publication
+        self, record: CalibrationRecord, output: Output, publication: Publication
     ) -> ItemBank:
-        result = record.result or {}
-        link = result.get("link")
+        fitted, link = output.items, output.result.get("link")
         if link is None:
             if publication.carry_over:
                 raise InvalidInputError(
@@ -310,7 +288,7 @@ class CalibrationService:
         if not (publication.carry_over or checks_drift):
             return bank
         target = (await self.versions.load(link["bank_version_id"])).bank
-        dropped = frozenset(item["name"] for item in result["dropped"]["items"])
+        dropped = frozenset(item["name"] for item in output.result["dropped"]["items"])
         if checks_drift:  # all earlier items stay, whether or not they had new answers
             dropped -= frozenset(target.item_ids)
         return carried_over(bank, target, dropped)

@@ -16,14 +16,14 @@ from app.exchange.catalog.agents import read_agents
 from app.exchange.catalog.entry import AgentsEntry, Responses
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, TrialTable
-from app.records.banks import BankSpec, BankVersion
+from app.records.banks import BankVersion
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.origins import REFERENCE_AGENTS
 from app.services.banks.spec import new_bank
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication, output_of
 from app.services.calibrations.service import CalibrationService
-from app.services.catalog.files import INSTALLED, FoundFile, Prepared, Report
+from app.services.catalog.files import INSTALLED, FoundFile, Prepared, Report, spec_of
 from app.services.responses.imports import Draft, FileRead
 from app.services.responses.service import import_draft, new_set
 from app.storage.unit_of_work import UnitOfWork
@@ -61,15 +61,9 @@ async def prepare_agents(
         "agents": table.n_examinees,
         "licence": entry.licence,
     }
-    spec = BankSpec(
-        name=entry.name,
-        description=entry.description,
-        licence=entry.licence,
-        source=entry.homepage,
-        metadata={"catalogue": entry.name},
-    )
+    spec = spec_of(entry)
     if installed == file.sha256:
-        return Prepared(spec=spec, knowledge={INSTALLED: facts}, facts=facts, publish=_gone)
+        return Prepared(spec=spec, facts=facts, publish=_gone)
     report({"phase": "calibrating"})
     started = time.monotonic()
     filtered = await asyncio.to_thread(prepared, table, _PLAN)
@@ -98,10 +92,9 @@ async def prepare_agents(
             Publication(
                 bank=bank.id, notes=f"Installed from the catalogue's entry {entry.name!r}."
             ),
-            await uow.banks.find(bank.id, for_update=True),
         )
 
-    return Prepared(spec=spec, knowledge=knowledge, facts=facts, publish=publish)
+    return Prepared(spec=spec, facts=facts, publish=publish)
 
 
 def _draft(table: ResponseTable, name: str) -> Draft:

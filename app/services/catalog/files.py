@@ -28,15 +28,24 @@ class Prepared:
     """A bank that is ready to be written.
 
     Attributes:
-        knowledge: Knowledge of the version, with the part `INSTALLED`.
-        facts: Further facts for the result of the installation.
+        facts: Part `INSTALLED` of the version's knowledge, and of the installation's result.
         publish: Makes bank and version within the caller's transaction.
     """
 
     spec: BankSpec
-    knowledge: Mapping[str, Any]
     facts: Mapping[str, Any]
     publish: Callable[[UnitOfWork], Awaitable[BankVersion]]
+
+
+def spec_of(entry: Entry | AgentsEntry) -> BankSpec:
+    """The bank of an entry, as far as entries of all kinds describe it."""
+    return BankSpec(
+        name=entry.name,
+        description=entry.description,
+        licence=entry.licence,
+        source=entry.homepage,
+        metadata={"catalogue": entry.name},
+    )
 
 
 #: Size limit of one file; the largest file of the bundled catalogue has 50 MB.
@@ -140,8 +149,10 @@ async def _fetched(files: Files, guard: AddressGuard, report: Report) -> FoundFi
     def checked() -> FoundFile:
         content = _content(got.path)
         try:
-            found = _checked(content, *_as_the_hub_says(source, got.path))
-            return replace(found, cached=got.path)
+            completed = _as_the_hub_says(source, got.path)
+            found = _checked(content, completed or source, source.names[-1])
+            by = "hub" if completed else found.checked_by
+            return replace(found, cached=got.path, checked_by=by)
         except InvalidInputError:
             _forget(got.path)
             raise
@@ -154,16 +165,15 @@ def _forget(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
-    """The source, completed by the hash under which the hub's cache has the file."""
-    name = source.names[-1]
-    if source.dataset is None or source.sha256 or source.git_blob:
-        return source, name, False
+def _as_the_hub_says(source: Source, path: Path) -> Source | None:
+    """The source with the hash under which the hub's cache has the file; None if it has its own."""
     kept = path.resolve().name
     kind = {64: "sha256", 40: "git_blob"}.get(len(kept))
+    if source.dataset is None or source.sha256 or source.git_blob:
+        return None
     if kind is None or not set(kept) <= set("0123456789abcdef"):
-        return source, name, False
-    return source.model_copy(update={kind: kept}), name, True
+        return None
+    return source.model_copy(update={kind: kept})
 
 
 def files_in_folder(entry: Entry | AgentsEntry, folder: Path) -> FoundFiles:
@@ -209,12 +219,8 @@ def _content(path: Path) -> bytes:
         raise InvalidInputError(f"{path} cannot be read: {exc.strerror}.") from exc
 
 
-def _checked(content: bytes, source: Source, name: str, by_hub: bool = False) -> FoundFile:
+def _checked(content: bytes, source: Source, name: str) -> FoundFile:
     found = check(content, source, name)
     return FoundFile(
-        name=name,
-        content=content,
-        origin=source.origin,
-        sha256=found.sha256,
-        checked_by="hub" if by_hub else found.by,
+        name=name, content=content, origin=source.origin, sha256=found.sha256, checked_by=found.by
     )

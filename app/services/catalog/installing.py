@@ -6,12 +6,12 @@ The files of an entry are joined in a child process.
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
 from app.engine.bank import ItemBank
-from app.errors import ConflictError, InvalidInputError, NotFoundError
+from app.errors import ConflictError, InvalidInputError
 from app.exchange.catalog.build import Built, GivenFile, build_bank
 from app.exchange.catalog.entry import Entry, entry_of
 from app.exchange.item_record import ItemRecord, parse_item
@@ -22,15 +22,10 @@ from app.reports.joins import join_sentence
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.imports import BankImport
 from app.services.banks.joins import join_of_table
-from app.services.banks.origins import ASKED
+from app.services.banks.origins import ASKED, Asked
 from app.services.banks.service import BankService
 from app.services.banks.spec import calls_out, require_usable
-from app.services.catalog.files import (
-    INSTALLED,
-    FoundFile,
-    FoundFiles,
-    Prepared,
-)
+from app.services.catalog.files import INSTALLED, FoundFile, FoundFiles, Prepared, spec_of
 from app.storage.unit_of_work import UnitOfWork
 
 #: Largest number of skipped rows in the list of the result.
@@ -62,12 +57,7 @@ async def prepare_questions(entry: Entry, files: FoundFiles, banks: BankService)
         notes=f"Installed from the catalogue's entry {entry.name!r}.",
         knowledge={ASKED: _asked(entry), INSTALLED: facts},
     )
-    return Prepared(
-        spec=spec,
-        knowledge=request.knowledge,
-        facts=facts,
-        publish=lambda uow: banks.publish(uow, spec, request),
-    )
+    return Prepared(spec=spec, facts=facts, publish=lambda uow: banks.publish(uow, spec, request))
 
 
 async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mapping[str, Any]]:
@@ -80,13 +70,12 @@ async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mappi
         ConflictError: A different bank has that name.
     """
     name = prepared.spec.name
-    try:
-        bank = await uow.banks.find(name, for_update=True)
-    except NotFoundError:
+    bank = await uow.banks.known(name, for_update=True)
+    if bank is None:
         version = await prepared.publish(uow)
         return version, _result(version, prepared.facts, was_there=False)
     latest = (await uow.versions.latest([bank.id])).get(bank.id)
-    if latest is None or not _same(latest.knowledge, prepared.knowledge):
+    if latest is None or not _same(latest.knowledge, prepared.facts):
         raise ConflictError(
             f"There is a bank {name!r} already, and its latest version is not what the catalogue "
             "would install: give that bank another name, or delete it."
@@ -94,9 +83,9 @@ async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mappi
     return latest, _result(latest, latest.knowledge[INSTALLED], was_there=True)
 
 
-def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether two versions were installed from the same files, joined and asked in the same way."""
-    one, other = before.get(INSTALLED), now[INSTALLED]
+def _same(knowledge: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a version was installed from the same files, joined and asked in the same way."""
+    one = knowledge.get(INSTALLED)
     if one is None:
         return False
     files = [
@@ -114,30 +103,21 @@ def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 def _asked(entry: Entry) -> AskedJson:
     """How the answers behind the parameters were obtained, as far as the entry says."""
     asked, scorer = entry.asked, entry.item.scorer
-    known = {
-        "mode": asked.mode,
-        "normalise": asked.normalise,
-        "shots": asked.shots,
-        "scorer": None if scorer is None or asked.mode != "generate" else scorer.name,
-        "source": asked.source,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+    return Asked(
+        mode=asked.mode,
+        normalise=asked.normalise,
+        shots=asked.shots,
+        scorer=None if scorer is None or asked.mode != "generate" else scorer.name,
+        source=asked.source,
+    ).to_dict()
 
 
 def _spec(entry: Entry, prompt: Mapping[str, Any]) -> BankSpec:
     scorer = ScorerSpec(BY_KIND)
     if entry.item.scorer is not None:
         scorer = ScorerSpec(entry.item.scorer.name, dict(entry.item.scorer.params))
-    return BankSpec(
-        name=entry.name,
-        description=entry.description,
-        licence=entry.licence,
-        source=entry.homepage,
-        visibility=entry.visibility,
-        default_scorer=scorer,
-        prompt=prompt,
-        metadata={"catalogue": entry.name},
-    )
+    spec = spec_of(entry)
+    return replace(spec, visibility=entry.visibility, default_scorer=scorer, prompt=prompt)
 
 
 def _facts(entry: Entry, files: FoundFiles, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,11 +197,7 @@ def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO
 
 
 def _join_check(built: Built, answers: GivenFile) -> dict[str, Any]:
-    """Check the join by the answers of the entry.
-
-    Raises:
-        InvalidInputError: The parameters do not belong to these questions.
-    """
+    """Check by the answers of the entry that its parameters belong to its questions."""
     from app.exchange.responses import read_responses  # imports pyarrow, needed for answers only
 
     table = read_responses(answers.content, name=answers.name)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import structlog
 from typing_extensions import override
 
-from app.errors import AlreadyExistsError, DatabaseUnavailableError, InvalidInputError, SextantError
+from app.errors import DatabaseUnavailableError, InvalidInputError, SextantError
 from app.items import JsonValue
 from app.records.banks import OPEN, InstallationRecord
 from app.services.catalog.files import Prepared
 from app.services.catalog.installing import write
 from app.services.catalog.service import CatalogService
 from app.services.leased import LeasedRunner, failure_of
-from app.services.waiting import retry_outages
+from app.services.waiting import again_if_taken, retry_outages
 from app.storage.repositories.banks import InstallationRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -43,7 +43,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
     @override
     async def _run(self, record: InstallationRecord) -> None:
         prepared = await self._prepared(record)
-        await retry_outages(lambda: self._written(record, prepared))
+        await retry_outages(lambda: again_if_taken(lambda: self._written(record, prepared)))
         logger.info("installation_completed", entry=record.entry)
 
     @override
@@ -75,16 +75,9 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
 
     async def _written(self, record: InstallationRecord, prepared: Prepared) -> None:
         """Write the bank and the end of the installation in one transaction."""
-        for last_try in (False, True):
-            try:
-                async with self.leasing.database.unit_of_work() as uow:
-                    _, result = await write(uow, prepared)
-                    await uow.installations.complete(record.id, record.lease_epoch, result)
-            except AlreadyExistsError:  # somebody made a bank of that name meanwhile
-                if last_try:
-                    raise
-            else:
-                return
+        async with self.leasing.database.unit_of_work() as uow:
+            _, result = await write(uow, prepared)
+            await uow.installations.complete(record.id, record.lease_epoch, result)
 
     async def _quotes(self, entry: str) -> bool:
         """Whether error messages about an entry's files could reveal a withheld bank."""

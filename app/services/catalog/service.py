@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.adapters.guard import AddressGuard
-from app.errors import (
-    AlreadyExistsError,
-    NotFoundError,
-    UnknownNameError,
-)
+from app.errors import NotFoundError
 from app.exchange.catalog.entry import AgentsEntry, Listed, pick, read_catalogue
 from app.records.banks import BankVersion, InstallationRecord
 from app.services.banks.service import BankService
@@ -20,6 +16,7 @@ from app.services.catalog.agents import prepare_agents
 from app.services.catalog.files import INSTALLED, Prepared, Report, fetched_files, files_in_folder
 from app.services.catalog.installing import prepare_questions, write
 from app.services.leased import Queue
+from app.services.waiting import again_if_taken
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.unit_of_work import UnitOfWork
@@ -65,11 +62,10 @@ class CatalogService:
             return Offer(listed, await _bank_of(uow, name))
 
     async def _found(self, name: str) -> Listed:
-        try:
-            return await self.listed(name)
-        except UnknownNameError:
-            known = await asyncio.to_thread(read_catalogue, self.folder)
-            raise NotFoundError("entry of the catalogue", name, [*known]) from None
+        known = await asyncio.to_thread(read_catalogue, self.folder)
+        if name not in known:
+            raise NotFoundError("entry of the catalogue", name, [*known])
+        return known[name]
 
     async def listed(self, name: str) -> Listed:
         """One entry in its present form.
@@ -109,12 +105,12 @@ class CatalogService:
         """
         prepared = await self.prepared(name, report, folder)
         report({"phase": "writing"})
-        try:
+
+        async def written() -> tuple[BankVersion, Mapping[str, Any]]:
             async with self.database.unit_of_work() as uow:
                 return await write(uow, prepared)
-        except AlreadyExistsError:  # somebody made it meanwhile
-            async with self.database.unit_of_work() as uow:
-                return await write(uow, prepared)
+
+        return await again_if_taken(written)
 
     async def prepared(self, name: str, report: Report, folder: Path | None = None) -> Prepared:
         """Everything an installation writes; arguments and errors are those of `install_now`."""
@@ -141,7 +137,5 @@ class CatalogService:
 
 
 async def _bank_of(uow: UnitOfWork, name: str) -> str | None:
-    try:
-        return (await uow.banks.find(name)).id
-    except NotFoundError:
-        return None
+    bank = await uow.banks.known(name)
+    return None if bank is None else bank.id

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, bindparam, delete, func, select, true, update
+from sqlalchemy import Row, Table, bindparam, delete, func, select, true, update
 
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import convert, not_none
 from app.records.projects import Limits
 from app.storage.paging import Page, PageRequest
 from app.storage.rows.projects import ApiKeyRow, LoginRow
-from app.storage.scoping import Repository, of_opened
+from app.storage.scoping import Repository, given, of_opened
 
 
 class ApiKeyRepository(Repository):
@@ -52,14 +52,15 @@ class ApiKeyRepository(Repository):
 
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
         """One page of the keys, revoked and expired ones included."""
-        found = select(ApiKeyRow).where(_of(project_id))
+        found = select(ApiKeyRow).where(*given((ApiKeyRow.project_id, project_id)))
         return await self._page(found, request, ApiKeyRow.id, "API key", api_key)
 
     async def find(
         self, key_id: str, *, project_id: str | None = None, for_update: bool = False
     ) -> ApiKey:
         """A key, revoked or not."""
-        query = select(ApiKeyRow).where(ApiKeyRow.id == key_id, _of(project_id))
+        wanted = given((ApiKeyRow.id, key_id), (ApiKeyRow.project_id, project_id))
+        query = select(ApiKeyRow).where(*wanted)
         return api_key(await self._one(query, "API key", key_id, for_update=for_update))
 
     async def set_limits(self, key_id: str, limits: Limits) -> None:
@@ -70,7 +71,7 @@ class ApiKeyRepository(Repository):
         """Revoke the key; a revoked key stays as it is. None if there is no such key."""
         row = await self._db.scalar(
             update(ApiKeyRow)
-            .where(ApiKeyRow.id == key_id, _of(project_id))
+            .where(*given((ApiKeyRow.id, key_id), (ApiKeyRow.project_id, project_id)))
             .values(revoked_at=func.coalesce(ApiKeyRow.revoked_at, func.now()))
             .returning(ApiKeyRow)
         )
@@ -97,10 +98,6 @@ _BY_SECRET = (
     .where(ApiKeyRow.secret_hash == bindparam("presented"))
     .execution_options(**of_opened("who has the secret"))
 )
-
-
-def _of(project_id: str | None) -> ColumnElement[bool]:
-    return true() if project_id is None else ApiKeyRow.project_id == project_id
 
 
 def api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:

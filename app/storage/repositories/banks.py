@@ -65,13 +65,18 @@ class BankRepository(Repository):
         self._db.add(BankRow(**bank_values(shallow(bank))))
         await self._db.flush()
 
-    async def find(self, id_or_name: str, *, for_update: bool = False) -> Bank:
-        """A bank by its id or its name."""
+    async def known(self, id_or_name: str, *, for_update: bool = False) -> Bank | None:
+        """A bank by its id or its name, if there is one."""
         query = _FOUND.with_for_update() if for_update else _FOUND
         row = (await self._db.execute(query, {"wanted": id_or_name})).scalar_one_or_none()
-        if row is None:
+        return None if row is None else read_bank(row)
+
+    async def find(self, id_or_name: str, *, for_update: bool = False) -> Bank:
+        """A bank by its id or its name."""
+        bank = await self.known(id_or_name, for_update=for_update)
+        if bank is None:
             raise NotFoundError("bank", id_or_name, () if for_update else await self._names())
-        return read_bank(row)
+        return bank
 
     async def with_newest(self, id_or_name: str) -> tuple[Bank, str | None]:
         """A bank by its id or name, and the id of its latest version; None where it has none."""
@@ -86,25 +91,10 @@ class BankRepository(Repository):
         query = select(BankRow.name).where(BankRow.archived_at.is_(None)).limit(_MOST_NAMES)
         return (await self._db.scalars(query)).all()
 
-    async def hold(self, id_or_name: str) -> Bank | None:
-        """Lock a bank, if it exists, until the transaction ends.
-
-        Publishing locks the bank before the calibration, in the same order as removal does.
-        """
-        try:
-            return await self.find(id_or_name, for_update=True)
-        except NotFoundError:
-            return None
-
     async def list_page(self, request: PageRequest) -> Page[Bank]:
         """One page of banks."""
-        return await self._page(
-            select(BankRow).where(BankRow.archived_at.is_(None)),
-            request,
-            BankRow.id,
-            "bank",
-            read_bank,
-        )
+        query = select(BankRow).where(BankRow.archived_at.is_(None))
+        return await self._page(query, request, BankRow.id, "bank", read_bank)
 
     async def update(self, bank_id: str, revision: int, changes: Mapping[str, Any]) -> Bank:
         """Change fields of a bank, if it is still at `revision`."""
@@ -248,13 +238,11 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
 
     async def complete(self, claimed_id: str, epoch: int, result: Mapping[str, JsonValue]) -> None:
         """Complete an installation and write its result."""
-        ended = {"worker_id": None, "result": dict(result)}
-        await self._finish(claimed_id, epoch, "completed", **ended)
+        await self._finish(claimed_id, epoch, "completed", result=dict(result))
 
     async def fail(self, claimed_id: str, epoch: int, failure: Failure) -> None:
         """Mark an installation as failed and write the cause."""
-        ended = {"worker_id": None, "failure": dict(failure)}
-        await self._finish(claimed_id, epoch, "failed", **ended)
+        await self._finish(claimed_id, epoch, "failed", failure=dict(failure))
 
     async def cancel(self, installation_id: str) -> InstallationRecord:
         """Cancel an installation from outside; its worker loses the lease.

@@ -50,24 +50,15 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         part_ids: Sequence[str] = (),
         publication: Mapping[str, JsonValue] | None = None,
     ) -> CalibrationRecord:
-        """Store a new calibration, queued.
+        """Store a new calibration, queued, and the parts that it consists of, if any.
 
-        Args:
-            calibration_id: Id of the calibration.
-            response_set_id: Id of the set of answers.
-            settings: Settings of the calibration.
-            part_ids: Ids of its parts, if any. Each part is queued separately; the calibration can
-                be claimed when all parts are completed.
-            publication: How to publish the calibration on completion.
+        Each part is queued separately; the calibration can be claimed when all are completed.
+        `publication` says how to publish it then.
         """
-        shared = {
-            "response_set_id": response_set_id,
-            "settings": dict(settings),
-            "status": "queued",
-        }
-        told = None if publication is None else dict(publication)
+        told = {"settings": dict(settings), "status": "queued"}
+        shared = {"response_set_id": response_set_id, **told}
         n_parts = len(part_ids) or None
-        row = CalibrationRow(id=calibration_id, n_parts=n_parts, publication=told, **shared)
+        row = CalibrationRow(id=calibration_id, n_parts=n_parts, publication=publication, **shared)
         self._db.add(row)
         await self._db.flush()
         self._db.add_all(
@@ -96,11 +87,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         return [_read(row) for row in (await self._db.execute(query)).scalars()]
 
     async def list_page(
-        self,
-        request: PageRequest,
-        *,
-        status: str | None = None,
-        response_set_id: str | None = None,
+        self, request: PageRequest, *, status: str | None = None, response_set_id: str | None = None
     ) -> Page[CalibrationRecord]:
         """One page of calibrations that pass all given filters."""
         query = select(CalibrationRow).where(
@@ -274,7 +261,6 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             await self._db.execute(row.with_for_update())
 
     async def _note(self, calibration_id: str, what: str, data: Mapping[str, object]) -> None:
-        """Add an event."""
         event = SessionEvent(f"calibration.{what}", dict(data))
         await note_events(self._db, "calibration", calibration_id, [event])
 

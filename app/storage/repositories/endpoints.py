@@ -70,13 +70,7 @@ class EndpointRepository(Repository):
         return _endpoint(row)
 
     async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
-        """One endpoint.
-
-        Args:
-            endpoint_id: Its id.
-            archived: Find all endpoints to which sessions refer, including deleted ones and
-                those that answer by hand.
-        """
+        """One endpoint; `archived` finds deleted ones, too, and those that answer by hand."""
         row = await self._by_id(EndpointRow, endpoint_id, "endpoint")
         hidden = row.archived_at is not None or row.kind == SELF_REPORTED
         if hidden and not archived:
@@ -113,12 +107,7 @@ class EndpointRepository(Repository):
     ) -> Endpoint:
         """Write a changed endpoint.
 
-        Args:
-            endpoint_id: Its id.
-            settings: All settings that are not secret.
-            api_key: Encrypted key; `...` keeps the stored one.
-            headers: Encrypted headers, and their names; `...` keeps the stored ones.
-            expected_revision: Revision on which the change is based.
+        Key and headers are encrypted, the latter with their names; `...` keeps the stored ones.
 
         Raises:
             AlreadyExistsError: Another live endpoint has this name.
@@ -130,11 +119,8 @@ class EndpointRepository(Repository):
         if headers is not ...:
             secrets["headers_cipher"], secrets["header_names"] = headers[0], list(headers[1])
         schedule = {"next_request_at": None, "next_token_at": None}
-        return await self._change(
-            endpoint_id,
-            _columns(settings) | secrets | schedule,
-            expected_revision,
-        )
+        values = _columns(settings) | secrets | schedule
+        return await self._change(endpoint_id, values, expected_revision)
 
     async def archive(self, endpoint_id: str, *, expected_revision: int) -> Endpoint:
         """Delete an endpoint for users; its row stays for the sessions that used it."""
@@ -216,8 +202,7 @@ class AnswerRepository(Repository):
     async def find(self, key: str) -> dict[str, JsonValue] | None:
         """The cached answer to a call, if there is one."""
         query = select(KeptAnswerRow.answer).where(
-            KeptAnswerRow.key == key,
-            KeptAnswerRow.created_at >= func.clock_timestamp() - KEEP,
+            KeptAnswerRow.key == key, KeptAnswerRow.created_at >= func.clock_timestamp() - KEEP
         )
         return (await self._db.scalars(query)).one_or_none()
 

@@ -82,12 +82,9 @@ class EventRepository(Repository):
     async def since(
         self, kind: Kind, seen: Mapping[str, int], *, limit: int = 500
     ) -> dict[str, list[StoredEvent]]:
-        """Events after the numbers in `seen`, in order.
+        """Events after the last known ones, in order; those of a resource come without gaps.
 
-        Args:
-            kind: Kind of the resources.
-            seen: Number of the last known event of each resource, by id.
-            limit: Largest number of events in total; those of a resource come without gaps.
+        `seen` has the number of the last known event of each resource, by id.
         """
         values = {"ids": list(seen), "after": list(seen.values()), "limit": limit}
         told: dict[str, list[StoredEvent]] = {}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, case, func, literal_column, or_, select, text
+from sqlalchemy import ColumnElement, Float, case, func, literal_column, select, text
 from sqlalchemy.orm import aliased
 
 from app.acting import maker
@@ -110,15 +110,10 @@ class ItemRepository(Repository):
 
     async def find(self, bank_id: str, id_or_key: str, *, for_update: bool = False) -> Item:
         """An item of a bank by its id or its key."""
-        query = (
-            select(ItemRow)
-            .where(
-                ItemRow.bank_id == bank_id, or_(ItemRow.id == id_or_key, ItemRow.key == id_or_key)
-            )
-            .order_by((ItemRow.id == id_or_key).desc())
-            .limit(1)
+        of_bank = ItemRow.bank_id == bank_id
+        return read_item(
+            await self._named(ItemRow.key, id_or_key, "item", of_bank, for_update=for_update)
         )
-        return read_item(await self._one(query, "item", id_or_key, for_update=for_update))
 
     async def by_key(self, bank_id: str, keys: Sequence[str]) -> dict[str, Item]:
         """Key to item, for the `keys` that exist in the bank."""
@@ -139,16 +134,11 @@ class ItemRepository(Repository):
 
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[Item]:
         """One page of a bank's items; a page of long items may have fewer than requested."""
+        query = select(ItemRow).where(ItemRow.bank_id == bank_id)
 
         async def fetch(last: Item | None, limit: int) -> Sequence[Item]:
-            page = await self._page(
-                select(ItemRow).where(ItemRow.bank_id == bank_id),
-                replace(request, limit=limit, after=last.id if last else request.after),
-                ItemRow.id,
-                "item",
-                read_item,
-            )
-            return page.items
+            part = replace(request, limit=limit, after=last.id if last else request.after)
+            return (await self._page(query, part, ItemRow.id, "item", read_item)).items
 
         return await within_size(fetch, request.limit, lambda item: len(str(item.content)))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cachetools import TTLCache
-from sqlalchemy import and_, bindparam, delete, func, or_, select, text, true
+from sqlalchemy import and_, bindparam, delete, func, select, text, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT, maker, owner
@@ -20,19 +20,11 @@ from app.storage.rows.projects import ApiKeyRow, ProjectRow
 from app.storage.rows.sessions import SessionRow
 from app.storage.scoping import Repository, of_opened, require_revision
 
-#: Tables of the resources of a project, with the noun for one row.
-_HELD = {
-    "sessions": "session",
-    "rankings": "ranking",
-    "calibrations": "calibration",
-    "response_sets": "response set",
-    "banks": "bank",
-    "endpoints": "endpoint",
-    "installations": "installation",
-    "gates": "gate",
-    "baselines": "baseline",
-    "webhooks": "webhook",
-}
+#: Tables of the resources of a project.
+_HELD = (
+    *("sessions", "rankings", "calibrations", "response_sets", "banks", "endpoints"),
+    *("installations", "gates", "baselines", "webhooks"),
+)
 _COUNTS = text(
     " UNION ALL ".join(
         f"SELECT '{table}', count(*) FROM {table} WHERE project_id = :id"  # noqa: S608 (above)
@@ -83,24 +75,14 @@ class ProjectRepository(Repository):
 
     async def add(self, project: Project) -> Project:
         """Store a new project."""
-        values = shallow(project)
-        values["limits"], values["retention"] = (
-            not_none(project.limits),
-            not_none(project.retention),
-        )
-        self._db.add(ProjectRow(**values))
+        self._db.add(ProjectRow(**_columns(shallow(project))))
         await self._db.flush()
         return await self.find(project.id)
 
     async def find(self, id_or_name: str, *, for_update: bool = False) -> Project:
         """A project by its id or its name."""
-        query = (
-            select(ProjectRow)
-            .where(or_(ProjectRow.id == id_or_name, ProjectRow.name == id_or_name))
-            .order_by((ProjectRow.id == id_or_name).desc())
-            .limit(1)
-        )
-        return _read(await self._one(query, "project", id_or_name, for_update=for_update))
+        name = ProjectRow.name
+        return _read(await self._named(name, id_or_name, "project", for_update=for_update))
 
     async def page(self, request: PageRequest) -> Page[Project]:
         """One page of the projects."""
@@ -115,11 +97,7 @@ class ProjectRepository(Repository):
         await self._db.execute(row.with_for_update(key_share=True))
         project = await self.find(project.id)
         require_revision(f"Project {project.name!r}", project.revision, revision)
-        values = dict(changes)
-        for name in ("limits", "retention"):
-            if name in values:
-                values[name] = not_none(values[name])
-        values |= {"revision": revision + 1, "updated_at": func.now()}
+        values = {**_columns(changes), "revision": revision + 1, "updated_at": func.now()}
         await self._set(ProjectRow, project.id, **values)
         return await self.find(project.id)
 
@@ -143,12 +121,7 @@ class ProjectRepository(Repository):
         await self._db.execute(delete(ProjectRow).where(ProjectRow.id == project.id))
 
     async def stored_bytes(self, project_id: str, key_id: str | None = None) -> int:
-        """Bytes stored by a project; a count over millions of answers may be minutes old.
-
-        Args:
-            project_id: The project.
-            key_id: Count only what this key of the project made.
-        """
+        """Bytes stored by a project, or what a key of it made; a long count may be minutes old."""
         known = _counted.get((project_id, key_id))
         if known is not None:
             return known
@@ -162,7 +135,15 @@ class ProjectRepository(Repository):
     async def holds(self, project_id: str) -> dict[str, int]:
         """Number of resources of a project by kind, including archived ones."""
         rows = await self._db.execute(_COUNTS, {"id": project_id})
-        return {_HELD[table]: count for table, count in rows if count}
+        return {table[:-1].replace("_", " "): count for table, count in rows if count}
+
+
+def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a `Project` as columns of its row; unset limits are left out."""
+    return {
+        name: not_none(value) if name in ("limits", "retention") else value
+        for name, value in values.items()
+    }
 
 
 def _read(row: ProjectRow) -> Project:

@@ -71,7 +71,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         row = (await self._db.execute(query)).mappings().one_or_none()
         if row is None:
             raise NotFoundError("ranking", ranking_id)
-        return _read(row)
+        return RankingRecord(**row)
 
     async def hold(self, ranking_id: str) -> RankingRecord:
         """One ranking, locked together with its members until the transaction ends."""
@@ -106,7 +106,9 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         """One page of rankings that pass all given filters."""
         filters = given((RankingRow.status, status), (BankVersionRow.bank_id, bank_id))
         query = _RANKINGS.where(*filters)
-        return await self._page(query, request, RankingRow.id, "ranking", _read)
+        return await self._page(
+            query, request, RankingRow.id, "ranking", lambda row: RankingRecord(**row)
+        )
 
     @override
     async def claim(
@@ -248,12 +250,7 @@ _RANKINGS = (
 )
 
 
-def _read(row: Mapping[Any, Any]) -> RankingRecord:
-    return RankingRecord(**row)
-
-
 def _dropped(summary: RankingFigures) -> RankingFigures:
-    """The figures of a ranking whose calls in flight are dropped."""
     if not summary:
         return summary
     order: list[RankedFigures] = [{**entry, "in_flight": 0} for entry in summary["order"]]

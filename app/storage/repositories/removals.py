@@ -165,12 +165,9 @@ _OF_PROJECT = [
             *("installations", "webhooks"),
         )
     ),
+    # Stored answers to calls in the project, made with its own keys or with keys of all projects.
+    _statement(_DROP_OF_ANSWERS.format("split_part(principal, '@', 2) = :id"), "the project"),
 ]
-#: Stored answers to calls in the project, made with its own keys or with keys of all projects.
-_DROP_KEYS_ANSWERS = _statement(
-    _DROP_OF_ANSWERS.format("split_part(principal, '@', 2) = :id"), "the project"
-)
-
 
 #: A project is locked before its resources, as by all transactions that lock several rows.
 _OLD = """
@@ -300,7 +297,7 @@ class RemovalRepository(Repository):
 
     async def whole_project(self, project_id: str) -> None:
         """Remove everything that belongs to a project, except its row and its keys."""
-        for statement in (*_OF_PROJECT, _DROP_KEYS_ANSWERS):
+        for statement in _OF_PROJECT:
             await self._db.execute(statement, {"id": project_id})
 
     async def past_retention(self) -> None:

@@ -17,7 +17,6 @@ from sqlalchemy import (
     insert,
     literal,
     null,
-    or_,
     select,
     text,
     update,
@@ -90,12 +89,8 @@ class ResponseSetRepository(Repository):
 
     async def find(self, id_or_name: str, *, for_update: bool = False) -> ResponseSet:
         """A set by its id or its name."""
-        query = select(ResponseSetRow).where(
-            or_(ResponseSetRow.id == id_or_name, ResponseSetRow.name == id_or_name)
-        )
-        # A name may look like another set's id; the id wins.
-        query = query.order_by((ResponseSetRow.id == id_or_name).desc()).limit(1)
-        return _read(await self._one(query, "response set", id_or_name, for_update=for_update))
+        name = ResponseSetRow.name
+        return _read(await self._named(name, id_or_name, "response set", for_update=for_update))
 
     async def list_page(self, request: PageRequest) -> Page[ResponseSet]:
         """One page of sets."""
@@ -122,15 +117,9 @@ class ResponseSetRepository(Repository):
         self, set_id: str, examinees: Sequence[str] | None = None
     ) -> AsyncIterator[StoredSheet]:
         """The sheets of a set, or of some examinees; trials of one examinee are adjacent."""
-        sheet = AnswerSheetRow
-        query = (
-            select(sheet.examinee, sheet.trial, sheet.codes, sheet.fractions)
-            .where(sheet.set_id == set_id)
-            .order_by(sheet.position, sheet.trial)
-            .execution_options(yield_per=_BATCH)
-        )
+        query = _sheets(set_id).execution_options(yield_per=_BATCH)
         if examinees is not None:
-            query = query.where(sheet.examinee == func.any(list(examinees)))
+            query = query.where(AnswerSheetRow.examinee == func.any(list(examinees)))
         async for row in await self._db.stream(query):
             yield StoredSheet(*row)
 
@@ -154,14 +143,7 @@ class ResponseSetRepository(Repository):
         self, set_id: str, position: int, *, but: int, limit: int, skip: int
     ) -> list[StoredSheet]:
         """Sheets that reach to the item at a position, in order, without those with code `but`."""
-        sheet = AnswerSheetRow
-        query = (
-            select(sheet.examinee, sheet.trial, sheet.codes, sheet.fractions)
-            .where(sheet.set_id == set_id, _code_at(position) != but)
-            .order_by(sheet.position, sheet.trial)
-            .offset(skip)
-            .limit(limit)
-        )
+        query = _sheets(set_id).where(_code_at(position) != but).offset(skip).limit(limit)
         return [StoredSheet(*row) for row in await self._db.execute(query)]
 
     async def extend(
@@ -220,6 +202,12 @@ class ResponseSetRepository(Repository):
             .distinct()
         )
         return dict((await self._db.execute(query)).all())
+
+
+def _sheets(set_id: str) -> Select[str, int, bytes, bytes | None]:
+    sheet = AnswerSheetRow
+    query = select(sheet.examinee, sheet.trial, sheet.codes, sheet.fractions)
+    return query.where(sheet.set_id == set_id).order_by(sheet.position, sheet.trial)
 
 
 def _columns(sheets: Sequence[StoredSheet]) -> dict[str, list[Any]]:

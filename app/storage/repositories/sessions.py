@@ -31,6 +31,7 @@ from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories import session_statements as sql
+from app.storage.repositories.events import note_events
 from app.storage.repositories.projects import require_room
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.projects import EndpointRow
@@ -290,13 +291,8 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             stop_detail=stop_detail,
             failure=None,
             lapses=0,
-            event_seq=SessionRow.event_seq + 1,
         )
-        await self._db.execute(
-            insert(SessionEventRow).values(
-                session_id=session_id, seq=record.event_seq + 1, type=event.type, data=event.data
-            )
-        )
+        await note_events(self._db, "session", session_id, [event])
         return await self.get(session_id)
 
     async def scores_withheld(self, endpoint_id: str) -> bool:
@@ -378,7 +374,5 @@ _AT_ONCE = 200
 
 
 def _administration(row: Row[Any] | AdministrationRow) -> Administration:
-    closing = None
-    if row.outcome is not None:
-        closing = convert(Closing, row)
+    closing = None if row.outcome is None else convert(Closing, row)
     return convert(Administration, row, closing=closing)

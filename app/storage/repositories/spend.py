@@ -4,12 +4,13 @@
 is committed. So calls of any number of processes cannot exceed a budget together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import delete, func, text
 
+from app.records.fields import shallow
 from app.records.projects import DaySpend, MostTaken, Refusal, Taken
 from app.storage.repositories.session_statements import as_json
 from app.storage.rows.projects import SpendRow
@@ -20,16 +21,16 @@ _KEEP, _KEEP_LAPSED = timedelta(days=100), timedelta(days=1)
 _ENDPOINT = of_opened("the endpoint that is called, and its project")
 
 _RESERVE = text("""
-    SELECT budget_of, unit, day, cap, spent, reserved FROM reserve_spend(
-        :id, :project, :endpoint, CAST(:usd AS float8), CAST(:tokens AS bigint),
-        CAST(:lapse AS interval), CAST(:used AS jsonb), :key
+    SELECT budget_of, unit, day, cap, spent FROM reserve_spend(
+        :id, :project_id, :endpoint_id, CAST(:usd AS float8), CAST(:tokens AS bigint),
+        CAST(:lapse AS interval), CAST(:used AS jsonb), :key_id
     )
 """).execution_options(**_ENDPOINT)
 _SETTLE = text("SELECT settle_spend(:project, CAST(:used AS jsonb))").execution_options(**_ENDPOINT)
 _TODAY = text("""
     WITH today AS (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS day)
-    SELECT today.day, coalesce(s.usd, 0) + h.usd_lost, h.usd,
-        coalesce(s.tokens, 0) + h.tokens_lost, h.tokens
+    SELECT today.day, coalesce(s.usd, 0) + h.usd_lost AS usd, h.usd AS usd_reserved,
+        coalesce(s.tokens, 0) + h.tokens_lost AS tokens, h.tokens AS tokens_reserved
     FROM today LEFT JOIN spend s ON s.owner_id = :id AND s.day = today.day
     CROSS JOIN LATERAL held_spend(:id, today.day, clock_timestamp()) h
 """).execution_options(**of_opened("the project, endpoint or key"))
@@ -72,28 +73,14 @@ class SpendRepository(Repository):
     ) -> Refusal | None:
         """Settle ended calls of a project, and reserve the most that a new call may take.
 
-        Args:
-            reservation: Reservation of the new call.
-            most: The most that the call may take.
-            lapse: Time after which the call must be over; its reservation then counts as spent.
-            used: What ended calls took, by the ids of their reservations.
+        After the time `lapse` the call must be over, and its reservation counts as spent. `used`
+        says what ended calls took, by the ids of their reservations.
 
         Returns:
             Why the call is refused; None if it may be made.
         """
-        found = await self._db.execute(
-            _RESERVE,
-            {
-                "id": reservation.id,
-                "project": reservation.project_id,
-                "endpoint": reservation.endpoint_id,
-                "usd": most.usd,
-                "tokens": most.tokens,
-                "lapse": lapse,
-                "used": _json(used),
-                "key": reservation.key_id,
-            },
-        )
+        told = {**shallow(reservation), **shallow(most), "lapse": lapse, "used": _json(used)}
+        found = await self._db.execute(_RESERVE, told)
         row = found.mappings().one_or_none()
         return None if row is None else Refusal(**row)
 
@@ -103,16 +90,8 @@ class SpendRepository(Repository):
 
     async def today(self, owner_id: str) -> DaySpend:
         """Today's spending and reservations of a project, an endpoint or a key."""
-        day, usd, usd_reserved, tokens, tokens_reserved = (
-            await self._db.execute(_TODAY, {"id": owner_id})
-        ).one()
-        return DaySpend(
-            day=day,
-            usd=usd,
-            usd_reserved=usd_reserved,
-            tokens=tokens,
-            tokens_reserved=tokens_reserved,
-        )
+        found = await self._db.execute(_TODAY, {"id": owner_id})
+        return DaySpend(**found.mappings().one())
 
     async def purge(self) -> None:
         """Delete old days; reservations of calls that never ended become permanently spent."""
@@ -121,7 +100,4 @@ class SpendRepository(Repository):
 
 
 def _json(used: Mapping[str, Taken]) -> str:
-    rows: Sequence[Mapping[str, object]] = [
-        {"id": id_, "usd": taken.usd, "tokens": taken.tokens} for id_, taken in used.items()
-    ]
-    return as_json(rows)
+    return as_json([{"id": id_, **shallow(taken)} for id_, taken in used.items()])

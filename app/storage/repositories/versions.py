@@ -34,7 +34,7 @@ from app.storage.repositories.banks import (
 )
 from app.storage.repositories.items import HAS_CONTENT
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
-from app.storage.scoping import FOR_USERS, STREAMED, Repository, of_opened
+from app.storage.scoping import FOR_USERS, STREAMED, Repository, given, of_opened
 
 if TYPE_CHECKING:
     from app.engine.lint import Finding
@@ -108,13 +108,8 @@ class VersionRepository(Repository):
 
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[BankVersion]:
         """One page of a bank's versions."""
-        return await self._page(
-            select(BankVersionRow).where(BankVersionRow.bank_id == bank_id),
-            request,
-            BankVersionRow.id,
-            "bank version",
-            read_version,
-        )
+        query = select(BankVersionRow).where(BankVersionRow.bank_id == bank_id)
+        return await self._page(query, request, BankVersionRow.id, "bank version", read_version)
 
     async def latest(self, bank_ids: Sequence[str]) -> dict[str, BankVersion]:
         """Bank id to its latest version, for the banks that have one."""
@@ -192,21 +187,18 @@ class VersionRepository(Repository):
         query = (
             select(VersionItemRow, ItemRow.key, ItemRow.pretest_sessions)
             .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
-            .where(VersionItemRow.version_id == version_id)
+            .where(*given((VersionItemRow.version_id, version_id), (VersionItemRow.status, status)))
         )
         position = VersionItemRow.position
         if request.after is not None:
             start = await self._db.scalar(
                 select(position).where(
-                    VersionItemRow.version_id == version_id,
-                    VersionItemRow.item_id == request.after,
+                    VersionItemRow.version_id == version_id, VersionItemRow.item_id == request.after
                 )
             )
             if start is None:
                 raise NotFoundError("item in this version:", request.after)
             query = query.where(position < start if request.descending else position > start)
-        if status is not None:
-            query = query.where(VersionItemRow.status == status)
         if flagged:
             query = query.where(_IS_FLAGGED)
         query = query.order_by(position.desc() if request.descending else position)
@@ -296,13 +288,8 @@ class VersionRepository(Repository):
         """Choose pretest items for a session, preferring those given to the fewest sessions.
 
         The choice is counted at once, so that sessions made together are given different items.
-
-        Args:
-            version_id: The version of the session.
-            n_items: Number of items to choose, or all where there are fewer.
-            seed: Random seed for the choice among items given to equally many sessions.
-            barred: Ids of items that must not be asked.
-            need_content: Only items with text.
+        `seed` decides among items given to equally many sessions; `barred` are ids of items that
+        must not be asked.
 
         Returns:
             Positions, starting with the items given to the fewest sessions.

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy import case, delete, func, null, select, text, update
 
@@ -47,9 +48,8 @@ class WebhookRepository(Repository):
 
     async def page(self, request: PageRequest) -> Page[Webhook]:
         """One page of webhooks."""
-        return await self._page(
-            select(WebhookRow), request, WebhookRow.id, "webhook", lambda row: convert(Webhook, row)
-        )
+        read = partial(convert, Webhook)
+        return await self._page(select(WebhookRow), request, WebhookRow.id, "webhook", read)
 
     async def delete(self, webhook_id: str) -> None:
         """Remove a webhook with its deliveries."""
@@ -68,13 +68,9 @@ class WebhookRepository(Repository):
     async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
         """One page of past and future deliveries to a webhook."""
         await self._get(webhook_id)
-        return await self._page(
-            select(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id),
-            request,
-            DeliveryRow.id,
-            "delivery",
-            lambda row: convert(Delivery, row),
-        )
+        query = select(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id)
+        read = partial(convert, Delivery)
+        return await self._page(query, request, DeliveryRow.id, "delivery", read)
 
     async def queue_again(self, webhook_id: str, delivery_id: str) -> Delivery:
         """Queue a delivery to be sent once more at once, whatever its state.

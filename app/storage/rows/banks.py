@@ -11,6 +11,7 @@ from app.storage.rows.base import (
     EMPTY_TEXTS,
     Base,
     EventRow,
+    IdentifiedRow,
     Json,
     LeasedRow,
     OwnedRow,
@@ -18,7 +19,7 @@ from app.storage.rows.base import (
 )
 
 
-class BankRow(OwnedRow):
+class BankRow(IdentifiedRow, OwnedRow):
     """A named collection of items, and the way they are asked and scored."""
 
     __tablename__ = "banks"
@@ -33,7 +34,6 @@ class BankRow(OwnedRow):
         Index(None, "shared", postgresql_where=text("shared")),
     )
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     description: Mapped[str] = mapped_column(server_default="")
     licence: Mapped[str | None]
@@ -48,18 +48,16 @@ class BankRow(OwnedRow):
     pretest_items: Mapped[int] = mapped_column(server_default=text("0"))
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
     revision: Mapped[int] = mapped_column(server_default=text("1"))
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
     archived_at: Mapped[datetime | None]
 
 
-class ItemRow(Base):
+class ItemRow(IdentifiedRow):
     """One item of a bank; it cannot change once a bank version contains it."""
 
     __tablename__ = "items"
     __table_args__ = (UniqueConstraint("bank_id", "key"), Index(None, "bank_id", "content_hash"))
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     bank_id: Mapped[str] = mapped_column(ForeignKey("banks.id", ondelete="CASCADE"))
     key: Mapped[str]
     content: Mapped[Json]
@@ -73,16 +71,14 @@ class ItemRow(Base):
     pretest_sessions: Mapped[int] = mapped_column(server_default=text("0"))
     revision: Mapped[int] = mapped_column(server_default=text("1"))
     created_by: Mapped[str | None]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
-class BankVersionRow(Base):
+class BankVersionRow(IdentifiedRow):
     """An immutable version of a bank: items with parameters, scale, hash and findings."""
 
     __tablename__ = "bank_versions"
     __table_args__ = (UniqueConstraint("bank_id", "number"),)
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     bank_id: Mapped[str] = mapped_column(ForeignKey("banks.id", ondelete="CASCADE"))
     number: Mapped[int]
     response_model: Mapped[str]
@@ -96,7 +92,6 @@ class BankVersionRow(Base):
     n_items: Mapped[int]
     #: As `created_by` of a bank; also null for versions from before this was stored.
     created_by: Mapped[str | None]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class VersionItemRow(Base):
@@ -136,13 +131,12 @@ class InstallationRow(LeasedRow):
     failure: Mapped[Json | None]
 
 
-class ResponseSetRow(OwnedRow):
+class ResponseSetRow(IdentifiedRow, OwnedRow):
     """Recorded answers of examinees to items, with the figures shown in lists."""
 
     __tablename__ = "response_sets"
     __table_args__ = (UniqueConstraint("project_id", "name", name="uq_response_sets_name"),)
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     description: Mapped[str] = mapped_column(server_default="")
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
@@ -152,7 +146,6 @@ class ResponseSetRow(OwnedRow):
     outcomes: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     imports: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
     revision: Mapped[int] = mapped_column(server_default=text("1"))
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 

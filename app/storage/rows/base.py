@@ -49,6 +49,15 @@ class Base(DeclarativeBase):
     }
 
 
+class IdentifiedRow(Base):
+    """A row with an id of its own."""
+
+    __abstract__ = True
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
 class OwnedRow(Base):
     """A resource of a project, hidden from other projects; see `app.storage.scoping`."""
 
@@ -59,12 +68,11 @@ class OwnedRow(Base):
     created_by: Mapped[str | None] = mapped_column(default=maker)
 
 
-class LeasedRow(OwnedRow):
+class LeasedRow(IdentifiedRow, OwnedRow):
     """Work that one worker runs at a time: its state and its lease."""
 
     __abstract__ = True
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     #: Id of the request that made it, for log lines of its worker; null for the command line.
     request_id: Mapped[str | None] = mapped_column(default=request_id)
     status: Mapped[str]
@@ -74,7 +82,6 @@ class LeasedRow(OwnedRow):
     lapses: Mapped[int] = mapped_column(server_default=text("0"))
     lease_expires_at: Mapped[datetime | None]
     worker_id: Mapped[str | None]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
 

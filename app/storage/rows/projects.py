@@ -6,15 +6,14 @@ from sqlalchemy import BigInteger, ForeignKey, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.acting import maker, owner
-from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, OwnedRow
+from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, IdentifiedRow, Json, OwnedRow
 
 
-class ApiKeyRow(Base):
+class ApiKeyRow(IdentifiedRow):
     """A bearer key of Sextant's API; only the hash of its secret is stored."""
 
     __tablename__ = "api_keys"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     #: Null for a key that belongs to no project and may name any.
     project_id: Mapped[str | None] = mapped_column(
         ForeignKey("projects.id", ondelete="CASCADE"), index=True
@@ -25,7 +24,6 @@ class ApiKeyRow(Base):
     secret_hash: Mapped[str] = mapped_column(unique=True)
     scopes: Mapped[list[str]]
     limits: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
@@ -42,7 +40,7 @@ class LoginRow(Base):
     expires_at: Mapped[datetime]
 
 
-class EndpointRow(OwnedRow):
+class EndpointRow(IdentifiedRow, OwnedRow):
     """A language model that can be called. Secrets are stored encrypted."""
 
     __tablename__ = "endpoints"
@@ -57,7 +55,6 @@ class EndpointRow(OwnedRow):
         ),
     )
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str | None]
     kind: Mapped[str]
     base_url: Mapped[str]
@@ -74,7 +71,6 @@ class EndpointRow(OwnedRow):
     timeout_s: Mapped[float]
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
     revision: Mapped[int] = mapped_column(server_default=text("1"))
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
     archived_at: Mapped[datetime | None]
     #: Earliest start of the next call by the rate limits (requests, tokens) that workers share.
@@ -82,7 +78,7 @@ class EndpointRow(OwnedRow):
     next_token_at: Mapped[datetime | None]
 
 
-class WebhookRow(OwnedRow):
+class WebhookRow(IdentifiedRow, OwnedRow):
     """An address that a project has notified when work ends. The secret is stored encrypted.
 
     Triggers queue deliveries: see the migration `webhooks`.
@@ -91,17 +87,15 @@ class WebhookRow(OwnedRow):
     __tablename__ = "webhooks"
     __table_args__ = (Index("ix_webhooks_project_id", "project_id", "id"),)
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     url: Mapped[str]
     events: Mapped[list[str]]
     secret_cipher: Mapped[bytes]
     #: Whether loopback and private addresses were allowed on the server that made it.
     calls_private: Mapped[bool]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     disabled_at: Mapped[datetime | None]
 
 
-class DeliveryRow(Base):
+class DeliveryRow(IdentifiedRow):
     """Delivery of one event to one webhook; its id is the same in all attempts."""
 
     __tablename__ = "webhook_deliveries"
@@ -115,7 +109,6 @@ class DeliveryRow(Base):
         ),
     )
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"))
     type: Mapped[str]
     data: Mapped[Json]
@@ -127,7 +120,6 @@ class DeliveryRow(Base):
     delivered_at: Mapped[datetime | None]
     status_code: Mapped[int | None]
     error: Mapped[str | None]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class IdempotencyRow(Base):
@@ -174,12 +166,11 @@ class SecretCanaryRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
-class ProjectRow(Base):
+class ProjectRow(IdentifiedRow):
     """A project, to which resources belong; one project always exists, see `app.acting`."""
 
     __tablename__ = "projects"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     description: Mapped[str] = mapped_column(server_default="")
     #: Limits of the project, and retention times of its data.
@@ -188,7 +179,6 @@ class ProjectRow(Base):
     revision: Mapped[int] = mapped_column(server_default=text("1"))
     #: As `created_by` of its resources; also null for projects from before this was stored.
     created_by: Mapped[str | None]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 

@@ -10,6 +10,7 @@ from app.storage.rows.base import (
     EMPTY_OBJECT,
     Base,
     EventRow,
+    IdentifiedRow,
     Json,
     LeasedRow,
     OwnedRow,
@@ -167,12 +168,11 @@ class SessionEventRow(EventRow):
     )
 
 
-class GateRow(OwnedRow):
+class GateRow(IdentifiedRow, OwnedRow):
     """Comparison of a session with a threshold; the outcome is computed from the session."""
 
     __tablename__ = "gates"
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     session_id: Mapped[str] = mapped_column(
         ForeignKey("sessions.id", ondelete="CASCADE"), index=True
     )
@@ -184,7 +184,6 @@ class GateRow(OwnedRow):
     #: The baseline of the comparison, as it was when the gate was made.
     baseline: Mapped[Json | None]
     baseline_name: Mapped[str | None]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class BaselineRow(OwnedRow):
