@@ -30,6 +30,7 @@ from app.services.visibility import View
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
+from app.storage.scoping import require_revision
 
 MAX_BATCH = 1000
 
@@ -132,13 +133,16 @@ class ItemService:
             AlreadyExistsError: The new key is taken.
             InvalidInputError: The changed item would have faults.
         """
-        async with self.database.unit_of_work() as uow:
+        async with self.database.reading() as uow:
             found = await uow.banks.find(bank)
             old = await uow.items.find(found.id, item)
-            record = parse_item({**item_fields(old), **changes})
-            check_scorers([record], await faults_of([record.scorer]))
-            require_markable([record], found.default_scorer)
-            new = new_item(record, old.id)
+        require_revision(f"Item {old.key!r}", old.revision, revision)
+        record = parse_item({**item_fields(old), **changes})
+        # A scorer's check may take as long as a child process may: no connection waits for it.
+        check_scorers([record], await faults_of([record.scorer]))
+        require_markable([record], found.default_scorer)
+        new = new_item(record, old.id)
+        async with self.database.unit_of_work() as uow:
             await scorer_endpoints(uow, own_scorers([new]))
             return await uow.items.replace(found.id, revision, new)
 
