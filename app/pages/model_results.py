@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from app.api.schemas.sessions import SessionRead
 from app.pages.rendering import time_tag, who
+from app.pages.shown import ShownSession
 from app.records.sessions import SessionRecord
 from app.reports.namesakes import Called
 from app.reports.namesakes import namesakes as distinguished
@@ -24,7 +25,7 @@ _SHOWN = 10
 class BankResults:
     """The last results on a bank: those shown, by score, and the number of models with one."""
 
-    shown: list[SessionRead]
+    shown: list[ShownSession]
     n_models: int
 
 
@@ -49,7 +50,7 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, BankRe
     return {
         bank: BankResults(
             sorted(
-                (SessionRead.of(record, view) for record in list(models.values())[:_SHOWN]),
+                (ShownSession.of(record, view) for record in list(models.values())[:_SHOWN]),
                 key=lambda one: -one.score["value"] if one.score else 0.0,
             ),
             len(models),

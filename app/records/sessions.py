@@ -198,6 +198,7 @@ class SessionRecord(LeasedRecord):
     bank_name: str
     bank_version: int
     bank_visibility: str
+    bank_deleted: bool
     withheld: bool
     join: str | None
     design: Plan

@@ -56,6 +56,7 @@ _JOINED: dict[str, Any] = {
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
+    "bank_deleted": BankRow.archived_at.is_not(None),
     "bank_visibility": BankRow.visibility,
     "join": BankVersionRow.extras["joins"][SessionRow.project_id].astext,
     "withheld": literal_column(WITHHELD_SQL, Boolean()),
