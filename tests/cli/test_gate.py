@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse
 
 from app.cli.terminal.replies import Baseline
 from app.demo.model_server import create_model_server
+from app.records.gates import BASELINE_LIMITS
 from tests.cli.shell import done, refused, sextant, told
 from tests.servers import serving
 
@@ -72,7 +73,8 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     assert warning.startswith("Warning: gate: the baseline main is known to ±")
     longer = f"sextant sessions extend {found['session_id']} --max-items "
     assert f"one of 2 points, less often. Extend its session first ({longer}" in warning
-    assert "of the baseline, too, to decide" in undecided.stdout
+    assert BASELINE_LIMITS in undecided.stdout
+    assert " next " not in undecided.stdout
     assert re.search(rf"baseline +{longer}\d+, then set main to the new session", undecided.stdout)
     uses = "The bank has 4 sessions and 1 baseline, whose results stay. Delete the bank 'demo'?"
     assert f"{uses} There is no terminal" in refused("banks", "delete", "demo")

@@ -16,6 +16,7 @@ from app.cli.terminal.replies import Baseline, Session
 from app.cli.terminal.watch import LONGER, NO_MORE, further
 from app.errors import InvalidInputError
 from app.printable import printable
+from app.records.gates import BASELINE_LIMITS
 from sextant_client import AsyncSextant, ProblemError, models
 
 #: Waits until a test ends, shows its progress, and returns the ended session.
@@ -166,7 +167,8 @@ class Judge:
         if verdict.outcome != _OPEN:
             return {}
         steps = {}
-        if (own := further(verdict.session)) is not None:
+        own = None if BASELINE_LIMITS in verdict.gate.detail else further(verdict.session)
+        if own is not None:
             steps["next"] = f"{own}, then gate the new session"
         named, asked = await self._baseline(verdict.rule), verdict.session.progress.scored
         if (
