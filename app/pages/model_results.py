@@ -8,12 +8,11 @@ from markupsafe import Markup
 from app.api.schemas.sessions import SessionRead
 from app.pages.rendering import time_tag, who
 from app.pages.shown import ShownSession
-from app.records.sessions import SessionRecord
+from app.records.sessions import REPEATING, SessionRecord
 from app.reports.namesakes import Called
 from app.reports.namesakes import namesakes as distinguished
 from app.reports.reference_strip import strip, strip_position
 from app.services.banks.loaded import LoadedVersion
-from app.services.sessions.derived import EXTEND
 from app.services.visibility import View
 
 #: Most ended sessions that are searched for results.
@@ -32,15 +31,13 @@ class BankResults:
 def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, BankResults]:
     """The last result of each model by bank: banks by their newest result.
 
-    Replays and rescores are no results of their own.
-
     Args:
         ended: Ended sessions, the newest first.
         view: What the visitor may see.
     """
     found: dict[str, dict[tuple[str, ...], SessionRecord]] = {}
     for record in ended:
-        if record.summary.get("score") is None or record.relation not in (None, EXTEND):
+        if record.summary.get("score") is None or record.relation in REPEATING:
             continue
         of_bank = found.setdefault(record.bank_id, {})
         named = record.examinee.name if record.examinee else record.endpoint_name

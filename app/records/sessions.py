@@ -29,6 +29,8 @@ SessionState = Literal[
     "failed",
     "cancelled",
 ]
+#: Relations of sessions that repeat the answers of others, and so have no result of their own.
+REPEATING = ("replay", "rescore")
 #: States in which a worker may hold the session.
 UNDERWAY = ("queued", "running", "waiting")
 
