@@ -279,7 +279,7 @@ def _cast(column: Any, wanted: Any) -> Any:
 
 def _is_text(kind: Any) -> bool:
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(inner) or pa.types.is_large_string(inner)
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
 
 
 def _csv_reader(stream: Any, kinds: Sequence[Any], on_ragged: Any) -> Any:
