@@ -220,6 +220,6 @@ async def test_it_is_known_whether_an_extension_would_ask_anything(
     failed = await answered(services, begun, lambda _: {"outcome": outcome})
     assert failed.status == "failed"
     assert (nothing_to_ask(failed) is None) == asks
-    changes = {"stopping": {"se": None, "min_items": 1, "max_items": 60}}
+    changes: Plan = {"stopping": {"se": None, "min_items": 1, "max_items": 60}}
     longer = await services.derived_sessions.extend(failed.id, changes, {})
     assert (longer.status == "awaiting_response") == asks

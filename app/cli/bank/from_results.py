@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from app.exchange.results.recorded import SourceFile
 
 _LISTED = 5
-#: Reasons why a question tells nothing about ability, in words; others are words already.
 _FIELDS: Fields = {
     "/tasks": option(list[str], "Task to read; `*` is a wildcard; may be repeated.", "--task"),
     **options.READ,

@@ -15,6 +15,7 @@ from sextant_client.models import EndpointOf, Examinee, Interval, Model
 
 T = TypeVar("T")
 
+#: Reasons why a question tells nothing about ability, in words; others are words already.
 _WHY = {
     "constant": "all right or all wrong",
     "low_point_biserial": "unrelated to the rest of the score",

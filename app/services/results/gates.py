@@ -273,8 +273,9 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
 def _limit(record: GateRecord, delta: float, before: Measured) -> tuple[float, float] | None:
     """The 95 % interval of a difference by the baseline's error alone."""
     if record.metric == "score":
-        known = before.score
-        return known and (delta + known.value - known.hi, delta + known.value - known.lo)
+        if (known := before.score) is None:
+            return None
+        return delta + known.value - known.hi, delta + known.value - known.lo
     if before.ability is None:
         return None
     half = Z_95 * OF_RELEASES * before.ability.stated().own
