@@ -206,16 +206,16 @@ class Judge:
         if (named := await self._baseline(rule)) is not None:
             return named.bank_version_id
         found = await self._session(rule.baseline)
-        return found and str(found["bank"]["version_id"])
+        return found and found.bank.version_id
 
     async def _longer(self, baseline: Baseline) -> str | None:
         """Command that extends a baseline's session; None where it cannot be extended."""
         found = await self._session(baseline.session_id)  # a baseline outlasts it
-        return found and further(Session.model_validate(found))
+        return found and further(found)
 
-    async def _session(self, session_id: str) -> JsonObject | None:
+    async def _session(self, session_id: str) -> Session | None:
         try:
-            return await self._read(path_of("sessions", session_id))
+            return Session.model_validate(await self._read(path_of("sessions", session_id)))
         except ProblemError as problem:
             if is_missing(problem):
                 return None

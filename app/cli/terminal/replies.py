@@ -84,6 +84,7 @@ class BankAsked(Model):
 
     name: str
     version: int
+    version_id: str
     n_items: int
     n_never_asked: int
     n_uncalibrated: int
