@@ -88,7 +88,7 @@ def test_the_farther_of_theta_and_the_curves_position_sets_the_growth() -> None:
     stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
 
     def factor(theta: float, standing: PopulationPosition, position: float) -> float:
-        return stretch.at(5, 1.0, theta, Place(standing, position))
+        return stretch.at(5, 1.0, theta, Place(standing, False, position))
 
     above, below = PopulationPosition.ABOVE, PopulationPosition.BELOW
     assert factor(1.5, above, 4.0) == pytest.approx(stretch.at(5, 1.0, 4.0))
@@ -147,7 +147,7 @@ def test_a_factor_follows_its_formula(power: float, factors: tuple[float, float]
             assert stretch.at(answers, half) == pytest.approx(of_known)
             for theta, grows, bias, bias_se in ((-1.5, 0.3, -0.2, 0.15), (2.7, 0.2, 0.1, 0.05)):
                 far = abs(theta - 0.5) / 0.8 - 1
-                open_place = Place(PopulationPosition.UNKNOWN, 0.0)
+                open_place = Place(PopulationPosition.UNKNOWN, True, 0.0)
                 for place, max_bias in ((None, 0.0), (open_place, 0.4)):
                     seen = math.hypot(of_known * np.exp(grows * far), max_bias * 0.8 / half)
                     unsure = 1.959964 * bias_se * far * 0.8 / half

@@ -214,23 +214,13 @@ def reading_of(score: float) -> ScoreReading:
     )
 
 
-def test_a_place_is_open_exactly_where_its_standing_is_unknown() -> None:
-    """Stored results keep the standing alone, so that a running test must judge by the same."""
-    vague = replace(curves(ABOUT_IT), prior_sd=2.0)
-    beyond = replace(POPULATION, quantiles=(-9.0, -8.0, -7.0))
-    found = placed(vague, beyond, [])
-    assert (found.standing, found.is_open) == (PopulationPosition.ABOVE, False)
-    within = placed(vague, POPULATION, [])
-    assert (within.standing, within.is_open) == (PopulationPosition.UNKNOWN, True)
-
-
 def test_a_reference_model_has_its_own_rank() -> None:
     """Its score, with all questions asked, places it; the curves' own ability would not."""
     rng = np.random.default_rng(4)
     theta, items = rng.normal(size=(40, 1)), rng.normal(size=N_ITEMS)
     scores = (rng.random((40, N_ITEMS)) < 1 / (1 + np.exp(1.5 * (items - theta)))).astype(float)
     population, means = reference_population(scores), scores.mean(axis=1)
-    above = Place(PopulationPosition.ABOVE, 9.0)
+    above = Place(PopulationPosition.ABOVE, False, 9.0)
     for score in means:
         known = extrapolation(reading_of(score), above, population, (score, score, score))
         weaker, equal = np.mean(means < score), np.mean(means == score)
@@ -256,7 +246,7 @@ def test_a_reference_model_has_its_own_rank() -> None:
 def test_score_and_curves_agree_that_an_examinee_is_beyond(
     by_curves: PopulationPosition, score: float, standing: PopulationPosition
 ) -> None:
-    place = Place(by_curves, 2.0)
+    place = Place(by_curves, by_curves is PopulationPosition.UNKNOWN, 2.0)
     ends = (score, score - 0.04, score + 0.04)
     found = extrapolation(reading_of(score), place, POPULATION, ends)
     assert found.standing is standing

@@ -46,20 +46,17 @@ class Place:
 
     Attributes:
         standing: Within, above or below the reference models, or unknown.
+        is_open: Whether the answers leave the place open.
         position: General ability, in standard deviations of the reference models from their mean.
     """
 
     standing: PopulationPosition
+    is_open: bool
     position: float
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the answers leave the place open."""
-        return self.standing is PopulationPosition.UNKNOWN
 
 
 #: Place of an examinee without curves to place it by.
-UNPLACED = Place(PopulationPosition.UNKNOWN, 0.0)
+UNPLACED = Place(PopulationPosition.UNKNOWN, True, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +131,13 @@ class LearnedCurves:
         weakest, *_, strongest = self.population.quantiles
         at = self.curves.locate(*answered(responses))
         sd = float(at.covariance[0, 0]) ** 0.5
-        standing = PopulationPosition.UNKNOWN if sd > OPEN else PopulationPosition.WITHIN
+        is_open = sd > OPEN
+        standing = PopulationPosition.UNKNOWN if is_open else PopulationPosition.WITHIN
         if at.position - sd > strongest:
             standing = PopulationPosition.ABOVE
         elif at.position + sd < weakest:
             standing = PopulationPosition.BELOW
-        return Place(standing, at.position)
+        return Place(standing, is_open, at.position)
 
     def error_of(self, target: str) -> ModelError:
         """Error of the curves for a target; that of the whole bank for an untried target."""

@@ -52,8 +52,9 @@ class Result:
         stands = self.extrapolation
         if stands is None or stands.get("sd") is None:  # older sessions do not store the sd
             return None
+        standing = PopulationPosition(stands["standing"])
         # The sd is that of the score, which may be known where the ability is not.
-        return Place(PopulationPosition(stands["standing"]), stands["position"])
+        return Place(standing, standing is PopulationPosition.UNKNOWN, stands["position"])
 
     def ability(self, correction: IntervalCorrection | None) -> Ability:
         """The ability for comparisons, under the interval correction of the session's version."""
