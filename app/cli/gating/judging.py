@@ -206,12 +206,12 @@ class Judge:
         if (named := await self._baseline(rule)) is not None:
             return named.bank_version_id
         found = await self._session(rule.baseline)
-        return found and found.bank.version_id
+        return None if found is None else found.bank.version_id
 
     async def _longer(self, baseline: Baseline) -> str | None:
         """Command that extends a baseline's session; None where it cannot be extended."""
         found = await self._session(baseline.session_id)  # a baseline outlasts it
-        return found and further(found)
+        return None if found is None else further(found)
 
     async def _session(self, session_id: str) -> Session | None:
         try:
