@@ -208,6 +208,7 @@ class ExamineeError(SextantError):
         retry_after_s: Seconds that the endpoint asked us to wait, if it did.
         status: HTTP status of the endpoint's reply, if there was one.
         attempts: Calls made before the error was final; set by the retry loop.
+        may_cost: Whether any of these calls may be charged; set by the retry loop.
     """
 
     code = "endpoint_error"
@@ -220,6 +221,7 @@ class ExamineeError(SextantError):
         self.retry_after_s = retry_after_s
         self.status = status
         self.attempts = 1
+        self.may_cost = True
 
 
 class UnreachableError(ExamineeError):

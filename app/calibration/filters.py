@@ -199,11 +199,11 @@ def apply_filters(table: Table, settings: FilterSettings | None = None) -> Filte
     weak: list[Dropped] = []
     if not columns.any() or not rows.any():
         reasons = Counter(dropped.reason for dropped in items)
+        too_few = _TOO_FEW if table.n_examinees < _LEAST_EXAMINEES else ""
         raise CalibrationError(
             f"No item is left: of {table.n_items} items, "
             + ", ".join(f"{n} were dropped as {reason.value}" for reason, n in reasons.items())
-            + f"; {table.n_examinees} examinees."
-            + _TOO_FEW * (table.n_examinees < _LEAST_EXAMINEES)
+            + f"; {table.n_examinees} examinees.{too_few}"
         )
     if settings.keep_for_score:
         columns, items, weak = _kept_for_score(table.items, items)

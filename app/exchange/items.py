@@ -36,6 +36,7 @@ from typing import BinaryIO, Literal, NoReturn, cast
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.files import Problems, comma_hint, shortened
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
+from app.exchange.json_text import no_repeats
 from app.items import JsonValue
 
 ItemFormat = Literal["jsonl", "csv"]
@@ -204,7 +205,7 @@ def _jsonl_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | 
         if not text:
             continue
         try:
-            value = json.loads(text, parse_constant=_refuse_constant)
+            value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=no_repeats)
         except (ValueError, RecursionError) as error:
             detail = f"expected one JSON object, got {text[:40]!r} ({error})"
             yield row, FieldProblem(f"{lines.name}:{row}", shortened(detail))

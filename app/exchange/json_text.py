@@ -3,6 +3,7 @@
 import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO, NoReturn, cast
 
@@ -31,6 +32,22 @@ _LIST = re.compile(
 _DECODER = json.JSONDecoder()  # accepts the constant NaN, which these tools write
 
 
+def no_repeats(members: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """An object of its members, as `object_pairs_hook`.
+
+    Raises:
+        ValueError: Two members have one name: the last would win in silence.
+    """
+    made = dict(members)
+    if len(made) < len(members):
+        names = Counter(name for name, _ in members)
+        raise ValueError(f"the name {names.most_common(1)[0][0][:60]!r} stands twice in an object")
+    return made
+
+
+_ENTRIES = json.JSONDecoder(object_pairs_hook=no_repeats)
+
+
 def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue] | LeftOut]]:
     """Number (from 1) and object of each non-blank line, or the reason why it is no object.
 
@@ -56,7 +73,7 @@ def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue] | L
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
+                value = json.loads(line, object_pairs_hook=no_repeats)
             except (ValueError, RecursionError) as exc:
                 yield row, LeftOut(row, "unreadable", f"expected a JSON object: {exc}"[:200])
                 continue
@@ -91,7 +108,7 @@ def _entries(stream: BinaryIO, name: str) -> Iterator[JsonValue]:
             _require_end(stream, text[at + 1 :] + decoder.decode(stream.read(_REST_BYTES)), name)
             return
         try:
-            value, at = _DECODER.raw_decode(text, at)
+            value, at = _ENTRIES.raw_decode(text, at)
         except (ValueError, RecursionError) as exc:
             kept = text[at:]
             chunk = stream.read(max(_CHUNK_BYTES, len(kept)))  # doubling keeps the time linear

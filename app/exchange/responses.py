@@ -7,8 +7,8 @@
 
 A file with a column of items is long; `_NAMES_OF` lists the names of its columns. It may also have
 `trial`, and `benchmark_id`, `test_condition` and a first column without a name, as of row numbers,
-which are not read. An empty cell, NA, NaN, null or None means no answer; in CSV, true and false in
-any case are 1 and 0.
+which are not read. An empty cell, NA, NaN, null or None means no answer; the words true and false,
+in any case, are 1 and 0.
 """
 
 import io

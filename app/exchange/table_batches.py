@@ -174,19 +174,24 @@ class TableFile:
 
     def _parquet_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
         n_rows = max(1, _BATCH_CELLS // max(1, len(self.header)))
-        problems = Problems(self.remedy)
+        problems, row = Problems(self.remedy), 2
         with reading_parquet(self._name):
             for batch in self._parquet.iter_batches(batch_size=n_rows, use_threads=False):
                 columns = []
                 for j, column in enumerate(batch.columns):
                     wanted = types.get(j, pa.float64())
                     try:
-                        columns.append(_cast(column, wanted))
+                        if wanted == pa.float64() and _is_text(column.type):
+                            texts = _cast(column, NAMES)
+                            columns.append(_scores(texts, problems, self._place(row, j)))
+                        else:
+                            columns.append(_cast(column, wanted))
                     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                         shown = pa.string() if wanted == NAMES else wanted
                         detail = f"expected {shown}, got a column of {column.type}"
                         problems.add(f"{self._name}:*:{self.header[j]}", detail)
                 problems.raise_any(self._name)
+                row += batch.num_rows
                 yield pa.RecordBatch.from_arrays(columns, [str(j) for j in range(len(columns))])
 
 
@@ -272,6 +277,11 @@ def _cast(column: Any, wanted: Any) -> Any:
     return pa.DictionaryArray.from_arrays(pc.cast(column.indices, pa.int32()), texts)
 
 
+def _is_text(kind: Any) -> bool:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
+
+
 def _csv_reader(stream: Any, kinds: Sequence[Any], on_ragged: Any) -> Any:
     positions = [str(i) for i in range(len(kinds))]
     return pa_csv.open_csv(
@@ -320,9 +330,9 @@ _WORDS = {"true": 1.0, "false": 0.0}
 def _scores(column: Any, problems: Problems, place: Callable[[int], str]) -> Any:
     """Numbers of a column of texts; other texts are added to the faults at their `place`."""
     different = column.dictionary_encode()
-    texts = different.dictionary.to_pylist()
+    texts = [*(text or "" for text in different.dictionary.to_pylist()), ""]  # the last: null
     known = [_score(text) for text in texts]
-    indices = different.indices.to_numpy(zero_copy_only=False)
+    indices = different.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
     wrong = np.array([score is None for score in known], dtype=np.bool_)
     rows = np.flatnonzero(wrong[indices]).tolist()
     told = ((place(row), f"expected a score, got {texts[indices[row]]!r:.80}") for row in rows)

@@ -34,6 +34,7 @@ from app.errors import (
     UnauthenticatedError,
 )
 from app.records.api_keys import Scope
+from app.reports.formats import short
 from app.services.api_keys import LASTS
 from app.services.visibility import View
 
@@ -187,14 +188,24 @@ async def own_form(request: Request) -> dict[str, str]:
     """The fields of a form that one of our pages sent; empty fields are left out.
 
     Raises:
-        MissingScopeError: Another site sent the form, or it belongs to another login or project.
+        MissingScopeError: Another site or an unnamed one sent the form, or it belongs to another
+            login or project.
         InvalidInputError: The form is too long, too slow or unreadable.
     """
     known: dict[str, str] | None = getattr(request.state, "form", None)
     if known is not None:
         return known
-    if not is_of_host(request.headers.get("origin", ""), request.headers.get("host", "")):
-        raise MissingScopeError("This form came from another site, or does not say from where.")
+    origin, host = (request.headers.get(name, "") for name in ("origin", "host"))
+    if not origin:
+        raise MissingScopeError(
+            "The browser does not say which site sent this form: the header Origin is missing. An "
+            "extension or a proxy may have removed it."
+        )
+    if not is_of_host(origin, host):
+        raise MissingScopeError(
+            f"This form came from another site: its Origin is {short(origin, 60)!r}, but it was "
+            f"sent to the host {short(host, 60)!r}."
+        )
     content = bytearray()
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -7,12 +7,12 @@ from markupsafe import Markup
 
 from app.api.schemas.sessions import SessionRead
 from app.pages.rendering import time_tag, who
-from app.records.sessions import SessionRecord
+from app.pages.shown import ShownSession
+from app.records.sessions import REPEATING, SessionRecord
 from app.reports.namesakes import Called
 from app.reports.namesakes import namesakes as distinguished
 from app.reports.reference_strip import strip, strip_position
 from app.services.banks.loaded import LoadedVersion
-from app.services.sessions.derived import EXTEND
 from app.services.visibility import View
 
 #: Most ended sessions that are searched for results.
@@ -24,14 +24,12 @@ _SHOWN = 10
 class BankResults:
     """The last results on a bank: those shown, by score, and the number of models with one."""
 
-    shown: list[SessionRead]
+    shown: list[ShownSession]
     n_models: int
 
 
 def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, BankResults]:
     """The last result of each model by bank: banks by their newest result.
-
-    Replays and rescores are no results of their own.
 
     Args:
         ended: Ended sessions, the newest first.
@@ -39,7 +37,7 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, BankRe
     """
     found: dict[str, dict[tuple[str, ...], SessionRecord]] = {}
     for record in ended:
-        if record.summary.get("score") is None or record.relation not in (None, EXTEND):
+        if record.summary.get("score") is None or record.relation in REPEATING:
             continue
         of_bank = found.setdefault(record.bank_id, {})
         named = record.examinee.name if record.examinee else record.endpoint_name
@@ -49,7 +47,7 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, BankRe
     return {
         bank: BankResults(
             sorted(
-                (SessionRead.of(record, view) for record in list(models.values())[:_SHOWN]),
+                (ShownSession.of(record, view) for record in list(models.values())[:_SHOWN]),
                 key=lambda one: -one.score["value"] if one.score else 0.0,
             ),
             len(models),

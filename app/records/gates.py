@@ -11,6 +11,8 @@ from app.records.sessions import Conditions, Plan
 
 #: Largest threshold of theta, in logits, in either direction.
 _FURTHEST = 50
+#: Said in a gate's detail where questions to the session alone cannot decide it.
+BASELINE_LIMITS = "The baseline is what limits: its own interval alone leaves this open."
 
 
 class BaselineFigures(ResultFigures):

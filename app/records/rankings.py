@@ -94,6 +94,7 @@ class RankingRecord(LeasedRecord):
     bank_id: str
     bank_name: str
     bank_version: int
+    bank_deleted: bool
     withheld: bool
     settings: RankingSettings
     seed: int

@@ -29,6 +29,8 @@ SessionState = Literal[
     "failed",
     "cancelled",
 ]
+#: Relations of sessions that repeat the answers of others, and so have no result of their own.
+REPEATING = ("replay", "rescore")
 #: States in which a worker may hold the session.
 UNDERWAY = ("queued", "running", "waiting")
 
@@ -198,6 +200,7 @@ class SessionRecord(LeasedRecord):
     bank_name: str
     bank_version: int
     bank_visibility: str
+    bank_deleted: bool
     withheld: bool
     join: str | None
     design: Plan

@@ -84,7 +84,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, pool_size: int = 16) -> None:
-        self._url = _with_search_path(make_url(url))
+        self._url = _with_options(make_url(url))
         self._engine = create_async_engine(
             self._url,
             pool_size=pool_size,
@@ -201,12 +201,13 @@ def _at(engine: AsyncEngine, level: IsolationLevel) -> AsyncEngine:
     return other
 
 
-def _with_search_path(url: URL) -> URL:
+def _with_options(url: URL) -> URL:
     options = url.query.get("options", "")
     given = " ".join(options) if isinstance(options, tuple) else options
-    path = f"-c search_path={SEARCH_PATH.replace(' ', '')}"
+    # In a zone ahead of UTC, the last times that Python can hold are read as of the year 10000.
+    own = f"-c search_path={SEARCH_PATH.replace(' ', '')} -c timezone=UTC"
     return url.set(drivername="postgresql+psycopg").update_query_dict(
-        {"options": f"{given} {path}".strip()}
+        {"options": f"{given} {own}".strip()}
     )
 
 

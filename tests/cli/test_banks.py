@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -183,13 +184,12 @@ def test_questions_that_all_models_answered_alike_are_told(
 ) -> None:
     begun = Mock(choices=[])
     version = Mock(active=9, quarantined=0, pretest=0)
-    calibration = Mock(
-        kept_examinees=8,
-        dropped={"no_answers": 1},
-        score_only={"constant": 3, "low_point_biserial": 2},
-        card=(),
-        warnings=(),
-    )
+    found: dict[str, Any] = {
+        "kept_examinees": 8,
+        "dropped": {"no_answers": 1},
+        "score_only": {"constant": 3, "low_point_biserial": 2},
+    }
+    calibration = from_results._Calibration.model_construct(**found)
     from_results._show("mine", begun, calibration, version)
     told = capsys.readouterr().out
     assert "Questions that are left out: 1 no answers\n" in told

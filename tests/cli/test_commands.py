@@ -170,4 +170,6 @@ def test_help_of_run_is_one_screen_and_names_where_the_rest_is() -> None:
     assert "--margin" in brief
     assert "--temperature" not in brief
     assert all(text in whole for text in ("--margin", "--temperature", "Prompt", "Budget"))
-    assert "Time limit, seconds." in " ".join(whole.replace("│", " ").split())
+    said = " ".join(whole.replace("│", " ").split())
+    assert "Time limit, seconds." in said
+    assert "With --margin, the goal that is reached first ends the test." in said

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,12 @@ def test_drift_is_shown_and_versions_are_made(tmp_path: Path) -> None:
     assert found["bank_version_id"] in made.stdout
     assert found["settings"]["filters"]["greatest_mean"] == 0.95
     assert told("calibrations", "publish", found["id"], "--bank", "anew")["number"] == 1
+    # Of the items that do not measure ability, and of those set aside, it tells how many.
+    listing = done("calibrations", "show", found["id"]).stdout
+    why = listing.partition("count in the score, tell nothing about ability: ")[2]
+    n_score_only = found["result"]["score_only_items"]["n"]
+    assert sum(map(int, re.findall(r"\d+", why.partition("\n")[0]))) == n_score_only > 0
+    assert re.search(r"published +\d+ active, \d+ set aside, \d+ in pretest", listing)
     assert "of 50 items have fewer than 1000 answers" in done(*start, "--model", "3pl").stderr
     assert "There is no bank 'nothing'" in refused(*start, "--link-to", "nothing")
     assert "--model: expected '1pl'" in refused(*start, "--model", "9pl")

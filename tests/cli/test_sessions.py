@@ -91,6 +91,9 @@ def test_changes_by_another_scorer_are_shown(model_url: str, tmp_path: Path) -> 
     assert " points in score (95 % interval " in compared.stdout.partition("answers in ")[0]
     trust = old["headline"]["trust"]
     assert f"Trust, first: {trust['level']}. {trust['reason']}" in compared.stdout
+    name = old["endpoint"]["name"] or old["endpoint"]["model"]
+    for side, one in (("first", old), ("second", found["session"])):
+        assert f"{side:8}{name} ({one['id']})\n" in compared.stdout
     named = ", ".join(one["item_id"] for one in wrong)
     assert f"the second is better on {len(wrong)}: {named}" in compared.stdout
 

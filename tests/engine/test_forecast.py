@@ -217,3 +217,11 @@ def test_a_margin_is_reached_as_an_error_is() -> None:
     found = forecast(design.build(BANK), THETAS[:20], seed=1, margin_target=0.1)
     by_margin = found.stop_reasons.get("score_margin", 0.0)
     assert not_none(found.reached) == pytest.approx(by_margin, abs=0.2)
+
+
+def test_the_first_of_two_goals_ends_a_test_that_may_miss_the_other() -> None:
+    goals = {"se": 0.4, "score_margin": 0.05, "min_items": 1}
+    design = Design.from_dict({"preset": "ability", "stopping": goals})
+    found = forecast(design.build(BANK), THETAS[:20], seed=1, se_target=0.4, margin_target=0.05)
+    assert found.stop_reasons["se_target"] > 0.5
+    assert not_none(found.reached) < 0.5

@@ -173,6 +173,13 @@ def test_what_is_not_a_plain_json_object_is_a_fault_of_its_row(line: bytes) -> N
     assert pointer.startswith("items.jsonl:2")
 
 
+def test_a_name_that_stands_twice_in_a_line_is_a_fault_of_its_row() -> None:
+    line = b'{"key": "n", "prompt": "p", "target": "1", "target": "2"}'
+    (found,) = faults(jsonl({"key": "a", "prompt": "p"}) + b"\n" + line).items()
+    assert found[0] == "items.jsonl:2"
+    assert "the name 'target' stands twice" in found[1]
+
+
 def test_a_misspelt_field_gets_a_suggestion() -> None:
     found = faults(jsonl({"key": "q", "promt": "?", "target": "x", "colour": "red"}))
     assert found["items.jsonl:1:promt"] == "no such field; did you mean 'prompt'?"

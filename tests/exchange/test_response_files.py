@@ -609,6 +609,17 @@ def test_several_graders_of_openai_evals_need_a_choice() -> None:
     assert one.score == 0.25
 
 
+def test_an_object_that_names_an_item_twice_is_not_read() -> None:
+    one = '{"subject_id": "m1", "responses": {"q1": 1}}'
+    twice = '{"subject_id": "m2", "responses": {"q1": 1, "q1": 0}}'
+    file = SourceFile.of_bytes("answers.jsonl", f"{one}\n{twice}".encode())
+    (left,) = [part for part in read(file) if isinstance(part, LeftOut)]
+    assert (left.row, left.reason) == (2, "unreadable")
+    assert "the name 'q1' stands twice" in left.detail
+    with pytest.raises(FileFormatError, match=r"answers\.jsonl:2: .*the name 'q1' stands twice"):
+        list(read(SourceFile.of_bytes("answers.jsonl", f"[{one}, {twice}]".encode())))
+
+
 def test_py_irt_lines_leave_absent_answers_missing() -> None:
     rows = [
         {"subject_id": "m1", "responses": {"q1": 1, "q2": 0}},

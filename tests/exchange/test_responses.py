@@ -43,6 +43,7 @@ def parquet(**columns: list[object]) -> bytes:
         b",model_name,Question,is correct\n0,alpha,q1,1\n1,beta,q2,.5\n2,alpha,q2,0\n3,beta,q3,1\n",
         LONG.replace(b"examinee,item,score", b"subject-id,doc_id,exact_match"),
         parquet(model=["alpha", "beta"], q1=[1, None], q2=[0.0, 0.5], q3=[None, True]),
+        parquet(model=["alpha", "beta"], q1=["True", None], q2=["FALSE", "0.5"], q3=["NA", "true"]),
         parquet(
             subject_id=["alpha", "beta", "alpha", "beta"],
             item_id=["q1", "q2", "q2", "q3"],
@@ -111,7 +112,7 @@ def test_numbers_are_names_of_items_and_examinees() -> None:
         (b"model,q1\na,2\nb,False\n", [("r.csv:2:q1", "[0.0, 1.0], got 2")]),
         (
             parquet(model=["a"], q1=["right"]),
-            [("r.csv:*:q1", "expected double, got a column of string")],
+            [("r.csv:2:q1", "expected a score, got 'right'")],
         ),
     ],
 )
@@ -139,7 +140,7 @@ def test_faults_are_listed_with_file_row_and_column(
         (b"model,item,acc,score\na,0,1,1\n", "each once, .* got model, item, acc, score"),
         (b"llm,prompt,mark\na,0,1\na,1,1\n", "once, got 'a'. If each row .* got llm, prompt, mark"),
         (b"llm,prompt,mark\na,x,1\n", "got 'x'. If each row is one answer: .* item_id, question"),
-        (parquet(llm=["a"], prompt=["x"], mark=[1]), "string. If each row is one answer"),
+        (parquet(llm=["a"], prompt=["x"], mark=[1]), "'x'. If each row is one answer"),
         (b"n,prompt,mark\n1,12,1\n", r"lab. If each row .* got n, prompt, mark\.$"),
         (b"model;q1\na;1\n", "Cells are separated by commas"),
         (b"model,q1\n", "a row of scores below the header"),

@@ -65,6 +65,11 @@ async def test_forms_of_other_sites_change_nothing(browser_with: NewBrowser) -> 
     ):
         refused = await browser.post("/logout", data=fields, headers=headers)
         assert refused.status_code == 403, (fields, headers)
+        assert "<h1>Not allowed</h1>" in refused.text  # a key is not what is missing
+        assert ("the header Origin is missing" in refused.text) == (not headers)
+        assert ("came from another site" in refused.text) == (
+            headers not in ({}, {"Origin": BASE_URL})
+        )
     assert (await browser.get("/")).status_code == 200
     assert (await browser.send_form("/logout", csrf=token)).status_code == 303
 

@@ -54,6 +54,8 @@ async def test_a_fully_asked_bank_has_a_score_without_interval(
     page = Page((await browser.get(f"/sessions/{session['id']}")).text).text
     assert "all questions were asked" in page
     assert "6 of 8 right" in page
+    assert "A longer test would ask nothing. All 8 questions that may be asked" in page
+    assert "Continue in a new test" not in page
     report = (await client.get(f"{path}/report")).json()
     assert report["score"]["interval"] is None
     assert any("scores 75.0 %" in said.replace("\u00a0", " ") for said in report["summary"])

@@ -114,6 +114,32 @@ async def test_the_first_page_shows_the_last_result_of_each_model_the_best_first
     assert 'href="/sessions/new"' in (await (await browser_with("read", "run")).get("/")).text
 
 
+async def test_no_page_links_to_a_deleted_bank(
+    database: Database, browser_with: NewBrowser, client: Client
+) -> None:
+    await _bank(client, "open")
+    old = await _answered(client, {"q0"}, examinee={"name": "good", "kind": "model"})
+    kept = await client.get("/v1/banks/sums")
+    tag = {"If-Match": kept.headers["etag"]}
+    assert (await client.delete("/v1/banks/sums", headers=tag)).is_success
+    await _bank(client, "open")
+    await _answered(client, {"q0"}, examinee={"name": "good", "kind": "model"})
+    reader = await browser_with("read", "run")
+    first = (await reader.get("/")).text
+    headings = re.findall("<h3>(.*?)</h3>", first)
+    assert len(headings) == 2
+    assert [">deleted<" in heading for heading in headings] == [False, True]
+    for path in ("/", "/sessions", f"/sessions/{old}", f"/sessions/{old}/steps/1"):
+        links = [
+            found["href"]
+            for tag, found in Page((await reader.get(path)).text).elements
+            if tag == "a"
+        ]
+        assert {
+            link: (await reader.get(link)).status_code for link in links if link
+        } == dict.fromkeys(filter(None, links), 200)
+
+
 async def _by_hand(client: Client, name: str, *given: float, **design: Any) -> str:
     """Return the id of an ended session of this agent, one of whose answers has no score."""
     agent = {"examinee": {"name": name, "kind": "agent"}}

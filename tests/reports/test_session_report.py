@@ -40,7 +40,7 @@ def binary(n: int = 20, theta: float = 0.5, *, failures: int = 0, **fields: Any)
     """Return the report of a test on a bank of one ability."""
     plan, quantiles = fields.pop("plan", None), fields.pop("quantiles", ())
     reference = Reference(thetas=quantiles, n=fields.get("n_calibrated_on"))
-    bank = known(plain_bank(), plan, reference=reference, standard=True)
+    bank = known(plain_bank(), plan, reference=reference)
     asked = taken(bank, bank.bank.expected_score(theta), n)
     asked = [replace(item, outcome="refused", score=None) for item in asked[:failures]] + asked[
         failures:
@@ -51,8 +51,7 @@ def binary(n: int = 20, theta: float = 0.5, *, failures: int = 0, **fields: Any)
 def continuous() -> SessionReport:
     rng = np.random.default_rng(0)
     bank = known(
-        ItemBank.from_difficulties(a=np.ones(40), b=rng.normal(size=40), k=np.full(40, 0.1)),
-        standard=True,
+        ItemBank.from_difficulties(a=np.ones(40), b=rng.normal(size=40), k=np.full(40, 0.1))
     )
     asked = taken(bank, bank.bank.expected_score(0.5), 12)
     return report(bank, asked, response_model="continuous")
@@ -230,6 +229,12 @@ def test_models_below_are_counted_among_the_reference_models() -> None:
     assert guessed.warnings[0].code == "provisional"
     few = binary(uncertainty="The bank was calibrated on 5 examinees.").warnings[0]
     assert (few.code, few.text) == ("calibrated_on_few", "The bank was calibrated on 5 examinees.")
+
+
+def test_a_result_is_not_compared_with_reference_models_that_are_not_known() -> None:
+    score = binary().score
+    assert score is not None
+    assert score.below is None
 
 
 def test_an_unplaced_result_is_not_compared_with_reference_models() -> None:

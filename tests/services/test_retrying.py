@@ -18,6 +18,7 @@ from app.errors import (
     EndpointRejectedError,
     EndpointUnauthorizedError,
     ExamineeError,
+    ExamineeTimeoutError,
     MalformedAnswerError,
     RateLimitedError,
 )
@@ -75,6 +76,19 @@ async def test_temporary_failures_are_retried_until_there_is_an_answer(
     assert await scene.run() == (RIGHT, 1 + len(script))
     assert len(scene.slept) == len(script)
     assert len(scene.waits) == 2 * len(script)
+
+
+@pytest.mark.parametrize(
+    ("first", "may_cost"),
+    [(EndpointFaultError("500"), False), (ExamineeTimeoutError("slow"), True)],
+)
+async def test_a_failure_costs_nothing_only_if_no_call_before_it_may(
+    first: ExamineeError, may_cost: bool
+) -> None:
+    scene = Scene([first, EndpointRejectedError("400")])
+    with pytest.raises(EndpointRejectedError) as failed:
+        await scene.run()
+    assert failed.value.may_cost == may_cost
 
 
 async def test_each_wait_is_announced_with_its_end_and_reason_and_then_called_off() -> None:

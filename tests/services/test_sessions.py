@@ -16,10 +16,10 @@ from app.records.sessions import Closing, Plan, SessionFilter
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec
-from app.services.sessions.plan import SessionPlan
+from app.services.sessions.plan import SessionPlan, nothing_to_ask
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.paging import PageRequest
-from tests.services.sessions import administration, scripted, spec
+from tests.services.sessions import administration, answered, scripted, spec
 
 
 async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -> None:
@@ -209,3 +209,17 @@ async def test_a_choice_by_cost_is_refused_where_costs_are_not_known(services: S
     assert refused.value.problems[0].pointer == "/selection/cost_weight"
     assert not (await services.sessions.list_page(PageRequest())).items
     assert not (await services.endpoints.list(PageRequest())).items
+
+
+@pytest.mark.parametrize(("outcome", "asks"), [("refused", False), ("error", True)])
+async def test_it_is_known_whether_an_extension_would_ask_anything(
+    services: Services, outcome: str, asks: bool
+) -> None:
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 30}}
+    begun = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    failed = await answered(services, begun, lambda _: {"outcome": outcome})
+    assert failed.status == "failed"
+    assert (nothing_to_ask(failed) is None) == asks
+    changes: Plan = {"stopping": {"se": None, "min_items": 1, "max_items": 60}}
+    longer = await services.derived_sessions.extend(failed.id, changes, {})
+    assert (longer.status == "awaiting_response") == asks

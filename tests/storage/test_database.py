@@ -4,13 +4,14 @@ import os
 import signal
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import event, text
+from sqlalchemy import event, make_url, text
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from app.acting import DEFAULT_PROJECT, Acting, AuditEntry, acting_for
@@ -36,14 +37,20 @@ from app.worker.queue import JobQueue
 from tests.databases import executed
 
 
-async def _add_key(uow: UnitOfWork, *, name: str = "ci", secret_hash: str = "h1") -> str:
+async def _add_key(
+    uow: UnitOfWork,
+    *,
+    name: str = "ci",
+    secret_hash: str = "h1",
+    expires_at: datetime | None = None,
+) -> str:
     key = await uow.api_keys.add(
         key_id=new_id("key"),
         name=name,
         prefix="sxt_x",
         secret_hash=secret_hash,
         scopes=[Scope.READ],
-        expires_at=None,
+        expires_at=expires_at,
         limits=Limits(),
     )
     return key.id
@@ -233,8 +240,23 @@ async def test_a_restart_of_the_server_is_survived(
 def test_options_that_the_url_already_has_are_kept() -> None:
     database = Database("postgresql://u:p%40ss@h/x?options=-c%20statement_timeout%3D5s")
     parts = conninfo_to_dict(database.conninfo)
-    assert parts["options"] == "-c statement_timeout=5s -c search_path=public,procrastinate"
+    own = "-c search_path=public,procrastinate -c timezone=UTC"
+    assert parts["options"] == f"-c statement_timeout=5s {own}"
     assert parts["password"] == "p@ss"
+
+
+async def test_the_last_times_are_read_back_though_the_server_is_ahead_of_utc(
+    database_url: str,
+) -> None:
+    url = make_url(database_url).update_query_dict({"options": "-c timezone=Asia/Tokyo"})
+    database = Database(url.render_as_string(hide_password=False))
+    last = datetime.max.replace(tzinfo=UTC)
+    async with database.unit_of_work() as uow:
+        await _add_key(uow, expires_at=last)
+    async with database.unit_of_work() as uow:
+        (key,) = (await uow.api_keys.page(PageRequest())).items
+    assert key.expires_at == last
+    await database.dispose()
 
 
 async def test_a_new_connection_is_not_pinged(

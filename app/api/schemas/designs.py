@@ -149,7 +149,7 @@ class SimulationRead(Output):
     theta_rmse: float
     """Root mean squared error of theta, if the model is true."""
     reached: float | None
-    """Share of tests that are as precise as `se` or `score_margin` asks; null if neither is set."""
+    """Share of tests that end as precise as `se` and `score_margin` ask; null if neither is set."""
     stop_reasons: dict[str, float]
     tokens: Range | None
     """Tokens of a whole test; null if unknown, as are `usd` and `seconds`."""

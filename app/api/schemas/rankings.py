@@ -230,7 +230,7 @@ class RankingRead(WorkRead):
     metadata: dict[str, str]
 
     @classmethod
-    def of(cls, record: RankingRecord, view: View) -> "RankingRead":
+    def of(cls, record: RankingRecord, view: View) -> Self:
         """From the stored ranking."""
         record = view.ranking(record)
         figures = {**_NOTHING_YET, **record.summary}

@@ -301,7 +301,7 @@ class SessionRead(WorkRead):
     stop_reason: StopReason | None
     stop_detail: str | None
     precision_reached: bool | None
-    """Whether the result is as precise as `se` or `score_margin` asks; null if neither is set."""
+    """Whether the result is as precise as `se` and `score_margin` ask; null if neither is set."""
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from app.exchange.results.recorded import SourceFile
 
 _LISTED = 5
-#: Reasons why a question tells nothing about ability, in words; others are words already.
-_WHY = {
-    "constant": "all right or all wrong",
-    "low_point_biserial": "unrelated to the rest of the score",
-}
 _FIELDS: Fields = {
     "/tasks": option(list[str], "Task to read; `*` is a wildcard; may be repeated.", "--task"),
     **options.READ,
@@ -178,10 +173,7 @@ class _CardRow(Model):
 
 
 class _Calibration(replies.Calibration):
-    dropped: dict[str, int] = at("result", "dropped_items", "reasons", default={})
-    score_only: dict[str, int] = at("result", "score_only_items", "reasons", default={})
     card: tuple[_CardRow, ...] = at("result", "report_card", "rows", default=())
-    fit: str | None = at("result", "fit", "verdict", default=None)
 
 
 async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
@@ -290,13 +282,8 @@ def _show(
         f"  {version.response_model}, {examinees:,} models, scale {version.scale}",
         f"  {version.id}  sha256 {version.parameters_hash}",
     ]
-    for kind, reasons in (
-        ("are left out", calibration.dropped),
-        ("count in the score, tell nothing about ability", calibration.score_only),
-    ):
-        why = (f"{n:,} {_WHY.get(one, one.replace('_', ' '))}" for one, n in reasons.items())
-        if reasons:
-            lines.append(f"  Questions that {kind}: {', '.join(why)}")
+    for kind, why in calibration.set_aside.items():
+        lines.append(f"  Questions that {kind}: {why}")
     if calibration.fit is not None:
         lines.append(f"  Fit of the curves: {calibration.fit}")
     if calibration.card:

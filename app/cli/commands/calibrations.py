@@ -15,7 +15,7 @@ from app.cli.servers.connection import (
     request,
     run_to_the_end,
 )
-from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
+from app.cli.servers.options import SAME, also_json, chosen, is_missing, on_server, tell_list
 from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, number, out, show_facts, when
 from app.cli.terminal.fields import option
@@ -23,7 +23,7 @@ from app.cli.terminal.options import YesOption, confirm, given, require_filters
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.watch import Phases, follow
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant
+from sextant_client import AsyncSextant, ProblemError
 
 app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "calibrations")
@@ -210,7 +210,6 @@ def _report(found: JsonObject, *, fails: bool) -> None:
 
 
 class _Fitted(Calibration):
-    fit: str | None = at("result", "fit", "verdict", default=None)
     rmsea: float | None = at("result", "fit", "rmsea", default=None)
 
 
@@ -226,12 +225,29 @@ def _show(document: JsonObject) -> None:
     if found.fit is not None:
         facts["fit"] = f"{found.fit} (RMSEA {number(found.rmsea, '.3f')})"
     if found.bank_version_id:
-        facts["published"] = found.bank_version_id
+        facts["published"] = _published(found.bank_id or "", found.bank_version_id)
     if found.failure:
         facts["failure"] = found.failure.detail
     show_facts(found.id, facts)
+    for kind, why in found.set_aside.items():
+        out.say(f"Questions that {kind}: {why}")
     for warning in found.warnings:
         err.say(f"Note: {warning}")
+
+
+def _published(bank: str, version: str) -> str:
+    """The version with the numbers of its items by state, unless its bank was deleted."""
+
+    async def read(client: AsyncSextant) -> str:
+        try:
+            found = await client.request("GET", path_of("banks", bank, "versions", version))
+        except ProblemError as problem:
+            if is_missing(problem):
+                return version
+            raise
+        return Version.model_validate(found).states_and_id
+
+    return asked(read)
 
 
 def _stands(found: Calibration) -> str:

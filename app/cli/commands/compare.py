@@ -1,5 +1,7 @@
 """`sextant compare`: which of two sessions or models is better, and how certain that is."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -7,10 +9,11 @@ import typer
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import interval, number, out
-from app.cli.terminal.replies import at, read_all
+from app.cli.terminal.replies import Asked, at, read_all
 from app.printable import percent
 from app.reports.figures import dollars, took
 from app.reports.formats import count, short_digests
+from app.reports.namesakes import namesakes
 from sextant_client import models
 from sextant_client.models import Model
 
@@ -49,7 +52,8 @@ def command(
     found = request("POST", "/v1/comparisons", {"confidence": confidence, **what})
     if not also_json(found):
         return
-    _show(_Comparison.model_validate(found))
+    comparison = _Comparison.model_validate(found)
+    _show(_told_apart(comparison, sessions) if sessions else comparison)
     for name, one in zip(("first", "second"), sessions, strict=False):
         if one.trust is not None and one.trust.level != "good":
             out.say(f"Trust, {name}: {one.trust.level}. {one.trust.reason}")
@@ -57,7 +61,8 @@ def command(
         _show_changes(*map(_scores, both))
 
 
-class _Session(Model):
+class _Session(Asked):
+    id: str
     trust: models.Trust | None = at("headline", "trust", default=None)
 
 
@@ -99,6 +104,18 @@ class _Comparison(models.Comparison):
     first: _Side
     second: _Side
     scale: str | None
+
+
+def _told_apart(found: _Comparison, sessions: Sequence[_Session]) -> _Comparison:
+    """The comparison with labels that distinguish sessions of one name."""
+    apart = namesakes({one.id: replace(one.called, ended=one.id) for one in sessions})
+    first, second = (
+        side.model_copy(update={"label": f"{side.label} ({', '.join(apart[one.id])})"})
+        if one.id in apart
+        else side
+        for side, one in zip((found.first, found.second), sessions, strict=True)
+    )
+    return found.model_copy(update={"first": first, "second": second})
 
 
 def _took(side: _Side) -> str:

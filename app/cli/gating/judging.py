@@ -16,6 +16,7 @@ from app.cli.terminal.replies import Baseline, Session
 from app.cli.terminal.watch import LONGER, NO_MORE, further
 from app.errors import InvalidInputError
 from app.printable import printable
+from app.records.gates import BASELINE_LIMITS
 from sextant_client import AsyncSextant, ProblemError, models
 
 #: Waits until a test ends, shows its progress, and returns the ended session.
@@ -96,10 +97,9 @@ class Judge:
     async def _of_bank(
         self, bank: str, rules: Sequence[Rule], spent: Mapping[str, float]
     ) -> list[Verdict]:
-        metadata = self._metadata(rules)
-        if self.commit and (known := await self._known(bank, metadata)) is not None:
+        metadata, first = self._metadata(rules), _asking(rules)
+        if self.commit and (known := await self._known(first, metadata)) is not None:
             return [replace(one, reused=True) for one in await self.by(known, rules)]
-        first = _asking(rules)
         left = self.policy.budget.left(spent)
         if not all(left.values()):
             raise InvalidInputError(f"The policy's budget is used up: bank {bank!r} was not asked.")
@@ -167,7 +167,8 @@ class Judge:
         if verdict.outcome != _OPEN:
             return {}
         steps = {}
-        if (own := further(verdict.session)) is not None:
+        own = None if BASELINE_LIMITS in verdict.gate.detail else further(verdict.session)
+        if own is not None:
             steps["next"] = f"{own}, then gate the new session"
         named, asked = await self._baseline(verdict.rule), verdict.session.progress.scored
         if (
@@ -198,22 +199,39 @@ class Judge:
             (Baseline.model_validate(one) for one in found if one["name"] == rule.baseline), None
         )
 
+    async def _version(self, rule: Rule) -> str | None:
+        """Bank version of the rule's baseline; None where it has none, or an unknown one."""
+        if rule.baseline is None:
+            return None
+        if (named := await self._baseline(rule)) is not None:
+            return named.bank_version_id
+        found = await self._session(rule.baseline)
+        return None if found is None else found.bank.version_id
+
     async def _longer(self, baseline: Baseline) -> str | None:
         """Command that extends a baseline's session; None where it cannot be extended."""
+        found = await self._session(baseline.session_id)  # a baseline outlasts it
+        return None if found is None else further(found)
+
+    async def _session(self, session_id: str) -> Session | None:
         try:
-            found = await self._read(path_of("sessions", baseline.session_id))
+            return Session.model_validate(await self._read(path_of("sessions", session_id)))
         except ProblemError as problem:
-            if is_missing(problem):  # a baseline outlasts its session
+            if is_missing(problem):
                 return None
             raise
-        return further(Session.model_validate(found))
 
-    async def _known(self, bank: str, metadata: dict[str, str]) -> JsonObject | None:
+    async def _known(self, rule: Rule, metadata: dict[str, str]) -> JsonObject | None:
         """The newest test of this commit asked like this; None where there is none to reuse."""
-        found = await self._read(path_of("banks", bank))
-        told = {f"metadata.{name}": value for name, value in metadata.items()}
-        params = {"bank_id": str(found["id"]), **told}
-        tests = await self.client.list_all("/v1/sessions", limit=1, params=params)
+        found = await self._read(path_of("banks", rule.bank))
+        params = {f"metadata.{name}": value for name, value in metadata.items()}
+        # A test for a baseline is asked on its version, whose bank may have been deleted.
+        version = await self._version(rule)
+        tests = [
+            one
+            for one in await self.client.list_all("/v1/sessions", params=params)
+            if one["bank"]["id"] == found["id"] or one["bank"]["version_id"] == version
+        ]
         return tests[0] if tests and tests[0]["status"] not in ("failed", "cancelled") else None
 
     def _metadata(self, rules: Sequence[Rule]) -> dict[str, str]:

@@ -148,7 +148,8 @@ DESIGN: Fields = {
     "/stopping/score_margin": margin_option(f"{_MARGIN}; 4 by default.", "--margin"),
     "/stopping/se": option(
         float,
-        "Stop at this standard error of the ability, logits; alone, it makes a test for ability.",
+        "Stop at this standard error of the ability, logits; alone, it makes a test for ability. "
+        "With --margin, the goal that is reached first ends the test.",
         "--se-target",
     ),
     "/stopping/min_items": option(int, "Ask at least this many questions; by default 20."),

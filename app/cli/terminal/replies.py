@@ -15,6 +15,12 @@ from sextant_client.models import EndpointOf, Examinee, Interval, Model
 
 T = TypeVar("T")
 
+#: Reasons why a question tells nothing about ability, in words; others are words already.
+_WHY = {
+    "constant": "all right or all wrong",
+    "low_point_biserial": "unrelated to the rest of the score",
+}
+
 
 def at(*path: str, default: object = ...) -> Any:
     """A field deeper in a reply; `default` where it or an object around it is missing."""
@@ -78,6 +84,7 @@ class BankAsked(Model):
 
     name: str
     version: int
+    version_id: str
     n_items: int
     n_never_asked: int
     n_uncalibrated: int
@@ -183,6 +190,24 @@ class Calibration(models.Calibration):
     kept_examinees: int | None = at("result", "kept", "examinees", default=None)
     kept_items: int | None = at("result", "kept", "items", default=None)
     warnings: tuple[str, ...] = at("result", "warnings", default=())
+    fit: str | None = at("result", "fit", "verdict", default=None)
+    dropped: dict[str, int] = at("result", "dropped_items", "reasons", default={})
+    score_only: dict[str, int] = at("result", "score_only_items", "reasons", default={})
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """Why questions do not measure ability, with their numbers, by what becomes of them."""
+        of_kind = {
+            "are left out": self.dropped,
+            "count in the score, tell nothing about ability": self.score_only,
+        }
+        return {
+            kind: ", ".join(
+                f"{n:,} {_WHY.get(one, one.replace('_', ' '))}" for one, n in reasons.items()
+            )
+            for kind, reasons in of_kind.items()
+            if reasons
+        }
 
 
 class Flag(Model):
@@ -241,6 +266,7 @@ class Baseline(Model):
     session_id: str
     examinee: str
     bank: str
+    bank_version_id: str
     score: float | None
     score_interval: Interval | None
     n_items: int

@@ -279,7 +279,8 @@ class StoppingDesign(Part):
     cut_score: CutScore | None = None
     score_margin: Annotated[float, Field(gt=0, le=0.5)] | None = Field(
         default=None,
-        description="Half width of the score's 95 % interval to reach: 0.03 is ±3 points.",
+        description="Half width of the score's 95 % interval to reach: 0.03 is ±3 points. Beside "
+        "`se`, the goal that is reached first ends the test.",
     )
     any_of: _Rules = Field(
         default=(), description="Nested rules, any of which ends the test; at most two levels deep."

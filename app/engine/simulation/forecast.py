@@ -201,8 +201,9 @@ def forecast(
         thetas: True abilities, logits.
         seed: Random seed of answers and selections.
         concurrency: Number of items kept in flight.
-        se_target: Standard error of theta that the design asks; `reached` counts it.
-        margin_target: Margin of the score that the design asks; `reached` counts it.
+        se_target: Standard error of theta that the design asks.
+        margin_target: Margin of the score that the design asks. Either goal ends a test; `reached`
+            counts tests that end with both.
         calls: Cost of the calls; budgets and time limits hold for it as in a session.
         watch: Called with the number of tests so far after each test.
 

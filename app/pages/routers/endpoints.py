@@ -7,12 +7,12 @@ from app.adapters.base import ProbeReport
 from app.api.routers.endpoints import EndpointId
 from app.api.schemas.endpoints import EndpointRead, NamedEndpointCreate
 from app.api.schemas.projects import SpendRead
-from app.api.schemas.sessions import SessionRead
 from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, read_as
 from app.pages.routers.new_session import endpoint_in
 from app.pages.routing import After, PageCall, Read, ReadRun, Run, make_router
+from app.pages.shown import ShownSession
 from app.records.sessions import SessionFilter
 from app.storage.paging import PageRequest
 
@@ -99,7 +99,7 @@ async def _page(
         status=424 if problem else 200,
         endpoint=EndpointRead.of(stored),
         spend=SpendRead.of(stored.settings.limits, today),
-        rows=[SessionRead.of(record, call.visit.view) for record in found.items],
+        rows=[ShownSession.of(record, call.visit.view) for record in found.items],
         probe=probe,
         problem=problem,
     )

@@ -4,12 +4,12 @@ from fastapi import Request, Response
 from markupsafe import Markup
 
 from app.api.schemas.banks import BankRead
-from app.api.schemas.sessions import SessionRead
 from app.errors import UnauthenticatedError
 from app.pages.access import LOGIN_COOKIE, Form, own_path, set_cookie
 from app.pages.model_results import LOOKED_AT, BankResults, last_results, namesakes
 from app.pages.rendering import page
 from app.pages.routing import Call, make_router
+from app.pages.shown import ShownSession
 from app.records.sessions import SessionFilter
 from app.storage.paging import PageRequest
 
@@ -25,7 +25,7 @@ async def home(call: Call) -> Response:
     visit, opened = call.visit, call.services
     if visit.caller is None:
         visit.require("read")
-    running: list[SessionRead] = []
+    running: list[ShownSession] = []
     results: dict[str, BankResults] = {}
     banks: list[BankRead] = []
     apart: dict[str, Markup] = {}
@@ -34,7 +34,7 @@ async def home(call: Call) -> Response:
             found = await opened.sessions.list_page(
                 PageRequest(limit=_SHOWN), SessionFilter(status=status)
             )
-            running += [SessionRead.of(record, visit.view) for record in found.items]
+            running += [ShownSession.of(record, visit.view) for record in found.items]
         done = await opened.sessions.list_page(
             PageRequest(limit=LOOKED_AT), SessionFilter(status="completed")
         )

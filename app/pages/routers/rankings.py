@@ -4,7 +4,7 @@ from fastapi import Response
 from pydantic import ValidationError
 
 from app.api.routers.rankings import RankingId
-from app.api.schemas.rankings import RankingCreate, RankingRead
+from app.api.schemas.rankings import RankingCreate
 from app.deps import Feed
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import RankingRules
@@ -13,6 +13,7 @@ from app.pages.access import Form
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as, sections, texts_in
 from app.pages.routers.new_session import choices
 from app.pages.routing import After, PageCall, Read, ReadRun, Run, Seen, make_router, unchanged
+from app.pages.shown import ShownRanking
 from app.records.leased import ENDED
 from app.storage.paging import PageRequest
 
@@ -32,7 +33,7 @@ _DEFAULTS = {
 async def ranking_list(call: Read, after: After = None) -> Response:
     """Rankings, the newest first."""
     found = await call.services.rankings.list_page(PageRequest(limit=_LISTED, after=after))
-    rows = [RankingRead.of(record, call.visit.view) for record in found.items]
+    rows = [ShownRanking.of(record, call.visit.view) for record in found.items]
     return await call.page("rankings.html", rows=rows, more=found.has_more)
 
 
@@ -61,7 +62,7 @@ async def ranking_page(
     newest = await feed.newest("ranking", ranking_id)
     if seen == newest:
         return unchanged()
-    shown = RankingRead.of(await call.services.rankings.get(ranking_id), call.visit.view)
+    shown = ShownRanking.of(await call.services.rankings.get(ranking_id), call.visit.view)
     return await call.page(
         "ranking.html",
         "parts/ranking.html",

@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from app.api.routers.results import GateId
 from app.api.schemas.results import ComparisonRead, GateCreate, GateRead
-from app.api.schemas.sessions import SessionRead
 from app.errors import SextantError
 from app.pages.access import Form
 from app.pages.forms import Faults, faults_in, numbers_in, read_as, texts_in
 from app.pages.live import AnswerRow, answers_of
 from app.pages.routing import After, PageCall, Read, ReadRun, make_router
+from app.pages.shown import ShownSession
 from app.records.sessions import SessionFilter, SessionRecord
 from app.storage.paging import PageRequest
 
@@ -68,9 +68,9 @@ async def compare(
         wanted = SessionFilter(status="completed", bank_id=bank_id)
         others = await opened.sessions.list_page(PageRequest(limit=_LISTED), wanted)
         shown["others"] = [
-            SessionRead.of(record, view) for record in others.items if record.id != first
+            ShownSession.of(record, view) for record in others.items if record.id != first
         ]
-    sides = [None if record is None else SessionRead.of(record, view) for record in named]
+    sides = [None if record is None else ShownSession.of(record, view) for record in named]
     return await call.page("compare.html", status=200, first=sides[0], second=sides[1], **shown)
 
 
@@ -128,7 +128,7 @@ async def _gates(
         "gates.html",
         rows=[GateRead.of(gate, call.visit.view) for gate in found.items],
         more=found.has_more,
-        tests=[SessionRead.of(record, call.visit.view) for record in tests],
+        tests=[ShownSession.of(record, call.visit.view) for record in tests],
         values=values or dict(call.request.query_params),
         problem=problem,
     )

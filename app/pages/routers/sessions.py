@@ -14,7 +14,7 @@ from app.api.events import event_stream
 from app.api.routers.rankings import BankId
 from app.api.routers.sessions import EndpointId, SessionId
 from app.api.schemas.answers import ResponseRead
-from app.api.schemas.sessions import SessionExtend, SessionRead, SessionStatus
+from app.api.schemas.sessions import SessionExtend, SessionStatus
 from app.deps import Feed
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, still_there
@@ -23,10 +23,12 @@ from app.pages.items import item_curve
 from app.pages.live import AnswerKind, Live, answers_of, course_values, is_over, state_of
 from app.pages.model_results import strip_of
 from app.pages.routing import After, PageCall, Read, ReadRun, Run, make_router
+from app.pages.shown import ShownSession
 from app.records.leased import ENDED
 from app.records.sessions import SessionFilter, SessionRecord
 from app.reports.session.page import sections
 from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.plan import nothing_to_ask
 from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest
 
@@ -55,7 +57,7 @@ async def session_list(
     wanted = SessionFilter(status=status or None, endpoint_id=endpoint_id, bank_id=bank_id)
     request = PageRequest(limit=_LISTED, after=after)
     found = await call.services.sessions.list_page(request, wanted)
-    rows = [SessionRead.of(record, call.visit.view) for record in found.items]
+    rows = [ShownSession.of(record, call.visit.view) for record in found.items]
     return await call.page("sessions.html", rows=rows, more=found.has_more)
 
 
@@ -64,7 +66,7 @@ async def session_page(session_id: SessionId, call: Read) -> Response:
     """One session: its progress while it runs, or its report."""
     visit, opened = call.visit, call.services
     record = await opened.sessions.get(session_id)
-    shown = SessionRead.of(record, visit.view)
+    shown = ShownSession.of(record, visit.view)
     if record.status in ENDED:
         return await _ended(call, record)
     points, last = await _live.course_of(opened.sessions, record)
@@ -97,9 +99,10 @@ async def _ended(call: PageCall, record: SessionRecord, problem: Faults | None =
         found = _reports[key] = await asyncio.to_thread(sections, report)
     return await call.page(
         "session_ended.html",
-        session=SessionRead.of(record, view),
+        session=ShownSession.of(record, view),
         sections=found,
         problem=problem,
+        asks_no_more=nothing_to_ask(record),
     )
 
 
@@ -149,7 +152,7 @@ async def answer_list(
         ][: _ANSWERS + 1]
     return await call.page(
         "answers.html",
-        session=SessionRead.of(record, view),
+        session=ShownSession.of(record, view),
         answers=found[:_ANSWERS],
         more=len(found) > _ANSWERS,
     )
@@ -168,7 +171,7 @@ async def answer_page(session_id: SessionId, step: Step, call: Read) -> Response
     if view.shows(withheld=record.withheld):
         found = await opened.versions.items_at(version, [asked[0].position])
         item = found.get(asked[0].position)
-    shown = SessionRead.of(record, view)
+    shown = ShownSession.of(record, view)
     chart = await asyncio.to_thread(
         item_curve,
         version,

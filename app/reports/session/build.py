@@ -56,7 +56,6 @@ class Known:
         tags: Of each calibrated item.
         targets: Scores that a score model predicts, by tag.
         reference: The reference models.
-        standard: These abilities have mean 0 and standard deviation 1, if nothing else is known.
         test: The test as it was designed, for what was known after each answer.
         join: Whether parameters and questions belong together, by all answers to the version so
             far.
@@ -66,7 +65,6 @@ class Known:
     tags: Sequence[Collection[str]]
     targets: Mapping[str, Target] = field(default_factory=dict)
     reference: Reference = field(default_factory=Reference)
-    standard: bool = False
     test: AdaptiveTest
     join: JoinCheck | None = None
 
@@ -222,8 +220,6 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     if len(thetas) > 1:
         grid = np.linspace(0.0, 1.0, len(thetas))
         return _share(*np.interp(told, thetas, grid).tolist())
-    if known.standard and known.bank.abilities is None:
-        return _share(*map(NormalDist().cdf, told))
     return None
 
 

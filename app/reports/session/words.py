@@ -8,6 +8,7 @@ from app.engine.prediction.p_irt import SCORE_MODEL
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
 from app.records.fields import Interval
+from app.records.sessions import REPEATING
 from app.reports.figures import (
     Headline,
     answers_right,
@@ -48,7 +49,6 @@ OUTCOME_NAMES: Mapping[str, str] = {
     "truncated": "cut off",
 }
 #: Relations of sessions that take over answers and ask nothing themselves.
-_NOT_ASKED_AGAIN = ("replay", "rescore")
 _NAMED = 5  # tasks that a sentence names
 #: Scored answers below which a result is called a first impression.
 FEW_ANSWERS = 10
@@ -214,7 +214,7 @@ def _effort(report: SessionReport) -> Iterator[str]:
     is_told = any(usage[name] is not None for name in ("tokens_in", "tokens_out", "usd"))
     if usage["calls"] and (is_told or report.identity.mode == "live"):
         calls, time = count(usage["calls"], "call"), duration(usage["seconds"])
-        if report.identity.relation in _NOT_ASKED_AGAIN:
+        if report.identity.relation in REPEATING:
             yield f"Its answers took {calls}, {cost(usage)}, in the test that asked for them."
         else:
             yield f"It took {calls}, {cost(usage)} and {time}."

@@ -35,7 +35,7 @@ from app.errors import (
 from app.items import FinishReason, Message
 from app.observability import CALLS, TOKENS, USD, note, span
 from app.records.figures import NOT_TOLD
-from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
+from app.services.endpoints.budgets import UNPAID, counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.waiting import OnWait, Waiting, retry_outages
 from app.storage.database import Database
@@ -210,12 +210,13 @@ async def persist(
         Result of the call, and the number of calls made.
 
     Raises:
-        ExamineeError: The last failure; its `attempts` is the number of calls made.
+        ExamineeError: The last failure, with the number of calls made and whether one may cost.
         BudgetSpentError: A daily budget is spent, and there is no `on_wait`.
     """
     looks = 0
     attempts = failures = cold_starts = 0
     waited_s = cold_waited_s = 0.0
+    may_cost = False
     while True:
         attempts += 1
         try:
@@ -238,7 +239,8 @@ async def persist(
             await sleep(HELD_LOOK_S if exc.passes else BUDGET_LOOK_S)
             continue
         except ExamineeError as exc:
-            exc.attempts = attempts
+            may_cost |= not isinstance(exc, UNPAID)
+            exc.attempts, exc.may_cost = attempts, may_cost
             is_cold = isinstance(exc, ColdStartError)
             if is_cold:
                 cold_starts += 1

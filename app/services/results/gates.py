@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from app.engine.design.design import Preset
+from app.engine.estimation.estimators import Z_95
 from app.engine.inference.comparison import OF_RELEASES
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
 from app.engine.prediction.correction import correction_in
@@ -13,7 +15,7 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.fields import ends
 from app.records.figures import ExtrapolationFigures
-from app.records.gates import Baseline, GateRecord, GateSpec
+from app.records.gates import BASELINE_LIMITS, Baseline, GateRecord, GateSpec
 from app.records.leased import ENDED
 from app.records.sessions import Plan, SessionRecord
 from app.services.banks.loaded import LoadedVersion
@@ -177,10 +179,9 @@ class GateService:
             cautions.append(apart([session, baseline]))
             if kept is not None and kept != more:
                 cautions.append(f"Of the baseline: {kept}")
-        decision = gate(
+        decide = partial(
+            gate,
             found.value,
-            found.lo,
-            found.hi,
             threshold=record.threshold,
             above=record.direction == "above",
             confidence=record.confidence,
@@ -188,6 +189,9 @@ class GateService:
             degrees=found.degrees,
             earlier=looked_before,
         )
+        decision = decide(found.lo, found.hi)
+        if found.limit and decide(*found.limit).outcome is GateOutcome.INCONCLUSIVE:
+            found = replace(found, advice=found.if_limited)
         said = _describe(record, found, decision, result.reason, 1 + looked_before)
         if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(record, results):
             decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE, p_beyond=None)
@@ -207,7 +211,11 @@ class GateService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Value that is compared with the threshold, and its 95 % interval; see `gate`."""
+    """Value that is compared with the threshold, and its 95 % interval; see `gate`.
+
+    Against a baseline, `limit` is that interval without the session's own error. If it is too wide
+    already, `if_limited` is the advice.
+    """
 
     value: float | None
     lo: float | None
@@ -215,9 +223,12 @@ class _Found:
     looks: float = 1.0
     degrees: float | None = None
     advice: str = ""
+    limit: tuple[float, float] | None = None
+    if_limited: str = ""
 
 
 _MORE = "Ask more questions to decide."
+_OF_BASELINE = "Ask more questions of the baseline to decide."
 
 
 async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) -> _Found:
@@ -245,8 +256,7 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
         return _Found(value=None, lo=None, hi=None)
     advice = alone.advice
     if before.n_unasked and (not advice or len(one.residuals) > len(before.residuals)):
-        too = ", of the baseline, too," if advice else " of the baseline"
-        advice = f"Ask more questions{too} to decide."
+        advice = "Ask more questions, of the baseline, too, to decide." if advice else _OF_BASELINE
     known = before.result.score if record.metric == "score" else None
     return replace(
         alone,
@@ -255,7 +265,21 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
         hi=found.hi,
         degrees=alone.degrees or (known and degrees_of(known)),
         advice=advice,
+        limit=_limit(record, found.delta, before),
+        if_limited=f"{BASELINE_LIMITS} {_OF_BASELINE if before.n_unasked else ''}".strip(),
     )
+
+
+def _limit(record: GateRecord, delta: float, before: Measured) -> tuple[float, float] | None:
+    """The 95 % interval of a difference by the baseline's error alone."""
+    if record.metric == "score":
+        if (known := before.score) is None:
+            return None
+        return delta + known.value - known.hi, delta + known.value - known.lo
+    if before.ability is None:
+        return None
+    half = Z_95 * OF_RELEASES * before.ability.stated().own
+    return delta - half, delta + half
 
 
 def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> SessionSpec:

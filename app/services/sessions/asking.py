@@ -24,7 +24,6 @@ from app.observability import ENDPOINT_LATENCY, note_evaluation, span
 from app.records.figures import NOT_TOLD, CallsFigures, Cost, Marking, Method
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
-from app.services.endpoints.budgets import UNPAID
 from app.services.endpoints.calls import Cached, RateLimited, persist
 from app.services.endpoints.scorer_calls import Spending, total
 from app.services.endpoints.service import ReadyEndpoint
@@ -174,7 +173,7 @@ class Asker:
                 note_evaluation(item.scorer.name, closing.score, closing.outcome)
         except ExamineeError as error:
             # Of several likelihoods, others may have been answered and paid.
-            is_free = isinstance(error, UNPAID) and self.style.mode != LOGLIKELIHOOD
+            is_free = not error.may_cost and self.style.mode != LOGLIKELIHOOD
             return Closing(
                 outcome=Outcome.ERROR,
                 error_code=error.code,

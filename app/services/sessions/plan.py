@@ -162,6 +162,21 @@ class Failures:
         return None if detail is None else Stop(StopReason.TOO_MANY_FAILURES, detail)
 
 
+def nothing_to_ask(ended: SessionRecord) -> str | None:
+    """Why a session that extends this one would ask nothing; None where it would.
+
+    It keeps all answers but those that ended in an error, and their failures count again.
+    """
+    figures, n_items = ended.summary, ended.provenance["n_items"]
+    kept = figures["progress"]["items"] - figures["outcomes"]["error"]
+    if kept >= n_items:
+        return f"All {n_items:,} questions that may be asked were asked."
+    limits = SessionPlan.from_dict(ended.design).failures
+    scored, parsed = figures["progress"]["scored"], figures["outcomes"]["scored"]
+    stop = Failures(limits).stop(closed=kept, scored=scored, parsed=parsed)
+    return None if stop is None else stop.detail.replace(" ID", f" {ended.id}")
+
+
 def _reason(closing: Closing) -> str:
     """Why an answer has no score, as a full sentence."""
     return f"{(closing.reason or 'unknown').rstrip('.')}."

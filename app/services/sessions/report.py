@@ -77,13 +77,11 @@ class SessionReports:
         design = SessionPlan.from_dict(record.design).design
         # No item is chosen here, so settings for selection only would just cost time or tokens.
         selection = design.selection.model_copy(update={"exposure": None, "cost_weight": 0.0})
-        calibration = stored.calibration
         return Known(
             bank=version.bank,
             tags=version.tags,
             targets=version.targets,
             reference=version.reference,
-            standard=calibration is not None and not calibration.get("link"),
             join=(await self.joins.of_sessions(stored)).check,
             test=await self.versions.adaptive_test(
                 version, design.model_copy(update={"selection": selection})

@@ -16,6 +16,7 @@ from app.errors import InvalidStateError, NotFoundError, StorageFullError, TooMa
 from app.records.fields import convert, not_none, restored, shallow
 from app.records.projects import Allotment, Limits, Project, Retention
 from app.storage.paging import Page, PageRequest
+from app.storage.repositories.removals import many
 from app.storage.rows.projects import ApiKeyRow, ProjectRow
 from app.storage.rows.sessions import SessionRow
 from app.storage.scoping import Repository, of_opened, require_revision
@@ -113,7 +114,7 @@ class ProjectRepository(Repository):
             raise InvalidStateError(f"Project {project.name!r} always exists.")
         held = await self.holds(project.id)
         if held:
-            what = ", ".join(f"{count} {noun}{'s' * (count > 1)}" for noun, count in held.items())
+            what = ", ".join(many(count, noun) for noun, count in held.items())
             raise InvalidStateError(
                 f"Project {project.name!r} holds {what}: delete what it holds first, or erase it "
                 "with the project."

@@ -241,6 +241,7 @@ _JOINED: dict[str, Any] = {
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
+    "bank_deleted": BankRow.archived_at.is_not(None),
     "withheld": BankRow.visibility != OPEN,
 }
 _RANKINGS = (

@@ -311,15 +311,16 @@ class RemovalRepository(Repository):
         for noun in dict.fromkeys(row[0] for row in rows):
             own = [row[1] for row in rows if row[0] == noun and row[2] == project_id]
             if own:
-                parts.append(f"{_many(len(own), noun)} ({_list(own)})")
+                parts.append(f"{many(len(own), noun)} ({_list(own)})")
             others = sum(row[0] == noun and row[2] != project_id for row in rows)
             if others:
-                parts.append(f"{_many(others, noun)} of other projects")
+                parts.append(f"{many(others, noun)} of other projects")
         return ", ".join(parts)
 
 
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count > 1)}"
+def many(count: int, noun: str) -> str:
+    """A number of things, in the singular or plural."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _list(ids: Sequence[Any]) -> str:

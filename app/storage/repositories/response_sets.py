@@ -35,6 +35,7 @@ from app.records.response_sets import (
     TakenTest,
     examinee_of,
 )
+from app.records.sessions import REPEATING
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.projects import require_space
 from app.storage.repositories.sessions import SessionRepository
@@ -244,8 +245,6 @@ _WHO = [
 
 #: Excludes cached answers, which were given in another session and count there.
 _OWN = ~func.coalesce(AdministrationRow.method.has_key("cached"), false())
-#: Relations of sessions that repeat the answers of others.
-_REPEATING = ("replay", "rescore")
 
 
 class CollectedRepository(Repository):
@@ -297,7 +296,7 @@ class CollectedRepository(Repository):
     async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
         """Number of sessions that are not collected, by reason."""
         ended = SessionRow.status.in_(ENDED)
-        is_replay = func.coalesce(SessionRow.relation, "").in_(_REPEATING)
+        is_replay = func.coalesce(SessionRow.relation, "").in_(REPEATING)
         is_simulated = func.coalesce(EndpointRow.kind, "") == SIMULATED
         reasons: dict[str, ColumnElement[bool]] = {
             "taken_before": _taken(set_id),
@@ -383,7 +382,7 @@ def _wanted(source: Source, ending: Sequence[str] = ()) -> list[ColumnElement[bo
     """Conditions for sessions that ended, or are `ending`, with answers of their own."""
     conditions: list[ColumnElement[bool]] = [
         SessionRow.status.in_(ENDED) | SessionRow.id.in_(ending),
-        func.coalesce(SessionRow.relation, "").not_in(_REPEATING),
+        func.coalesce(SessionRow.relation, "").not_in(REPEATING),
     ]
     if not source.simulated:
         conditions.append(func.coalesce(EndpointRow.kind, "") != SIMULATED)

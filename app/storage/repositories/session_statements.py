@@ -33,7 +33,7 @@ from app.records.sessions import Administration, Advance, Closing, NewSession, S
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.base import Base
 from app.storage.rows.projects import EndpointRow
-from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
+from app.storage.rows.sessions import OWN_RESULT, AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import of_opened
 
 # Replayed answers still belong to their original bank, so any withheld bank in the line counts.
@@ -56,6 +56,7 @@ _JOINED: dict[str, Any] = {
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
+    "bank_deleted": BankRow.archived_at.is_not(None),
     "bank_visibility": BankRow.visibility,
     "join": BankVersionRow.extras["joins"][SessionRow.project_id].astext,
     "withheld": literal_column(WITHHELD_SQL, Boolean()),
@@ -85,12 +86,11 @@ _LAST = 10
 _AS_PRECISE = 1.25
 # The last results of each endpoint on each version of a bank. The query steps from pair to pair
 # along the index `ix_sessions_results`, so its cost grows with the pairs, not with the sessions.
-_NEXT = """
+_NEXT = f"""
     SELECT s.endpoint_id, s.id FROM sessions s
-    WHERE {where} AND s.status = 'completed' AND s.endpoint_id IS NOT NULL
-        AND (s.relation IS NULL OR s.relation = 'extend')
-    ORDER BY s.bank_version_id, s.endpoint_id, s.finished_at DESC LIMIT {n}
-"""
+    WHERE {{where}} AND s.status = 'completed' AND s.endpoint_id IS NOT NULL AND {OWN_RESULT}
+    ORDER BY s.bank_version_id, s.endpoint_id, s.finished_at DESC LIMIT {{n}}
+"""  # noqa: S608 (the condition is a constant)
 _LAST_RESULTS = text(f"""
     WITH RECURSIVE pair AS (
         SELECT v.id AS version_id, s.endpoint_id AS last_id FROM bank_versions v

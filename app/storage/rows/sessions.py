@@ -17,6 +17,9 @@ from app.storage.rows.base import (
     leased_table,
 )
 
+#: Condition for sessions with a result of their own, all but those `REPEATING` others, as indexed.
+OWN_RESULT = "(relation IS NULL OR relation = 'extend')"
+
 
 class SessionRow(LeasedRow):
     """One adaptive test: its design, its progress, and its lease."""
@@ -37,8 +40,7 @@ class SessionRow(LeasedRow):
             "endpoint_id",
             text("finished_at DESC"),
             postgresql_where=text(
-                "status = 'completed' AND endpoint_id IS NOT NULL"
-                " AND (relation IS NULL OR relation = 'extend')"
+                f"status = 'completed' AND endpoint_id IS NOT NULL AND {OWN_RESULT}"
             ),
         ),
         Index(
