@@ -12,12 +12,11 @@ from urllib.parse import unquote_to_bytes
 from fastapi import APIRouter, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 from typing_extensions import override
 
-from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
+from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, require_media_type, unstorable
 from app.api.errors import HTTP_CODES, RouteResponses, documented, errors, merged
 from app.api.idempotency import idempotency_key, once
 from app.api.rates import let_in, reading_turn
@@ -122,12 +121,7 @@ class ApiRoute(APIRoute):
         )
         if not has_body:
             return request
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            raise HTTPException(
-                415,
-                f"Content-Type {media_type or '(none)'} cannot be read; send application/json.",
-            )
+        require_media_type(request, "application/json")
         content = await body.read()
         return _ParsedRequest(request, content, await parsed(content, self.body_field))
 

@@ -10,16 +10,8 @@ from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import AfterPosition, Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.calibration_results import (
-    ExamineeAbilityRead,
-    FittedItemRead,
-    Positions,
-)
-from app.api.schemas.calibrations import (
-    CalibrationCreate,
-    CalibrationRead,
-    PublicationCreate,
-)
+from app.api.schemas.calibration_results import FittedItemRead, Positions
+from app.api.schemas.calibrations import CalibrationCreate, CalibrationRead, PublicationCreate
 from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.versions import VersionRead
@@ -32,6 +24,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from app.services.calibrations.service import ExamineeAbility
 from app.shapes import ListRead, WorkStatus
 
 router = make_router("/calibrations", tag="calibrations")
@@ -145,10 +138,10 @@ async def list_abilities(
     opened: AllServices,
     after: AfterPosition = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> Positions[ExamineeAbilityRead]:
+) -> Positions[ExamineeAbility]:
     """List the examinees of a calibration with a report card, with their whole-bank abilities."""
     rows = await opened.calibrations.abilities(calibration_id, after=after, limit=limit + 1)
-    data = [ExamineeAbilityRead.read(row) for row in rows[:limit]]
+    data = rows[:limit]
     last = data[-1].position if data else after
     return Positions(data=data, last_position=last, has_more=len(rows) > limit)
 

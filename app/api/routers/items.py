@@ -3,9 +3,8 @@
 from typing import Annotated
 
 from fastapi import Path, Request, Response
-from starlette.exceptions import HTTPException
 
-from app.api.bodies import MEDIUM, up_to
+from app.api.bodies import MEDIUM, require_media_type, up_to
 from app.api.disconnects import while_connected
 from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
@@ -182,9 +181,5 @@ async def preview_item(
 )
 async def add_items(bank: BankRef, request: Request, opened: AllServices) -> BatchRead:
     """Add items line by line; each line succeeds or fails on its own."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in _NDJSON:
-        raise HTTPException(
-            415, f"Content-Type {media_type or '(none)'} cannot be read; send {_NDJSON[0]}."
-        )
+    require_media_type(request, *_NDJSON)
     return BatchRead.of(await opened.items.add_batch(bank, await request.body()))

@@ -6,11 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from app.adapters.base import ExactRequest
 from app.adapters.prompting import Mode
 from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import PromptChange, SessionRead
-from app.items import JsonObject, Outcome
+from app.items import Outcome
 from app.records.fields import shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import Answered, NextItem
@@ -216,13 +217,6 @@ class PreviewCreate(ChosenEndpoint):
         )
 
 
-class RequestRead(Output):
-    """A call as it is sent. Headers are not shown, because they may contain keys."""
-
-    url: str
-    body: JsonObject
-
-
 class PreviewAnswer(Obtained):
     """The answer and its score.
 
@@ -242,7 +236,7 @@ class PreviewRead(Output):
     scorer: str
     """Name of the scorer."""
     target: list[str]
-    requests: list[RequestRead]
+    requests: list[ExactRequest]
     """One per option if likelihoods are compared; none for simulated examinees."""
     answer: PreviewAnswer | None
     """Null if nothing was sent."""
@@ -257,6 +251,6 @@ class PreviewRead(Output):
             shots=preview.style.shots,
             scorer=preview.item.scorer.name,
             target=list(preview.item.content.target),
-            requests=[RequestRead(url=r.url, body=dict(r.body)) for r in preview.requests],
+            requests=preview.requests,
             answer=closing and PreviewAnswer.read(closing),
         )

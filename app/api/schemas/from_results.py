@@ -10,7 +10,6 @@ from app.api.schemas.response_sets import (
     AnswerChoice,
     AnswerChoices,
     AnswerFile,
-    FileReadRead,
     ResponseSetRead,
     WhichAnswers,
 )
@@ -22,7 +21,7 @@ from app.records.fields import convert, shallow
 from app.services.banks.imports import Skipped
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
-from app.services.responses.imports import ResultsImport, SkippedRows
+from app.services.responses.imports import FileRead, ResultsImport, SkippedRows
 from app.services.visibility import View
 from app.shapes import MAX_LISTED, First, Output, ShownAs, Text
 
@@ -145,7 +144,7 @@ class FromResultsRead(Output):
     """Number of items that the bank had already."""
     response_set: ResponseSetRead | None
     """Null with `questions_only`."""
-    files: First[FileReadRead]
+    files: First[FileRead]
     n_files: int
     """Number of files with answers."""
     models: int

@@ -14,7 +14,7 @@ from app.records.fields import shallow
 from app.records.figures import Outcomes
 from app.records.response_sets import ResponseSet, policy_of
 from app.services.responses.collection import CollectionReport
-from app.services.responses.imports import AnswerImport, SkippedRows
+from app.services.responses.imports import AnswerImport, FileRead, SkippedRows
 from app.services.responses.service import AnswerImportReport
 from app.shapes import (
     MAX_LISTED,
@@ -218,20 +218,12 @@ class CollectionRead(TakenAnswers):
     """Number of answers to items in pretest."""
 
 
-class FileReadRead(Output):
-    """One file of an import."""
-
-    name: str
-    format: str = Field(validation_alias="file_format")
-    rows_read: int
-
-
 class AnswerImportRead(TakenAnswers):
     """What an import did, or with `dry_run` would do."""
 
     object: Literal["response_import"] = "response_import"
     dry_run: bool
-    files: First[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
+    files: First[FileRead] = Field(description=f"The first {MAX_LISTED}.")
     passed_over: First[str]
     """Files without answers."""
     rows_read: int

@@ -133,8 +133,6 @@ class ComparisonRead(Output):
         return cls.model_validate({**told, **differences}, from_attributes=True)
 
 
-GateOutcome = TypeAliasType("GateOutcome", Literal["go", "no_go", "inconclusive"])
-GateStatus = TypeAliasType("GateStatus", Literal["pending", "decided"])
 Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
@@ -261,8 +259,8 @@ class GateRead(OwnedRead):
 
     id: str
     object: Literal["gate"] = "gate"
-    status: GateStatus
-    outcome: GateOutcome | None
+    status: Literal["pending", "decided"]
+    outcome: Literal["go", "no_go", "inconclusive"] | None
     detail: str
     session_id: str
     session_status: SessionStatus

@@ -16,6 +16,7 @@ from app.engine.bank import ItemBank
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.records.banks import PROVISIONAL, Bank, BankSpec, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
+from app.records.fields import finite
 from app.records.response_sets import ResponseSet
 from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
@@ -32,6 +33,7 @@ from app.services.calibrations.publication import (
 from app.services.leased import Queue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.sheets import table_of
+from app.shapes import Described
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -51,14 +53,16 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class AbilityRow:
-    """One examinee's whole-bank ability, NaN where unknown."""
+class ExamineeAbility(Described):
+    """Ability of one examinee from the whole record on the calibrated bank."""
 
     position: int
     examinee: str
     theta: float
-    se: float
+    """Weighted likelihood estimate."""
+    se: float | None
     score: float
+    """Mean score of the given answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,7 @@ class CalibrationService:
 
     async def abilities(
         self, calibration_id: str, *, after: int = -1, limit: int | None = None
-    ) -> list[AbilityRow]:
+    ) -> list[ExamineeAbility]:
         """Examinees after position `after`, in order, with their whole-bank abilities.
 
         Raises:
@@ -194,11 +198,11 @@ class CalibrationService:
             )
         stop = None if limit is None else after + 1 + limit
         return [
-            AbilityRow(
+            ExamineeAbility(
                 position,
                 found.names[position],
                 float(found.theta[position]),
-                float(found.se[position]),
+                finite(found.se[position]),
                 float(found.score[position]),
             )
             for position in range(len(found.names))[after + 1 : stop]
