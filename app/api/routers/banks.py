@@ -10,7 +10,7 @@ from app.api.disconnects import entered_while_connected
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.parameters import BankRef, Erase, Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.banks import (
     BankCreate,
@@ -20,9 +20,8 @@ from app.api.schemas.banks import (
     ImportCreate,
     ImportRead,
 )
-from app.api.schemas.common import BankRef, Erase, MetricName
 from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
-from app.api.schemas.results import LeaderboardRead
+from app.api.schemas.results import LeaderboardRead, MetricName
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,

@@ -8,11 +8,10 @@ from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
 from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import AfterPosition, Paging, list_of
+from app.api.parameters import AfterPosition, Paging, id_path, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.calibration_results import FittedItemRead, Positions
 from app.api.schemas.calibrations import CalibrationCreate, CalibrationRead, PublicationCreate
-from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.versions import VersionRead
 from app.deps import AllServices, Feed, Seen, caller

@@ -6,13 +6,12 @@ from fastapi import Path, Query, Response
 
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.parameters import Paging, id_path, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.catalog import (
     CatalogEntryRead,
     InstallationRead,
 )
-from app.api.schemas.common import id_path
 from app.deps import AllServices, caller
 from app.errors import InvalidStateError, NotFoundError
 from app.shapes import Listed, ListRead, WorkStatus

@@ -8,9 +8,8 @@ from app.adapters.base import ProbeReport
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.parameters import Erase, Paging, id_path, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import Erase, id_path
 from app.api.schemas.endpoints import (
     EndpointRead,
     EndpointUpdate,

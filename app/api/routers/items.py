@@ -9,10 +9,9 @@ from app.api.disconnects import while_connected
 from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import PagingInOrder, list_of
+from app.api.parameters import BankRef, PagingInOrder, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.answers import PreviewCreate, PreviewRead
-from app.api.schemas.common import BankRef
 from app.api.schemas.items import (
     BatchRead,
     ItemCreate,
@@ -166,7 +165,7 @@ async def preview_item(
     `banks:write`.
     """
     found = opened.previews.preview(body.to_domain(bank, item), view)
-    return PreviewRead.of(await while_connected(request, found))
+    return PreviewRead.read(await while_connected(request, found))
 
 
 @router.post(

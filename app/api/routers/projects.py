@@ -2,14 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Response
 
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.parameters import Erase, Paging, list_of, name_path
 from app.api.routing import router as make_router
-from app.api.schemas.common import Erase
 from app.api.schemas.projects import (
     ProjectCreate,
     ProjectSpendRead,
@@ -23,12 +22,7 @@ from app.shapes import ListRead
 
 router = make_router("/projects", tag="projects")
 
-ProjectRef = Annotated[
-    str,
-    Path(
-        min_length=1, max_length=200, description="Id or name of the project.", examples=["default"]
-    ),
-]
+ProjectRef = Annotated[str, name_path("project", "default")]
 
 
 @router.post(

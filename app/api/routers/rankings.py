@@ -7,10 +7,9 @@ from fastapi import Query, Request, Response
 from app.api.errors import errors
 from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.parameters import Paging, id_path, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.answers import NextItemRead, NextItemsInput
-from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
 from app.deps import AllServices, Feed, Seen, caller

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import Path, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.bodies import LARGE, up_to
@@ -11,7 +11,7 @@ from app.api.downloads import attachment, file_responses
 from app.api.errors import errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.parameters import Paging, list_of, name_path
 from app.api.routing import router as make_router
 from app.api.schemas.response_sets import (
     AnswerImportCreate,
@@ -35,15 +35,7 @@ from app.shapes import ListRead
 
 router = make_router("/response-sets", tag="response sets")
 
-SetRef = Annotated[
-    str,
-    Path(
-        min_length=1,
-        max_length=200,
-        description="Id or name of the response set.",
-        examples=["arc-2026"],
-    ),
-]
+SetRef = Annotated[str, name_path("response set", "arc-2026")]
 
 
 @router.post(

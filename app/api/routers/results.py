@@ -11,10 +11,9 @@ from fastapi import Path, Query, Request, Response
 from app.api.disconnects import while_connected
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Limit, Paging, list_of
+from app.api.parameters import Limit, Paging, id_path, list_of
 from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
-from app.api.schemas.common import id_path
 from app.api.schemas.designs import SimulationCreate, SimulationRead
 from app.api.schemas.results import (
     BaselineRead,

@@ -10,7 +10,7 @@ from app.api.downloads import REPORT, ReportFormat, attachment, file_responses, 
 from app.api.errors import errors
 from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import AfterStep, Paging, list_of
+from app.api.parameters import AfterStep, Paging, id_path, list_of
 from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
 from app.api.schemas.answers import (
@@ -23,7 +23,6 @@ from app.api.schemas.answers import (
     ResponseRead,
     Trajectory,
 )
-from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.sessions import (

@@ -12,9 +12,8 @@ from app.api.downloads import REPORT, ReportFormat, attachment, file_responses, 
 from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, PagingInOrder, list_of
+from app.api.parameters import BankRef, Paging, PagingInOrder, VersionRef, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import BankRef, VersionRef
 from app.api.schemas.designs import FormCreate, FormRead
 from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.reports import VersionReportRead
@@ -273,7 +272,7 @@ async def get_recalibration(
     To do so, call `POST /v1/response-sets/{set}:collect`, then `POST /v1/calibrations` with the
     version as `prior_version_id`. Nothing is calibrated automatically.
     """
-    return RecalibrationRead.of(await opened.recalibration_advice.look(bank, version))
+    return RecalibrationRead.read(await opened.recalibration_advice.look(bank, version))
 
 
 @router.post(

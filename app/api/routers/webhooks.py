@@ -4,9 +4,8 @@ from typing import Annotated
 
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.parameters import Paging, id_path, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import id_path
 from app.api.schemas.webhooks import WebhookCreate, WebhookRead
 from app.deps import AllServices, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, SecretsError

@@ -243,12 +243,7 @@ class RankingRead(WorkRead):
                 "self_reported": "by_hand" in record.settings,
                 **record.settings,
                 **shallow(record),
-                "bank": {
-                    "id": record.bank_id,
-                    "name": record.bank_name,
-                    "version": record.bank_version,
-                    "version_id": record.bank_version_id,
-                },
+                "bank": shallow(record),
             }
         )
 

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import MetricName
-from app.api.schemas.sessions import SessionCreate, SessionEndpoint, SessionStatus, endpoint_of
+from app.api.schemas.sessions import SessionCreate, SessionEndpoint, SessionStatus
 from app.engine.inference.comparison import Difference
 from app.engine.prediction.p_irt import ALL_ITEMS
+from app.engine.ranking.rules import Metric
 from app.records.fields import Interval, convert, interval, shallow
 from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
@@ -23,8 +23,9 @@ from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranke
 from app.services.sessions.figures import effort_of
 from app.services.sessions.result import result_in
 from app.services.visibility import View
-from app.shapes import Input, Name, Output, OwnedRead, Text, exactly_one
+from app.shapes import Input, Name, Output, OwnedRead, ShownAs, Text, exactly_one
 
+MetricName = Annotated[Literal["score", "theta"], ShownAs(Metric)]
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]
 ExamineeName = Annotated[Text, Field(min_length=1, max_length=500)]
@@ -372,7 +373,7 @@ class LeaderboardEntry(Output):
                 **shallow(entry),
                 "score": score,
                 "interval": interval(*entry.result.interval),
-                "endpoint": endpoint_of(record),
+                "endpoint": shallow(record),
                 "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "session_id": record.id,
@@ -400,9 +401,9 @@ class UnrankedEntry(Output):
     @classmethod
     def of(cls, entry: Unranked) -> "UnrankedEntry":
         """From the service's value."""
-        record = entry.session
-        at = {"endpoint": endpoint_of(record), "session_id": record.id}
-        return cls.model_validate({**shallow(record), **at, "reason": entry.reason})
+        stored = shallow(entry.session)
+        told = {"endpoint": stored, "session_id": entry.session.id, "reason": entry.reason}
+        return cls.model_validate({**stored, **told})
 
 
 class BoardRead(Output):

@@ -206,44 +206,38 @@ class SessionRescore(Input):
 class BankAsked(Output):
     """The bank of a session, and how many of its items can be asked."""
 
-    id: str
-    name: str
-    version: int
-    version_id: str
+    id: str = Field(validation_alias="bank_id")
+    name: str = Field(validation_alias="bank_name")
+    version: int = Field(validation_alias="bank_version")
+    version_id: str = Field(validation_alias="bank_version_id")
 
 
 class SessionBank(BankAsked):
     """The bank of a session, and how many of its items can be asked."""
 
+    # Older sessions lack some fields; the answer never does.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     n_items: int
     """Number of items that tests may ask."""
-    n_never_asked: int
+    n_never_asked: int = 0
     """Number of quarantined items. No test asks them; the score of the whole bank includes them,
     predicted from the other items."""
-    n_uncalibrated: int
+    n_uncalibrated: int = 0
     """Number of questions without parameters: new ones, or left out of the calibration. The score
     excludes them."""
     scale: str
     provisional: bool
-    uncertainty: str | None
+    uncertainty: str | None = None
     """How uncertain the item parameters were, in words; null: well known."""
 
 
 class SessionEndpoint(Output):
     """The endpoint that is asked."""
 
-    id: str
-    name: str | None
-    model: str
-
-
-def endpoint_of(record: SessionRecord) -> dict[str, str | None]:
-    """Who is asked, as `SessionEndpoint` tells it."""
-    return {
-        "id": record.endpoint_id,
-        "name": record.endpoint_name,
-        "model": record.endpoint_model,
-    }
+    id: str = Field(validation_alias="endpoint_id")
+    name: str | None = Field(validation_alias="endpoint_name")
+    model: str = Field(validation_alias="endpoint_model")
 
 
 class UnparsedRead(Output):
@@ -322,25 +316,14 @@ class SessionRead(WorkRead):
     def of(cls, record: SessionRecord, view: View, **more: Any) -> Self:
         """From the stored session, and further fields of a shape that is made of this one."""
         record = view.session(record)
-        provenance, headline = record.provenance, headline_of(record)
+        stored, provenance, headline = shallow(record), record.provenance, headline_of(record)
         return cls.model_validate(
             {
-                **shallow(record),
-                "bank": {
-                    "id": record.bank_id,
-                    "name": record.bank_name,
-                    "version": record.bank_version,
-                    "version_id": record.bank_version_id,
-                    "n_items": provenance["n_items"],
-                    "n_never_asked": provenance.get("n_never_asked", 0),
-                    "n_uncalibrated": provenance.get("n_uncalibrated", 0),
-                    "scale": provenance["scale"],
-                    "provisional": provenance["provisional"],
-                    "uncertainty": provenance.get("uncertainty"),
-                },
+                **stored,
+                "bank": {**provenance, **stored},
                 "endpoint": None
                 if record.endpoint_id is None or record.mode == "manual"
-                else endpoint_of(record),
+                else stored,
                 "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "profile": None,
