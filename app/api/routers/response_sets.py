@@ -53,7 +53,7 @@ async def create_response_set(
     )
     response.headers["Location"] = f"/v1/response-sets/{made.id}"
     response.headers["ETag"] = etag(made.revision)
-    return ResponseSetRead.of(made)
+    return ResponseSetRead.read(made)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
@@ -61,7 +61,7 @@ async def list_response_sets(page: Paging, opened: AllServices) -> ListRead[Resp
     """List response sets, the newest first."""
     async with opened.database.reading() as uow:
         found = await uow.response_sets.list_page(page)
-    return list_of(found, ResponseSetRead.of)
+    return list_of(found, ResponseSetRead.read)
 
 
 @router.get("/{response_set}", dependencies=[caller("read")])
@@ -71,7 +71,7 @@ async def get_response_set(
     """One response set, by id or name."""
     found = await opened.response_sets.get(response_set)
     response.headers["ETag"] = etag(found.revision)
-    return ResponseSetRead.of(found)
+    return ResponseSetRead.read(found)
 
 
 @router.delete(
@@ -108,7 +108,7 @@ async def import_answers(
     report = await opened.response_sets.import_into(response_set, request, dry_run=body.dry_run)
     if body.dry_run:
         response.status_code = 200
-    return AnswerImportRead.of(report)
+    return AnswerImportRead.read(report)
 
 
 @router.post(
@@ -122,7 +122,7 @@ async def collect_answers(
 
     It can be repeated: sessions that were collected before are left out.
     """
-    return CollectionRead.of(await opened.collector.collect(response_set, body))
+    return CollectionRead.read(await opened.collector.collect(response_set, body))
 
 
 @router.get(

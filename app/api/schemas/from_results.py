@@ -172,7 +172,6 @@ class FromResultsRead(Output):
                 "bank": BankRead.of(overview, view),
                 "questions": begun.items.accepted,
                 "known_questions": begun.items.rows_read - begun.items.accepted,
-                "response_set": begun.response_set and ResponseSetRead.of(begun.response_set),
                 "n_files": sum(file.rows_read > 0 for file in begun.files),
                 "models": begun.n_models,
                 "incomplete_models": begun.n_incomplete,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -10,12 +10,8 @@ from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
-from app.records.fields import shallow
 from app.records.figures import Outcomes
-from app.records.response_sets import ResponseSet, policy_of
-from app.services.responses.collection import CollectionReport
 from app.services.responses.imports import AnswerImport, FileRead, SkippedRows
-from app.services.responses.service import AnswerImportReport
 from app.shapes import (
     MAX_LISTED,
     First,
@@ -80,20 +76,6 @@ class ResponseSetRead(OwnedRead):
     updated_at: datetime
     """Time of the last new answer or item."""
 
-    @classmethod
-    def of(cls, found: ResponseSet) -> Self:
-        """The outgoing shape of a set."""
-        scored = found.outcomes.get(Outcome.SCORED, 0)
-        n_possible = found.n_sheets * found.n_items
-        return cls.read(
-            {
-                **shallow(found),
-                "n_answers": scored,
-                "density": scored / n_possible if n_possible else None,
-                "unparsed_policy": policy_of(found.imports),
-            }
-        )
-
 
 class TakenAnswers(Output):
     """What was added to a response set."""
@@ -104,12 +86,6 @@ class TakenAnswers(Output):
     new_items: int
     outcomes: OutcomeCounts
     """Change of the numbers of answers; negative if scored ones replaced others."""
-
-    @classmethod
-    def of(cls, report: CollectionReport | AnswerImportReport) -> Self:
-        """The outgoing shape."""
-        found = ResponseSetRead.of(report.response_set)
-        return cls.read({**shallow(report), "response_set": found})
 
 
 class AnswerFile(SentContent):

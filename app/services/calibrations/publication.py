@@ -18,7 +18,7 @@ from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.records.banks import BankSpec, BankVersion, Provisional
 from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
 from app.records.fields import shallow
-from app.records.response_sets import UNPARSED_POLICY, ResponseSet, asked_in, policy_of
+from app.records.response_sets import UNPARSED_POLICY, ResponseSet, asked_in
 from app.records.sessions import AskedJson
 from app.services.banks.imports import BankImport
 from app.services.banks.origins import ASKED
@@ -143,7 +143,7 @@ def import_of(
         allow=publication.allow,
         keep=publication.keep,
         notes=publication.notes,
-        unparsed_policy=publication.unparsed_policy or policy_of(source.imports),
+        unparsed_policy=publication.unparsed_policy or source.unparsed_policy,
         asked={**asked_in(source.imports), **said},
         findings=[
             *misfits(fitted.keys, fitted.columns),
