@@ -1,7 +1,11 @@
 """Hostile requests to a running server: other clients are answered during the attack."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import copy
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
@@ -16,6 +20,7 @@ from app.fair_semaphore import FairSemaphore
 from tests.api.calls import got
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
+from tests.demo_bank import install_demo_bank
 from tests.test_sandbox import until
 
 HANGING = {"pattern": r"(x+x+)+y", "timeout_s": 30}
@@ -226,3 +231,69 @@ async def test_one_key_cannot_occupy_all_slots_for_large_bodies() -> None:
     again = body("mine")
     await again.read()
     again.release()
+
+
+#: Valid JSON, but too large for a float.
+ENDLESS = 10**400
+DESIGN: dict[str, Any] = {
+    "stopping": {"se": 0.3, "min_items": 1, "max_items": 5, "cut_score": 0.5, "theta_change": 0.1},
+    "estimator": {"prior_mean": 0.0, "prior_sd": 1.0, "range": [-4.0, 4.0], "nodes": 61},
+    "selection": {"top_k": 1, "exposure": {"max_rate": 0.5}, "cost_weight": 0.0},
+    "failures": {"max_consecutive": 5, "max_share": 0.5},
+    "concurrency": 1,
+    "seed": 1,
+}
+SCRIPTED = {"theta": 0.5, "seed": 1, "latency_ms": 3, "skills": {"a": 1.0}}
+ITEM = {"prompt": "?", "target": ["4"]}
+#: Numbers that no example of the API's description has.
+NUMBERS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/sessions", {"mode": "manual", "bank": "demo", "pretest": {"items_per_session": 0}}),
+    ("/v1/sessions", {"mode": "manual", "bank": "demo", **DESIGN}),
+    ("/v1/simulations", {"bank": "demo", "n_examinees": 5, "thetas": [0.0, 1.0], **DESIGN}),
+    ("/v1/endpoints", {"name": "e", "kind": "scripted", "options": SCRIPTED, "timeout_s": 1.0}),
+    ("/v1/scorers/numeric:test", {"item": ITEM, "answer": "4", "params": {"abs_tol": 0.1}}),
+    ("/v1/scorers/closeness:test", {"item": ITEM, "answer": "4", "params": {"abs_limit": 0.1}}),
+]
+
+
+def with_one_endless(value: Any) -> Iterator[Any]:
+    """Yield copies of `value`, each with one of its numbers replaced by an infinite one."""
+    if isinstance(value, bool) or not isinstance(value, dict | list | int | float):
+        return
+    if isinstance(value, int | float):
+        yield ENDLESS
+        yield -ENDLESS
+        return
+    for key in value if isinstance(value, dict) else range(len(value)):
+        for changed in with_one_endless(value[key]):
+            whole = copy.copy(value)
+            whole[key] = changed
+            yield whole
+
+
+def examples(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield path and body of each example in the description of the API."""
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            sent = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            name = sent.get("schema", {}).get("$ref", "").rpartition("/")[2]
+            for body in document["components"]["schemas"].get(name, {}).get("examples", ()):
+                yield re.sub("{.*?}", "demo", path), body
+
+
+async def test_no_infinite_number_in_a_body_gives_a_500(app: FastAPI, client: Client) -> None:
+    await install_demo_bank(app.state.services.database)
+    paths, kind = set(), {"Content-Type": "application/json"}
+    for path, body in [*NUMBERS, *examples(await got(client, "/openapi.json"))]:
+        for changed in with_one_endless(body):
+            answer = await client.post(path, content=json.dumps(changed), headers=kind)
+            assert answer.status_code < 500, (path, answer.text)
+            paths.add(path)
+    assert len(paths) > 10
+
+
+async def test_no_infinite_number_in_a_query_gives_a_500(client: Client) -> None:
+    for path in ("/v1/endpoints", "/v1/sessions", "/v1/banks", "/v1/rankings", "/v1/api-keys"):
+        for number in (str(ENDLESS), "9" * 5000, "1e400", "nan"):
+            answer = await client.get(path, params={"limit": number})
+            assert answer.status_code == 422, (path, answer.text)

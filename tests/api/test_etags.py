@@ -4,7 +4,7 @@ import pytest
 from fastapi import Request
 
 from app.api.etags import etag, is_current, not_modified
-from tests.api.calls import got
+from tests.api.calls import got, refusal_of
 from tests.api.conftest import Client
 
 
@@ -17,9 +17,8 @@ async def create(client: Client) -> str:
 
 async def test_a_change_needs_the_state_it_is_based_on(client: Client) -> None:
     path = await create(client)
-    for response in (await client.patch(path, json={"name": "b"}), await client.delete(path)):
-        assert response.status_code == 428
-        assert response.json()["code"] == "precondition_required"
+    for call in (client.patch(path, json={"name": "b"}), client.delete(path)):
+        await refusal_of(call, 428, "precondition_required")
     assert (await got(client, path))["name"] == "a"
 
 
@@ -30,18 +29,18 @@ async def test_the_second_of_two_changes_to_one_state_is_refused(client: Client)
     first = await client.patch(path, json={"name": "b"}, headers=held)
     assert first.status_code == 200
     assert first.headers["etag"] == '"2"'
-    second = await client.patch(path, json={"name": "c"}, headers=held)
-    assert second.status_code == 412
-    assert second.json()["code"] == "precondition_failed"
-    assert (await client.delete(path, headers=held)).status_code == 412
+    for call in (
+        client.patch(path, json={"name": "c"}, headers=held),
+        client.delete(path, headers=held),
+    ):
+        await refusal_of(call, 412, "precondition_failed")
     assert (await got(client, path))["name"] == "b"
 
 
 async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(client: Client) -> None:
     path = await create(client)
     for tag in ("*", "1", 'W/"1"', '"1", "2"', '"one"', '""', '"' + "9" * 30 + '"'):
-        response = await client.patch(path, json={"name": "b"}, headers={"If-Match": tag})
-        assert response.status_code == 412, tag
+        await refusal_of(client.patch(path, json={"name": "b"}, headers={"If-Match": tag}), 412)
 
 
 @pytest.mark.parametrize(

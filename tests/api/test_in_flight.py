@@ -37,6 +37,7 @@ async def test_answers_come_in_any_order_and_each_brings_what_is_asked_next(clie
     items = await awaited(client, path)
     assert [item["step"] for item in items] == [1, 2, 3, 4]
     assert await awaited(client, path, 2) == items[:2]
+    assert "target" not in str(items)
     seen, session = {item["item"]["id"] for item in items}, {}
     while items:
         item = items.pop(rng.randrange(len(items)))
@@ -50,6 +51,7 @@ async def test_answers_come_in_any_order_and_each_brings_what_is_asked_next(clie
     assert session["progress"]["scored"] == len(seen) == 12
     answers = await listing(client, f"{path}/responses")
     assert sorted(one["arrival"] for one in answers) == list(range(1, 13))
+    await refusal_of(client.get(f"{path}/next-item"), 409, "invalid_state")
 
 
 async def test_answers_that_come_at_once_are_all_counted_once(client: Client) -> None:
