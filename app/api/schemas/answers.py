@@ -4,7 +4,7 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BeforeValidator, Field
 
 from app.adapters.base import ExactRequest
 from app.adapters.prompting import Mode
@@ -20,7 +20,7 @@ from app.services.sessions.previews import PreviewSpec
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
-from app.shapes import Input, Listed, Name, Output
+from app.shapes import Input, Listed, Name, Output, examples
 
 
 class ItemView(Output):
@@ -185,19 +185,15 @@ class Trajectory(Output):
 class PreviewCreate(ChosenEndpoint):
     """The endpoint to ask, and how."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "endpoint": {
-                        "kind": "openai_chat",
-                        "base_url": "http://127.0.0.1:8080/v1",
-                        "model": "my-model",
-                    },
-                    "prompt": {"shots": 0},
-                    "send": False,
-                }
-            ]
+    model_config = examples(
+        {
+            "endpoint": {
+                "kind": "openai_chat",
+                "base_url": "http://127.0.0.1:8080/v1",
+                "model": "my-model",
+            },
+            "prompt": {"shots": 0},
+            "send": False,
         }
     )
 

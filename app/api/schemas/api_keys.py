@@ -2,19 +2,17 @@
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from app.deps import ScopeName
 from app.records.projects import Limits
-from app.shapes import Input, Moment, Name, ShownAs
+from app.shapes import Input, Moment, Name, ShownAs, examples
 
 
 class ApiKeyCreate(Input):
     """A new key of this API."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"name": "ci", "scopes": ["read", "run"]}]}
-    )
+    model_config = examples({"name": "ci", "scopes": ["read", "run"]})
 
     name: Name
     scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=4)]
@@ -39,7 +37,7 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
 class ApiKeyUpdate(Input):
     """Fields to change."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"limits": {"usd_per_day": 5}}]})
+    model_config = examples({"limits": {"usd_per_day": 5}})
 
     limits: Annotated[dict[str, Any], AfterValidator(_checked), ShownAs(Limits)] = Field(
         default_factory=dict,

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from app.api.schemas.banks import BankName, BankRead, ScorerModel, Visibility
 from app.api.schemas.calibrations import CalibrationRead, Model
@@ -23,7 +23,7 @@ from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
 from app.services.responses.imports import FileRead, ResultsImport, SkippedRows
 from app.services.visibility import View
-from app.shapes import MAX_LISTED, First, Output, ShownAs, Text
+from app.shapes import MAX_LISTED, First, Output, ShownAs, Text, examples
 
 ResultFiles = Annotated[
     list[AnswerFile],
@@ -40,21 +40,17 @@ ResultFiles = Annotated[
 class FromResultsCreate(WhichAnswers):
     """Recorded results to make a bank from: questions, answers, calibration and version."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
+    model_config = examples(
+        {
+            "name": "sums",
+            "files": [
                 {
-                    "name": "sums",
-                    "files": [
-                        {
-                            "name": "gpt-5/samples_sums_2026-11-20T10-00-00.jsonl",
-                            "content": '{"doc_id": 0, "arguments": {"gen_args_0": {"arg_0": "2 + 2 '
-                            '=", "arg_1": {"until": []}}}, "target": "4", "resps": [["4"]], '
-                            '"exact_match": 1.0}',
-                        }
-                    ],
+                    "name": "gpt-5/samples_sums_2026-11-20T10-00-00.jsonl",
+                    "content": '{"doc_id": 0, "arguments": {"gen_args_0": {"arg_0": "2 + 2 '
+                    '=", "arg_1": {"until": []}}}, "target": "4", "resps": [["4"]], '
+                    '"exact_match": 1.0}',
                 }
-            ]
+            ],
         }
     )
 

@@ -11,7 +11,7 @@ from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemReco
 from app.records.banks import Item
 from app.records.fields import shallow
 from app.services.banks.imports import BatchLine
-from app.shapes import ABSENT, MADE_BY, Failure, Input, Output, Text
+from app.shapes import ABSENT, MADE_BY, Failure, Input, Output, Text, examples
 from app.validation import CONTENT_HASH
 
 Content = Annotated[Text, StringConstraints(min_length=1, max_length=1_000_000)]
@@ -58,17 +58,13 @@ class TokensModel(Input):
 class ItemCreate(Input):
     """A new item, with either `prompt` or `messages`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "key": "sum-17",
-                    "prompt": "What is 8 + 9?",
-                    "choices": ["15", "16", "17", "18"],
-                    "target": "C",
-                    "tags": ["addition"],
-                }
-            ]
+    model_config = examples(
+        {
+            "key": "sum-17",
+            "prompt": "What is 8 + 9?",
+            "choices": ["15", "16", "17", "18"],
+            "target": "C",
+            "tags": ["addition"],
         }
     )
 
@@ -157,7 +153,7 @@ Hashes = Annotated[list[Annotated[str, Field(pattern=CONTENT_HASH)]], Field(max_
 class MatchCreate(Input):
     """Items to look for in the bank, by key or by content hash."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["demo-000"]}]})
+    model_config = examples({"keys": ["demo-000"]})
 
     keys: Keys = Field(default_factory=list)
     content_hashes: Hashes = Field(default_factory=list)

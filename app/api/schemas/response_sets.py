@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.response_files import ResponseFormat
@@ -21,6 +21,7 @@ from app.shapes import (
     OwnedRead,
     SentContent,
     Text,
+    examples,
 )
 from app.validation import FILE_NAME, NAME_IN_URL
 
@@ -36,9 +37,7 @@ AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
 class ResponseSetCreate(Input):
     """A new, empty response set."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"name": "arc-2026", "description": "ARC, all models."}]}
-    )
+    model_config = examples({"name": "arc-2026", "description": "ARC, all models."})
 
     name: SetName
     description: LongText = ""
@@ -134,16 +133,10 @@ class AnswerImportCreate(WhichAnswers):
     same list.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "files": [
-                        {"name": "scores.csv", "content": "model,q1,q2\ngpt-5,1,0\nllama,1,\n"}
-                    ],
-                    "dry_run": True,
-                }
-            ]
+    model_config = examples(
+        {
+            "files": [{"name": "scores.csv", "content": "model,q1,q2\ngpt-5,1,0\nllama,1,\n"}],
+            "dry_run": True,
         }
     )
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
 from app.api.schemas.sessions import SessionCreate, SessionEndpoint, SessionStatus
@@ -23,7 +23,7 @@ from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranke
 from app.services.sessions.figures import effort_of
 from app.services.sessions.result import result_in
 from app.services.visibility import View
-from app.shapes import Input, Name, Output, OwnedRead, ShownAs, Text, exactly_one
+from app.shapes import Input, Name, Output, OwnedRead, ShownAs, Text, exactly_one, examples
 
 MetricName = Annotated[Literal["score", "theta"], ShownAs(Metric)]
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
@@ -34,18 +34,14 @@ ExamineeName = Annotated[Text, Field(min_length=1, max_length=500)]
 class ComparisonCreate(Input):
     """Two ended sessions, or two examinees of a response set."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "session_ids": [
-                        "ses_01jd0000000000000000000000",
-                        "ses_01jd0000000000000000000001",
-                    ]
-                },
-                {"response_set": "recorded", "examinees": ["m1", "m2"], "confidence": 0.9},
+    model_config = examples(
+        {
+            "session_ids": [
+                "ses_01jd0000000000000000000000",
+                "ses_01jd0000000000000000000001",
             ]
-        }
+        },
+        {"response_set": "recorded", "examinees": ["m1", "m2"], "confidence": 0.9},
     )
 
     session_ids: Annotated[list[SessionName], Field(min_length=2, max_length=2)] | None = None
@@ -140,30 +136,26 @@ Direction = TypeAliasType("Direction", Literal["above", "below"])
 class GateCreate(Input):
     """A session, existing or to be started, and the threshold or baseline that decides."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"session_id": "ses_01jd0000000000000000000000", "threshold": 0.5},
-                {
-                    "session_id": "ses_01jd0000000000000000000000",
-                    "baseline": "production",
-                    "tolerance": 0.02,
+    model_config = examples(
+        {"session_id": "ses_01jd0000000000000000000000", "threshold": 0.5},
+        {
+            "session_id": "ses_01jd0000000000000000000000",
+            "baseline": "production",
+            "tolerance": 0.02,
+        },
+        {
+            "session": {
+                "bank": "demo",
+                "endpoint": {
+                    "kind": "openai_chat",
+                    "base_url": "http://127.0.0.1:8080/v1",
+                    "model": "my-model",
                 },
-                {
-                    "session": {
-                        "bank": "demo",
-                        "endpoint": {
-                            "kind": "openai_chat",
-                            "base_url": "http://127.0.0.1:8080/v1",
-                            "model": "my-model",
-                        },
-                    },
-                    "metric": "theta",
-                    "threshold": 0.0,
-                    "confidence": 0.9,
-                },
-            ]
-        }
+            },
+            "metric": "theta",
+            "threshold": 0.0,
+            "confidence": 0.9,
+        },
     )
 
     session_id: SessionName | None = None

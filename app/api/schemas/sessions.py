@@ -45,7 +45,7 @@ from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import MAX_REPEATS
 from app.services.visibility import View
-from app.shapes import FailureRead, Input, Metadata, Name, OnBank, Output, WorkRead
+from app.shapes import FailureRead, Input, Metadata, Name, OnBank, Output, WorkRead, examples
 
 SessionStatus = TypeAliasType("SessionStatus", SessionState)
 SessionMode = TypeAliasType("SessionMode", Literal["live", "manual"])
@@ -84,34 +84,30 @@ class PromptChange(Input):
 class SessionCreate(DesignInput, OnBank):
     """One adaptive test: the examinee, the bank and the design."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "bank": "demo",
-                    "endpoint": {
-                        "kind": "openai_chat",
-                        "base_url": "http://127.0.0.1:8080/v1",
-                        "model": "my-model",
-                        "api_key": "sk-...",
-                    },
-                    "stopping": {"score_margin": 0.04, "max_items": 60},
-                    "budget": {"tokens": 50000},
-                },
-                {
-                    "mode": "manual",
-                    "bank": "demo",
-                    "examinee": {
-                        "name": "my-agent",
-                        "kind": "agent",
-                        "model": "my-model",
-                        "scaffold": "my-scaffold 1.2",
-                    },
-                    "stopping": {"max_items": 20},
-                    "seed": 1,
-                },
-            ]
-        }
+    model_config = examples(
+        {
+            "bank": "demo",
+            "endpoint": {
+                "kind": "openai_chat",
+                "base_url": "http://127.0.0.1:8080/v1",
+                "model": "my-model",
+                "api_key": "sk-...",
+            },
+            "stopping": {"score_margin": 0.04, "max_items": 60},
+            "budget": {"tokens": 50000},
+        },
+        {
+            "mode": "manual",
+            "bank": "demo",
+            "examinee": {
+                "name": "my-agent",
+                "kind": "agent",
+                "model": "my-model",
+                "scaffold": "my-scaffold 1.2",
+            },
+            "stopping": {"max_items": 20},
+            "seed": 1,
+        },
     )
 
     mode: SessionMode = "live"
@@ -192,11 +188,7 @@ class SessionReplay(Input):
 class SessionRescore(Input):
     """A new session that scores the answers of an ended one again."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"scorer": {"name": "exact", "params": {"ignore_case": False}}}]
-        }
-    )
+    model_config = examples({"scorer": {"name": "exact", "params": {"ignore_case": False}}})
 
     scorer: ScorerModel | None = None
     """Scorer for every answer. Default: the present scorer of each item."""
