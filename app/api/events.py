@@ -18,7 +18,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from app.acting import owner
 from app.api.disconnects import while_connected
-from app.api.errors import errors
+from app.api.routing import allow
 from app.api.schemas.events import EventList, EventRead
 from app.deps import identify
 from app.errors import (
@@ -71,17 +71,20 @@ def wants_stream(request: Request) -> bool:
     return "text/event-stream" in request.headers.get("accept", "")
 
 
-#: OpenAPI entries for the route of an event sequence.
+#: Options of a route of an event sequence.
 EVENTS: Final[dict[str, Any]] = {
     "response_model": EventList,
-    "responses": {
-        200: {
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
+    **allow(
+        "read",
+        TooManyStreamsError,
+        also={
+            200: {
+                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                "description": "A page of events, or with `Accept: text/event-stream` a stream.",
+            },
+            204: {"description": "The stream ended, and the client has seen its last event."},
         },
-        204: {"description": "The stream ended, and the client has seen its last event."},
-        **errors(TooManyStreamsError),
-    },
+    ),
 }
 
 

@@ -5,16 +5,14 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
-from app.api.errors import errors
 from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
-from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import AfterPosition, Paging, id_path, list_of
-from app.api.routing import router as make_router
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.calibration_results import FittedItemRead, Positions
 from app.api.schemas.calibrations import CalibrationCreate, CalibrationRead, PublicationCreate
 from app.api.schemas.events import EventList
 from app.api.schemas.versions import VersionRead
-from app.deps import AllServices, Feed, Seen, caller
+from app.deps import AllServices, Feed, Seen
 from app.errors import (
     AlreadyExistsError,
     CalibrationError,
@@ -35,9 +33,8 @@ ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
 @router.post(
     "",
     status_code=202,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(NotFoundError, CalibrationError, UnknownNameError),
     openapi_extra=up_to(MEDIUM),
+    **allow_once("banks:write", NotFoundError, CalibrationError, UnknownNameError),
 )
 async def create_calibration(
     body: CalibrationCreate, response: Response, opened: AllServices
@@ -53,7 +50,7 @@ async def create_calibration(
     return CalibrationRead.read(created)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("", **allow("read", NotFoundError))
 async def list_calibrations(
     page: Paging,
     opened: AllServices,
@@ -67,7 +64,7 @@ async def list_calibrations(
     return list_of(found, CalibrationRead.read)
 
 
-@router.get("/{calibration_id}", dependencies=[caller("read")])
+@router.get("/{calibration_id}", **allow("read"))
 async def get_calibration(
     calibration_id: CalibrationId,
     request: Request,
@@ -81,21 +78,14 @@ async def get_calibration(
     return CalibrationRead.read(await opened.calibrations.get(calibration_id))
 
 
-@router.delete(
-    "/{calibration_id}",
-    status_code=204,
-    dependencies=[caller("banks:write")],
-    responses=errors(InvalidStateError),
-)
+@router.delete("/{calibration_id}", status_code=204, **allow("banks:write", InvalidStateError))
 async def delete_calibration(calibration_id: CalibrationId, opened: AllServices) -> None:
     """Delete an ended calibration that was never published."""
     async with opened.database.unit_of_work() as uow:
         await uow.calibrations.delete(calibration_id)
 
 
-@router.get(
-    "/{calibration_id}/items", dependencies=[caller("read")], responses=errors(InvalidStateError)
-)
+@router.get("/{calibration_id}/items", **allow("read", InvalidStateError))
 async def list_fitted_items(
     calibration_id: CalibrationId,
     opened: AllServices,
@@ -109,11 +99,7 @@ async def list_fitted_items(
     return Positions(data=data, last_position=last, has_more=len(rows) > limit)
 
 
-@router.get(
-    "/{calibration_id}/events",
-    dependencies=[caller("read")],
-    **EVENTS,
-)
+@router.get("/{calibration_id}/events", **EVENTS)
 async def calibration_events(
     calibration_id: CalibrationId,
     request: Request,
@@ -127,11 +113,7 @@ async def calibration_events(
     return await events_for(request, feed, "calibration", calibration_id, view, after=after)
 
 
-@router.get(
-    "/{calibration_id}/abilities",
-    dependencies=[caller("read")],
-    responses=errors(InvalidStateError),
-)
+@router.get("/{calibration_id}/abilities", **allow("read", InvalidStateError))
 async def list_abilities(
     calibration_id: CalibrationId,
     opened: AllServices,
@@ -145,11 +127,7 @@ async def list_abilities(
     return Positions(data=data, last_position=last, has_more=len(rows) > limit)
 
 
-@router.post(
-    "/{calibration_id}:cancel",
-    dependencies=[caller("banks:write")],
-    responses=errors(InvalidStateError),
-)
+@router.post("/{calibration_id}:cancel", **allow("banks:write", InvalidStateError))
 async def cancel_calibration(calibration_id: CalibrationId, opened: AllServices) -> CalibrationRead:
     """Cancel a calibration. Its worker stops within seconds and stores no result."""
     return CalibrationRead.read(await opened.calibrations.cancel(calibration_id))
@@ -158,9 +136,10 @@ async def cancel_calibration(calibration_id: CalibrationId, opened: AllServices)
 @router.post(
     "/{calibration_id}:publish",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(InvalidStateError, AlreadyExistsError, ItemBankError, UnknownNameError),
     openapi_extra=up_to(MEDIUM),
+    **allow_once(
+        "banks:write", InvalidStateError, AlreadyExistsError, ItemBankError, UnknownNameError
+    ),
 )
 async def publish_calibration(
     calibration_id: CalibrationId,

@@ -8,9 +8,8 @@ from app.api.bodies import MEDIUM, require_media_type, up_to
 from app.api.disconnects import while_connected
 from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
-from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import BankRef, PagingInOrder, list_of
-from app.api.routing import router as make_router
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.answers import PreviewCreate, PreviewRead
 from app.api.schemas.items import (
     BatchRead,
@@ -64,9 +63,8 @@ _NDJSON_BODY = {
 @router.post(
     "/{bank}/items",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(AlreadyExistsError),
     openapi_extra=up_to(MEDIUM),
+    **allow_once("banks:write", AlreadyExistsError),
 )
 async def create_item(
     bank: BankRef, body: ItemCreate, response: Response, opened: AllServices
@@ -78,7 +76,7 @@ async def create_item(
     return ItemRead.of(created)
 
 
-@router.get("/{bank}/items", dependencies=[caller("read")])
+@router.get("/{bank}/items", **allow("read"))
 async def list_items(
     bank: BankRef, page: PagingInOrder, view: Seen, opened: AllServices
 ) -> ListRead[ItemRead]:
@@ -87,7 +85,7 @@ async def list_items(
     return list_of(found, ItemRead.of)
 
 
-@router.post("/{bank}/items:match", dependencies=[caller("read")], openapi_extra=up_to(MEDIUM))
+@router.post("/{bank}/items:match", openapi_extra=up_to(MEDIUM), **allow("read"))
 async def match_items(
     bank: BankRef, body: MatchCreate, view: Seen, opened: AllServices
 ) -> MatchRead:
@@ -100,7 +98,7 @@ async def match_items(
     return MatchRead(matched=matched, missing=[one for one in wanted if one not in matched])
 
 
-@router.get("/{bank}/items/{item:path}", dependencies=[caller("read")])
+@router.get("/{bank}/items/{item:path}", **allow("read"))
 async def get_item(
     bank: BankRef, item: ItemRef, view: Seen, response: Response, opened: AllServices
 ) -> ItemRead:
@@ -112,9 +110,8 @@ async def get_item(
 
 @router.patch(
     "/{bank}/items/{item:path}",
-    dependencies=[caller("banks:write")],
-    responses={**errors(AlreadyExistsError, InvalidStateError), **CONDITIONAL},
     openapi_extra=up_to(MEDIUM),
+    **allow("banks:write", AlreadyExistsError, InvalidStateError, *CONDITIONAL),
 )
 async def update_item(
     bank: BankRef,
@@ -133,8 +130,7 @@ async def update_item(
 @router.delete(
     "/{bank}/items/{item:path}",
     status_code=204,
-    dependencies=[caller("banks:write")],
-    responses={**errors(InvalidStateError), **CONDITIONAL},
+    **allow("banks:write", InvalidStateError, *CONDITIONAL),
 )
 async def delete_item(
     bank: BankRef, item: ItemRef, revision: ExpectedRevision, opened: AllServices
@@ -170,13 +166,12 @@ async def preview_item(
 
 @router.post(
     "/{bank}/items:batch",
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses={
-        **errors(FileFormatError),
-        **documented(413, [HTTP_CODES[413]]),
-        **documented(415, [HTTP_CODES[415]]),
-    },
     openapi_extra={**_NDJSON_BODY, **up_to(MEDIUM)},
+    **allow_once(
+        "banks:write",
+        FileFormatError,
+        also={**documented(413, [HTTP_CODES[413]]), **documented(415, [HTTP_CODES[415]])},
+    ),
 )
 async def add_items(bank: BankRef, request: Request, opened: AllServices) -> BatchRead:
     """Add items line by line; each line succeeds or fails on its own."""

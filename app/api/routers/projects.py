@@ -8,7 +8,7 @@ from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import Erase, Paging, list_of, name_path
-from app.api.routing import router as make_router
+from app.api.routing import make_router
 from app.api.schemas.projects import (
     ProjectCreate,
     ProjectSpendRead,
@@ -91,7 +91,7 @@ async def get_project_spend(
 @router.patch(
     "/{project}",
     dependencies=[OVER_ALL],
-    responses={**errors(AlreadyExistsError), **CONDITIONAL},
+    responses=errors(AlreadyExistsError, *CONDITIONAL),
 )
 async def update_project(
     project: ProjectRef,
@@ -110,7 +110,7 @@ async def update_project(
     "/{project}",
     status_code=204,
     dependencies=[OVER_ALL],
-    responses={**errors(InvalidStateError), **CONDITIONAL},
+    responses=errors(InvalidStateError, *CONDITIONAL),
 )
 async def delete_project(
     project: ProjectRef, revision: ExpectedRevision, opened: AllServices, erase: Erase = False

@@ -8,11 +8,10 @@ from fastapi.responses import StreamingResponse
 
 from app.api.bodies import LARGE, up_to
 from app.api.downloads import attachment, file_responses
-from app.api.errors import errors
+from app.api.errors import CONDITIONAL
 from app.api.etags import ExpectedRevision, etag
-from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import Paging, list_of, name_path
-from app.api.routing import router as make_router
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.response_sets import (
     AnswerImportCreate,
     AnswerImportRead,
@@ -20,14 +19,12 @@ from app.api.schemas.response_sets import (
     ResponseSetCreate,
     ResponseSetRead,
 )
-from app.deps import AllServices, caller
+from app.deps import AllServices
 from app.errors import (
     AlreadyExistsError,
     FileFormatError,
     InvalidStateError,
     NotFoundError,
-    PreconditionFailedError,
-    PreconditionRequiredError,
 )
 from app.services.responses.collection import Collection
 from app.services.responses.service import MatrixFormat, export_answers
@@ -38,12 +35,7 @@ router = make_router("/response-sets", tag="response sets")
 SetRef = Annotated[str, name_path("response set", "arc-2026")]
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(AlreadyExistsError),
-)
+@router.post("", status_code=201, **allow_once("banks:write", AlreadyExistsError))
 async def create_response_set(
     body: ResponseSetCreate, response: Response, opened: AllServices
 ) -> ResponseSetRead:
@@ -56,7 +48,7 @@ async def create_response_set(
     return ResponseSetRead.read(made)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("", **allow("read", NotFoundError))
 async def list_response_sets(page: Paging, opened: AllServices) -> ListRead[ResponseSetRead]:
     """List response sets, the newest first."""
     async with opened.database.reading() as uow:
@@ -64,7 +56,7 @@ async def list_response_sets(page: Paging, opened: AllServices) -> ListRead[Resp
     return list_of(found, ResponseSetRead.read)
 
 
-@router.get("/{response_set}", dependencies=[caller("read")])
+@router.get("/{response_set}", **allow("read"))
 async def get_response_set(
     response_set: SetRef, response: Response, opened: AllServices
 ) -> ResponseSetRead:
@@ -77,8 +69,7 @@ async def get_response_set(
 @router.delete(
     "/{response_set}",
     status_code=204,
-    dependencies=[caller("banks:write")],
-    responses=errors(InvalidStateError, PreconditionFailedError, PreconditionRequiredError),
+    **allow("banks:write", InvalidStateError, *CONDITIONAL),
 )
 async def delete_response_set(
     response_set: SetRef, revision: ExpectedRevision, opened: AllServices
@@ -90,12 +81,12 @@ async def delete_response_set(
 @router.post(
     "/{response_set}/imports",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses={
-        200: {"model": AnswerImportRead, "description": "A dry run: nothing was written."},
-        **errors(FileFormatError),
-    },
     openapi_extra=up_to(LARGE),
+    **allow_once(
+        "banks:write",
+        FileFormatError,
+        also={200: {"model": AnswerImportRead, "description": "A dry run: nothing was written."}},
+    ),
 )
 async def import_answers(
     response_set: SetRef, body: AnswerImportCreate, response: Response, opened: AllServices
@@ -111,10 +102,7 @@ async def import_answers(
     return AnswerImportRead.read(report)
 
 
-@router.post(
-    "/{response_set}:collect",
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-)
+@router.post("/{response_set}:collect", **allow_once("banks:write"))
 async def collect_answers(
     response_set: SetRef, body: Collection, opened: AllServices
 ) -> CollectionRead:
@@ -127,9 +115,8 @@ async def collect_answers(
 
 @router.get(
     "/{response_set}/matrix",
-    dependencies=[caller("read")],
     response_class=StreamingResponse,
-    responses=file_responses(kind.media_type for kind in MatrixFormat),
+    **allow("read", also=file_responses(kind.media_type for kind in MatrixFormat)),
 )
 async def get_matrix(
     response_set: SetRef,

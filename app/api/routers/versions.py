@@ -9,11 +9,9 @@ from fastapi.responses import StreamingResponse
 from app.api.bodies import LARGE, MEDIUM, up_to
 from app.api.disconnects import entered_while_connected
 from app.api.downloads import REPORT, ReportFormat, attachment, file_responses, html_page, preferred
-from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
-from app.api.idempotency import IDEMPOTENT
 from app.api.parameters import BankRef, Paging, PagingInOrder, VersionRef, list_of
-from app.api.routing import router as make_router
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.designs import FormCreate, FormRead
 from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.reports import VersionReportRead
@@ -28,7 +26,7 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import AllServices, Seen, caller
+from app.deps import AllServices, Seen
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
 from app.exchange.item_facts import write_form
@@ -43,9 +41,8 @@ router = make_router("/banks", tag="banks")
 @router.post(
     "/{bank}/versions",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(ItemBankError, UnknownNameError),
     openapi_extra=up_to(LARGE),
+    **allow_once("banks:write", ItemBankError, UnknownNameError),
 )
 async def create_version(
     bank: BankRef, body: VersionCreate, request: Request, response: Response, opened: AllServices
@@ -59,7 +56,7 @@ async def create_version(
     return VersionRead.read(made)
 
 
-@router.get("/{bank}/versions", dependencies=[caller("read")])
+@router.get("/{bank}/versions", **allow("read"))
 async def list_versions(bank: BankRef, page: Paging, opened: AllServices) -> ListRead[VersionRead]:
     """List the versions of a bank, the newest first."""
     found = await opened.versions.list_page(bank, page)
@@ -67,10 +64,7 @@ async def list_versions(bank: BankRef, page: Paging, opened: AllServices) -> Lis
 
 
 @router.get(
-    "/{bank}/versions/{version}",
-    dependencies=[caller("read")],
-    response_model=VersionRead,
-    responses=NOT_MODIFIED,
+    "/{bank}/versions/{version}", response_model=VersionRead, **allow("read", also=NOT_MODIFIED)
 )
 async def get_version(
     bank: BankRef, version: VersionRef, request: Request, response: Response, opened: AllServices
@@ -84,7 +78,7 @@ async def get_version(
     return VersionRead.read(found)
 
 
-@router.get("/{bank}/versions/{version}/items", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/items", **allow("read"))
 async def list_version_items(
     bank: BankRef,
     version: VersionRef,
@@ -97,7 +91,7 @@ async def list_version_items(
     return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
 
-@router.get("/{bank}/versions/{version}/lint", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/lint", **allow("read"))
 async def list_findings(
     bank: BankRef, version: VersionRef, page: PagingInOrder, opened: AllServices
 ) -> ListRead[VersionItemRead]:
@@ -106,7 +100,7 @@ async def list_findings(
     return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
 
-@router.get("/{bank}/versions/{version}/information", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/information", **allow("read"))
 async def get_information(
     bank: BankRef,
     version: VersionRef,
@@ -120,7 +114,7 @@ async def get_information(
     return InformationRead.read(await opened.versions.information(bank, version, theta_grid(theta)))
 
 
-@router.get("/{bank}/versions/{version}/exposure", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/exposure", **allow("read"))
 async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> ItemExposure:
     """How often tests of this project asked each item, and the overlap between tests."""
     found = await opened.versions.get(bank, version)
@@ -129,13 +123,12 @@ async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) 
 
 @router.get(
     "/{bank}/versions/{version}/export",
-    dependencies=[caller("read")],
     response_class=StreamingResponse,
-    responses={
-        **file_responses(kind.media_type for kind in BankFormat),
-        **NOT_MODIFIED,
-        **errors(ItemBankError),
-    },
+    **allow(
+        "read",
+        ItemBankError,
+        also={**file_responses(kind.media_type for kind in BankFormat), **NOT_MODIFIED},
+    ),
 )
 async def export_version(
     bank: BankRef,
@@ -171,9 +164,8 @@ async def export_version(
 
 @router.get(
     "/{bank}/versions/{version}/report",
-    dependencies=[caller("read")],
     response_model=VersionReportRead,
-    responses=REPORT,
+    **allow("read", also=REPORT),
 )
 async def get_report(
     bank: BankRef,
@@ -195,10 +187,7 @@ async def get_report(
 
 
 @router.get(
-    "/{bank}/versions/{version}/drift",
-    dependencies=[caller("read")],
-    response_model=DriftRead,
-    responses=errors(CalibrationError),
+    "/{bank}/versions/{version}/drift", response_model=DriftRead, **allow("read", CalibrationError)
 )
 async def get_drift(
     bank: BankRef,
@@ -229,9 +218,8 @@ async def get_drift(
 
 @router.get(
     "/{bank}/versions/{version}/bundle",
-    dependencies=[caller("read")],
     response_class=StreamingResponse,
-    responses={**file_responses(["application/x-ndjson"]), **errors(InvalidStateError)},
+    **allow("read", InvalidStateError, also=file_responses(["application/x-ndjson"])),
 )
 async def export_bundle(bank: BankRef, version: VersionRef, opened: AllServices) -> Response:
     """Export a version as one file, for `POST /v1/banks:import`.
@@ -244,7 +232,7 @@ async def export_bundle(bank: BankRef, version: VersionRef, opened: AllServices)
     return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)
 
 
-@router.get("/{bank}/versions/{version}/join", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/join", **allow("read"))
 async def get_join(
     bank: BankRef,
     version: VersionRef,
@@ -263,7 +251,7 @@ async def get_join(
     return JoinRead.of(await opened.joins.look(bank, version, response_set))
 
 
-@router.get("/{bank}/versions/{version}/recalibration", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/recalibration", **allow("read"))
 async def get_recalibration(
     bank: BankRef, version: VersionRef, opened: AllServices
 ) -> RecalibrationRead:
@@ -277,9 +265,8 @@ async def get_recalibration(
 
 @router.post(
     "/{bank}/versions/{version}:validate",
-    dependencies=[caller("read")],
-    responses=errors(UnknownNameError),
     openapi_extra=up_to(MEDIUM),
+    **allow("read", UnknownNameError),
 )
 async def validate_version(
     bank: BankRef, version: VersionRef, body: ValidationCreate, opened: AllServices
@@ -291,15 +278,17 @@ async def validate_version(
 
 @router.post(
     "/{bank}/versions/{version}:compose",
-    dependencies=[caller("read")],
     response_model=FormRead,
-    responses={
-        200: {
-            "description": "The form, as JSON or as CSV `item,weight`, by `Accept`.",
-            "content": {"text/csv": {"schema": {"type": "string"}}},
-        },
-    },
     openapi_extra=up_to(MEDIUM),
+    **allow(
+        "read",
+        also={
+            200: {
+                "description": "The form, as JSON or as CSV `item,weight`, by `Accept`.",
+                "content": {"text/csv": {"schema": {"type": "string"}}},
+            }
+        },
+    ),
 )
 async def compose_form(
     bank: BankRef,
