@@ -46,7 +46,7 @@ async def idempotency_key(
     """Mark a route as one that honours Idempotency-Key; `ApiRoute` does the work."""
 
 
-#: For creating routes: `@router.post("", status_code=201, dependencies=[IDEMPOTENT, ...])`.
+#: Dependency of creating routes: `@router.post("", status_code=201, **allow_once("run"))`.
 IDEMPOTENT: Final[params.Depends] = Depends(idempotency_key)
 
 
