@@ -105,13 +105,6 @@ async def wait_for_end(
 ) -> None:
     """Return after the last event, or after `seconds`; the wait counts as an open stream.
 
-    Args:
-        request: The request; the wait ends when its client hangs up.
-        feed: Reports new events.
-        kind: Kind of the resource.
-        resource_id: Id of the resource, which the caller may read.
-        seconds: Longest wait.
-
     Raises:
         ClientDisconnect: The client hung up.
         TooManyStreamsError: The caller, or the project, has too many streams.
@@ -137,16 +130,9 @@ async def wait_for_end(
 async def events_for(
     request: Request, feed: EventFeed, kind: Kind, resource_id: str, view: View, *, after: int
 ) -> Response | EventList:
-    """Return a page of events, or a stream of them if the client asks for one.
+    """Return a page of events after a sequence number, or a stream if the client asks for one.
 
-    Args:
-        request: The request; a Last-Event-ID of a stream overrides `after`. A stream ends once the
-            request's key is revoked or expired.
-        feed: Reads events, and reports new ones.
-        kind: Kind of the resource.
-        resource_id: Id of the resource, which the caller may read.
-        view: What the caller sees of withheld banks.
-        after: Sequence number after which to start.
+    The caller may read the resource; a stream ends once its key is revoked or expired.
 
     Raises:
         InvalidInputError: Last-Event-ID is not a sequence number.
@@ -195,7 +181,7 @@ async def event_stream(
         request: The request; its Last-Event-ID overrides `after`.
         feed: Reports new events.
         kind: Kind of the resource.
-        resource_id: Id of the resource, which the caller may read.
+        resource_id: Id of the resource, which the reader may read.
         fetch: Returns the events after a sequence number, in order; may return only the first of
             many.
         is_last: Whether nothing follows the event that `fetch` returned last.
