@@ -196,7 +196,7 @@ class Offer:
     @property
     def wanted(self) -> int | None:
         """Number of examinees after which to recalibrate."""
-        return self.known and self.known.next_examinees
+        return None if self.known is None else self.known.next_examinees
 
     @property
     def due(self) -> bool:
