@@ -51,11 +51,7 @@ IDEMPOTENT: Final[params.Depends] = Depends(idempotency_key)
 
 
 async def once(
-    request: Request,
-    run: Callable[[Request], Awaitable[Response]],
-    *,
-    principal: str,
-    key: str,
+    request: Request, run: Callable[[Request], Awaitable[Response]], *, principal: str, key: str
 ) -> Response:
     """Run a call that creates something, or return the reply of its first run.
 

@@ -75,10 +75,7 @@ async def test_an_item_is_given_back_or_answered_at_once_but_only_once(client: C
     path = await begun(client)
     for item in await awaited(client, path):
         token = {"step_token": item["step_token"]}
-        calls = [
-            (f"{path}:release", token),
-            (f"{path}/responses", {**token, "score": 1.0}),
-        ]
+        calls = [(f"{path}:release", token), (f"{path}/responses", {**token, "score": 1.0})]
         replies = await asyncio.gather(*(client.post(to, json=body) for to, body in calls * 3))
         codes = sorted(reply.status_code for reply in replies)
         assert codes[0] in {200, 201}

@@ -349,10 +349,7 @@ async def found_by(
 
 
 async def test_the_whole_table(
-    world: World,
-    client_with: NewClient,
-    servers: dict[str, str],
-    logs: list[EventDict],
+    world: World, client_with: NewClient, servers: dict[str, str], logs: list[EventDict]
 ) -> None:
     await _figures_are_told_and_texts_are_null(world, await client_with("read", "run"))
     leaks, answered = await found_by(await client_with("read", "run"), world)

@@ -137,9 +137,7 @@ async def list_audit(page: Paging, wanted: Wanted, opened: AllServices) -> ListR
 
 
 @audit.get(
-    "/export",
-    response_class=StreamingResponse,
-    responses=file_responses(["application/x-ndjson"]),
+    "/export", response_class=StreamingResponse, responses=file_responses(["application/x-ndjson"])
 )
 async def export_audit(wanted: Wanted, opened: AllServices) -> StreamingResponse:
     """Export the audit trail, or a filtered part, as a file of JSON lines."""

@@ -66,11 +66,7 @@ async def list_calibrations(
 
 @router.get("/{calibration_id}", **allow("read"))
 async def get_calibration(
-    calibration_id: CalibrationId,
-    request: Request,
-    opened: AllServices,
-    feed: Feed,
-    wait: Wait = 0,
+    calibration_id: CalibrationId, request: Request, opened: AllServices, feed: Feed, wait: Wait = 0
 ) -> CalibrationRead:
     """State and results of a calibration."""
     if wait:
@@ -142,10 +138,7 @@ async def cancel_calibration(calibration_id: CalibrationId, opened: AllServices)
     ),
 )
 async def publish_calibration(
-    calibration_id: CalibrationId,
-    body: PublicationCreate,
-    response: Response,
-    opened: AllServices,
+    calibration_id: CalibrationId, body: PublicationCreate, response: Response, opened: AllServices
 ) -> VersionRead:
     """Create a bank version from a completed calibration: all or nothing.
 

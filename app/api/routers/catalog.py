@@ -6,10 +6,7 @@ from fastapi import Path, Query, Response
 
 from app.api.parameters import Paging, id_path, list_of
 from app.api.routing import allow, allow_once, make_router
-from app.api.schemas.catalog import (
-    CatalogEntryRead,
-    InstallationRead,
-)
+from app.api.schemas.catalog import CatalogEntryRead, InstallationRead
 from app.deps import AllServices
 from app.errors import InvalidStateError, NotFoundError
 from app.shapes import Listed, ListRead, WorkStatus
@@ -18,8 +15,7 @@ from app.validation import ENTRY_NAME
 router = make_router("", tag="catalog")
 
 EntryName = Annotated[
-    str,
-    Path(pattern=ENTRY_NAME, examples=["gsm8k"], description="Name of the entry."),
+    str, Path(pattern=ENTRY_NAME, examples=["gsm8k"], description="Name of the entry.")
 ]
 InstallationId = Annotated[str, id_path("ins")]
 
@@ -51,9 +47,7 @@ async def install(name: EntryName, response: Response, opened: AllServices) -> I
 
 @router.get("/installations", **allow("read", NotFoundError))
 async def list_installations(
-    page: Paging,
-    opened: AllServices,
-    status: Annotated[WorkStatus | None, Query()] = None,
+    page: Paging, opened: AllServices, status: Annotated[WorkStatus | None, Query()] = None
 ) -> ListRead[InstallationRead]:
     """List installations, the newest first."""
     async with opened.database.reading() as uow:

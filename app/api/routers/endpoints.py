@@ -9,12 +9,7 @@ from app.api.errors import CONDITIONAL
 from app.api.etags import ExpectedRevision, etag
 from app.api.parameters import Erase, Paging, id_path, list_of
 from app.api.routing import allow, allow_once, make_router
-from app.api.schemas.endpoints import (
-    EndpointRead,
-    EndpointUpdate,
-    Kind,
-    NamedEndpointCreate,
-)
+from app.api.schemas.endpoints import EndpointRead, EndpointUpdate, Kind, NamedEndpointCreate
 from app.api.schemas.projects import SpendRead
 from app.deps import AllServices, Seen
 from app.errors import (
@@ -47,10 +42,7 @@ EndpointId = Annotated[str, id_path("end")]
     **allow_once("run", AlreadyExistsError, BlockedAddressError, UnknownNameError),
 )
 async def create_endpoint(
-    body: NamedEndpointCreate,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    body: NamedEndpointCreate, response: Response, opened: AllServices, view: Seen
 ) -> EndpointRead:
     """Save a language model under a name. Its key is stored encrypted and never shown again."""
     await opened.scorer_guard.require_free(view, body.name)
@@ -90,13 +82,7 @@ async def get_endpoint_spend(endpoint_id: EndpointId, opened: AllServices) -> Sp
 
 
 @router.patch(
-    "/{endpoint_id}",
-    **allow(
-        "run",
-        AlreadyExistsError,
-        BlockedAddressError,
-        *CONDITIONAL,
-    ),
+    "/{endpoint_id}", **allow("run", AlreadyExistsError, BlockedAddressError, *CONDITIONAL)
 )
 async def update_endpoint(
     endpoint_id: EndpointId,

@@ -34,17 +34,9 @@ from app.shapes import ListRead
 
 router = make_router("/banks", tag="banks")
 
-ItemRef = Annotated[
-    str,
-    Path(min_length=1, max_length=512, description="Id or key of the item."),
-]
+ItemRef = Annotated[str, Path(min_length=1, max_length=512, description="Id or key of the item.")]
 
-_NDJSON = (
-    "application/x-ndjson",
-    "application/jsonl",
-    "text/plain",
-    "application/octet-stream",
-)
+_NDJSON = ("application/x-ndjson", "application/jsonl", "text/plain", "application/octet-stream")
 _NDJSON_BODY = {
     "requestBody": {
         "required": True,

@@ -123,11 +123,7 @@ async def cancel_ranking(ranking_id: RankingId, opened: AllServices, view: Seen)
     ),
 )
 async def join_ranking(
-    ranking_id: RankingId,
-    body: RankingJoin,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    ranking_id: RankingId, body: RankingJoin, response: Response, opened: AllServices, view: Seen
 ) -> RankingRead:
     """Add an endpoint or a named examinee to a completed ranking; only the new one is asked.
 

@@ -20,12 +20,7 @@ from app.api.schemas.response_sets import (
     ResponseSetRead,
 )
 from app.deps import AllServices
-from app.errors import (
-    AlreadyExistsError,
-    FileFormatError,
-    InvalidStateError,
-    NotFoundError,
-)
+from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError, NotFoundError
 from app.services.responses.collection import Collection
 from app.services.responses.service import MatrixFormat, export_answers
 from app.shapes import ListRead
@@ -67,9 +62,7 @@ async def get_response_set(
 
 
 @router.delete(
-    "/{response_set}",
-    status_code=204,
-    **allow("banks:write", InvalidStateError, *CONDITIONAL),
+    "/{response_set}", status_code=204, **allow("banks:write", InvalidStateError, *CONDITIONAL)
 )
 async def delete_response_set(
     response_set: SetRef, revision: ExpectedRevision, opened: AllServices

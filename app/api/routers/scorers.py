@@ -34,9 +34,7 @@ async def get_scorer(name: ScorerName) -> ScorerRead:
 
 
 @router.post(
-    "/{name}:test",
-    responses=errors(InvalidInputError, SecretsError),
-    openapi_extra=up_to(MEDIUM),
+    "/{name}:test", responses=errors(InvalidInputError, SecretsError), openapi_extra=up_to(MEDIUM)
 )
 async def try_scorer(
     name: ScorerName,

@@ -67,10 +67,7 @@ EndpointId = Annotated[str, Query(pattern=r"^end_[0-9a-z]{26}$")]
     ),
 )
 async def create_session(
-    body: SessionCreate,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    body: SessionCreate, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Start an adaptive test of an endpoint, or a manual one that the caller answers.
 
@@ -273,11 +270,7 @@ async def resume_session(session_id: SessionId, opened: AllServices, view: Seen)
 
 @router.post("/{session_id}:extend", status_code=202, **allow_once("run", InvalidStateError))
 async def extend_session(
-    session_id: SessionId,
-    body: SessionExtend,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    session_id: SessionId, body: SessionExtend, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Continue an ended session with a tighter target or a larger budget.
 
@@ -291,18 +284,11 @@ async def extend_session(
 
 @router.post("/{session_id}:replay", status_code=201, **allow_once("run", InvalidStateError))
 async def replay_session(
-    session_id: SessionId,
-    body: SessionReplay,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    session_id: SessionId, body: SessionReplay, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Estimate again from the answers of an ended session, by another estimator or bank version."""
     created = await opened.derived_sessions.replay(
-        session_id,
-        body.changes(),
-        bank_version_id=body.bank_version_id,
-        metadata=body.metadata,
+        session_id, body.changes(), bank_version_id=body.bank_version_id, metadata=body.metadata
     )
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created, view)
@@ -314,11 +300,7 @@ async def replay_session(
     **allow_once("run", InvalidStateError, UnknownNameError),
 )
 async def rescore_session(
-    session_id: SessionId,
-    body: SessionRescore,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    session_id: SessionId, body: SessionRescore, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Score the stored answers of an ended session again, with another scorer.
 

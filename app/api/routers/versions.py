@@ -106,8 +106,7 @@ async def get_information(
     version: VersionRef,
     opened: AllServices,
     theta: Annotated[
-        str,
-        Query(pattern=THETA_RANGE, description="`start:stop:step`, both ends included."),
+        str, Query(pattern=THETA_RANGE, description="`start:stop:step`, both ends included.")
     ] = "-3:3:0.1",
 ) -> InformationRead:
     """Information of the active items over theta, and the SE if all of them are asked."""

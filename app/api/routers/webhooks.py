@@ -17,9 +17,7 @@ DeliveryId = Annotated[str, id_path("whd")]
 
 
 @router.post(
-    "",
-    status_code=201,
-    **allow_once("admin", InvalidStateError, BlockedAddressError, SecretsError),
+    "", status_code=201, **allow_once("admin", InvalidStateError, BlockedAddressError, SecretsError)
 )
 async def create_webhook(body: WebhookCreate, opened: AllServices) -> WebhookRead:
     """Send the project's events to a URL, signed as in Standard Webhooks.
@@ -54,10 +52,7 @@ async def list_deliveries(
         return list_of(await uow.webhooks.deliveries(webhook_id, page))
 
 
-@router.post(
-    "/{webhook_id}/deliveries/{delivery_id}:send",
-    **allow("admin", InvalidStateError),
-)
+@router.post("/{webhook_id}/deliveries/{delivery_id}:send", **allow("admin", InvalidStateError))
 async def send_delivery(
     webhook_id: WebhookId, delivery_id: DeliveryId, opened: AllServices
 ) -> Delivery:

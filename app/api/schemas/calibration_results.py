@@ -7,13 +7,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.versions import (
-    DriftFigures,
-    FitRead,
-    Knowledge,
-    LikelihoodRead,
-    LinkRead,
-)
+from app.api.schemas.versions import DriftFigures, FitRead, Knowledge, LikelihoodRead, LinkRead
 from app.items import JsonObject
 from app.services.calibrations.service import FittedRow
 from app.shapes import MAX_LISTED, First, Listed, Output

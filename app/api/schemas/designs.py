@@ -10,12 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from app.api.schemas.versions import Key
 from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY, Preset, stops_when
-from app.engine.design.parts import (
-    BudgetDesign,
-    EstimatorDesign,
-    PredictionDesign,
-    StoppingDesign,
-)
+from app.engine.design.parts import BudgetDesign, EstimatorDesign, PredictionDesign, StoppingDesign
 from app.engine.design.selection import SelectionDesign
 from app.engine.simulation.forecast import Effort, Range, Region, summary
 from app.items import JsonObject
@@ -168,9 +163,7 @@ class SimulationRead(Output):
                 "bank_version_id": simulation.version.id,
                 "design": simulation.design.to_dict(),
                 "stops_when": stops_when(
-                    simulation.design,
-                    simulation.reachable_se,
-                    simulation.version.n_active,
+                    simulation.design, simulation.reachable_se, simulation.version.n_active
                 ),
                 "population": simulation.population,
                 "caution": simulation.caution,

@@ -91,9 +91,7 @@ class FromResultsCreate(WhichAnswers):
             results=ResultsImport(
                 files=[file.to_domain(position) for position, file in enumerate(self.files)],
                 choices=self.choices(
-                    tasks=tuple(self.tasks),
-                    unparsed_policy=self.unparsed_policy,
-                    take_first=True,
+                    tasks=tuple(self.tasks), unparsed_policy=self.unparsed_policy, take_first=True
                 ),
                 target_after=self.target_after,
                 prompts_of=self.prompts_of,

@@ -33,8 +33,7 @@ Target = Annotated[
 Tag = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Group = Annotated[
-    Key,
-    Field(description="Group of items that belong together, such as questions on one text."),
+    Key, Field(description="Group of items that belong together, such as questions on one text.")
 ]
 Count = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
@@ -137,10 +136,7 @@ class ItemRead(Output):
                 **shallow(item),
                 **shallow(item.content),
                 "withheld": not item.content_hash,
-                "expected_tokens": {
-                    "in": item.expected_tokens_in,
-                    "out": item.expected_tokens_out,
-                },
+                "expected_tokens": {"in": item.expected_tokens_in, "out": item.expected_tokens_out},
                 "content_hash": item.content_hash or None,
             }
         )

@@ -35,12 +35,7 @@ class ComparisonCreate(Input):
     """Two ended sessions, or two examinees of a response set."""
 
     model_config = examples(
-        {
-            "session_ids": [
-                "ses_01jd0000000000000000000000",
-                "ses_01jd0000000000000000000001",
-            ]
-        },
+        {"session_ids": ["ses_01jd0000000000000000000000", "ses_01jd0000000000000000000001"]},
         {"response_set": "recorded", "examinees": ["m1", "m2"], "confidence": 0.9},
     )
 

@@ -58,9 +58,7 @@ class MarkedItem(Input):
     def to_domain(self) -> ItemContent:
         """The same for a scorer."""
         return ItemContent(
-            prompt=self.prompt,
-            choices=tuple(self.choices),
-            target=tuple(self.target),
+            prompt=self.prompt, choices=tuple(self.choices), target=tuple(self.target)
         )
 
 
@@ -68,11 +66,7 @@ class ScorerTest(Input):
     """An item and an answer to score."""
 
     model_config = examples(
-        {
-            "item": {"prompt": "2 + 2 = ?", "target": ["4"]},
-            "answer": "It is 4.",
-            "params": {},
-        }
+        {"item": {"prompt": "2 + 2 = ?", "target": ["4"]}, "answer": "It is 4.", "params": {}}
     )
 
     item: MarkedItem

@@ -9,12 +9,7 @@ from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.designs import (
-    DesignInput,
-    DesignRead,
-    EstimatorInput,
-    PredictionInput,
-)
+from app.api.schemas.designs import DesignInput, DesignRead, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
@@ -32,13 +27,7 @@ from app.records.figures import (
     ScoreFigures,
     UsageFigures,
 )
-from app.records.sessions import (
-    Examinee,
-    Plan,
-    PromptChanges,
-    SessionRecord,
-    SessionState,
-)
+from app.records.sessions import Examinee, Plan, PromptChanges, SessionRecord, SessionState
 from app.reports.figures import Headline, TrustLevel, asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
