@@ -1,15 +1,17 @@
-"""Idempotency: a repeated creating call gets the first response and creates nothing."""
+"""Repeated and conditional requests, and lists while entries are written."""
 
 import asyncio
 from typing import Any
 
 import pytest
+from fastapi import Request
 
 from app.api import idempotency as module
+from app.api.etags import etag, is_current, not_modified
 from app.services.endpoints.service import EndpointService
 from app.storage.database import Database
 from app.storage.repositories.idempotency import IdempotencyRepository
-from tests.api.calls import got, listing, refusal_of
+from tests.api.calls import got, listing, posted, refusal_of
 from tests.api.conftest import Client, NewClient
 from tests.databases import executed
 
@@ -148,3 +150,124 @@ async def test_a_secret_that_is_shown_once_is_not_kept_readable(
     assert secret not in str(rows)
     again = await client.post("/v1/api-keys", json=body, headers=KEY)
     assert again.json()["secret"] == secret
+
+
+async def created(client: Client) -> str:
+    response = await client.post("/v1/endpoints", json={"name": "a", "kind": "scripted"})
+    assert response.headers["etag"] == '"1"'
+    assert response.headers["location"] == f"/v1/endpoints/{response.json()['id']}"
+    return response.headers["location"]
+
+
+async def test_a_change_needs_the_state_it_is_based_on(client: Client) -> None:
+    path = await created(client)
+    for call in (client.patch(path, json={"name": "b"}), client.delete(path)):
+        await refusal_of(call, 428, "precondition_required")
+    assert (await got(client, path))["name"] == "a"
+
+
+async def test_the_second_of_two_changes_to_one_state_is_refused(client: Client) -> None:
+    path = await created(client)
+    read = await client.get(path)
+    held = {"If-Match": read.headers["etag"]}
+    first = await client.patch(path, json={"name": "b"}, headers=held)
+    assert first.status_code == 200
+    assert first.headers["etag"] == '"2"'
+    for call in (
+        client.patch(path, json={"name": "c"}, headers=held),
+        client.delete(path, headers=held),
+    ):
+        await refusal_of(call, 412, "precondition_failed")
+    assert (await got(client, path))["name"] == "b"
+
+
+async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(client: Client) -> None:
+    path = await created(client)
+    for tag in ("*", "1", 'W/"1"', '"1", "2"', '"one"', '""', '"' + "9" * 30 + '"'):
+        await refusal_of(client.patch(path, json={"name": "b"}, headers={"If-Match": tag}), 412)
+
+
+@pytest.mark.parametrize(
+    ("header", "current"),
+    [('"abc"', True), ('"x", W/"abc"', True), ("*", True), ('"x"', False), ("abc", False)],
+)
+def test_a_client_with_the_current_state_gets_304(header: str, current: bool) -> None:
+    request = Request(
+        {"type": "http", "headers": [(b"if-none-match", header.encode())], "method": "GET"}
+    )
+    assert is_current(request, etag("abc")) is current
+
+
+def test_not_modified_repeats_the_tag_and_has_no_body() -> None:
+    response = not_modified(etag("abc"))
+    assert (response.status_code, response.headers["etag"], response.body) == (304, '"abc"', b"")
+
+
+async def fill(client: Client, count: int, *, start: int = 0, kind: str = "scripted") -> list[str]:
+    ids = []
+    for number in range(start, start + count):
+        response = await posted(client, "/v1/endpoints", {"name": f"e{number}", "kind": kind}, 201)
+        ids.append(response["id"])
+    return ids
+
+
+async def test_an_empty_list_has_no_ids(client: Client) -> None:
+    assert await got(client, "/v1/endpoints") == {
+        "object": "list",
+        "data": [],
+        "first_id": None,
+        "last_id": None,
+        "has_more": False,
+    }
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_pages_give_every_entry_once_in_order(client: Client, order: str) -> None:
+    ids = await fill(client, 7)
+    found: list[str] = []
+    params: dict[str, str | int] = {"limit": 3, "order": order}
+    while True:
+        page = await got(client, "/v1/endpoints", params=params)
+        found += [entry["id"] for entry in page["data"]]
+        assert page["first_id"] == page["data"][0]["id"]
+        assert page["last_id"] == page["data"][-1]["id"]
+        if not page["has_more"]:
+            break
+        params["after"] = page["last_id"]
+    # Ids of one millisecond are not ordered by time, but have a fixed order.
+    assert found == sorted(ids, reverse=order == "desc")
+
+
+async def test_added_or_removed_entries_do_not_disturb_paging(client: Client) -> None:
+    ids = sorted(await fill(client, 4))
+    first = await got(client, "/v1/endpoints?limit=2&order=asc")
+    # The entry of the cursor leaves the list, and a new one is added.
+    await client.delete(f"/v1/endpoints/{first['last_id']}", headers={"If-Match": '"1"'})
+    later = await fill(client, 1, start=4)
+    rest = await got(client, f"/v1/endpoints?order=asc&after={first['last_id']}")
+    assert [entry["id"] for entry in rest["data"]] == [*ids[2:], *later]
+
+
+async def test_filters_and_pages_go_together(client: Client) -> None:
+    await fill(client, 2)
+    real = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
+    made = await posted(client, "/v1/endpoints", {"name": "real", **real})
+    page = await got(client, "/v1/endpoints?kind=openai_chat&limit=1")
+    assert [entry["id"] for entry in page["data"]] == [made["id"]]
+    assert page["has_more"] is False
+    assert (await listing(client, "/v1/endpoints?name=e1"))[0]["name"] == "e1"
+
+
+async def test_an_unknown_cursor_is_an_error_not_an_empty_page(client: Client) -> None:
+    await refusal_of(client.get("/v1/endpoints?after=end_" + "0" * 26), 404, "not_found")
+
+
+async def test_an_invalid_page_is_refused(client: Client) -> None:
+    for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=", "after=%27;DROP"):
+        at = f"/query/{query.split('=')[0]}"
+        await refusal_of(client.get(f"/v1/endpoints?{query}"), at=at)
+
+
+async def test_items_come_in_pages_of_a_thousand(client: Client) -> None:
+    assert (await client.get("/v1/banks/none/items?limit=1000")).status_code == 404
+    assert (await client.get("/v1/banks/none/items?limit=1001")).status_code == 422
