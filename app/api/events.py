@@ -154,7 +154,6 @@ async def events_for(
         fetch,
         _is_last,
         after=after,
-        key_id=request.state.caller.key_id,
         check=lambda: identify(request),
     )
 
@@ -168,7 +167,6 @@ async def event_stream(
     is_last: Callable[[E], bool],
     *,
     after: int,
-    key_id: str,
     check: Check,
 ) -> Response:
     """Stream the events of a resource, as `fetch` returns them, until the last one.
@@ -178,7 +176,7 @@ async def event_stream(
     continues after its last event.
 
     Args:
-        request: The request; its Last-Event-ID overrides `after`.
+        request: The request of a known caller; its Last-Event-ID overrides `after`.
         feed: Reports new events.
         kind: Kind of the resource.
         resource_id: Id of the resource, which the reader may read.
@@ -186,7 +184,6 @@ async def event_stream(
             many.
         is_last: Whether nothing follows the event that `fetch` returned last.
         after: Sequence number after which to start.
-        key_id: Key of the reader, which may have a limited number of streams.
         check: Raises `UnauthenticatedError` once the reader may no longer read; called every few
             seconds.
 
@@ -202,7 +199,7 @@ async def event_stream(
     seen = min(_last_event_id(request, after), newest)
     if seen == newest and await _has_ended(fetch, is_last, newest):
         return Response(status_code=204)
-    reader = Reader(owner(), key_id)
+    reader = Reader(owner(), request.state.caller.key_id)
     await feed.require_room(reader)
 
     async def frames() -> AsyncIterator[bytes]:

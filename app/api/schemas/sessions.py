@@ -346,21 +346,19 @@ class SessionBrief(Output):
         """From the stored session; it holds no text that anybody withholds."""
         figures, headline = record.summary, headline_of(record)
         name = record.endpoint_name or record.endpoint_model
-        return cls(
-            id=record.id,
-            status=record.status,
-            examinee=name and name[:_SHORT],
-            bank=record.bank_name[:_SHORT],
-            items=figures["progress"]["items"],
-            expected_items=figures["progress"]["expected_items"],
-            score=None if headline is None else headline.score,
-            interval=headline and headline.interval,
-            equivalent_random_items=headline and headline.equivalent_random_items,
-            trust=headline and headline.trust.level,
-            theta=figures["estimate"]["theta"],
-            se=figures["estimate"]["se"],
-            usd=figures["usage"]["usd"],
-            stop_reason=record.stop_reason,
+        return cls.model_validate(
+            {
+                **shallow(record),
+                **figures["progress"],
+                **figures["estimate"],
+                "examinee": name and name[:_SHORT],
+                "bank": record.bank_name[:_SHORT],
+                "score": headline and headline.score,
+                "interval": headline and headline.interval,
+                "equivalent_random_items": headline and headline.equivalent_random_items,
+                "trust": headline and headline.trust.level,
+                "usd": figures["usage"]["usd"],
+            }
         )
 
 
