@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import ClassVar, Self
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
@@ -30,6 +32,7 @@ class SextantError(Exception):
 
     code: ClassVar[str] = "internal_error"
 
+    @override
     def __init_subclass__(cls, code: str | None = None) -> None:
         cls.code = code or cls.code
 
@@ -175,6 +178,7 @@ class ExamineeError(SextantError, code="endpoint_error"):
 
     retryable: ClassVar[bool] = False
 
+    @override
     def __init_subclass__(cls, code: str | None = None, *, retryable: bool = False) -> None:
         super().__init_subclass__(code)
         cls.retryable = cls.retryable or retryable
