@@ -200,7 +200,7 @@ OVER_ALL: params.Depends = Depends(_over_all)
 
 
 def caller(scope: ScopeName) -> params.Security:
-    """Dependency of a route that needs `scope`: `dependencies=[caller("run")]`."""
+    """Dependency that refuses keys without `scope`; its value is the caller."""
     return Security(_current_caller, scopes=[scope])  # type: ignore[no-any-return]  # typed Any
 
 

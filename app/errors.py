@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import ClassVar, Self
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
@@ -29,6 +31,10 @@ class SextantError(Exception):
     """Root of all errors. `code` is stable and part of the API."""
 
     code: ClassVar[str] = "internal_error"
+
+    @override
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        cls.code = code or cls.code
 
     def __init__(self, detail: str, *, problems: Iterable[FieldProblem] = ()) -> None:
         super().__init__(detail)
@@ -61,10 +67,8 @@ def faults_within(place: str) -> Iterator[None]:
         raise
 
 
-class InvalidInputError(SextantError, ValueError):
+class InvalidInputError(SextantError, ValueError, code="invalid_input"):
     """The input cannot be used."""
-
-    code = "invalid_input"
 
     @classmethod
     def at(cls, pointer: str, detail: str) -> Self:
@@ -72,26 +76,20 @@ class InvalidInputError(SextantError, ValueError):
         return cls(detail, problems=[FieldProblem(pointer, detail)])
 
 
-class ItemBankError(InvalidInputError):
+class ItemBankError(InvalidInputError, code="invalid_item_bank"):
     """Item parameters outside their legal range."""
 
-    code = "invalid_item_bank"
 
-
-class FileFormatError(InvalidInputError):
+class FileFormatError(InvalidInputError, code="invalid_file"):
     """A file is not in the format that it claims to have."""
-
-    code = "invalid_file"
 
 
 class LimitExceededError(InvalidInputError):
     """The input takes more memory, time or space than it may."""
 
 
-class UnknownNameError(InvalidInputError):
+class UnknownNameError(InvalidInputError, code="unknown_name"):
     """No strategy of that name is registered."""
-
-    code = "unknown_name"
 
     def __init__(
         self, kind: str, name: str, known: Iterable[str], *, pointer: str | None = None
@@ -101,106 +99,74 @@ class UnknownNameError(InvalidInputError):
         super().__init__(detail, problems=[FieldProblem(pointer, detail)] if pointer else ())
 
 
-class NotFoundError(SextantError):
+class NotFoundError(SextantError, code="not_found"):
     """No such resource."""
-
-    code = "not_found"
 
     def __init__(self, kind: str, identifier: str, known: Sequence[str] = ()) -> None:
         super().__init__(f"There is no {kind} {identifier!r}.{did_you_mean(identifier, known)}")
 
 
-class ConflictError(SextantError):
+class ConflictError(SextantError, code="conflict"):
     """The request does not fit the resource's present state."""
 
-    code = "conflict"
 
-
-class AlreadyExistsError(ConflictError):
+class AlreadyExistsError(ConflictError, code="already_exists"):
     """A name or key is taken."""
 
-    code = "already_exists"
 
-
-class InvalidStateError(ConflictError):
+class InvalidStateError(ConflictError, code="invalid_state"):
     """The resource is not in a state that allows this."""
 
-    code = "invalid_state"
 
-
-class StaleStepError(ConflictError):
+class StaleStepError(ConflictError, code="stale_step"):
     """An answer to a step that is closed or was never asked."""
 
-    code = "stale_step"
 
-
-class IdempotencyMismatchError(ConflictError):
+class IdempotencyMismatchError(ConflictError, code="idempotency_mismatch"):
     """The same Idempotency-Key came with another body."""
 
-    code = "idempotency_mismatch"
 
-
-class IdempotencyInFlightError(ConflictError):
+class IdempotencyInFlightError(ConflictError, code="idempotency_in_flight"):
     """The first request with this Idempotency-Key is still being worked on."""
 
-    code = "idempotency_in_flight"
 
-
-class IdempotencyAnswerLostError(ConflictError):
+class IdempotencyAnswerLostError(ConflictError, code="idempotency_answer_lost"):
     """The first request with this Idempotency-Key was carried out; its response is lost."""
 
-    code = "idempotency_answer_lost"
 
-
-class StorageFullError(ConflictError):
+class StorageFullError(ConflictError, code="storage_full"):
     """The project, or one of its keys, has reached its storage limit."""
 
-    code = "storage_full"
 
-
-class PreconditionFailedError(ConflictError):
+class PreconditionFailedError(ConflictError, code="precondition_failed"):
     """If-Match names an older revision."""
 
-    code = "precondition_failed"
 
-
-class PreconditionRequiredError(ConflictError):
+class PreconditionRequiredError(ConflictError, code="precondition_required"):
     """If-Match is missing on a change of a mutable resource."""
 
-    code = "precondition_required"
 
-
-class UnauthenticatedError(SextantError):
+class UnauthenticatedError(SextantError, code="unauthenticated"):
     """The key is missing, unknown, revoked or expired."""
 
-    code = "unauthenticated"
 
-
-class MissingScopeError(SextantError):
+class MissingScopeError(SextantError, code="missing_scope"):
     """The key may not do this."""
 
-    code = "missing_scope"
 
-
-class ScaleMismatchError(SextantError):
+class ScaleMismatchError(SextantError, code="scale_mismatch"):
     """Thetas are on scales that are not linked."""
 
-    code = "scale_mismatch"
 
-
-class EstimationError(SextantError):
+class EstimationError(SextantError, code="no_estimate"):
     """No estimate exists for these answers."""
 
-    code = "no_estimate"
 
-
-class CalibrationError(SextantError):
+class CalibrationError(SextantError, code="calibration_failed"):
     """A response matrix that cannot be calibrated."""
 
-    code = "calibration_failed"
 
-
-class ExamineeError(SextantError):
+class ExamineeError(SextantError, code="endpoint_error"):
     """The endpoint gave no usable answer. Never a wrong answer.
 
     Attributes:
@@ -211,8 +177,12 @@ class ExamineeError(SextantError):
         may_cost: Whether any of these calls may be charged; set by the retry loop.
     """
 
-    code = "endpoint_error"
     retryable: ClassVar[bool] = False
+
+    @override
+    def __init_subclass__(cls, code: str | None = None, *, retryable: bool = False) -> None:
+        super().__init_subclass__(code)
+        cls.retryable = cls.retryable or retryable
 
     def __init__(
         self, detail: str, *, retry_after_s: float | None = None, status: int | None = None
@@ -224,105 +194,71 @@ class ExamineeError(SextantError):
         self.may_cost = True
 
 
-class UnreachableError(ExamineeError):
+class UnreachableError(ExamineeError, code="endpoint_unreachable", retryable=True):
     """Connection refused or reset, unknown host, TLS failure."""
 
-    code = "endpoint_unreachable"
-    retryable = True
 
-
-class ExamineeTimeoutError(ExamineeError):
+class ExamineeTimeoutError(ExamineeError, code="endpoint_timeout", retryable=True):
     """No complete answer in time."""
 
-    code = "endpoint_timeout"
-    retryable = True
 
-
-class RateLimitedError(ExamineeError):
+class RateLimitedError(ExamineeError, code="endpoint_rate_limited", retryable=True):
     """The endpoint answered 429."""
 
-    code = "endpoint_rate_limited"
-    retryable = True
 
-
-class ColdStartError(ExamineeError):
+class ColdStartError(ExamineeError, code="endpoint_cold_start", retryable=True):
     """The endpoint answered 503 because its model is still loading."""
 
-    code = "endpoint_cold_start"
-    retryable = True
 
-
-class EndpointFaultError(ExamineeError):
+class EndpointFaultError(ExamineeError, code="endpoint_fault", retryable=True):
     """The endpoint answered with another 5xx."""
 
-    code = "endpoint_fault"
-    retryable = True
 
-
-class EndpointUnauthorizedError(ExamineeError):
+class EndpointUnauthorizedError(ExamineeError, code="endpoint_unauthorized"):
     """The endpoint refused our key (401 or 403)."""
 
-    code = "endpoint_unauthorized"
 
-
-class EndpointMovedError(ExamineeError):
+class EndpointMovedError(ExamineeError, code="endpoint_moved"):
     """The endpoint has another address or kind than when the work began; no call was made."""
 
-    code = "endpoint_moved"
 
-
-class EndpointRejectedError(ExamineeError):
+class EndpointRejectedError(ExamineeError, code="endpoint_rejected"):
     """The endpoint says that the request itself is wrong (400, 404, 422)."""
 
-    code = "endpoint_rejected"
 
-
-class NoLikelihoodsError(ExamineeError):
+class NoLikelihoodsError(ExamineeError, code="endpoint_no_likelihoods"):
     """The endpoint gives no log-probabilities of a prompt."""
 
-    code = "endpoint_no_likelihoods"
 
-
-class MalformedAnswerError(ExamineeError):
+class MalformedAnswerError(ExamineeError, code="endpoint_malformed_answer", retryable=True):
     """The reply is not JSON, or JSON of another shape."""
 
-    code = "endpoint_malformed_answer"
-    retryable = True
 
-
-class AnswerTooLargeError(ExamineeError):
+class AnswerTooLargeError(ExamineeError, code="endpoint_answer_too_large"):
     """The reply is larger than the cap."""
 
-    code = "endpoint_answer_too_large"
 
-
-class BlockedAddressError(ExamineeError):
+class BlockedAddressError(ExamineeError, code="endpoint_address_blocked"):
     """The outbound guard refused the address."""
 
-    code = "endpoint_address_blocked"
 
-
-class DownloadError(SextantError):
+class DownloadError(SextantError, code="download_failed"):
     """A file of the catalogue could not be fetched; the message says what to do.
 
     Attributes:
         unreachable: Whether no server answered, most likely because there is no network.
     """
 
-    code = "download_failed"
-
     def __init__(self, detail: str, *, unreachable: bool = False) -> None:
         super().__init__(detail)
         self.unreachable = unreachable
 
 
-class ScorerBudgetError(SextantError):
+class ScorerBudgetError(SextantError, code="budget_exhausted"):
     """The budget in one session of a scorer that calls endpoints is spent."""
 
-    code = "budget_exhausted"
 
-
-class BudgetSpentError(SextantError):
+class BudgetSpentError(SextantError, code="daily_budget_spent"):
     """The daily budget of a project, an endpoint or a key is too small for another call.
 
     Attributes:
@@ -330,65 +266,47 @@ class BudgetSpentError(SextantError):
         passes: Whether only calls in progress hold the budget, which has room when they end.
     """
 
-    code = "daily_budget_spent"
-
     def __init__(self, detail: str, *, retry_after_s: float, passes: bool = False) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
         self.passes = passes
 
 
-class BusyError(SextantError):
+class BusyError(SextantError, code="busy"):
     """Too much work of this kind is waiting already."""
 
-    code = "busy"
 
-
-class TooManyStreamsError(SextantError):
+class TooManyStreamsError(SextantError, code="too_many_streams"):
     """One key, or its project, has as many open event streams as it may have."""
 
-    code = "too_many_streams"
 
-
-class TooManyRequestsError(SextantError):
+class TooManyRequestsError(SextantError, code="too_many_requests"):
     """More requests come than the limit of the project or the key allows.
 
     Attributes:
         retry_after_s: Seconds until the next request may come.
     """
 
-    code = "too_many_requests"
-
     def __init__(self, detail: str, *, retry_after_s: float) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
 
 
-class TooManySessionsError(SextantError):
+class TooManySessionsError(SextantError, code="too_many_sessions"):
     """The project or the key has as many open sessions as it may have."""
 
-    code = "too_many_sessions"
 
-
-class DatabaseUnavailableError(SextantError):
+class DatabaseUnavailableError(SextantError, code="database_unavailable"):
     """Postgres cannot be reached."""
 
-    code = "database_unavailable"
 
-
-class LeaseLapsedError(SextantError):
+class LeaseLapsedError(SextantError, code="lease_lapsed"):
     """Work was started several times, and its lease ran out each time without a step."""
 
-    code = "lease_lapsed"
 
-
-class LeaseLostError(SextantError):
+class LeaseLostError(SextantError, code="lease_lost"):
     """Another worker owns this session now."""
 
-    code = "lease_lost"
 
-
-class SecretsError(SextantError):
+class SecretsError(SextantError, code="secrets_error"):
     """A stored secret cannot be decrypted, or no key is configured."""
-
-    code = "secrets_error"

@@ -27,6 +27,7 @@ from pydantic import (
     TypeAdapter,
     model_validator,
 )
+from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import (
     CoreSchema,
@@ -81,6 +82,11 @@ def exactly_one(*names: str) -> Any:
         return model
 
     return model_validator(mode="after")(check)
+
+
+def examples(*bodies: JsonDict) -> ConfigDict:
+    """The configuration of a shape that OpenAPI shows with these examples."""
+    return ConfigDict(json_schema_extra={"examples": list(bodies)})
 
 
 #: Default of the fields of an update: shows no default in OpenAPI, since what is left out stays.

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from app.adapters.prompting import LAYOUT, Layout
 from app.calling import GenerationParams
-from app.items import FinishReason, JsonValue, Message
+from app.items import FinishReason, JsonObject, JsonValue, Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +104,10 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True)
 class ExactRequest:
-    """A call as it is sent, without headers."""
+    """A call as it is sent. Headers are not shown, because they may contain keys."""
 
     url: str
-    body: Mapping[str, JsonValue]
+    body: JsonObject
 
 
 class Examinee(Protocol):

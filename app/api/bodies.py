@@ -16,7 +16,7 @@ from fastapi._compat import ModelField
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from app.errors import BusyError, FieldProblem, InvalidInputError
+from app.errors import BusyError, InvalidInputError
 
 #: Most bytes of a body, unless the route sets another limit.
 SMALL: Final = 64 * 1024
@@ -43,6 +43,19 @@ LIMIT_KEY: Final = "x-max-body-bytes"
 def up_to(size: int) -> dict[str, Any]:
     """`openapi_extra` of a route that takes bodies of up to `size` bytes."""
     return {LIMIT_KEY: size}
+
+
+def require_media_type(request: Request, *readable: str) -> None:
+    """Refuse a body of another type than these.
+
+    Raises:
+        HTTPException: 415.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in readable:
+        raise HTTPException(
+            415, f"Content-Type {media_type or '(none)'} cannot be read; send {readable[0]}."
+        )
 
 
 class Body:
@@ -176,8 +189,9 @@ def _validate_texts(value: Any, pointer: str = "") -> None:
 
 def unstorable(pointer: str) -> InvalidInputError:
     """Make the error for a text that Postgres or UTF-8 cannot hold."""
-    what = "Text must not contain the NUL character or half of a surrogate pair."
-    return InvalidInputError(what, problems=[FieldProblem(pointer, what)])
+    return InvalidInputError.at(
+        pointer, "Text must not contain the NUL character or half of a surrogate pair."
+    )
 
 
 def _is_encodable(value: str) -> bool:

@@ -10,14 +10,13 @@ from typing import Annotated, Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import WithJsonSchema
-from typing_extensions import TypeAliasType, is_typeddict
+from typing_extensions import is_typeddict
 
 from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
 from app.records import banks, figures, rankings
 from app.shapes import FieldError, Output, describe_fields
 
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
-ProblemCode = TypeAliasType("ProblemCode", _Code)
 
 #: Schema names of generic lists, of parts of a design, and of figures as they are stored.
 _GIVEN_NAME = re.compile(
@@ -34,7 +33,7 @@ class Problem(Output):
     status: int
     detail: str
     instance: str
-    code: ProblemCode
+    code: _Code
     request_id: str | None
     errors: list[FieldError]
 
@@ -67,7 +66,8 @@ def describe(app: FastAPI) -> Node:
             for parameter in operation.get("parameters", ()):
                 _drop_null(parameter["schema"])
         components["parameters"] = _shared_parameters(operations)
-        _tidy([components["schemas"], components["parameters"], schema["paths"]])
+        described = [components["schemas"], components["parameters"], schema["paths"]]
+        _tidy(described, _choices_of_one_use(components["schemas"], described))
         plain = _GIVEN_NAME.sub(_plain_name, json.dumps(schema))
         app.openapi_schema = json.loads(plain)
     return app.openapi_schema
@@ -112,19 +112,29 @@ def _text(parameter: Node) -> str:
     return json.dumps(parameter, sort_keys=True)
 
 
-def _tidy(node: Any) -> None:
-    """Drop titles, which only repeat names, and close objects whose keys have a pattern.
+def _choices_of_one_use(schemas: Node, described: list[Node]) -> Node:
+    """Take out the choices that one place refers to, by reference; they are listed there."""
+    uses = Counter(re.findall(r"#/components/schemas/([\w.-]+)", json.dumps(described)))
+    once = [name for name, schema in schemas.items() if "enum" in schema and uses[name] == 1]
+    return {f"#/components/schemas/{name}": schemas.pop(name) for name in once}
 
-    Such objects take no other keys, but Pydantic does not say so.
+
+def _tidy(node: Any, choices: Node) -> None:
+    """List these choices where they are referred to, drop titles, and close some objects.
+
+    Titles only repeat names. Objects whose keys have a pattern take no other keys, but Pydantic
+    does not say so.
     """
     if isinstance(node, dict):
+        if node.get("$ref") in choices:
+            node |= {**choices[node.pop("$ref")], **node}
         if isinstance(node.get("title"), str):
             del node["title"]
         if "patternProperties" in node:
             node.setdefault("additionalProperties", False)
         node = list(node.values())
     for inner in node if isinstance(node, list) else ():
-        _tidy(inner)
+        _tidy(inner, choices)
 
 
 def _drop_null(schema: Node) -> None:

@@ -164,7 +164,7 @@ def merged(*responses: RouteResponses) -> RouteResponses:
 
 
 #: For routes that change a mutable resource: If-Match is missing, or names an older state.
-CONDITIONAL = errors(PreconditionFailedError, PreconditionRequiredError)
+CONDITIONAL = (PreconditionFailedError, PreconditionRequiredError)
 
 
 def install(app: FastAPI) -> None:

@@ -18,7 +18,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from app.acting import owner
 from app.api.disconnects import while_connected
-from app.api.errors import errors
+from app.api.routing import allow
 from app.api.schemas.events import EventList, EventRead
 from app.deps import identify
 from app.errors import (
@@ -71,17 +71,20 @@ def wants_stream(request: Request) -> bool:
     return "text/event-stream" in request.headers.get("accept", "")
 
 
-#: OpenAPI entries for the route of an event sequence.
+#: Options of a route of an event sequence.
 EVENTS: Final[dict[str, Any]] = {
     "response_model": EventList,
-    "responses": {
-        200: {
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
+    **allow(
+        "read",
+        TooManyStreamsError,
+        also={
+            200: {
+                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                "description": "A page of events, or with `Accept: text/event-stream` a stream.",
+            },
+            204: {"description": "The stream ended, and the client has seen its last event."},
         },
-        204: {"description": "The stream ended, and the client has seen its last event."},
-        **errors(TooManyStreamsError),
-    },
+    ),
 }
 
 
@@ -101,13 +104,6 @@ async def wait_for_end(
     request: Request, feed: EventFeed, kind: Kind, resource_id: str, seconds: int
 ) -> None:
     """Return after the last event, or after `seconds`; the wait counts as an open stream.
-
-    Args:
-        request: The request; the wait ends when its client hangs up.
-        feed: Reports new events.
-        kind: Kind of the resource.
-        resource_id: Id of the resource, which the caller may read.
-        seconds: Longest wait.
 
     Raises:
         ClientDisconnect: The client hung up.
@@ -134,16 +130,9 @@ async def wait_for_end(
 async def events_for(
     request: Request, feed: EventFeed, kind: Kind, resource_id: str, view: View, *, after: int
 ) -> Response | EventList:
-    """Return a page of events, or a stream of them if the client asks for one.
+    """Return a page of events after a sequence number, or a stream if the client asks for one.
 
-    Args:
-        request: The request; a Last-Event-ID of a stream overrides `after`. A stream ends once the
-            request's key is revoked or expired.
-        feed: Reads events, and reports new ones.
-        kind: Kind of the resource.
-        resource_id: Id of the resource, which the caller may read.
-        view: What the caller sees of withheld banks.
-        after: Sequence number after which to start.
+    The caller may read the resource; a stream ends once its key is revoked or expired.
 
     Raises:
         InvalidInputError: Last-Event-ID is not a sequence number.
@@ -165,7 +154,6 @@ async def events_for(
         fetch,
         _is_last,
         after=after,
-        key_id=request.state.caller.key_id,
         check=lambda: identify(request),
     )
 
@@ -179,7 +167,6 @@ async def event_stream(
     is_last: Callable[[E], bool],
     *,
     after: int,
-    key_id: str,
     check: Check,
 ) -> Response:
     """Stream the events of a resource, as `fetch` returns them, until the last one.
@@ -189,15 +176,14 @@ async def event_stream(
     continues after its last event.
 
     Args:
-        request: The request; its Last-Event-ID overrides `after`.
+        request: The request of a known caller; its Last-Event-ID overrides `after`.
         feed: Reports new events.
         kind: Kind of the resource.
-        resource_id: Id of the resource, which the caller may read.
+        resource_id: Id of the resource, which the reader may read.
         fetch: Returns the events after a sequence number, in order; may return only the first of
             many.
         is_last: Whether nothing follows the event that `fetch` returned last.
         after: Sequence number after which to start.
-        key_id: Key of the reader, which may have a limited number of streams.
         check: Raises `UnauthenticatedError` once the reader may no longer read; called every few
             seconds.
 
@@ -213,7 +199,7 @@ async def event_stream(
     seen = min(_last_event_id(request, after), newest)
     if seen == newest and await _has_ended(fetch, is_last, newest):
         return Response(status_code=204)
-    reader = Reader(owner(), key_id)
+    reader = Reader(owner(), request.state.caller.key_id)
     await feed.require_room(reader)
 
     async def frames() -> AsyncIterator[bytes]:

@@ -46,16 +46,12 @@ async def idempotency_key(
     """Mark a route as one that honours Idempotency-Key; `ApiRoute` does the work."""
 
 
-#: For creating routes: `@router.post("", status_code=201, dependencies=[IDEMPOTENT, ...])`.
+#: Dependency of creating routes: `@router.post("", status_code=201, **allow_once("run"))`.
 IDEMPOTENT: Final[params.Depends] = Depends(idempotency_key)
 
 
 async def once(
-    request: Request,
-    run: Callable[[Request], Awaitable[Response]],
-    *,
-    principal: str,
-    key: str,
+    request: Request, run: Callable[[Request], Awaitable[Response]], *, principal: str, key: str
 ) -> Response:
     """Run a call that creates something, or return the reply of its first run.
 

@@ -12,16 +12,15 @@ from urllib.parse import unquote_to_bytes
 from fastapi import APIRouter, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 from typing_extensions import override
 
-from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
+from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, require_media_type, unstorable
 from app.api.errors import HTTP_CODES, RouteResponses, documented, errors, merged
-from app.api.idempotency import idempotency_key, once
+from app.api.idempotency import IDEMPOTENT, idempotency_key, once
 from app.api.rates import let_in, reading_turn
-from app.deps import enter_as, identify, services
+from app.deps import ScopeName, caller, enter_as, identify, services
 from app.errors import (
     BusyError,
     DatabaseUnavailableError,
@@ -43,7 +42,7 @@ from app.validation import pointer_of
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def router(prefix: str, *, tag: str) -> "APIRouter":
+def make_router(prefix: str, *, tag: str) -> "APIRouter":
     """Make a router whose routes authenticate, parse strictly and honour Idempotency-Key.
 
     The operation ids are the function names, so these must be unique across the API.
@@ -54,6 +53,27 @@ def router(prefix: str, *, tag: str) -> "APIRouter":
         route_class=ApiRoute,
         generate_unique_id_function=lambda route: route.name,
     )
+
+
+def allow(
+    scope: ScopeName, *raised: type[SextantError], also: RouteResponses | None = None
+) -> dict[str, Any]:
+    """Options of a route: `@router.get("", **allow("read", NotFoundError))`.
+
+    Args:
+        scope: Scope that a key needs.
+        raised: Errors that it may raise, beside those of every route.
+        also: Further responses, for OpenAPI.
+    """
+    return {"dependencies": [caller(scope)], "responses": merged(also or {}, errors(*raised))}
+
+
+def allow_once(
+    scope: ScopeName, *raised: type[SextantError], also: RouteResponses | None = None
+) -> dict[str, Any]:
+    """The same for a route that honours Idempotency-Key."""
+    options = allow(scope, *raised, also=also)
+    return {**options, "dependencies": [*options["dependencies"], IDEMPOTENT]}
 
 
 class ApiRoute(APIRoute):
@@ -122,12 +142,7 @@ class ApiRoute(APIRoute):
         )
         if not has_body:
             return request
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            raise HTTPException(
-                415,
-                f"Content-Type {media_type or '(none)'} cannot be read; send application/json.",
-            )
+        require_media_type(request, "application/json")
         content = await body.read()
         return _ParsedRequest(request, content, await parsed(content, self.body_field))
 

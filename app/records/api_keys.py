@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, PlainSerializer
 
 from app.records.projects import Limits
 from app.shapes import Described
@@ -23,25 +25,37 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
+class ApiKey(Described):
     """A key without its secret."""
 
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
+
     id: str
+    object: Literal["api_key"] = field(default="api_key", init=False)
     project_id: str | None
-    """Project whose data the key reaches; None for any project that a request names."""
+    """Project that the key can access; null: all projects."""
     name: str
     prefix: str
-    """First characters of the secret, to tell keys apart."""
-    scopes: frozenset[Scope]
+    """First characters of the secret."""
+    scopes: Annotated[frozenset[Scope], PlainSerializer(sorted, return_type=list[str])]
+    # For good: what it left running when it was revoked counts, too. Keys with the scope `admin`
+    # have none: they make and change keys.
     limits: Limits = field(default_factory=Limits)
-    """What it may use of its project's, for good: also of what it left running when it was revoked.
-    Keys with the scope `admin` have none: they make and change keys."""
+    """Limits of the key, within those of its project."""
     created_by: str | None
+    """Id of the key that created it."""
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
-    """Accurate to the minute: not every call is recorded."""
+    """Time of the last call or browser visit, to the minute; null: never used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKeyCreated(ApiKey):
+    """A new key with its secret, which is shown only once."""
+
+    secret: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,10 +185,6 @@ class CallsFigures(Cost):
     calls: int
 
 
-class CacheFigures(CallsFigures):
-    """Calls, judges' included, that the cache saved, and what they cost when they were made."""
-
-
 class LatencyFigures(TypedDict):
     """Latency of answers, milliseconds: as measured, or as the client of a manual session says."""
 
@@ -213,8 +209,9 @@ class UsageFigures(SpentFigures):
     """Null if no latency is known, and in sessions older than this field."""
     judge: NotRequired[Annotated[CallsFigures | None, Field(default=None)]]
     """Calls of judges and of other scorers that make calls; the other fields do not count them."""
-    cache: NotRequired[Annotated[CacheFigures | None, Field(default=None)]]
-    """What the cache saved; the other fields do not count it. Null if it saved nothing."""
+    cache: NotRequired[Annotated[CallsFigures | None, Field(default=None)]]
+    """Calls that the cache saved, judges' included, and what they cost when they were made; the
+    other fields do not count them. Null if it saved nothing."""
 
 
 class RepeatsEstimate(TypedDict):
@@ -291,7 +288,7 @@ class Method(TypedDict, total=False):
     normalise: str
     options: list[OptionFigures]
     repeats: list[JsonObject]
-    cached: CacheFigures
+    cached: CallsFigures
     reported: JsonObject
     endpoint_revision: int | None
     usage: str

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from app.acting import maker, owner
-from app.items import JsonObject
+from app.items import JsonObject, Outcome
 
 if TYPE_CHECKING:  # children that read files load no shapes of sessions
     from app.records.sessions import AskedJson, Provenance
@@ -58,6 +58,23 @@ class ResponseSet:
     created_by: str | None = field(default_factory=maker)
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def n_answers(self) -> int:
+        """Number of answers with a score."""
+        return self.outcomes.get(Outcome.SCORED, 0)
+
+    @property
+    def density(self) -> float | None:
+        """Answers as a share of those that all sheets could hold; None without any item."""
+        n_possible = self.n_sheets * self.n_items
+        return self.n_answers / n_possible if n_possible else None
+
+    @property
+    def unparsed_policy(self) -> str | None:
+        """`wrong` or `missing`, from its imports; None where they differ or do not say."""
+        known = {policy for entry in self.imports for policy in _of_import(entry)}
+        return known.pop() if len(known) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +176,6 @@ class GivenAnswer(NamedTuple):
 UNPARSED_POLICY = "unparsed_policy"
 #: Format -> policy of tools that score every answer: wrong where nothing can be parsed.
 _OF_FORMATS = {"lm-eval": "wrong", "inspect": "wrong", "helm": "wrong"}
-
-
-def policy_of(imports: Sequence[ImportEntry]) -> str | None:
-    """`wrong` or `missing`, from a set's imports; None where they differ or do not say."""
-    known = {policy for entry in imports for policy in _of_import(entry)}
-    return known.pop() if len(known) == 1 else None
 
 
 def asked_in(imports: Sequence[ImportEntry]) -> "AskedJson":

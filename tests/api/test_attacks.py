@@ -1,8 +1,14 @@
-"""Hostile requests to a running server: other clients are answered during the attack."""
+"""Hostile requests, and small files that expand to large ones: others are answered meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import base64
+import copy
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
+import httpx2
 import pytest
 from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
@@ -13,9 +19,13 @@ from app.api.disconnects import entered_while_connected
 from app.api.rates import READ_AT_A_TIME
 from app.errors import BusyError, NotFoundError
 from app.fair_semaphore import FairSemaphore
+from app.sandbox.pool import SMALL_MEMORY, Limits, sandbox
+from app.services.responses.confined_reading import scan_sent_lines
+from benchmarks.bombs import BOMBS, Bomb
 from tests.api.calls import got
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
+from tests.demo_bank import install_demo_bank
 from tests.test_sandbox import until
 
 HANGING = {"pattern": r"(x+x+)+y", "timeout_s": 30}
@@ -226,3 +236,166 @@ async def test_one_key_cannot_occupy_all_slots_for_large_bodies() -> None:
     again = body("mine")
     await again.read()
     again.release()
+
+
+#: Valid JSON, but too large for a float.
+ENDLESS = 10**400
+DESIGN: dict[str, Any] = {
+    "stopping": {"se": 0.3, "min_items": 1, "max_items": 5, "cut_score": 0.5, "theta_change": 0.1},
+    "estimator": {"prior_mean": 0.0, "prior_sd": 1.0, "range": [-4.0, 4.0], "nodes": 61},
+    "selection": {"top_k": 1, "exposure": {"max_rate": 0.5}, "cost_weight": 0.0},
+    "failures": {"max_consecutive": 5, "max_share": 0.5},
+    "concurrency": 1,
+    "seed": 1,
+}
+SCRIPTED = {"theta": 0.5, "seed": 1, "latency_ms": 3, "skills": {"a": 1.0}}
+ITEM = {"prompt": "?", "target": ["4"]}
+#: Numbers that no example of the API's description has.
+NUMBERS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/sessions", {"mode": "manual", "bank": "demo", "pretest": {"items_per_session": 0}}),
+    ("/v1/sessions", {"mode": "manual", "bank": "demo", **DESIGN}),
+    ("/v1/simulations", {"bank": "demo", "n_examinees": 5, "thetas": [0.0, 1.0], **DESIGN}),
+    ("/v1/endpoints", {"name": "e", "kind": "scripted", "options": SCRIPTED, "timeout_s": 1.0}),
+    ("/v1/scorers/numeric:test", {"item": ITEM, "answer": "4", "params": {"abs_tol": 0.1}}),
+    ("/v1/scorers/closeness:test", {"item": ITEM, "answer": "4", "params": {"abs_limit": 0.1}}),
+]
+
+
+def with_one_endless(value: Any) -> Iterator[Any]:
+    """Yield copies of `value`, each with one of its numbers replaced by an infinite one."""
+    if isinstance(value, bool) or not isinstance(value, dict | list | int | float):
+        return
+    if isinstance(value, int | float):
+        yield ENDLESS
+        yield -ENDLESS
+        return
+    for key in value if isinstance(value, dict) else range(len(value)):
+        for changed in with_one_endless(value[key]):
+            whole = copy.copy(value)
+            whole[key] = changed
+            yield whole
+
+
+def examples(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield path and body of each example in the description of the API."""
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            sent = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            name = sent.get("schema", {}).get("$ref", "").rpartition("/")[2]
+            for body in document["components"]["schemas"].get(name, {}).get("examples", ()):
+                yield re.sub("{.*?}", "demo", path), body
+
+
+async def test_no_infinite_number_in_a_body_gives_a_500(app: FastAPI, client: Client) -> None:
+    await install_demo_bank(app.state.services.database)
+    paths, kind = set(), {"Content-Type": "application/json"}
+    for path, body in [*NUMBERS, *examples(await got(client, "/openapi.json"))]:
+        for changed in with_one_endless(body):
+            answer = await client.post(path, content=json.dumps(changed), headers=kind)
+            assert answer.status_code < 500, (path, answer.text)
+            paths.add(path)
+    assert len(paths) > 10
+
+
+async def test_no_infinite_number_in_a_query_gives_a_500(client: Client) -> None:
+    for path in ("/v1/endpoints", "/v1/sessions", "/v1/banks", "/v1/rankings", "/v1/api-keys"):
+        for number in (str(ENDLESS), "9" * 5000, "1e400", "nan"):
+            answer = await client.get(path, params={"limit": number})
+            assert answer.status_code == 422, (path, answer.text)
+
+
+#: One of each way to expand; `benchmarks/attacks.py` sends them all.
+_ANSWERS = (
+    "rows of another length",
+    "cells that are no scores",
+    "sparse long table",
+    "names of 10 MB",
+    "Parquet of long texts",
+    "Parquet of nested lists",
+    "samples of one log",
+    "entries that lie about their size",
+    "a list of lists",
+)
+_ITEMS = (
+    "lines that are no items",
+    "unknown fields",
+    "rows that are no parameters",
+    "lines without end",
+)
+#: A file read to its end reports at most one fault per row.
+_SHORTER = {
+    "rows that are no parameters": Bomb(
+        "parameters", "p.csv", lambda: b"item,a,b\n" + b"x,y,z\n" * 60_000
+    )
+}
+
+
+async def send(client: Client, bomb: Bomb) -> httpx2.Response:
+    content = bomb.make()
+    match bomb.route:
+        case "answers":
+            encoded = base64.b64encode(content).decode()
+            body: Any = {"files": [{"name": bomb.filename, "content_base64": encoded}]}
+            return await client.post("/v1/response-sets/arc/imports", json=body, timeout=300)
+        case "lines":
+            headers = {"Content-Type": "application/x-ndjson"}
+            url = "/v1/banks/sums/items:batch"
+            return await client.post(url, content=content, headers=headers, timeout=300)
+        case route:
+            body = {route: {"name": bomb.filename, "content": content.decode()}}
+            return await client.post("/v1/banks/sums/imports", json=body, timeout=300)
+
+
+def assert_refused(response: httpx2.Response) -> None:
+    assert response.status_code == 422, response.text[:500]
+    problem = response.json()
+    assert len(problem["detail"]) < 1500
+    assert problem["detail"].rstrip().endswith(".")
+    assert len(problem["errors"]) <= 100
+    assert len(response.content) < 100_000
+
+
+async def test_a_bomb_is_refused_and_nothing_is_stored(client: Client) -> None:
+    await client.post("/v1/response-sets", json={"name": "arc"})
+    for name in _ANSWERS:
+        assert_refused(await send(client, BOMBS[name]))
+        found = await got(client, "/v1/response-sets/arc")
+        assert (found["n_examinees"], found["n_items"], found["revision"]) == (0, 0, 1), name
+
+
+async def test_items_are_read_within_limits_too(client: Client) -> None:
+    await client.post("/v1/banks", json={"name": "sums"})
+    for name in _ITEMS:
+        assert_refused(await send(client, _SHORTER.get(name, BOMBS[name])))
+        assert (await got(client, "/v1/banks/sums"))["n_items"] == 0, name
+
+
+async def test_others_are_served_while_a_bomb_is_read(client: Client) -> None:
+    await client.post("/v1/response-sets", json={"name": "arc"})
+    attack = asyncio.create_task(send(client, BOMBS["rows without end"]))
+    await asyncio.sleep(0)
+    assert (await client.get("/healthz")).status_code == 200
+    assert not attack.done()
+    assert_refused(await attack)
+
+
+async def test_small_files_come_in_while_a_large_one_is_read(client: Client) -> None:
+    await client.post("/v1/response-sets", json={"name": "arc"})
+    small = {"files": [{"name": "s.csv", "content": "model,q1\nm,1\n"}]}
+    large = Limits(memory=SMALL_MEMORY + 1)
+    async with sandbox().made(scan_sent_lines, 1, [b""], limits=large, subject="", advice=""):
+        response = await client.post("/v1/response-sets/arc/imports", json=small)
+    assert response.status_code == 201, response.text
+
+
+async def test_a_body_reports_its_first_hundred_faults(client: Client) -> None:
+    body = {"name": "x", "metadata": {f"k{n}\0": "v" for n in range(10)}} | {
+        f"unknown{n}": 1 for n in range(150)
+    }
+    response = await client.post("/v1/response-sets", json=body)
+    assert response.status_code == 422
+    assert len(response.json()["errors"]) <= 100
+    many = {"name": "x"} | {f"unknown{n}": 1 for n in range(100_000)}
+    response = await client.post("/v1/response-sets", json=many)
+    assert response.status_code in {413, 422}
+    assert len(response.content) < 2000

@@ -1,4 +1,4 @@
-"""The audit trail: who changed what; entries cannot be changed."""
+"""The audit trail: who changed what, and whose requests workers carry out."""
 
 import json
 from typing import Any
@@ -15,10 +15,12 @@ from app.records.api_keys import AuditFilter
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from tests.api.calls import answered, posted
+from app.worker.loop import running_worker
+from tests.api.calls import answered, listing, posted
 from tests.api.conftest import Client
-from tests.api.test_projects import Member, bank_made
+from tests.api.test_projects import Member, bank_made, furnished
 from tests.databases import libpq
+from tests.waiting import waiting
 
 
 async def trail(client: Client, query: str = "") -> list[dict[str, Any]]:
@@ -140,8 +142,6 @@ async def test_a_project_admin_sees_only_changes_of_the_project(
     assert len(await trail(client)) == 4
     reader = await Member(app, database, "readers").client("read", "run", "banks:write")
     assert (await reader.get("/v1/audit")).status_code == 403
-    for each in (member, reader):
-        await each.aclose()
 
 
 async def test_the_trail_cannot_be_changed(client: Client, database_url: str) -> None:
@@ -151,3 +151,32 @@ async def test_the_trail_cannot_be_changed(client: Client, database_url: str) ->
             with pytest.raises(psycopg.errors.RaiseException, match="added to"):
                 connection.execute(statement)
     assert len(await trail(client)) == 1
+
+
+ENDS = ("session_ended", "ranking_ended", "calibration_completed")
+
+
+@pytest.mark.usefixtures("fits_here")
+async def test_a_workers_lines_bear_the_id_of_the_request_that_made_the_work(
+    app: FastAPI, database: Database, logs: list[EventDict]
+) -> None:
+    member = Member(app, database, "theirs")
+    made = await furnished(member)
+    async with running_worker(app.state.services), waiting(240) as pause:
+        while not {*ENDS} <= {line["event"] for line in logs}:
+            await pause()
+    async with await member.client("admin") as client:
+        for kind, route, event in zip(
+            ("session", "ranking", "calibration"),
+            ("create_session", "create_ranking", "create_calibration"),
+            ENDS,
+            strict=True,
+        ):
+            trail = await listing(client, "/v1/audit", params={"action": route})
+            requests = {entry["resources"][0]: entry["request_id"] for entry in trail}
+            lines = [line for line in logs if line["event"] == event]
+            assert lines
+            for line in lines:
+                assert requests[line[f"{kind}_id"]] == line["request_id"], line
+                assert line["key_id"].startswith("key_")
+    assert made["ranking_id"] in {line.get("ranking_id") for line in logs}

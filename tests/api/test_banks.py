@@ -1,5 +1,6 @@
 """Banks over HTTP."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -7,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.api.calls import bank_of, got, listing, posted, problem_of, refusal_of
-from tests.api.conftest import Client
+from tests.api.conftest import Client, NewClient
 
 URL = "/v1/banks/sums"
 ITEM = {"key": "q1", "prompt": "2 + 2 = ?", "choices": ["3", "4"], "target": "B"}
@@ -315,3 +316,61 @@ async def test_what_is_not_there_is_a_404(client: Client) -> None:
     await filled(client)
     for path in NOT_THERE:
         await refusal_of(client.get(path), 404, "not_found")
+
+
+MATCHED: list[dict[str, Any]] = [
+    {"key": "q1", "prompt": "2 + 2 = ?", "target": ["4"]},
+    {"key": "q2", "prompt": "Which?", "choices": ["a", "b"], "target": ["b"]},
+    {"key": "q3", "messages": [{"role": "user", "content": "Hé?"}], "target": ["x"]},
+]
+
+
+def hash_of(item: dict[str, Any]) -> str:
+    """Compute the hash as the API describes it."""
+    messages = [[turn["role"], turn["content"]] for turn in item.get("messages", [])]
+    parts = [item.get("prompt"), messages, item.get("choices", []), item["target"]]
+    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+async def filled_to_match(client: Client, **settings: Any) -> None:
+    await posted(client, "/v1/banks", {"name": "own", **settings})
+    for item in MATCHED:
+        await posted(client, "/v1/banks/own/items", item)
+
+
+MATCH = "/v1/banks/own/items:match"
+
+
+async def test_items_are_matched_by_key_and_by_what_they_ask(client: Client) -> None:
+    await filled_to_match(client)
+    hashes = [hash_of(item) for item in MATCHED]
+    wanted = {"keys": ["q2", "no"], "content_hashes": [*hashes, "0" * 64]}
+    found = await posted(client, MATCH, wanted, 200)
+    assert found["matched"] == {
+        "q2": ["q2"],
+        **{one: [item["key"]] for one, item in zip(hashes, MATCHED, strict=True)},
+    }
+    assert found["missing"] == ["no", "0" * 64]
+    stored = await got(client, "/v1/banks/own/items/q3")
+    assert stored["content_hash"] == hashes[2]
+
+
+async def test_items_of_a_withheld_bank_cannot_be_guessed(
+    client: Client, client_with: NewClient
+) -> None:
+    await filled_to_match(client, visibility="withheld")
+    reader = await client_with("read", "run")
+    guess = hash_of(MATCHED[0])
+    await problem_of(reader, MATCH, {"content_hashes": [guess]}, 403, says="matched by key alone")
+    # A hash given as a key beside that of the item reveals nothing either.
+    found = await posted(reader, MATCH, {"keys": ["q1", guess]}, 200)
+    assert (found["matched"], found["missing"]) == ({"q1": ["q1"]}, [guess])
+    assert guess in (await posted(client, MATCH, {"content_hashes": [guess]}, 200))["matched"]
+
+
+async def test_malformed_hashes_are_refused_with_a_pointer(client: Client) -> None:
+    await filled_to_match(client)
+    wanted = {"content_hashes": ["0" * 64, "ABC"]}
+    says = "expected a SHA-256 of 64 lower-case"
+    await problem_of(client, MATCH, wanted, at="/content_hashes/1", says=says)

@@ -1,11 +1,13 @@
-"""Calibrations over HTTP."""
+"""Calibrations over HTTP, the drift that they find, and guesses that they replace."""
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from app.api.schemas.drift import DriftRead
 from app.calibration.fit import held_out
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
@@ -15,8 +17,9 @@ from app.services.container import Services
 from app.shapes import Failure
 from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import EVENTS, Client
-from tests.services.calibrations import answers, csv_of
+from tests.services.calibrations import answers, csv_of, driven, imported
 from tests.services.calibrations import run as run_calibration
+from tests.services.test_recalibration import world
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -298,3 +301,92 @@ async def test_a_bank_shared_by_another_project_takes_no_versions(client: Client
 
 def test_a_stored_failure_may_lack_newer_fields() -> None:
     assert Failure.read({"code": "no_answers", "detail": "None."}).errors == []
+
+
+async def test_drift_is_judged_from_a_response_set(
+    client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.schemas.drift._AT_ONCE", 4)
+    await world(app.state.services, n=800)
+    url = "/v1/banks/living/versions/latest/drift"
+    drift = await got(client, url, params={"response_set": "live", "limit": 10})
+
+    assert drift["scale"] == "old"
+    assert len(drift["data"]) == 10
+    DriftRead.model_validate(drift)
+    assert drift["figures"]["easier"] == sum(item["possibly_leaked"] for item in drift["data"]) > 0
+    assert drift["data"][0]["z"] > 3
+    assert "has become easier" in drift["data"][0]["explanation"]
+    await refusal_of(client.get(url))
+    await refusal_of(client.get(url, params={"response_set": "none"}), 404)
+
+
+async def test_a_calibration_onto_a_version_flags_drifted_items(
+    client: Client, app: FastAPI
+) -> None:
+    old = await world(app.state.services, n=800)
+    link = {"bank_version_id": old.version.id, "method": "fixed_anchor", "check_drift": True}
+    body = {"response_set": "live", "model": "2pl", "link": link}
+    made = await posted(client, "/v1/calibrations", body, 202)
+    await driven(app.state.services, made["id"])
+
+    url = f"/v1/calibrations/{made['id']}"
+    result = (await got(client, url))["result"]
+    items = await listing(client, f"{url}/items", params={"limit": 100})
+    version = await posted(client, f"{url}:publish", {"bank": "living"}, 201)
+    assert result["drift"]["easier"] == sum(item["drifted"] is True for item in items) > 0
+    assert version["scale"] == "old"
+    assert version["calibration"]["drift"] == result["drift"]
+    assert version["lint"]["findings"]["drift"] == result["drift"]["drifted"]
+    link["method"] = "stocking_lord"
+    await problem_of(client, "/v1/calibrations", {**body, "link": link}, says="fixed_anchor")
+
+
+N = 20
+
+
+def table() -> str:
+    """Return answers of 40 models; later items are harder."""
+    rng = np.random.default_rng(2)
+    theta, b = rng.normal(size=(40, 1)), np.linspace(-1.5, 1.5, N)
+    right = rng.random((40, N)) < 1 / (1 + np.exp(-1.5 * (theta - b)))
+    rows = [f"m{i}," + ",".join("01"[int(x)] for x in row) for i, row in enumerate(right)]
+    return "\n".join([",".join(["examinee", *(f"q{j}" for j in range(N))]), *rows])
+
+
+async def test_a_provisional_import_can_be_revised(client: Client, app: FastAPI) -> None:
+    lines = [
+        {"key": f"q{j}", "prompt": f"{j} + {j}?", "target": str(2 * j), "difficulty": -(j % 5)}
+        for j in range(N)
+    ]
+    items = {"content": "\n".join(map(json.dumps, lines)), "name": "items.jsonl"}
+    await client.post("/v1/banks", json={"name": "own"})
+    imports, latest = "/v1/banks/own/imports", "/v1/banks/own/versions/latest"
+    await problem_of(client, imports, {"items": items}, says="say `provisional`")
+    made = await posted(client, imports, {"items": items, "provisional": True}, 201)
+    version = made["version"]
+    offer = await got(client, f"{latest}/recalibration")
+
+    assert version["provisional"] is True
+    assert version["knowledge"]["provisional"]["n_examinees"] == 0
+    assert "beliefs" not in version["knowledge"]["provisional"]
+    assert (offer["n_examinees"], offer["wanted"], offer["due"]) == (0, 30, False)
+
+    await imported(app.state.services, table())
+    asked = {"response_set": "answers", "prior_version_id": version["id"]}
+    created = await posted(client, "/v1/calibrations", asked)
+    await driven(app.state.services, created["id"])
+    result = (await got(client, f"/v1/calibrations/{created['id']}"))["result"]
+    await posted(client, f"/v1/calibrations/{created['id']}:publish", {"bank": "own"}, 201)
+    again = await got(client, f"{latest}/recalibration")
+    rows = await listing(client, f"{latest}/items?limit=100")
+    report = await got(client, f"{latest}/report")
+
+    assert result["local_dependence"] is None
+    assert again["provisional"]["n_examinees"] == 40
+    assert again["provisional"]["widening"] < offer["provisional"]["widening"]
+    assert again["wanted"] == 60
+    assert np.corrcoef([row["b"] for row in rows], np.arange(N))[0, 1] > 0.9
+    assert "answers of 40 examinees" in report["summary"][1]
+    both = {**asked, "link": {"bank_version_id": version["id"]}}
+    await problem_of(client, "/v1/calibrations", both, says="has no setting link")

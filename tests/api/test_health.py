@@ -11,19 +11,17 @@ from fastapi import FastAPI
 from app.main import create_app
 from app.settings import Settings
 from app.storage.database import Database
+from tests.api.calls import got
 from tests.api.conftest import Client, client_of
 
 
 async def test_health_needs_no_key_and_tells_the_version(anonymous: Client) -> None:
-    response = await anonymous.get("/healthz")
-    assert response.status_code == 200
-    assert response.json() == {"status": "ok", "version": version("sextant-server")}
+    healthy = {"status": "ok", "version": version("sextant-server")}
+    assert await got(anonymous, "/healthz") == healthy
 
 
 async def test_a_migrated_database_makes_it_ready(anonymous: Client) -> None:
-    response = await anonymous.get("/readyz")
-    assert response.status_code == 200
-    assert response.json()["status"] == "ready"
+    assert (await got(anonymous, "/readyz"))["status"] == "ready"
 
 
 async def _ready(settings: Settings, url: str) -> tuple[httpx2.Response, httpx2.Response]:

@@ -262,7 +262,6 @@ async def test_no_id_of_another_project_is_accepted_and_nothing_of_it_seen_or_ch
             count += 1
             found = [name for name in (*ids.values(), "theirs") if name in listed]
             assert not found, (route, found)
-    await client.aclose()
     assert await state_of(database, theirs.project_id) == before
     assert count > 2000
 
@@ -303,8 +302,6 @@ async def test_a_shared_bank_can_be_used_but_not_changed(theirs: Member, ours: M
     # Other projects may use the name for their own bank, which it then refers to.
     own = await bank_made(user, "common")
     assert (await got(user, "/v1/banks/common"))["id"] == own["id"]
-    for client in (owner, user):
-        await client.aclose()
 
 
 async def test_a_key_of_all_projects_works_in_the_one_it_names(
@@ -339,4 +336,3 @@ async def test_a_key_of_all_projects_works_in_the_one_it_names(
     path = f"/v1/projects/{empty['id']}"
     assert (await client.delete(path, headers=head)).status_code == 204
     assert (await client.get(path)).status_code == 404
-    await member.aclose()

@@ -1,20 +1,11 @@
 """Sessions over HTTP, with a worker beside the API."""
 
-import json
 from typing import Any
 
-import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.engine.bank import ItemBank
-from app.engine.knowledge import ABILITIES, abilities_to_dict
-from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
-from app.exchange.item_record import ItemRecord
-from app.items import ItemContent
-from app.records.banks import BankSpec
-from app.services.banks.imports import BankImport
-from tests.api.calls import answered, bank_of, ended, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import answered, bank_of, ended, got, listing, posted, problem_of
 from tests.api.conftest import EVENTS, Client
 from tests.services.living import BANK, living_bank
 
@@ -62,39 +53,6 @@ async def test_one_call_starts_a_measurement(client: Client) -> None:
     assert polled["ended"] is True
     assert (last.count("event: "), "session.completed" in last) == (1, True)
     assert EVENTS.validate_python(polled["data"])
-
-
-async def test_a_saved_endpoint_and_a_fixed_version_start_a_session(client: Client) -> None:
-    endpoint = await client.post("/v1/endpoints", json={**BODY["endpoint"], "name": "sim"})
-    first = await posted(client, "/v1/sessions", BODY)
-
-    body = {
-        "endpoint_id": endpoint.json()["id"],
-        "bank_version_id": first["bank"]["version_id"],
-        "seed": 11,
-        "stopping": BODY["stopping"],
-        "concurrency": 1,
-    }
-    second = await posted(client, "/v1/sessions", body)
-
-    one, two = [await ended(client, f"/v1/sessions/{made['id']}") for made in (first, second)]
-    assert one["estimate"] == two["estimate"]
-
-
-async def test_a_manual_session_from_first_item_to_result(client: Client) -> None:
-    created = await posted(client, "/v1/sessions", MANUAL, 201)
-    path = f"/v1/sessions/{created['id']}"
-
-    session: dict[str, Any] = {}
-    for _ in range(3):
-        awaited = await got(client, f"{path}/next-item")
-        assert "target" not in json.dumps(awaited)
-        answer = {"item_id": awaited["item"]["id"], "score": 1}
-        answer |= {"step_token": awaited["step_token"]}
-        session = await posted(client, f"{path}/responses", answer, 201)
-
-    assert session["status"] == "completed"
-    await refusal_of(client.get(f"{path}/next-item"), 409, "invalid_state")
 
 
 async def test_steering_over_http(client: Client) -> None:
@@ -155,27 +113,6 @@ async def test_a_replay_on_another_bank_counts_the_same_questions_alone(client: 
     assert (await posted(client, path, version, 201))["provenance"]["left_out"] == 0
 
 
-async def test_the_endpoint_key_is_never_returned(client: Client) -> None:
-    endpoint = {
-        "kind": "openai_chat",
-        "base_url": "http://127.0.0.1:9/v1",
-        "model": "m",
-        "api_key": "sk-very-secret-key-0001",
-        "retry": {"max_attempts": 1},
-    }
-    created = await client.post(
-        "/v1/sessions", json={**BODY, "endpoint": endpoint, "failures": {"max_consecutive": 1}}
-    )
-    session = await ended(client, created.headers["location"])
-    path = f"/v1/sessions/{session['id']}"
-    texts = [created.text, json.dumps(session)]
-    texts += [(await client.get(f"{path}/{part}")).text for part in ("events", "responses")]
-
-    assert session["status"] == "failed"
-    assert session["failure"]["code"] == "endpoint_unreachable"
-    assert not [text for text in texts if "very-secret" in text]
-
-
 async def test_items_in_pretest_are_shown_apart(client: Client, app: FastAPI) -> None:
     await living_bank(app.state.services)
     body = {**BODY, "bank": BANK, "pretest": {"items_per_session": 2}}
@@ -232,48 +169,3 @@ FAULTY: list[tuple[dict[str, Any], str]] = [
 async def test_a_request_is_refused_where_its_fault_lies(client: Client) -> None:
     for section, pointer in FAULTY:
         await problem_of(client, "/v1/sessions", {**BODY, **section}, at=pointer)
-
-
-async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_stored(
-    app: FastAPI, client: Client
-) -> None:
-    keys = ("law/1", "law/2", "maths/1", "maths/2")
-    ones = np.ones(len(keys))
-    abilities = MultidimensionalModel(
-        Loadings(ones, 0 * ones, 0.5 * ones[:, None], nested=True),
-        Population(mean=np.zeros(2), covariance=np.eye(2)),
-    )
-    several = ItemBank.from_abilities(abilities, keys)
-    items = [ItemRecord(key=k, content=ItemContent(prompt=k, target=(k,))) for k in keys]
-    knowledge = {ABILITIES: abilities_to_dict(abilities, keys)}
-    request = BankImport(
-        items=items, parameters=several, response_model="nested", knowledge=knowledge
-    )
-    await app.state.services.banks.import_bank(BankSpec(name="several"), request)
-    shown = (await got(client, "/v1/banks/several/versions/1"))["knowledge"]
-    assert set(shown["abilities"]) == {"nested", "dimensions", "names"}
-
-    v_optimal: dict[str, Any] = {"criterion": "v_optimal"}
-    nowhere = {**v_optimal, "target": {"chess": 1.0}}
-    by_cost = {**v_optimal, "cost_weight": 1.0}
-    for bank, selection, pointer, says in (
-        ("demo", {"criterion": "d_optimal"}, "/selection/criterion", "a bank with loadings"),
-        ("several", nowhere, "/selection/target", "'chess' has no items"),
-        ("several", by_cost, "/selection/cost_weight", "expected tokens"),
-    ):
-        body = {**BODY, "bank": bank, "selection": selection}
-        await problem_of(client, "/v1/sessions", body, at=pointer, says=says)
-
-    # Four items leave the general ability a larger error than their curves alone imply, 0.71,
-    # because the same answers must also place the other ability.
-    ratio = {"cut_score": {"theta": 0.0, "method": "sprt"}}
-    for stopping, pointer, says in (
-        ({"se": 0.72}, "/stopping/se", "reach 0.745 at best"),
-        ({"all_of": [ratio, {"se": 0.9}]}, "/stopping/cut_score/method", "several abilities"),
-        ({"min_information": 0.1}, "/stopping/min_information", "several abilities"),
-    ):
-        body = {**BODY, "bank": "several", "stopping": stopping}
-        await problem_of(client, "/v1/sessions", body, at=pointer, says=says)
-
-    assert await listing(client, "/v1/sessions") == []
-    assert await listing(client, "/v1/endpoints") == []

@@ -157,6 +157,26 @@ async def test_a_version_without_a_score_model_has_no_forms_and_no_gates_on_tags
     assert await listing(client, "/v1/sessions") == []
 
 
+async def test_a_design_that_several_abilities_do_not_allow_is_refused(client: Client) -> None:
+    shown = (await got(client, URL))["knowledge"]  # without what only sessions can read
+    assert set(shown["abilities"]) == {"nested", "dimensions", "names"}
+    chess = {"criterion": "v_optimal", "target": {"chess": 1.0}}
+    ratio = {"cut_score": {"theta": 0.0, "method": "sprt"}}
+    for design, pointer, says in (
+        ({"selection": chess}, "/selection/target", "'chess' has no items"),
+        ({"stopping": {"se": 0.01}}, "/stopping/se", "at best (at theta"),
+        (
+            {"stopping": {"all_of": [ratio, {"se": 0.9}]}},
+            "/stopping/cut_score/method",
+            "several abilities",
+        ),
+        ({"stopping": {"min_information": 0.1}}, "/stopping/min_information", "several abilities"),
+    ):
+        body = {"mode": "manual", "bank": "tasks", **design}
+        await problem_of(client, "/v1/sessions", body, at=pointer, says=says)
+    assert await listing(client, "/v1/sessions") == []
+
+
 async def test_gates_and_leaderboards_use_the_score_a_session_reported(
     client: Client, working: Services
 ) -> None:

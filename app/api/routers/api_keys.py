@@ -13,20 +13,15 @@ from pydantic import TypeAdapter
 from app.api.downloads import file_responses
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
-from app.api.routing import router as make_router
-from app.api.schemas.api_keys import (
-    ApiKeyCreate,
-    ApiKeyCreated,
-    ApiKeyRead,
-    ApiKeyUpdate,
-)
-from app.api.schemas.common import id_path
+from app.api.parameters import Paging, id_path, list_of
+from app.api.routing import make_router
+from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyUpdate
 from app.api.schemas.projects import UseRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
 from app.fair_semaphore import FairSemaphore
-from app.records.api_keys import AuditEntry, AuditFilter
+from app.records.api_keys import ApiKey, ApiKeyCreated, AuditEntry, AuditFilter
+from app.records.fields import convert
 from app.shapes import ListRead, Moment
 
 router = make_router("/api-keys", tag="api keys")
@@ -58,16 +53,16 @@ async def create_api_key(
         project_id=project_id,
     )
     response.headers["Location"] = f"/v1/api-keys/{key.id}"
-    return ApiKeyCreated.with_secret(key, secret)
+    return convert(ApiKeyCreated, key, secret=secret)
 
 
 @router.get("", responses=errors(NotFoundError))
-async def list_api_keys(page: Paging, opened: AllServices, who: Admin) -> ListRead[ApiKeyRead]:
+async def list_api_keys(page: Paging, opened: AllServices, who: Admin) -> ListRead[ApiKey]:
     """List all keys, including revoked ones, the newest first; without secrets.
 
     An admin key of one project sees the keys of that project.
     """
-    return list_of(await opened.api_keys.page(page, project_id=who.administered), ApiKeyRead.read)
+    return list_of(await opened.api_keys.page(page, project_id=who.administered))
 
 
 @router.get("/{key_id}/spend")
@@ -80,13 +75,12 @@ async def get_api_key_spend(key_id: KeyId, opened: AllServices, who: Admin) -> U
 @router.patch("/{key_id}")
 async def update_api_key(
     key_id: KeyId, body: ApiKeyUpdate, opened: AllServices, who: Admin
-) -> ApiKeyRead:
+) -> ApiKey:
     """Change the limits of a key.
 
     The limits of a revoked key apply to the tests that it left running.
     """
-    changed = await opened.api_keys.limit(key_id, body.limits, project_id=who.administered)
-    return ApiKeyRead.read(changed)
+    return await opened.api_keys.limit(key_id, body.limits, project_id=who.administered)
 
 
 @router.delete("/{key_id}", status_code=204)
@@ -143,9 +137,7 @@ async def list_audit(page: Paging, wanted: Wanted, opened: AllServices) -> ListR
 
 
 @audit.get(
-    "/export",
-    response_class=StreamingResponse,
-    responses=file_responses(["application/x-ndjson"]),
+    "/export", response_class=StreamingResponse, responses=file_responses(["application/x-ndjson"])
 )
 async def export_audit(wanted: Wanted, opened: AllServices) -> StreamingResponse:
     """Export the audit trail, or a filtered part, as a file of JSON lines."""

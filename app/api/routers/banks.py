@@ -10,8 +10,8 @@ from app.api.disconnects import entered_while_connected
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
-from app.api.routing import router as make_router
+from app.api.parameters import BankRef, Erase, Paging, list_of
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.banks import (
     BankCreate,
     BankRead,
@@ -20,9 +20,8 @@ from app.api.schemas.banks import (
     ImportCreate,
     ImportRead,
 )
-from app.api.schemas.common import BankRef, Erase, MetricName
 from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
-from app.api.schemas.results import LeaderboardRead
+from app.api.schemas.results import LeaderboardRead, MetricName
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,
@@ -39,12 +38,7 @@ from app.shapes import ListRead, Name
 router = make_router("/banks", tag="banks")
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(AlreadyExistsError, UnknownNameError),
-)
+@router.post("", status_code=201, **allow_once("banks:write", AlreadyExistsError, UnknownNameError))
 async def create_bank(
     body: BankCreate, response: Response, opened: AllServices, view: Seen
 ) -> BankRead:
@@ -55,7 +49,7 @@ async def create_bank(
     return BankRead.of(created, view)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("", **allow("read", NotFoundError))
 async def list_banks(page: Paging, opened: AllServices, view: Seen) -> ListRead[BankRead]:
     """List banks, the newest first."""
     found = await opened.banks.list_banks(page)
@@ -66,7 +60,7 @@ async def list_banks(page: Paging, opened: AllServices, view: Seen) -> ListRead[
     )
 
 
-@router.get("/{bank}", dependencies=[caller("read")])
+@router.get("/{bank}", **allow("read"))
 async def get_bank(bank: BankRef, response: Response, opened: AllServices, view: Seen) -> BankRead:
     """One bank, by id or name, with its latest version."""
     found = await opened.banks.get_bank(bank)
@@ -76,8 +70,7 @@ async def get_bank(bank: BankRef, response: Response, opened: AllServices, view:
 
 @router.patch(
     "/{bank}",
-    dependencies=[caller("banks:write")],
-    responses={**errors(AlreadyExistsError, InvalidStateError, UnknownNameError), **CONDITIONAL},
+    **allow("banks:write", AlreadyExistsError, InvalidStateError, UnknownNameError, *CONDITIONAL),
 )
 async def update_bank(
     bank: BankRef,
@@ -93,12 +86,7 @@ async def update_bank(
     return BankRead.of(changed, view)
 
 
-@router.delete(
-    "/{bank}",
-    status_code=204,
-    dependencies=[caller("banks:write")],
-    responses={**errors(InvalidStateError), **CONDITIONAL},
-)
+@router.delete("/{bank}", status_code=204, **allow("banks:write", InvalidStateError, *CONDITIONAL))
 async def delete_bank(
     bank: BankRef, revision: ExpectedRevision, opened: AllServices, erase: Erase = False
 ) -> None:
@@ -109,9 +97,8 @@ async def delete_bank(
 @router.post(
     ":import",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(ConflictError, FileFormatError, ItemBankError, UnknownNameError),
     openapi_extra=up_to(LARGE),
+    **allow_once("banks:write", ConflictError, FileFormatError, ItemBankError, UnknownNameError),
 )
 async def import_bundle(body: BundleCreate, response: Response, opened: AllServices) -> ImportRead:
     """Create a bank from a bundle, or a new version of the bank of its name: all or nothing.
@@ -156,12 +143,15 @@ async def make_from_results(
 @router.post(
     "/{bank}/imports",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses={
-        200: {"model": ImportRead, "description": "A dry run: nothing was written."},
-        **errors(ConflictError, FileFormatError, ItemBankError, UnknownNameError),
-    },
     openapi_extra=up_to(LARGE),
+    **allow_once(
+        "banks:write",
+        ConflictError,
+        FileFormatError,
+        ItemBankError,
+        UnknownNameError,
+        also={200: {"model": ImportRead, "description": "A dry run: nothing was written."}},
+    ),
 )
 async def import_into_bank(
     bank: BankRef, body: ImportCreate, request: Request, response: Response, opened: AllServices
@@ -191,7 +181,7 @@ async def import_into_bank(
     return ImportRead.read(report)
 
 
-@router.get("/{bank}/leaderboard", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("/{bank}/leaderboard", **allow("read", NotFoundError))
 async def get_leaderboard(
     bank: BankRef,
     opened: AllServices,

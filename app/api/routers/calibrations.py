@@ -5,25 +5,14 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
-from app.api.errors import errors
 from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import AfterPosition, Paging, list_of
-from app.api.routing import router as make_router
-from app.api.schemas.calibration_results import (
-    ExamineeAbilityRead,
-    FittedItemRead,
-    Positions,
-)
-from app.api.schemas.calibrations import (
-    CalibrationCreate,
-    CalibrationRead,
-    PublicationCreate,
-)
-from app.api.schemas.common import id_path
+from app.api.parameters import AfterPosition, Paging, id_path, list_of
+from app.api.routing import allow, allow_once, make_router
+from app.api.schemas.calibration_results import FittedItemRead, Positions
+from app.api.schemas.calibrations import CalibrationCreate, CalibrationRead, PublicationCreate
 from app.api.schemas.events import EventList
 from app.api.schemas.versions import VersionRead
-from app.deps import AllServices, Feed, Seen, caller
+from app.deps import AllServices, Feed, Seen
 from app.errors import (
     AlreadyExistsError,
     CalibrationError,
@@ -32,6 +21,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from app.services.calibrations.service import ExamineeAbility
 from app.shapes import ListRead, WorkStatus
 
 router = make_router("/calibrations", tag="calibrations")
@@ -43,9 +33,8 @@ ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
 @router.post(
     "",
     status_code=202,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(NotFoundError, CalibrationError, UnknownNameError),
     openapi_extra=up_to(MEDIUM),
+    **allow_once("banks:write", NotFoundError, CalibrationError, UnknownNameError),
 )
 async def create_calibration(
     body: CalibrationCreate, response: Response, opened: AllServices
@@ -61,7 +50,7 @@ async def create_calibration(
     return CalibrationRead.read(created)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("", **allow("read", NotFoundError))
 async def list_calibrations(
     page: Paging,
     opened: AllServices,
@@ -75,13 +64,9 @@ async def list_calibrations(
     return list_of(found, CalibrationRead.read)
 
 
-@router.get("/{calibration_id}", dependencies=[caller("read")])
+@router.get("/{calibration_id}", **allow("read"))
 async def get_calibration(
-    calibration_id: CalibrationId,
-    request: Request,
-    opened: AllServices,
-    feed: Feed,
-    wait: Wait = 0,
+    calibration_id: CalibrationId, request: Request, opened: AllServices, feed: Feed, wait: Wait = 0
 ) -> CalibrationRead:
     """State and results of a calibration."""
     if wait:
@@ -89,21 +74,14 @@ async def get_calibration(
     return CalibrationRead.read(await opened.calibrations.get(calibration_id))
 
 
-@router.delete(
-    "/{calibration_id}",
-    status_code=204,
-    dependencies=[caller("banks:write")],
-    responses=errors(InvalidStateError),
-)
+@router.delete("/{calibration_id}", status_code=204, **allow("banks:write", InvalidStateError))
 async def delete_calibration(calibration_id: CalibrationId, opened: AllServices) -> None:
     """Delete an ended calibration that was never published."""
     async with opened.database.unit_of_work() as uow:
         await uow.calibrations.delete(calibration_id)
 
 
-@router.get(
-    "/{calibration_id}/items", dependencies=[caller("read")], responses=errors(InvalidStateError)
-)
+@router.get("/{calibration_id}/items", **allow("read", InvalidStateError))
 async def list_fitted_items(
     calibration_id: CalibrationId,
     opened: AllServices,
@@ -117,11 +95,7 @@ async def list_fitted_items(
     return Positions(data=data, last_position=last, has_more=len(rows) > limit)
 
 
-@router.get(
-    "/{calibration_id}/events",
-    dependencies=[caller("read")],
-    **EVENTS,
-)
+@router.get("/{calibration_id}/events", **EVENTS)
 async def calibration_events(
     calibration_id: CalibrationId,
     request: Request,
@@ -135,29 +109,21 @@ async def calibration_events(
     return await events_for(request, feed, "calibration", calibration_id, view, after=after)
 
 
-@router.get(
-    "/{calibration_id}/abilities",
-    dependencies=[caller("read")],
-    responses=errors(InvalidStateError),
-)
+@router.get("/{calibration_id}/abilities", **allow("read", InvalidStateError))
 async def list_abilities(
     calibration_id: CalibrationId,
     opened: AllServices,
     after: AfterPosition = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> Positions[ExamineeAbilityRead]:
+) -> Positions[ExamineeAbility]:
     """List the examinees of a calibration with a report card, with their whole-bank abilities."""
     rows = await opened.calibrations.abilities(calibration_id, after=after, limit=limit + 1)
-    data = [ExamineeAbilityRead.read(row) for row in rows[:limit]]
+    data = rows[:limit]
     last = data[-1].position if data else after
     return Positions(data=data, last_position=last, has_more=len(rows) > limit)
 
 
-@router.post(
-    "/{calibration_id}:cancel",
-    dependencies=[caller("banks:write")],
-    responses=errors(InvalidStateError),
-)
+@router.post("/{calibration_id}:cancel", **allow("banks:write", InvalidStateError))
 async def cancel_calibration(calibration_id: CalibrationId, opened: AllServices) -> CalibrationRead:
     """Cancel a calibration. Its worker stops within seconds and stores no result."""
     return CalibrationRead.read(await opened.calibrations.cancel(calibration_id))
@@ -166,15 +132,13 @@ async def cancel_calibration(calibration_id: CalibrationId, opened: AllServices)
 @router.post(
     "/{calibration_id}:publish",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(InvalidStateError, AlreadyExistsError, ItemBankError, UnknownNameError),
     openapi_extra=up_to(MEDIUM),
+    **allow_once(
+        "banks:write", InvalidStateError, AlreadyExistsError, ItemBankError, UnknownNameError
+    ),
 )
 async def publish_calibration(
-    calibration_id: CalibrationId,
-    body: PublicationCreate,
-    response: Response,
-    opened: AllServices,
+    calibration_id: CalibrationId, body: PublicationCreate, response: Response, opened: AllServices
 ) -> VersionRead:
     """Create a bank version from a completed calibration: all or nothing.
 

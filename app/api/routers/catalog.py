@@ -4,16 +4,10 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
-from app.api.errors import errors
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
-from app.api.routing import router as make_router
-from app.api.schemas.catalog import (
-    CatalogEntryRead,
-    InstallationRead,
-)
-from app.api.schemas.common import id_path
-from app.deps import AllServices, caller
+from app.api.parameters import Paging, id_path, list_of
+from app.api.routing import allow, allow_once, make_router
+from app.api.schemas.catalog import CatalogEntryRead, InstallationRead
+from app.deps import AllServices
 from app.errors import InvalidStateError, NotFoundError
 from app.shapes import Listed, ListRead, WorkStatus
 from app.validation import ENTRY_NAME
@@ -21,29 +15,24 @@ from app.validation import ENTRY_NAME
 router = make_router("", tag="catalog")
 
 EntryName = Annotated[
-    str,
-    Path(pattern=ENTRY_NAME, examples=["gsm8k"], description="Name of the entry."),
+    str, Path(pattern=ENTRY_NAME, examples=["gsm8k"], description="Name of the entry.")
 ]
 InstallationId = Annotated[str, id_path("ins")]
 
 
-@router.get("/catalog", dependencies=[caller("read")])
+@router.get("/catalog", **allow("read"))
 async def list_catalog(opened: AllServices) -> Listed[CatalogEntryRead]:
     """List the banks that can be installed by name: their sources, and how they were asked."""
     return Listed(data=[CatalogEntryRead.of(offer) for offer in await opened.catalog.entries()])
 
 
-@router.get("/catalog/{name}", dependencies=[caller("read")])
+@router.get("/catalog/{name}", **allow("read"))
 async def get_catalog_entry(name: EntryName, opened: AllServices) -> CatalogEntryRead:
     """One bank that can be installed."""
     return CatalogEntryRead.of(await opened.catalog.entry(name))
 
 
-@router.post(
-    "/catalog/{name}:install",
-    status_code=202,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-)
+@router.post("/catalog/{name}:install", status_code=202, **allow_once("banks:write"))
 async def install(name: EntryName, response: Response, opened: AllServices) -> InstallationRead:
     """Install a bank: fetch its files, check and join them, and create the bank.
 
@@ -56,11 +45,9 @@ async def install(name: EntryName, response: Response, opened: AllServices) -> I
     return InstallationRead.of(started)
 
 
-@router.get("/installations", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("/installations", **allow("read", NotFoundError))
 async def list_installations(
-    page: Paging,
-    opened: AllServices,
-    status: Annotated[WorkStatus | None, Query()] = None,
+    page: Paging, opened: AllServices, status: Annotated[WorkStatus | None, Query()] = None
 ) -> ListRead[InstallationRead]:
     """List installations, the newest first."""
     async with opened.database.reading() as uow:
@@ -68,7 +55,7 @@ async def list_installations(
     return list_of(found, InstallationRead.of)
 
 
-@router.get("/installations/{installation_id}", dependencies=[caller("read")])
+@router.get("/installations/{installation_id}", **allow("read"))
 async def get_installation(
     installation_id: InstallationId, opened: AllServices
 ) -> InstallationRead:
@@ -77,11 +64,7 @@ async def get_installation(
         return InstallationRead.of(await uow.installations.get(installation_id))
 
 
-@router.post(
-    "/installations/{installation_id}:cancel",
-    dependencies=[caller("banks:write")],
-    responses=errors(InvalidStateError),
-)
+@router.post("/installations/{installation_id}:cancel", **allow("banks:write", InvalidStateError))
 async def cancel_installation(
     installation_id: InstallationId, opened: AllServices
 ) -> InstallationRead:

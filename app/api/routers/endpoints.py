@@ -5,20 +5,13 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from app.adapters.base import ProbeReport
-from app.api.errors import CONDITIONAL, errors
+from app.api.errors import CONDITIONAL
 from app.api.etags import ExpectedRevision, etag
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
-from app.api.routing import router as make_router
-from app.api.schemas.common import Erase, id_path
-from app.api.schemas.endpoints import (
-    EndpointRead,
-    EndpointUpdate,
-    Kind,
-    NamedEndpointCreate,
-)
+from app.api.parameters import Erase, Paging, id_path, list_of
+from app.api.routing import allow, allow_once, make_router
+from app.api.schemas.endpoints import EndpointRead, EndpointUpdate, Kind, NamedEndpointCreate
 from app.api.schemas.projects import SpendRead
-from app.deps import AllServices, Seen, caller
+from app.deps import AllServices, Seen
 from app.errors import (
     AlreadyExistsError,
     BlockedAddressError,
@@ -31,8 +24,6 @@ from app.errors import (
     InvalidStateError,
     MalformedAnswerError,
     NotFoundError,
-    PreconditionFailedError,
-    PreconditionRequiredError,
     RateLimitedError,
     SecretsError,
     UnknownNameError,
@@ -48,14 +39,10 @@ EndpointId = Annotated[str, id_path("end")]
 @router.post(
     "",
     status_code=201,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(AlreadyExistsError, BlockedAddressError, UnknownNameError),
+    **allow_once("run", AlreadyExistsError, BlockedAddressError, UnknownNameError),
 )
 async def create_endpoint(
-    body: NamedEndpointCreate,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    body: NamedEndpointCreate, response: Response, opened: AllServices, view: Seen
 ) -> EndpointRead:
     """Save a language model under a name. Its key is stored encrypted and never shown again."""
     await opened.scorer_guard.require_free(view, body.name)
@@ -65,7 +52,7 @@ async def create_endpoint(
     return EndpointRead.of(created)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("", **allow("read", NotFoundError))
 async def list_endpoints(
     page: Paging,
     opened: AllServices,
@@ -77,7 +64,7 @@ async def list_endpoints(
     return list_of(found, EndpointRead.of)
 
 
-@router.get("/{endpoint_id}", dependencies=[caller("read")])
+@router.get("/{endpoint_id}", **allow("read"))
 async def get_endpoint(
     endpoint_id: EndpointId, response: Response, opened: AllServices
 ) -> EndpointRead:
@@ -87,7 +74,7 @@ async def get_endpoint(
     return EndpointRead.of(found)
 
 
-@router.get("/{endpoint_id}/spend", dependencies=[caller("read")])
+@router.get("/{endpoint_id}/spend", **allow("read"))
 async def get_endpoint_spend(endpoint_id: EndpointId, opened: AllServices) -> SpendRead:
     """Usage of today's budgets by the calls of an endpoint."""
     found, today = await opened.endpoints.spend(endpoint_id)
@@ -95,11 +82,7 @@ async def get_endpoint_spend(endpoint_id: EndpointId, opened: AllServices) -> Sp
 
 
 @router.patch(
-    "/{endpoint_id}",
-    dependencies=[caller("run")],
-    responses=errors(
-        AlreadyExistsError, BlockedAddressError, PreconditionFailedError, PreconditionRequiredError
-    ),
+    "/{endpoint_id}", **allow("run", AlreadyExistsError, BlockedAddressError, *CONDITIONAL)
 )
 async def update_endpoint(
     endpoint_id: EndpointId,
@@ -124,12 +107,7 @@ async def update_endpoint(
     return EndpointRead.of(changed)
 
 
-@router.delete(
-    "/{endpoint_id}",
-    status_code=204,
-    dependencies=[caller("run")],
-    responses={**errors(InvalidStateError), **CONDITIONAL},
-)
+@router.delete("/{endpoint_id}", status_code=204, **allow("run", InvalidStateError, *CONDITIONAL))
 async def delete_endpoint(
     endpoint_id: EndpointId,
     revision: ExpectedRevision,
@@ -147,8 +125,8 @@ async def delete_endpoint(
 
 @router.post(
     "/{endpoint_id}:probe",
-    dependencies=[caller("run")],
-    responses=errors(
+    **allow(
+        "run",
         SecretsError,
         BlockedAddressError,
         BudgetSpentError,

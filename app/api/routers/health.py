@@ -1,21 +1,41 @@
 """Is the process alive, can it work, and its figures. Outside `/v1`, without a key."""
 
 from importlib.metadata import version
+from typing import Literal
 
 from fastapi import APIRouter, Response
 
 from app import DISTRIBUTION
 from app.api.errors import errors
-from app.api.schemas.common import HealthRead, ReadinessRead
 from app.deps import AllServices
 from app.errors import DatabaseUnavailableError
 from app.observability import LEASES, UNDERWAY, render_metrics
+from app.shapes import Output
 from app.storage.migrate import require_current_schema
 
 #: Read from a file, which takes milliseconds.
 _VERSION = version(DISTRIBUTION)
 
 router = APIRouter(tags=["health"], generate_unique_id_function=lambda route: route.name)
+
+
+class HealthRead(Output):
+    """The process answers requests."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class ReadinessRead(Output):
+    """The process can work: its database answers and has the tables of this version."""
+
+    status: Literal["ready"]
+    database: Literal["ok"]
+    migrations: str
+    """Revision of the database's tables."""
+    secrets: Literal["ok", "unreadable"]
+    """Whether the present secret key can decrypt the stored endpoint keys. If not, only calls that
+    need such a key fail."""
 
 
 @router.get("/healthz")

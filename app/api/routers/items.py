@@ -3,17 +3,14 @@
 from typing import Annotated
 
 from fastapi import Path, Request, Response
-from starlette.exceptions import HTTPException
 
-from app.api.bodies import MEDIUM, up_to
+from app.api.bodies import MEDIUM, require_media_type, up_to
 from app.api.disconnects import while_connected
 from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import PagingInOrder, list_of
-from app.api.routing import router as make_router
+from app.api.parameters import BankRef, PagingInOrder, list_of
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.answers import PreviewCreate, PreviewRead
-from app.api.schemas.common import BankRef
 from app.api.schemas.items import (
     BatchRead,
     ItemCreate,
@@ -37,17 +34,9 @@ from app.shapes import ListRead
 
 router = make_router("/banks", tag="banks")
 
-ItemRef = Annotated[
-    str,
-    Path(min_length=1, max_length=512, description="Id or key of the item."),
-]
+ItemRef = Annotated[str, Path(min_length=1, max_length=512, description="Id or key of the item.")]
 
-_NDJSON = (
-    "application/x-ndjson",
-    "application/jsonl",
-    "text/plain",
-    "application/octet-stream",
-)
+_NDJSON = ("application/x-ndjson", "application/jsonl", "text/plain", "application/octet-stream")
 _NDJSON_BODY = {
     "requestBody": {
         "required": True,
@@ -66,9 +55,8 @@ _NDJSON_BODY = {
 @router.post(
     "/{bank}/items",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(AlreadyExistsError),
     openapi_extra=up_to(MEDIUM),
+    **allow_once("banks:write", AlreadyExistsError),
 )
 async def create_item(
     bank: BankRef, body: ItemCreate, response: Response, opened: AllServices
@@ -80,7 +68,7 @@ async def create_item(
     return ItemRead.of(created)
 
 
-@router.get("/{bank}/items", dependencies=[caller("read")])
+@router.get("/{bank}/items", **allow("read"))
 async def list_items(
     bank: BankRef, page: PagingInOrder, view: Seen, opened: AllServices
 ) -> ListRead[ItemRead]:
@@ -89,7 +77,7 @@ async def list_items(
     return list_of(found, ItemRead.of)
 
 
-@router.post("/{bank}/items:match", dependencies=[caller("read")], openapi_extra=up_to(MEDIUM))
+@router.post("/{bank}/items:match", openapi_extra=up_to(MEDIUM), **allow("read"))
 async def match_items(
     bank: BankRef, body: MatchCreate, view: Seen, opened: AllServices
 ) -> MatchRead:
@@ -102,7 +90,7 @@ async def match_items(
     return MatchRead(matched=matched, missing=[one for one in wanted if one not in matched])
 
 
-@router.get("/{bank}/items/{item:path}", dependencies=[caller("read")])
+@router.get("/{bank}/items/{item:path}", **allow("read"))
 async def get_item(
     bank: BankRef, item: ItemRef, view: Seen, response: Response, opened: AllServices
 ) -> ItemRead:
@@ -114,9 +102,8 @@ async def get_item(
 
 @router.patch(
     "/{bank}/items/{item:path}",
-    dependencies=[caller("banks:write")],
-    responses={**errors(AlreadyExistsError, InvalidStateError), **CONDITIONAL},
     openapi_extra=up_to(MEDIUM),
+    **allow("banks:write", AlreadyExistsError, InvalidStateError, *CONDITIONAL),
 )
 async def update_item(
     bank: BankRef,
@@ -135,8 +122,7 @@ async def update_item(
 @router.delete(
     "/{bank}/items/{item:path}",
     status_code=204,
-    dependencies=[caller("banks:write")],
-    responses={**errors(InvalidStateError), **CONDITIONAL},
+    **allow("banks:write", InvalidStateError, *CONDITIONAL),
 )
 async def delete_item(
     bank: BankRef, item: ItemRef, revision: ExpectedRevision, opened: AllServices
@@ -167,24 +153,19 @@ async def preview_item(
     `banks:write`.
     """
     found = opened.previews.preview(body.to_domain(bank, item), view)
-    return PreviewRead.of(await while_connected(request, found))
+    return PreviewRead.read(await while_connected(request, found))
 
 
 @router.post(
     "/{bank}/items:batch",
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses={
-        **errors(FileFormatError),
-        **documented(413, [HTTP_CODES[413]]),
-        **documented(415, [HTTP_CODES[415]]),
-    },
     openapi_extra={**_NDJSON_BODY, **up_to(MEDIUM)},
+    **allow_once(
+        "banks:write",
+        FileFormatError,
+        also={**documented(413, [HTTP_CODES[413]]), **documented(415, [HTTP_CODES[415]])},
+    ),
 )
 async def add_items(bank: BankRef, request: Request, opened: AllServices) -> BatchRead:
     """Add items line by line; each line succeeds or fails on its own."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in _NDJSON:
-        raise HTTPException(
-            415, f"Content-Type {media_type or '(none)'} cannot be read; send {_NDJSON[0]}."
-        )
+    require_media_type(request, *_NDJSON)
     return BatchRead.of(await opened.items.add_batch(bank, await request.body()))

@@ -2,20 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Response
 
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
-from app.api.routing import router as make_router
-from app.api.schemas.common import Erase
-from app.api.schemas.projects import (
-    ProjectCreate,
-    ProjectSpendRead,
-    ProjectUpdate,
-    UseRead,
-)
+from app.api.parameters import Erase, Paging, list_of, name_path
+from app.api.routing import make_router
+from app.api.schemas.projects import ProjectCreate, ProjectSpendRead, ProjectUpdate, UseRead
 from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
 from app.records.projects import Project
@@ -23,27 +17,16 @@ from app.shapes import ListRead
 
 router = make_router("/projects", tag="projects")
 
-ProjectRef = Annotated[
-    str,
-    Path(
-        min_length=1, max_length=200, description="Id or name of the project.", examples=["default"]
-    ),
-]
+ProjectRef = Annotated[str, name_path("project", "default")]
 
 
 @router.post(
-    "",
-    status_code=201,
-    dependencies=[OVER_ALL, IDEMPOTENT],
-    responses=errors(AlreadyExistsError),
+    "", status_code=201, dependencies=[OVER_ALL, IDEMPOTENT], responses=errors(AlreadyExistsError)
 )
 async def create_project(body: ProjectCreate, response: Response, opened: AllServices) -> Project:
     """Create a project, without any content or keys."""
     project = await opened.projects.create(
-        body.name,
-        description=body.description,
-        limits=body.limits,
-        retention=body.retention,
+        body.name, description=body.description, limits=body.limits, retention=body.retention
     )
     response.headers["Location"] = f"/v1/projects/{project.id}"
     response.headers["ETag"] = etag(project.revision)
@@ -76,9 +59,7 @@ async def get_project(
 
 @router.get("/{project}/spend")
 async def get_project_spend(
-    project: ProjectRef,
-    opened: AllServices,
-    who: Annotated[Caller, caller("read")],
+    project: ProjectRef, opened: AllServices, who: Annotated[Caller, caller("read")]
 ) -> ProjectSpendRead:
     """Usage of today's budgets and of storage, by a project and by the calling key.
 
@@ -95,9 +76,7 @@ async def get_project_spend(
 
 
 @router.patch(
-    "/{project}",
-    dependencies=[OVER_ALL],
-    responses={**errors(AlreadyExistsError), **CONDITIONAL},
+    "/{project}", dependencies=[OVER_ALL], responses=errors(AlreadyExistsError, *CONDITIONAL)
 )
 async def update_project(
     project: ProjectRef,
@@ -116,7 +95,7 @@ async def update_project(
     "/{project}",
     status_code=204,
     dependencies=[OVER_ALL],
-    responses={**errors(InvalidStateError), **CONDITIONAL},
+    responses=errors(InvalidStateError, *CONDITIONAL),
 )
 async def delete_project(
     project: ProjectRef, revision: ExpectedRevision, opened: AllServices, erase: Erase = False

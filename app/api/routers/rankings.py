@@ -4,16 +4,13 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from app.api.errors import errors
 from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
-from app.api.routing import router as make_router
+from app.api.parameters import Paging, id_path, list_of
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.answers import NextItemRead, NextItemsInput
-from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
-from app.deps import AllServices, Feed, Seen, caller
+from app.deps import AllServices, Feed, Seen
 from app.engine.ranking.rules import RankingBudget
 from app.errors import (
     AlreadyExistsError,
@@ -34,8 +31,7 @@ BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
 @router.post(
     "",
     status_code=202,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(NotFoundError, AlreadyExistsError, BlockedAddressError, UnknownNameError),
+    **allow_once("run", NotFoundError, AlreadyExistsError, BlockedAddressError, UnknownNameError),
 )
 async def create_ranking(
     body: RankingCreate, response: Response, opened: AllServices, view: Seen
@@ -52,7 +48,7 @@ async def create_ranking(
     return RankingRead.of(created, view)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("", **allow("read", NotFoundError))
 async def list_rankings(
     page: Paging,
     opened: AllServices,
@@ -65,7 +61,7 @@ async def list_rankings(
     return list_of(found, lambda record: RankingRead.of(record, view))
 
 
-@router.get("/{ranking_id}", dependencies=[caller("read")])
+@router.get("/{ranking_id}", **allow("read"))
 async def get_ranking(
     ranking_id: RankingId,
     request: Request,
@@ -80,22 +76,13 @@ async def get_ranking(
     return RankingRead.of(await opened.rankings.get(ranking_id), view)
 
 
-@router.delete(
-    "/{ranking_id}",
-    status_code=204,
-    dependencies=[caller("run")],
-    responses=errors(InvalidStateError),
-)
+@router.delete("/{ranking_id}", status_code=204, **allow("run", InvalidStateError))
 async def delete_ranking(ranking_id: RankingId, opened: AllServices) -> None:
     """Delete an ended ranking with the sessions and answers of its members."""
     await opened.rankings.delete(ranking_id)
 
 
-@router.get(
-    "/{ranking_id}/events",
-    dependencies=[caller("read")],
-    **EVENTS,
-)
+@router.get("/{ranking_id}/events", **EVENTS)
 async def ranking_events(
     ranking_id: RankingId,
     request: Request,
@@ -109,11 +96,7 @@ async def ranking_events(
     return await events_for(request, feed, "ranking", ranking_id, view, after=after)
 
 
-@router.post(
-    "/{ranking_id}/next-items",
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError),
-)
+@router.post("/{ranking_id}/next-items", **allow_once("run", InvalidStateError))
 async def get_ranking_items(
     ranking_id: RankingId, body: NextItemsInput, opened: AllServices, view: Seen
 ) -> Listed[NextItemRead]:
@@ -126,9 +109,7 @@ async def get_ranking_items(
     return Listed(data=[NextItemRead.of(one, view) for one in awaited])
 
 
-@router.post(
-    "/{ranking_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
-)
+@router.post("/{ranking_id}:cancel", **allow("run", InvalidStateError))
 async def cancel_ranking(ranking_id: RankingId, opened: AllServices, view: Seen) -> RankingRead:
     """Cancel a ranking. The answers so far are kept."""
     return RankingRead.of(await opened.rankings.cancel(ranking_id), view)
@@ -137,15 +118,12 @@ async def cancel_ranking(ranking_id: RankingId, opened: AllServices, view: Seen)
 @router.post(
     "/{ranking_id}:join",
     status_code=202,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError, AlreadyExistsError, BlockedAddressError, UnknownNameError),
+    **allow_once(
+        "run", InvalidStateError, AlreadyExistsError, BlockedAddressError, UnknownNameError
+    ),
 )
 async def join_ranking(
-    ranking_id: RankingId,
-    body: RankingJoin,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    ranking_id: RankingId, body: RankingJoin, response: Response, opened: AllServices, view: Seen
 ) -> RankingRead:
     """Add an endpoint or a named examinee to a completed ranking; only the new one is asked.
 

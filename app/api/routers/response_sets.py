@@ -3,16 +3,15 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import Path, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.bodies import LARGE, up_to
 from app.api.downloads import attachment, file_responses
-from app.api.errors import errors
+from app.api.errors import CONDITIONAL
 from app.api.etags import ExpectedRevision, etag
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
-from app.api.routing import router as make_router
+from app.api.parameters import Paging, list_of, name_path
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.response_sets import (
     AnswerImportCreate,
     AnswerImportRead,
@@ -20,38 +19,18 @@ from app.api.schemas.response_sets import (
     ResponseSetCreate,
     ResponseSetRead,
 )
-from app.deps import AllServices, caller
-from app.errors import (
-    AlreadyExistsError,
-    FileFormatError,
-    InvalidStateError,
-    NotFoundError,
-    PreconditionFailedError,
-    PreconditionRequiredError,
-)
+from app.deps import AllServices
+from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError, NotFoundError
 from app.services.responses.collection import Collection
 from app.services.responses.service import MatrixFormat, export_answers
 from app.shapes import ListRead
 
 router = make_router("/response-sets", tag="response sets")
 
-SetRef = Annotated[
-    str,
-    Path(
-        min_length=1,
-        max_length=200,
-        description="Id or name of the response set.",
-        examples=["arc-2026"],
-    ),
-]
+SetRef = Annotated[str, name_path("response set", "arc-2026")]
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(AlreadyExistsError),
-)
+@router.post("", status_code=201, **allow_once("banks:write", AlreadyExistsError))
 async def create_response_set(
     body: ResponseSetCreate, response: Response, opened: AllServices
 ) -> ResponseSetRead:
@@ -61,32 +40,29 @@ async def create_response_set(
     )
     response.headers["Location"] = f"/v1/response-sets/{made.id}"
     response.headers["ETag"] = etag(made.revision)
-    return ResponseSetRead.of(made)
+    return ResponseSetRead.read(made)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("", **allow("read", NotFoundError))
 async def list_response_sets(page: Paging, opened: AllServices) -> ListRead[ResponseSetRead]:
     """List response sets, the newest first."""
     async with opened.database.reading() as uow:
         found = await uow.response_sets.list_page(page)
-    return list_of(found, ResponseSetRead.of)
+    return list_of(found, ResponseSetRead.read)
 
 
-@router.get("/{response_set}", dependencies=[caller("read")])
+@router.get("/{response_set}", **allow("read"))
 async def get_response_set(
     response_set: SetRef, response: Response, opened: AllServices
 ) -> ResponseSetRead:
     """One response set, by id or name."""
     found = await opened.response_sets.get(response_set)
     response.headers["ETag"] = etag(found.revision)
-    return ResponseSetRead.of(found)
+    return ResponseSetRead.read(found)
 
 
 @router.delete(
-    "/{response_set}",
-    status_code=204,
-    dependencies=[caller("banks:write")],
-    responses=errors(InvalidStateError, PreconditionFailedError, PreconditionRequiredError),
+    "/{response_set}", status_code=204, **allow("banks:write", InvalidStateError, *CONDITIONAL)
 )
 async def delete_response_set(
     response_set: SetRef, revision: ExpectedRevision, opened: AllServices
@@ -98,12 +74,12 @@ async def delete_response_set(
 @router.post(
     "/{response_set}/imports",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses={
-        200: {"model": AnswerImportRead, "description": "A dry run: nothing was written."},
-        **errors(FileFormatError),
-    },
     openapi_extra=up_to(LARGE),
+    **allow_once(
+        "banks:write",
+        FileFormatError,
+        also={200: {"model": AnswerImportRead, "description": "A dry run: nothing was written."}},
+    ),
 )
 async def import_answers(
     response_set: SetRef, body: AnswerImportCreate, response: Response, opened: AllServices
@@ -116,13 +92,10 @@ async def import_answers(
     report = await opened.response_sets.import_into(response_set, request, dry_run=body.dry_run)
     if body.dry_run:
         response.status_code = 200
-    return AnswerImportRead.of(report)
+    return AnswerImportRead.read(report)
 
 
-@router.post(
-    "/{response_set}:collect",
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-)
+@router.post("/{response_set}:collect", **allow_once("banks:write"))
 async def collect_answers(
     response_set: SetRef, body: Collection, opened: AllServices
 ) -> CollectionRead:
@@ -130,14 +103,13 @@ async def collect_answers(
 
     It can be repeated: sessions that were collected before are left out.
     """
-    return CollectionRead.of(await opened.collector.collect(response_set, body))
+    return CollectionRead.read(await opened.collector.collect(response_set, body))
 
 
 @router.get(
     "/{response_set}/matrix",
-    dependencies=[caller("read")],
     response_class=StreamingResponse,
-    responses=file_responses(kind.media_type for kind in MatrixFormat),
+    **allow("read", also=file_responses(kind.media_type for kind in MatrixFormat)),
 )
 async def get_matrix(
     response_set: SetRef,

@@ -9,12 +9,9 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 
 from app.api.disconnects import while_connected
-from app.api.errors import errors
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Limit, Paging, list_of
+from app.api.parameters import Limit, Paging, id_path, list_of
 from app.api.routers.rankings import BankId
-from app.api.routing import router as make_router
-from app.api.schemas.common import id_path
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.designs import SimulationCreate, SimulationRead
 from app.api.schemas.results import (
     BaselineRead,
@@ -25,7 +22,7 @@ from app.api.schemas.results import (
     GateRead,
     SessionName,
 )
-from app.deps import AllServices, Seen, caller
+from app.deps import AllServices, Seen
 from app.errors import (
     BlockedAddressError,
     InvalidInputError,
@@ -49,8 +46,7 @@ GateId = Annotated[str, id_path("gat")]
 @gates.post(
     "/gates",
     status_code=201,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(NotFoundError, InvalidStateError, BlockedAddressError, UnknownNameError),
+    **allow_once("run", NotFoundError, InvalidStateError, BlockedAddressError, UnknownNameError),
 )
 async def create_gate(
     body: GateCreate, response: Response, opened: AllServices, view: Seen
@@ -71,7 +67,7 @@ async def create_gate(
     return GateRead.of(made, view)
 
 
-@gates.get("/gates", dependencies=[caller("read")], responses=errors(NotFoundError))
+@gates.get("/gates", **allow("read", NotFoundError))
 async def list_gates(
     page: Paging,
     opened: AllServices,
@@ -86,7 +82,7 @@ async def list_gates(
     )
 
 
-@gates.get("/gates/{gate_id}", dependencies=[caller("read")])
+@gates.get("/gates/{gate_id}", **allow("read"))
 async def get_gate(gate_id: GateId, opened: AllServices, view: Seen) -> GateRead:
     """One gate. It is decided if its session has ended."""
     return GateRead.of(await opened.gates.get(gate_id), view)
@@ -97,11 +93,7 @@ BaselineName = Annotated[
 ]
 
 
-@gates.put(
-    "/baselines/{name}",
-    dependencies=[caller("run")],
-    responses=errors(NotFoundError, InvalidStateError, MissingScopeError),
-)
+@gates.put("/baselines/{name}", **allow("run", NotFoundError, InvalidStateError, MissingScopeError))
 async def put_baseline(
     name: BaselineName, body: BaselineSet, opened: AllServices, view: Seen
 ) -> BaselineRead:
@@ -113,7 +105,7 @@ async def put_baseline(
     return BaselineRead.of(made)
 
 
-@gates.get("/baselines", dependencies=[caller("read")])
+@gates.get("/baselines", **allow("read"))
 async def list_baselines(
     opened: AllServices,
     limit: Limit = 20,
@@ -130,27 +122,20 @@ async def list_baselines(
     return list_of(found, BaselineRead.of, identify=lambda one: one.name)
 
 
-@gates.get("/baselines/{name}", dependencies=[caller("read")])
+@gates.get("/baselines/{name}", **allow("read"))
 async def get_baseline(name: BaselineName, opened: AllServices) -> BaselineRead:
     """The result that has a name."""
     return BaselineRead.of(await opened.baselines.get(name))
 
 
-@gates.delete(
-    "/baselines/{name}",
-    status_code=204,
-    dependencies=[caller("run")],
-    responses=errors(MissingScopeError),
-)
+@gates.delete("/baselines/{name}", status_code=204, **allow("run", MissingScopeError))
 async def delete_baseline(name: BaselineName, opened: AllServices, view: Seen) -> None:
     """Delete a name. Gates that used it do not change."""
     await opened.baselines.delete(name, is_admin=view.is_admin)
 
 
 @comparisons.post(
-    "",
-    dependencies=[caller("read")],
-    responses=errors(NotFoundError, InvalidStateError, InvalidInputError, ScaleMismatchError),
+    "", **allow("read", NotFoundError, InvalidStateError, InvalidInputError, ScaleMismatchError)
 )
 async def compare(body: ComparisonCreate, opened: AllServices) -> ComparisonRead:
     """Compare two ended sessions on one scale, or two examinees of a response set.
@@ -170,9 +155,7 @@ async def compare(body: ComparisonCreate, opened: AllServices) -> ComparisonRead
     return ComparisonRead.of(found)
 
 
-@simulations.post(
-    "", dependencies=[caller("read")], responses=errors(NotFoundError, InvalidStateError)
-)
+@simulations.post("", **allow("read", NotFoundError, InvalidStateError))
 async def simulate(body: SimulationCreate, opened: AllServices, request: Request) -> SimulationRead:
     """Forecast items, cost and time of a design on a bank version, by simulated tests.
 

@@ -8,7 +8,7 @@ from app import scorers
 from app.api.bodies import MEDIUM, up_to
 from app.api.disconnects import while_connected
 from app.api.errors import errors
-from app.api.routing import router as make_router
+from app.api.routing import allow, make_router
 from app.api.schemas.scorers import MarkRead, ScorerRead, ScorerTest
 from app.deps import AllServices, Caller, caller
 from app.errors import InvalidInputError, NotFoundError, SecretsError
@@ -21,22 +21,20 @@ router = make_router("/scorers", tag="scorers")
 ScorerName = Annotated[str, Path(pattern=SCORER_NAME, examples=["numeric"])]
 
 
-@router.get("", dependencies=[caller("read")])
+@router.get("", **allow("read"))
 async def list_scorers() -> Listed[ScorerRead]:
     """List all installed scorers with their parameters."""
     return Listed(data=[ScorerRead(**entry) for entry in scorers.describe()])
 
 
-@router.get("/{name}", dependencies=[caller("read")])
+@router.get("/{name}", **allow("read"))
 async def get_scorer(name: ScorerName) -> ScorerRead:
     """One scorer."""
     return ScorerRead(**_described(name))
 
 
 @router.post(
-    "/{name}:test",
-    responses=errors(InvalidInputError, SecretsError),
-    openapi_extra=up_to(MEDIUM),
+    "/{name}:test", responses=errors(InvalidInputError, SecretsError), openapi_extra=up_to(MEDIUM)
 )
 async def try_scorer(
     name: ScorerName,

@@ -7,12 +7,10 @@ from fastapi import Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
 from app.api.downloads import REPORT, ReportFormat, attachment, file_responses, html_page, preferred
-from app.api.errors import errors
 from app.api.events import EVENTS, AfterEvent, Wait, events_for, wait_for_end
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import AfterStep, Paging, list_of
+from app.api.parameters import AfterStep, Paging, id_path, list_of
 from app.api.routers.rankings import BankId
-from app.api.routing import router as make_router
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.answers import (
     AnsweredRead,
     ChangeRead,
@@ -23,7 +21,6 @@ from app.api.schemas.answers import (
     ResponseRead,
     Trajectory,
 )
-from app.api.schemas.common import id_path
 from app.api.schemas.events import EventList
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.sessions import (
@@ -35,7 +32,7 @@ from app.api.schemas.sessions import (
     SessionRescore,
     SessionStatus,
 )
-from app.deps import AllServices, Feed, Seen, caller
+from app.deps import AllServices, Feed, Seen
 from app.errors import (
     AlreadyExistsError,
     BlockedAddressError,
@@ -60,17 +57,17 @@ EndpointId = Annotated[str, Query(pattern=r"^end_[0-9a-z]{26}$")]
 @router.post(
     "",
     status_code=202,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses={
-        201: {"model": SessionRead, "description": "A manual session: fetch its next item."},
-        **errors(NotFoundError, AlreadyExistsError, BlockedAddressError, UnknownNameError),
-    },
+    **allow_once(
+        "run",
+        NotFoundError,
+        AlreadyExistsError,
+        BlockedAddressError,
+        UnknownNameError,
+        also={201: {"model": SessionRead, "description": "A manual session: fetch its next item."}},
+    ),
 )
 async def create_session(
-    body: SessionCreate,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    body: SessionCreate, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Start an adaptive test of an endpoint, or a manual one that the caller answers.
 
@@ -85,7 +82,7 @@ async def create_session(
     return SessionRead.of(created, view)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("", **allow("read", NotFoundError))
 async def list_sessions(
     request: Request,
     page: Paging,
@@ -134,7 +131,7 @@ async def list_sessions(
     return list_of(found, lambda record: SessionRead.of(record, view))
 
 
-@router.get("/{session_id}", dependencies=[caller("read")])
+@router.get("/{session_id}", **allow("read"))
 async def get_session(
     session_id: SessionId,
     request: Request,
@@ -154,18 +151,13 @@ async def get_session(
     return SessionBrief.of(record) if view == "brief" else SessionRead.of(record, seen)
 
 
-@router.delete(
-    "/{session_id}",
-    status_code=204,
-    dependencies=[caller("run")],
-    responses=errors(InvalidStateError),
-)
+@router.delete("/{session_id}", status_code=204, **allow("run", InvalidStateError))
 async def delete_session(session_id: SessionId, opened: AllServices) -> None:
     """Delete an ended session with its answers and events."""
     await opened.sessions.delete(session_id)
 
 
-@router.get("/{session_id}/responses", dependencies=[caller("read")])
+@router.get("/{session_id}/responses", **allow("read"))
 async def list_responses(
     session_id: SessionId,
     opened: AllServices,
@@ -184,7 +176,7 @@ async def list_responses(
     )
 
 
-@router.get("/{session_id}/trajectory", dependencies=[caller("read")])
+@router.get("/{session_id}/trajectory", **allow("read"))
 async def get_trajectory(session_id: SessionId, opened: AllServices) -> Trajectory:
     """Theta and SE after each answer, in order of arrival."""
     return Trajectory.of(await opened.sessions.responses(session_id))
@@ -193,11 +185,9 @@ async def get_trajectory(session_id: SessionId, opened: AllServices) -> Trajecto
 @router.get(
     "/{session_id}/export",
     response_class=Response,
-    dependencies=[caller("read")],
-    responses={
-        **file_responses(kind.media_type for kind in SessionFormat),
-        **errors(InvalidStateError),
-    },
+    **allow(
+        "read", InvalidStateError, also=file_responses(kind.media_type for kind in SessionFormat)
+    ),
 )
 async def export_ended_session(
     session_id: SessionId,
@@ -224,12 +214,7 @@ async def export_ended_session(
     return Response(made.content, media_type=made.media_type, headers=headers)
 
 
-@router.get(
-    "/{session_id}/report",
-    dependencies=[caller("read")],
-    response_model=SessionReportRead,
-    responses=REPORT,
-)
+@router.get("/{session_id}/report", response_model=SessionReportRead, **allow("read", also=REPORT))
 async def get_session_report(
     session_id: SessionId,
     request: Request,
@@ -251,11 +236,7 @@ async def get_session_report(
     return await asyncio.to_thread(SessionReportRead.of, report)
 
 
-@router.get(
-    "/{session_id}/events",
-    dependencies=[caller("read")],
-    **EVENTS,
-)
+@router.get("/{session_id}/events", **EVENTS)
 async def session_events(
     session_id: SessionId,
     request: Request,
@@ -269,42 +250,27 @@ async def session_events(
     return await events_for(request, feed, "session", session_id, view, after=after)
 
 
-@router.post(
-    "/{session_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
-)
+@router.post("/{session_id}:cancel", **allow("run", InvalidStateError))
 async def cancel_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
     """Cancel a session. Its answers so far are kept."""
     return SessionRead.of(await opened.sessions.cancel(session_id), view)
 
 
-@router.post(
-    "/{session_id}:pause", dependencies=[caller("run")], responses=errors(InvalidStateError)
-)
+@router.post("/{session_id}:pause", **allow("run", InvalidStateError))
 async def pause_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
     """Pause a session. Calls in flight are dropped; their items are asked again later."""
     return SessionRead.of(await opened.sessions.pause(session_id), view)
 
 
-@router.post(
-    "/{session_id}:resume", dependencies=[caller("run")], responses=errors(InvalidStateError)
-)
+@router.post("/{session_id}:resume", **allow("run", InvalidStateError))
 async def resume_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
     """Resume a paused session."""
     return SessionRead.of(await opened.sessions.resume(session_id), view)
 
 
-@router.post(
-    "/{session_id}:extend",
-    status_code=202,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError),
-)
+@router.post("/{session_id}:extend", status_code=202, **allow_once("run", InvalidStateError))
 async def extend_session(
-    session_id: SessionId,
-    body: SessionExtend,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    session_id: SessionId, body: SessionExtend, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Continue an ended session with a tighter target or a larger budget.
 
@@ -316,25 +282,13 @@ async def extend_session(
     return SessionRead.of(created, view)
 
 
-@router.post(
-    "/{session_id}:replay",
-    status_code=201,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError),
-)
+@router.post("/{session_id}:replay", status_code=201, **allow_once("run", InvalidStateError))
 async def replay_session(
-    session_id: SessionId,
-    body: SessionReplay,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    session_id: SessionId, body: SessionReplay, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Estimate again from the answers of an ended session, by another estimator or bank version."""
     created = await opened.derived_sessions.replay(
-        session_id,
-        body.changes(),
-        bank_version_id=body.bank_version_id,
-        metadata=body.metadata,
+        session_id, body.changes(), bank_version_id=body.bank_version_id, metadata=body.metadata
     )
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created, view)
@@ -343,15 +297,10 @@ async def replay_session(
 @router.post(
     "/{session_id}:rescore",
     status_code=202,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError, UnknownNameError),
+    **allow_once("run", InvalidStateError, UnknownNameError),
 )
 async def rescore_session(
-    session_id: SessionId,
-    body: SessionRescore,
-    response: Response,
-    opened: AllServices,
-    view: Seen,
+    session_id: SessionId, body: SessionRescore, response: Response, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Score the stored answers of an ended session again, with another scorer.
 
@@ -367,9 +316,7 @@ async def rescore_session(
     return SessionRead.of(created, view)
 
 
-@router.get(
-    "/{session_id}/changes", dependencies=[caller("read")], responses=errors(InvalidStateError)
-)
+@router.get("/{session_id}/changes", **allow("read", InvalidStateError))
 async def list_changes(
     session_id: SessionId, opened: AllServices, view: Seen
 ) -> Listed[ChangeRead]:
@@ -378,9 +325,7 @@ async def list_changes(
     return Listed(data=[ChangeRead.of(change, view) for change in changes])
 
 
-@router.get(
-    "/{session_id}/next-item", dependencies=[caller("run")], responses=errors(InvalidStateError)
-)
+@router.get("/{session_id}/next-item", **allow("run", InvalidStateError))
 async def get_next_item(session_id: SessionId, opened: AllServices, view: Seen) -> NextItemRead:
     """The item that a manual session waits for.
 
@@ -389,11 +334,7 @@ async def get_next_item(session_id: SessionId, opened: AllServices, view: Seen) 
     return NextItemRead.of(await opened.manual_sessions.next_item(session_id), view)
 
 
-@router.post(
-    "/{session_id}/next-items",
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError),
-)
+@router.post("/{session_id}/next-items", **allow_once("run", InvalidStateError))
 async def get_next_items(
     session_id: SessionId, body: NextItemsInput, opened: AllServices, view: Seen
 ) -> Listed[NextItemRead]:
@@ -406,11 +347,7 @@ async def get_next_items(
     return Listed(data=[NextItemRead.of(one, view) for one in awaited])
 
 
-@router.post(
-    "/{session_id}:release",
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError, StaleStepError),
-)
+@router.post("/{session_id}:release", **allow_once("run", InvalidStateError, StaleStepError))
 async def release_item(
     session_id: SessionId, body: ReleaseInput, opened: AllServices, view: Seen
 ) -> NextItemRead:
@@ -422,9 +359,8 @@ async def release_item(
 @router.post(
     "/{session_id}/responses",
     status_code=201,
-    dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError, SecretsError, StaleStepError),
     openapi_extra=up_to(MEDIUM),
+    **allow_once("run", InvalidStateError, SecretsError, StaleStepError),
 )
 async def answer_item(
     session_id: SessionId, body: ManualAnswer, opened: AllServices, view: Seen

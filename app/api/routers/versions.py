@@ -9,12 +9,9 @@ from fastapi.responses import StreamingResponse
 from app.api.bodies import LARGE, MEDIUM, up_to
 from app.api.disconnects import entered_while_connected
 from app.api.downloads import REPORT, ReportFormat, attachment, file_responses, html_page, preferred
-from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
-from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, PagingInOrder, list_of
-from app.api.routing import router as make_router
-from app.api.schemas.common import BankRef, VersionRef
+from app.api.parameters import BankRef, Paging, PagingInOrder, VersionRef, list_of
+from app.api.routing import allow, allow_once, make_router
 from app.api.schemas.designs import FormCreate, FormRead
 from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.reports import VersionReportRead
@@ -29,7 +26,7 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import AllServices, Seen, caller
+from app.deps import AllServices, Seen
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
 from app.exchange.item_facts import write_form
@@ -44,9 +41,8 @@ router = make_router("/banks", tag="banks")
 @router.post(
     "/{bank}/versions",
     status_code=201,
-    dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(ItemBankError, UnknownNameError),
     openapi_extra=up_to(LARGE),
+    **allow_once("banks:write", ItemBankError, UnknownNameError),
 )
 async def create_version(
     bank: BankRef, body: VersionCreate, request: Request, response: Response, opened: AllServices
@@ -60,7 +56,7 @@ async def create_version(
     return VersionRead.read(made)
 
 
-@router.get("/{bank}/versions", dependencies=[caller("read")])
+@router.get("/{bank}/versions", **allow("read"))
 async def list_versions(bank: BankRef, page: Paging, opened: AllServices) -> ListRead[VersionRead]:
     """List the versions of a bank, the newest first."""
     found = await opened.versions.list_page(bank, page)
@@ -68,10 +64,7 @@ async def list_versions(bank: BankRef, page: Paging, opened: AllServices) -> Lis
 
 
 @router.get(
-    "/{bank}/versions/{version}",
-    dependencies=[caller("read")],
-    response_model=VersionRead,
-    responses=NOT_MODIFIED,
+    "/{bank}/versions/{version}", response_model=VersionRead, **allow("read", also=NOT_MODIFIED)
 )
 async def get_version(
     bank: BankRef, version: VersionRef, request: Request, response: Response, opened: AllServices
@@ -85,7 +78,7 @@ async def get_version(
     return VersionRead.read(found)
 
 
-@router.get("/{bank}/versions/{version}/items", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/items", **allow("read"))
 async def list_version_items(
     bank: BankRef,
     version: VersionRef,
@@ -98,7 +91,7 @@ async def list_version_items(
     return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
 
-@router.get("/{bank}/versions/{version}/lint", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/lint", **allow("read"))
 async def list_findings(
     bank: BankRef, version: VersionRef, page: PagingInOrder, opened: AllServices
 ) -> ListRead[VersionItemRead]:
@@ -107,21 +100,20 @@ async def list_findings(
     return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
 
-@router.get("/{bank}/versions/{version}/information", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/information", **allow("read"))
 async def get_information(
     bank: BankRef,
     version: VersionRef,
     opened: AllServices,
     theta: Annotated[
-        str,
-        Query(pattern=THETA_RANGE, description="`start:stop:step`, both ends included."),
+        str, Query(pattern=THETA_RANGE, description="`start:stop:step`, both ends included.")
     ] = "-3:3:0.1",
 ) -> InformationRead:
     """Information of the active items over theta, and the SE if all of them are asked."""
     return InformationRead.read(await opened.versions.information(bank, version, theta_grid(theta)))
 
 
-@router.get("/{bank}/versions/{version}/exposure", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/exposure", **allow("read"))
 async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> ItemExposure:
     """How often tests of this project asked each item, and the overlap between tests."""
     found = await opened.versions.get(bank, version)
@@ -130,13 +122,12 @@ async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) 
 
 @router.get(
     "/{bank}/versions/{version}/export",
-    dependencies=[caller("read")],
     response_class=StreamingResponse,
-    responses={
-        **file_responses(kind.media_type for kind in BankFormat),
-        **NOT_MODIFIED,
-        **errors(ItemBankError),
-    },
+    **allow(
+        "read",
+        ItemBankError,
+        also={**file_responses(kind.media_type for kind in BankFormat), **NOT_MODIFIED},
+    ),
 )
 async def export_version(
     bank: BankRef,
@@ -172,9 +163,8 @@ async def export_version(
 
 @router.get(
     "/{bank}/versions/{version}/report",
-    dependencies=[caller("read")],
     response_model=VersionReportRead,
-    responses=REPORT,
+    **allow("read", also=REPORT),
 )
 async def get_report(
     bank: BankRef,
@@ -196,10 +186,7 @@ async def get_report(
 
 
 @router.get(
-    "/{bank}/versions/{version}/drift",
-    dependencies=[caller("read")],
-    response_model=DriftRead,
-    responses=errors(CalibrationError),
+    "/{bank}/versions/{version}/drift", response_model=DriftRead, **allow("read", CalibrationError)
 )
 async def get_drift(
     bank: BankRef,
@@ -230,9 +217,8 @@ async def get_drift(
 
 @router.get(
     "/{bank}/versions/{version}/bundle",
-    dependencies=[caller("read")],
     response_class=StreamingResponse,
-    responses={**file_responses(["application/x-ndjson"]), **errors(InvalidStateError)},
+    **allow("read", InvalidStateError, also=file_responses(["application/x-ndjson"])),
 )
 async def export_bundle(bank: BankRef, version: VersionRef, opened: AllServices) -> Response:
     """Export a version as one file, for `POST /v1/banks:import`.
@@ -245,7 +231,7 @@ async def export_bundle(bank: BankRef, version: VersionRef, opened: AllServices)
     return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)
 
 
-@router.get("/{bank}/versions/{version}/join", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/join", **allow("read"))
 async def get_join(
     bank: BankRef,
     version: VersionRef,
@@ -264,7 +250,7 @@ async def get_join(
     return JoinRead.of(await opened.joins.look(bank, version, response_set))
 
 
-@router.get("/{bank}/versions/{version}/recalibration", dependencies=[caller("read")])
+@router.get("/{bank}/versions/{version}/recalibration", **allow("read"))
 async def get_recalibration(
     bank: BankRef, version: VersionRef, opened: AllServices
 ) -> RecalibrationRead:
@@ -273,14 +259,13 @@ async def get_recalibration(
     To do so, call `POST /v1/response-sets/{set}:collect`, then `POST /v1/calibrations` with the
     version as `prior_version_id`. Nothing is calibrated automatically.
     """
-    return RecalibrationRead.of(await opened.recalibration_advice.look(bank, version))
+    return RecalibrationRead.read(await opened.recalibration_advice.look(bank, version))
 
 
 @router.post(
     "/{bank}/versions/{version}:validate",
-    dependencies=[caller("read")],
-    responses=errors(UnknownNameError),
     openapi_extra=up_to(MEDIUM),
+    **allow("read", UnknownNameError),
 )
 async def validate_version(
     bank: BankRef, version: VersionRef, body: ValidationCreate, opened: AllServices
@@ -292,15 +277,17 @@ async def validate_version(
 
 @router.post(
     "/{bank}/versions/{version}:compose",
-    dependencies=[caller("read")],
     response_model=FormRead,
-    responses={
-        200: {
-            "description": "The form, as JSON or as CSV `item,weight`, by `Accept`.",
-            "content": {"text/csv": {"schema": {"type": "string"}}},
-        },
-    },
     openapi_extra=up_to(MEDIUM),
+    **allow(
+        "read",
+        also={
+            200: {
+                "description": "The form, as JSON or as CSV `item,weight`, by `Accept`.",
+                "content": {"text/csv": {"schema": {"type": "string"}}},
+            }
+        },
+    ),
 )
 async def compose_form(
     bank: BankRef,

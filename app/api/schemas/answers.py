@@ -2,24 +2,25 @@
 
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BeforeValidator, Field
 
+from app.adapters.base import ExactRequest
 from app.adapters.prompting import Mode
 from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import PromptChange, SessionRead
-from app.items import JsonObject, Outcome
-from app.records.fields import shallow
+from app.items import Outcome
+from app.records.fields import convert, shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import Answered, NextItem
 from app.services.sessions.plan import MAX_BY_HAND
-from app.services.sessions.previews import Preview, PreviewSpec
+from app.services.sessions.previews import PreviewSpec
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
-from app.shapes import Input, Listed, Name, Output
+from app.shapes import Input, Listed, Name, Output, examples
 
 
 class ItemView(Output):
@@ -184,19 +185,15 @@ class Trajectory(Output):
 class PreviewCreate(ChosenEndpoint):
     """The endpoint to ask, and how."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "endpoint": {
-                        "kind": "openai_chat",
-                        "base_url": "http://127.0.0.1:8080/v1",
-                        "model": "my-model",
-                    },
-                    "prompt": {"shots": 0},
-                    "send": False,
-                }
-            ]
+    model_config = examples(
+        {
+            "endpoint": {
+                "kind": "openai_chat",
+                "base_url": "http://127.0.0.1:8080/v1",
+                "model": "my-model",
+            },
+            "prompt": {"shots": 0},
+            "send": False,
         }
     )
 
@@ -207,20 +204,8 @@ class PreviewCreate(ChosenEndpoint):
 
     def to_domain(self, bank: str, item: str) -> PreviewSpec:
         """As the service takes it."""
-        return PreviewSpec(
-            bank=bank,
-            item=item,
-            endpoint=self.chosen(),
-            prompt=self.prompt.changes(),
-            send=self.send,
-        )
-
-
-class RequestRead(Output):
-    """A call as it is sent. Headers are not shown, because they may contain keys."""
-
-    url: str
-    body: JsonObject
+        said = {"endpoint": self.chosen(), "prompt": self.prompt.changes()}
+        return convert(PreviewSpec, self, bank=bank, item=item, **said)
 
 
 class PreviewAnswer(Obtained):
@@ -236,27 +221,13 @@ class PreviewRead(Output):
     """The request that puts one item to an endpoint, the answer, and how it is scored."""
 
     object: Literal["preview"] = "preview"
-    item_id: str
-    mode: Mode
-    shots: int
-    scorer: str
+    item_id: str = Field(validation_alias=AliasPath("item", "key"))
+    mode: Mode = Field(validation_alias=AliasPath("style", "mode"))
+    shots: int = Field(validation_alias=AliasPath("style", "shots"))
+    scorer: str = Field(validation_alias=AliasPath("item", "scorer", "name"))
     """Name of the scorer."""
-    target: list[str]
-    requests: list[RequestRead]
+    target: list[str] = Field(validation_alias=AliasPath("item", "content", "target"))
+    requests: list[ExactRequest]
     """One per option if likelihoods are compared; none for simulated examinees."""
-    answer: PreviewAnswer | None
+    answer: PreviewAnswer | None = Field(validation_alias="closing")
     """Null if nothing was sent."""
-
-    @classmethod
-    def of(cls, preview: Preview) -> Self:
-        """From the service's value."""
-        closing = preview.closing
-        return cls(
-            item_id=preview.item.key,
-            mode=preview.style.mode,
-            shots=preview.style.shots,
-            scorer=preview.item.scorer.name,
-            target=list(preview.item.content.target),
-            requests=[RequestRead(url=r.url, body=dict(r.body)) for r in preview.requests],
-            answer=closing and PreviewAnswer.read(closing),
-        )

@@ -1,23 +1,18 @@
-"""API keys and the audit trail as JSON."""
+"""API keys as JSON."""
 
-from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from app.deps import ScopeName
-from app.records.api_keys import ApiKey
-from app.records.fields import shallow
 from app.records.projects import Limits
-from app.shapes import Input, Moment, Name, Output, ShownAs
+from app.shapes import Input, Moment, Name, ShownAs, examples
 
 
 class ApiKeyCreate(Input):
     """A new key of this API."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"name": "ci", "scopes": ["read", "run"]}]}
-    )
+    model_config = examples({"name": "ci", "scopes": ["read", "run"]})
 
     name: Name
     scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=4)]
@@ -42,42 +37,9 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
 class ApiKeyUpdate(Input):
     """Fields to change."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"limits": {"usd_per_day": 5}}]})
+    model_config = examples({"limits": {"usd_per_day": 5}})
 
     limits: Annotated[dict[str, Any], AfterValidator(_checked), ShownAs(Limits)] = Field(
         default_factory=dict,
         description="Limits to change. One that is left out keeps its value; null removes it.",
     )
-
-
-class ApiKeyRead(Output):
-    """A key without its secret."""
-
-    id: str
-    object: Literal["api_key"] = "api_key"
-    project_id: str | None
-    """Project that the key can access; null: all projects."""
-    name: str
-    prefix: str
-    """First characters of the secret."""
-    scopes: Annotated[list[str], BeforeValidator(sorted)]
-    limits: Limits
-    """Limits of the key, within those of its project."""
-    created_by: str | None
-    """Id of the key that created it."""
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-    """Time of the last call or browser visit, to the minute; null: never used."""
-
-
-class ApiKeyCreated(ApiKeyRead):
-    """A new key with its secret, which is shown only once."""
-
-    secret: str
-
-    @classmethod
-    def with_secret(cls, key: ApiKey, secret: str) -> Self:
-        """The outgoing shape of a key that was just made."""
-        return cls.read({**shallow(key), "secret": secret})

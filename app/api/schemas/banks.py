@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasPath, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import AliasPath, Field, JsonValue, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import PromptStyle
@@ -36,6 +36,7 @@ from app.shapes import (
     OwnedRead,
     SentContent,
     Text,
+    examples,
 )
 from app.validation import NAME_IN_URL
 
@@ -83,17 +84,13 @@ class ScorerModel(Input):
 class BankCreate(Input):
     """A new, empty bank."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "arithmetic",
-                    "description": "Sums and products.",
-                    "licence": "CC-BY-4.0",
-                    "default_scorer": {"name": "numeric"},
-                    "prompt": {"system": "Answer with a number only."},
-                }
-            ]
+    model_config = examples(
+        {
+            "name": "arithmetic",
+            "description": "Sums and products.",
+            "licence": "CC-BY-4.0",
+            "default_scorer": {"name": "numeric"},
+            "prompt": {"system": "Answer with a number only."},
         }
     )
 
@@ -220,18 +217,14 @@ class ImportCreate(VersionSettings):
     JSONL, CSV or Parquet files in other forms can be read as items with a `map` of their fields.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "items": {
-                        "content": '{"key": "q1", "prompt": "2 + 2 = ?", "target": "4"}',
-                        "name": "items.jsonl",
-                    },
-                    "parameters": {"content": "item,a,b,c,d\nq1,1.2,-0.3,0,1\n"},
-                    "dry_run": True,
-                }
-            ]
+    model_config = examples(
+        {
+            "items": {
+                "content": '{"key": "q1", "prompt": "2 + 2 = ?", "target": "4"}',
+                "name": "items.jsonl",
+            },
+            "parameters": {"content": "item,a,b,c,d\nq1,1.2,-0.3,0,1\n"},
+            "dry_run": True,
         }
     )
 

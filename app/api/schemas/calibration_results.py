@@ -7,16 +7,10 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.versions import (
-    DriftFigures,
-    FitRead,
-    Knowledge,
-    LikelihoodRead,
-    LinkRead,
-)
+from app.api.schemas.versions import DriftFigures, FitRead, Knowledge, LikelihoodRead, LinkRead
 from app.items import JsonObject
 from app.services.calibrations.service import FittedRow
-from app.shapes import MAX_LISTED, First, Known, Listed, Output
+from app.shapes import MAX_LISTED, First, Listed, Output
 
 T = TypeVar("T")
 
@@ -258,18 +252,6 @@ class FittedItemRead(Output):
         a, intercept = row.columns["a"], row.columns["intercept"]
         b = -intercept / a if a else None
         return cls.model_validate({**values, "position": row.position, "key": row.key, "b": b})
-
-
-class ExamineeAbilityRead(Output):
-    """Ability of one examinee from the whole record on the calibrated bank."""
-
-    position: int
-    examinee: str
-    theta: float
-    """Weighted likelihood estimate."""
-    se: Known
-    score: float
-    """Mean score of the given answers."""
 
 
 class Positions(Listed[T], Generic[T]):

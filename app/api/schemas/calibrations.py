@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AliasPath, ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibration_results import CalibrationResult
@@ -20,7 +20,7 @@ from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.items import JsonObject
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication
-from app.shapes import Failure, Input, Name, Output, Text, WorkRead, WorkStatus
+from app.shapes import Failure, Input, Name, Output, Text, WorkRead, WorkStatus, examples
 
 _Model = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
@@ -89,9 +89,7 @@ class LinkCreate(Input):
 class PublicationCreate(Input):
     """The bank version to make from a calibration."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"bank": "arc", "notes": "November 2026, 3,467 models."}]}
-    )
+    model_config = examples({"bank": "arc", "notes": "November 2026, 3,467 models."})
 
     bank: Reference
     """Id or name of the bank. A new name creates a bank, with items without text."""
@@ -115,12 +113,8 @@ class PublicationCreate(Input):
 class CalibrationCreate(Input):
     """The response set to calibrate, and the settings."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"response_set": "arc-2026", "model": "3pl", "filters": {"greatest_mean": 0.95}}
-            ]
-        }
+    model_config = examples(
+        {"response_set": "arc-2026", "model": "3pl", "filters": {"greatest_mean": 0.95}}
     )
 
     response_set: Reference

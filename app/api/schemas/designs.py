@@ -6,16 +6,11 @@ them in.
 
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from app.api.schemas.versions import Key
 from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY, Preset, stops_when
-from app.engine.design.parts import (
-    BudgetDesign,
-    EstimatorDesign,
-    PredictionDesign,
-    StoppingDesign,
-)
+from app.engine.design.parts import BudgetDesign, EstimatorDesign, PredictionDesign, StoppingDesign
 from app.engine.design.selection import SelectionDesign
 from app.engine.simulation.forecast import Effort, Range, Region, summary
 from app.items import JsonObject
@@ -24,7 +19,7 @@ from app.records.sessions import Plan
 from app.services.banks.versions import FormSpec, VersionForm
 from app.services.results.simulations import Simulation, SimulationSpec
 from app.services.sessions.plan import FailureLimits, SessionPlan
-from app.shapes import MAX_FIELDS, Input, Name, OnBank, Output, ShownAs
+from app.shapes import MAX_FIELDS, Input, Name, OnBank, Output, ShownAs, examples
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -76,18 +71,14 @@ _Tokens = Annotated[float, Field(ge=0, le=1e7)]
 class SimulationCreate(DesignInput, OnBank):
     """A design on a bank version, and what is known about cost and speed of the calls."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "bank": "demo",
-                    "stopping": {"score_margin": 0.04, "max_items": 60},
-                    "price": {"input_per_1m": 0.5, "output_per_1m": 1.5},
-                    "tokens_in": 120,
-                    "tokens_out": 5,
-                    "latency_ms": 800,
-                }
-            ]
+    model_config = examples(
+        {
+            "bank": "demo",
+            "stopping": {"score_margin": 0.04, "max_items": 60},
+            "price": {"input_per_1m": 0.5, "output_per_1m": 1.5},
+            "tokens_in": 120,
+            "tokens_out": 5,
+            "latency_ms": 800,
         }
     )
 
@@ -172,9 +163,7 @@ class SimulationRead(Output):
                 "bank_version_id": simulation.version.id,
                 "design": simulation.design.to_dict(),
                 "stops_when": stops_when(
-                    simulation.design,
-                    simulation.reachable_se,
-                    simulation.version.n_active,
+                    simulation.design, simulation.reachable_se, simulation.version.n_active
                 ),
                 "population": simulation.population,
                 "caution": simulation.caution,
@@ -198,9 +187,7 @@ def _all_numbers(value: Any) -> Any:
 class FormCreate(Input):
     """The form to build."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"items": 20, "target": {"maths": 0.5, "law": 0.5}}]}
-    )
+    model_config = examples({"items": 20, "target": {"maths": 0.5, "law": 0.5}})
 
     items: Count
     """Number of items of the form."""

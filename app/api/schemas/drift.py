@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, Self
 
-from pydantic import TypeAdapter
+from pydantic import AliasPath, Field, TypeAdapter
 
 from app.api.schemas.versions import DriftFigures
 from app.calibration.pipeline.drift import drift_figures, drift_message
 from app.records.banks import Provisional
 from app.records.fields import finite
-from app.services.banks.provisional import Offer
 from app.services.calibrations.drift import DriftLook
 from app.shapes import Output
 
@@ -127,8 +126,8 @@ class RecalibrationRead(Output):
     """Whether live answers are enough to calibrate a provisional version again."""
 
     object: Literal["recalibration"] = "recalibration"
-    version_id: str
-    provisional: Provisional | None
+    version_id: str = Field(validation_alias=AliasPath("version", "id"))
+    provisional: Provisional | None = Field(validation_alias="known")
     """Null if the parameters are calibrated."""
     n_examinees: int
     """Number of examinees so far; each is one combination of address, model, settings and
@@ -136,18 +135,4 @@ class RecalibrationRead(Output):
     wanted: int | None
     """Number of examinees after which to recalibrate."""
     due: bool
-    explanation: str
-
-    @classmethod
-    def of(cls, offer: Offer) -> Self:
-        """The outgoing shape."""
-        return cls.read(
-            {
-                "version_id": offer.version.id,
-                "provisional": offer.known,
-                "n_examinees": offer.n_examinees,
-                "wanted": offer.known and offer.known.next_examinees,
-                "due": offer.due,
-                "explanation": offer.words,
-            }
-        )
+    explanation: str = Field(validation_alias="words")

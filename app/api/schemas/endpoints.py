@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
+from pydantic import Field, JsonValue, SecretStr, StringConstraints
 
 from app.calling import GenerationParams, RetryPolicy
 from app.items import JsonObject
 from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price
 from app.records.fields import shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
-from app.shapes import ABSENT, Input, Metadata, Name, OwnedRead, Text, exactly_one
+from app.shapes import ABSENT, Input, Metadata, Name, OwnedRead, Text, exactly_one, examples
 from app.validation import HEADER_NAME, KIND, SHORT_KEY
 
 _DEFAULT: Final = EndpointSettings(kind="")
@@ -113,18 +113,14 @@ class ChosenEndpoint(Input):
 class NamedEndpointCreate(EndpointCreate):
     """A language model that can be called, saved under a name."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "llama-local",
-                    "kind": "openai_chat",
-                    "base_url": "http://localhost:8080/v1",
-                    "model": "llama-3.2-3b-instruct",
-                    "price": {"input_per_1m": 0.1, "output_per_1m": 0.4},
-                    "limits": {"rpm": 600},
-                }
-            ]
+    model_config = examples(
+        {
+            "name": "llama-local",
+            "kind": "openai_chat",
+            "base_url": "http://localhost:8080/v1",
+            "model": "llama-3.2-3b-instruct",
+            "price": {"input_per_1m": 0.1, "output_per_1m": 0.4},
+            "limits": {"rpm": 600},
         }
     )
 

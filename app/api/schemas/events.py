@@ -123,9 +123,6 @@ class CalibrationChange(CalibrationProgressRead):
 def _event(data: type[Output], kind: str, *what: str) -> Any:
     """The shape of the events `kind.what`, which tell `data`."""
     types: Any = Literal.__getitem__(tuple(f"{kind}.{each}" for each in what))
-    if len(what) > 1:
-        name = f"{data.__name__}Type"
-        types = TypeAliasType(name, types)  # type: ignore[misc]  # not for mypy: it names a schema
     return create_model(f"{data.__name__}Event", __base__=EventRead, type=types, data=data)
 
 

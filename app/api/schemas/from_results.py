@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from app.api.schemas.banks import BankName, BankRead, ScorerModel, Visibility
 from app.api.schemas.calibrations import CalibrationRead, Model
@@ -10,7 +10,6 @@ from app.api.schemas.response_sets import (
     AnswerChoice,
     AnswerChoices,
     AnswerFile,
-    FileReadRead,
     ResponseSetRead,
     WhichAnswers,
 )
@@ -22,9 +21,9 @@ from app.records.fields import convert, shallow
 from app.services.banks.imports import Skipped
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
-from app.services.responses.imports import ResultsImport, SkippedRows
+from app.services.responses.imports import FileRead, ResultsImport, SkippedRows
 from app.services.visibility import View
-from app.shapes import MAX_LISTED, First, Output, ShownAs, Text
+from app.shapes import MAX_LISTED, First, Output, ShownAs, Text, examples
 
 ResultFiles = Annotated[
     list[AnswerFile],
@@ -41,21 +40,17 @@ ResultFiles = Annotated[
 class FromResultsCreate(WhichAnswers):
     """Recorded results to make a bank from: questions, answers, calibration and version."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
+    model_config = examples(
+        {
+            "name": "sums",
+            "files": [
                 {
-                    "name": "sums",
-                    "files": [
-                        {
-                            "name": "gpt-5/samples_sums_2026-11-20T10-00-00.jsonl",
-                            "content": '{"doc_id": 0, "arguments": {"gen_args_0": {"arg_0": "2 + 2 '
-                            '=", "arg_1": {"until": []}}}, "target": "4", "resps": [["4"]], '
-                            '"exact_match": 1.0}',
-                        }
-                    ],
+                    "name": "gpt-5/samples_sums_2026-11-20T10-00-00.jsonl",
+                    "content": '{"doc_id": 0, "arguments": {"gen_args_0": {"arg_0": "2 + 2 '
+                    '=", "arg_1": {"until": []}}}, "target": "4", "resps": [["4"]], '
+                    '"exact_match": 1.0}',
                 }
-            ]
+            ],
         }
     )
 
@@ -96,9 +91,7 @@ class FromResultsCreate(WhichAnswers):
             results=ResultsImport(
                 files=[file.to_domain(position) for position, file in enumerate(self.files)],
                 choices=self.choices(
-                    tasks=tuple(self.tasks),
-                    unparsed_policy=self.unparsed_policy,
-                    take_first=True,
+                    tasks=tuple(self.tasks), unparsed_policy=self.unparsed_policy, take_first=True
                 ),
                 target_after=self.target_after,
                 prompts_of=self.prompts_of,
@@ -145,7 +138,7 @@ class FromResultsRead(Output):
     """Number of items that the bank had already."""
     response_set: ResponseSetRead | None
     """Null with `questions_only`."""
-    files: First[FileReadRead]
+    files: First[FileRead]
     n_files: int
     """Number of files with answers."""
     models: int
@@ -173,7 +166,6 @@ class FromResultsRead(Output):
                 "bank": BankRead.of(overview, view),
                 "questions": begun.items.accepted,
                 "known_questions": begun.items.rows_read - begun.items.accepted,
-                "response_set": begun.response_set and ResponseSetRead.of(begun.response_set),
                 "n_files": sum(file.rows_read > 0 for file in begun.files),
                 "models": begun.n_models,
                 "incomplete_models": begun.n_incomplete,

@@ -11,7 +11,7 @@ from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemReco
 from app.records.banks import Item
 from app.records.fields import shallow
 from app.services.banks.imports import BatchLine
-from app.shapes import ABSENT, MADE_BY, Failure, Input, Output, Text
+from app.shapes import ABSENT, MADE_BY, Failure, Input, Output, Text, examples
 from app.validation import CONTENT_HASH
 
 Content = Annotated[Text, StringConstraints(min_length=1, max_length=1_000_000)]
@@ -33,8 +33,7 @@ Target = Annotated[
 Tag = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Group = Annotated[
-    Key,
-    Field(description="Group of items that belong together, such as questions on one text."),
+    Key, Field(description="Group of items that belong together, such as questions on one text.")
 ]
 Count = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
@@ -58,17 +57,13 @@ class TokensModel(Input):
 class ItemCreate(Input):
     """A new item, with either `prompt` or `messages`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "key": "sum-17",
-                    "prompt": "What is 8 + 9?",
-                    "choices": ["15", "16", "17", "18"],
-                    "target": "C",
-                    "tags": ["addition"],
-                }
-            ]
+    model_config = examples(
+        {
+            "key": "sum-17",
+            "prompt": "What is 8 + 9?",
+            "choices": ["15", "16", "17", "18"],
+            "target": "C",
+            "tags": ["addition"],
         }
     )
 
@@ -141,10 +136,7 @@ class ItemRead(Output):
                 **shallow(item),
                 **shallow(item.content),
                 "withheld": not item.content_hash,
-                "expected_tokens": {
-                    "in": item.expected_tokens_in,
-                    "out": item.expected_tokens_out,
-                },
+                "expected_tokens": {"in": item.expected_tokens_in, "out": item.expected_tokens_out},
                 "content_hash": item.content_hash or None,
             }
         )
@@ -157,7 +149,7 @@ Hashes = Annotated[list[Annotated[str, Field(pattern=CONTENT_HASH)]], Field(max_
 class MatchCreate(Input):
     """Items to look for in the bank, by key or by content hash."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["demo-000"]}]})
+    model_config = examples({"keys": ["demo-000"]})
 
     keys: Keys = Field(default_factory=list)
     content_hashes: Hashes = Field(default_factory=list)

@@ -3,11 +3,11 @@
 from datetime import date
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from app.records.projects import DaySpend, Limits, Retention
 from app.services.endpoints.budgets import Budget
-from app.shapes import ABSENT, Input, Name, Output, Text
+from app.shapes import ABSENT, Input, Name, Output, Text, examples
 
 
 class BudgetRead(Output):
@@ -73,7 +73,7 @@ _Description = Annotated[Text, StringConstraints(max_length=2000)]
 class ProjectCreate(Input):
     """A new project."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "search"}]})
+    model_config = examples({"name": "search"})
 
     name: Name
     description: _Description = ""

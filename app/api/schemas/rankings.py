@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from app.api.schemas.designs import (
     Count,
@@ -42,6 +42,7 @@ from app.shapes import (
     WorkRead,
     WorkStatus,
     exactly_one,
+    examples,
 )
 
 _RULES = RankingRules()
@@ -60,26 +61,22 @@ class RankingBudgetInput(Input):
 class RankingCreate(OnBank):
     """Endpoints or named examinees to rank on one bank, and the rules of the ranking."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
+    model_config = examples(
+        {
+            "bank": "demo",
+            "endpoints": [
+                {"endpoint_id": "end_01jd0000000000000000000000"},
+                {"endpoint_id": "end_01jd0000000000000000000001"},
                 {
-                    "bank": "demo",
-                    "endpoints": [
-                        {"endpoint_id": "end_01jd0000000000000000000000"},
-                        {"endpoint_id": "end_01jd0000000000000000000001"},
-                        {
-                            "endpoint": {
-                                "kind": "openai_chat",
-                                "base_url": "http://127.0.0.1:8080/v1",
-                                "model": "my-model",
-                            }
-                        },
-                    ],
-                    "confidence": 0.95,
-                    "budget": {"items": 150},
-                }
-            ]
+                    "endpoint": {
+                        "kind": "openai_chat",
+                        "base_url": "http://127.0.0.1:8080/v1",
+                        "model": "my-model",
+                    }
+                },
+            ],
+            "confidence": 0.95,
+            "budget": {"items": 150},
         }
     )
 
@@ -179,9 +176,7 @@ class RankingCreate(OnBank):
 class RankingJoin(ChosenEndpoint):
     """One more endpoint, or named examinee, for a completed ranking."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"endpoint_id": "end_01jd0000000000000000000002"}]}
-    )
+    model_config = examples({"endpoint_id": "end_01jd0000000000000000000002"})
 
     budget: RankingBudgetInput = Field(default_factory=RankingBudgetInput)
     """Limits for the new member. `items` is `max_items` by default."""
@@ -243,12 +238,7 @@ class RankingRead(WorkRead):
                 "self_reported": "by_hand" in record.settings,
                 **record.settings,
                 **shallow(record),
-                "bank": {
-                    "id": record.bank_id,
-                    "name": record.bank_name,
-                    "version": record.bank_version,
-                    "version_id": record.bank_version_id,
-                },
+                "bank": shallow(record),
             }
         )
 

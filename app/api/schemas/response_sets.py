@@ -2,20 +2,16 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
-from app.records.fields import shallow
 from app.records.figures import Outcomes
-from app.records.response_sets import ResponseSet, policy_of
-from app.services.responses.collection import CollectionReport
-from app.services.responses.imports import AnswerImport, SkippedRows
-from app.services.responses.service import AnswerImportReport
+from app.services.responses.imports import AnswerImport, FileRead, SkippedRows
 from app.shapes import (
     MAX_LISTED,
     First,
@@ -25,6 +21,7 @@ from app.shapes import (
     OwnedRead,
     SentContent,
     Text,
+    examples,
 )
 from app.validation import FILE_NAME, NAME_IN_URL
 
@@ -40,9 +37,7 @@ AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
 class ResponseSetCreate(Input):
     """A new, empty response set."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"name": "arc-2026", "description": "ARC, all models."}]}
-    )
+    model_config = examples({"name": "arc-2026", "description": "ARC, all models."})
 
     name: SetName
     description: LongText = ""
@@ -80,20 +75,6 @@ class ResponseSetRead(OwnedRead):
     updated_at: datetime
     """Time of the last new answer or item."""
 
-    @classmethod
-    def of(cls, found: ResponseSet) -> Self:
-        """The outgoing shape of a set."""
-        scored = found.outcomes.get(Outcome.SCORED, 0)
-        n_possible = found.n_sheets * found.n_items
-        return cls.read(
-            {
-                **shallow(found),
-                "n_answers": scored,
-                "density": scored / n_possible if n_possible else None,
-                "unparsed_policy": policy_of(found.imports),
-            }
-        )
-
 
 class TakenAnswers(Output):
     """What was added to a response set."""
@@ -104,12 +85,6 @@ class TakenAnswers(Output):
     new_items: int
     outcomes: OutcomeCounts
     """Change of the numbers of answers; negative if scored ones replaced others."""
-
-    @classmethod
-    def of(cls, report: CollectionReport | AnswerImportReport) -> Self:
-        """The outgoing shape."""
-        found = ResponseSetRead.of(report.response_set)
-        return cls.read({**shallow(report), "response_set": found})
 
 
 class AnswerFile(SentContent):
@@ -158,16 +133,10 @@ class AnswerImportCreate(WhichAnswers):
     same list.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "files": [
-                        {"name": "scores.csv", "content": "model,q1,q2\ngpt-5,1,0\nllama,1,\n"}
-                    ],
-                    "dry_run": True,
-                }
-            ]
+    model_config = examples(
+        {
+            "files": [{"name": "scores.csv", "content": "model,q1,q2\ngpt-5,1,0\nllama,1,\n"}],
+            "dry_run": True,
         }
     )
 
@@ -218,20 +187,12 @@ class CollectionRead(TakenAnswers):
     """Number of answers to items in pretest."""
 
 
-class FileReadRead(Output):
-    """One file of an import."""
-
-    name: str
-    format: str = Field(validation_alias="file_format")
-    rows_read: int
-
-
 class AnswerImportRead(TakenAnswers):
     """What an import did, or with `dry_run` would do."""
 
     object: Literal["response_import"] = "response_import"
     dry_run: bool
-    files: First[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
+    files: First[FileRead] = Field(description=f"The first {MAX_LISTED}.")
     passed_over: First[str]
     """Files without answers."""
     rows_read: int

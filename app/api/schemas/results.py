@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import MetricName
-from app.api.schemas.sessions import SessionCreate, SessionEndpoint, SessionStatus, endpoint_of
+from app.api.schemas.sessions import SessionCreate, SessionEndpoint, SessionStatus
 from app.engine.inference.comparison import Difference
 from app.engine.prediction.p_irt import ALL_ITEMS
+from app.engine.ranking.rules import Metric
 from app.records.fields import Interval, convert, interval, shallow
 from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
@@ -23,8 +23,9 @@ from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranke
 from app.services.sessions.figures import effort_of
 from app.services.sessions.result import result_in
 from app.services.visibility import View
-from app.shapes import Input, Name, Output, OwnedRead, Text, exactly_one
+from app.shapes import Input, Name, Output, OwnedRead, ShownAs, Text, exactly_one, examples
 
+MetricName = Annotated[Literal["score", "theta"], ShownAs(Metric)]
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]
 ExamineeName = Annotated[Text, Field(min_length=1, max_length=500)]
@@ -33,18 +34,9 @@ ExamineeName = Annotated[Text, Field(min_length=1, max_length=500)]
 class ComparisonCreate(Input):
     """Two ended sessions, or two examinees of a response set."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "session_ids": [
-                        "ses_01jd0000000000000000000000",
-                        "ses_01jd0000000000000000000001",
-                    ]
-                },
-                {"response_set": "recorded", "examinees": ["m1", "m2"], "confidence": 0.9},
-            ]
-        }
+    model_config = examples(
+        {"session_ids": ["ses_01jd0000000000000000000000", "ses_01jd0000000000000000000001"]},
+        {"response_set": "recorded", "examinees": ["m1", "m2"], "confidence": 0.9},
     )
 
     session_ids: Annotated[list[SessionName], Field(min_length=2, max_length=2)] | None = None
@@ -133,38 +125,32 @@ class ComparisonRead(Output):
         return cls.model_validate({**told, **differences}, from_attributes=True)
 
 
-GateOutcome = TypeAliasType("GateOutcome", Literal["go", "no_go", "inconclusive"])
-GateStatus = TypeAliasType("GateStatus", Literal["pending", "decided"])
 Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
 class GateCreate(Input):
     """A session, existing or to be started, and the threshold or baseline that decides."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"session_id": "ses_01jd0000000000000000000000", "threshold": 0.5},
-                {
-                    "session_id": "ses_01jd0000000000000000000000",
-                    "baseline": "production",
-                    "tolerance": 0.02,
+    model_config = examples(
+        {"session_id": "ses_01jd0000000000000000000000", "threshold": 0.5},
+        {
+            "session_id": "ses_01jd0000000000000000000000",
+            "baseline": "production",
+            "tolerance": 0.02,
+        },
+        {
+            "session": {
+                "bank": "demo",
+                "endpoint": {
+                    "kind": "openai_chat",
+                    "base_url": "http://127.0.0.1:8080/v1",
+                    "model": "my-model",
                 },
-                {
-                    "session": {
-                        "bank": "demo",
-                        "endpoint": {
-                            "kind": "openai_chat",
-                            "base_url": "http://127.0.0.1:8080/v1",
-                            "model": "my-model",
-                        },
-                    },
-                    "metric": "theta",
-                    "threshold": 0.0,
-                    "confidence": 0.9,
-                },
-            ]
-        }
+            },
+            "metric": "theta",
+            "threshold": 0.0,
+            "confidence": 0.9,
+        },
     )
 
     session_id: SessionName | None = None
@@ -261,8 +247,8 @@ class GateRead(OwnedRead):
 
     id: str
     object: Literal["gate"] = "gate"
-    status: GateStatus
-    outcome: GateOutcome | None
+    status: Literal["pending", "decided"]
+    outcome: Literal["go", "no_go", "inconclusive"] | None
     detail: str
     session_id: str
     session_status: SessionStatus
@@ -374,7 +360,7 @@ class LeaderboardEntry(Output):
                 **shallow(entry),
                 "score": score,
                 "interval": interval(*entry.result.interval),
-                "endpoint": endpoint_of(record),
+                "endpoint": shallow(record),
                 "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "session_id": record.id,
@@ -402,9 +388,9 @@ class UnrankedEntry(Output):
     @classmethod
     def of(cls, entry: Unranked) -> "UnrankedEntry":
         """From the service's value."""
-        record = entry.session
-        at = {"endpoint": endpoint_of(record), "session_id": record.id}
-        return cls.model_validate({**shallow(record), **at, "reason": entry.reason})
+        stored = shallow(entry.session)
+        told = {"endpoint": stored, "session_id": entry.session.id, "reason": entry.reason}
+        return cls.model_validate({**stored, **told})
 
 
 class BoardRead(Output):

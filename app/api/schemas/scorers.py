@@ -2,13 +2,13 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome
 from app.records.fields import shallow
 from app.scorers import Scored
 from app.services.scoring import Marked as MarkedAnswer
-from app.shapes import Input, Output, Text
+from app.shapes import Input, Output, Text, examples
 
 
 class ScorerRange(Output):
@@ -58,25 +58,15 @@ class MarkedItem(Input):
     def to_domain(self) -> ItemContent:
         """The same for a scorer."""
         return ItemContent(
-            prompt=self.prompt,
-            choices=tuple(self.choices),
-            target=tuple(self.target),
+            prompt=self.prompt, choices=tuple(self.choices), target=tuple(self.target)
         )
 
 
 class ScorerTest(Input):
     """An item and an answer to score."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "item": {"prompt": "2 + 2 = ?", "target": ["4"]},
-                    "answer": "It is 4.",
-                    "params": {},
-                }
-            ]
-        }
+    model_config = examples(
+        {"item": {"prompt": "2 + 2 = ?", "target": ["4"]}, "answer": "It is 4.", "params": {}}
     )
 
     item: MarkedItem

@@ -9,12 +9,7 @@ from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.designs import (
-    DesignInput,
-    DesignRead,
-    EstimatorInput,
-    PredictionInput,
-)
+from app.api.schemas.designs import DesignInput, DesignRead, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
@@ -32,20 +27,14 @@ from app.records.figures import (
     ScoreFigures,
     UsageFigures,
 )
-from app.records.sessions import (
-    Examinee,
-    Plan,
-    PromptChanges,
-    SessionRecord,
-    SessionState,
-)
+from app.records.sessions import Examinee, Plan, PromptChanges, SessionRecord, SessionState
 from app.reports.figures import Headline, TrustLevel, asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import MAX_REPEATS
 from app.services.visibility import View
-from app.shapes import FailureRead, Input, Metadata, Name, OnBank, Output, WorkRead
+from app.shapes import FailureRead, Input, Metadata, Name, OnBank, Output, WorkRead, examples
 
 SessionStatus = TypeAliasType("SessionStatus", SessionState)
 SessionMode = TypeAliasType("SessionMode", Literal["live", "manual"])
@@ -84,34 +73,30 @@ class PromptChange(Input):
 class SessionCreate(DesignInput, OnBank):
     """One adaptive test: the examinee, the bank and the design."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "bank": "demo",
-                    "endpoint": {
-                        "kind": "openai_chat",
-                        "base_url": "http://127.0.0.1:8080/v1",
-                        "model": "my-model",
-                        "api_key": "sk-...",
-                    },
-                    "stopping": {"score_margin": 0.04, "max_items": 60},
-                    "budget": {"tokens": 50000},
-                },
-                {
-                    "mode": "manual",
-                    "bank": "demo",
-                    "examinee": {
-                        "name": "my-agent",
-                        "kind": "agent",
-                        "model": "my-model",
-                        "scaffold": "my-scaffold 1.2",
-                    },
-                    "stopping": {"max_items": 20},
-                    "seed": 1,
-                },
-            ]
-        }
+    model_config = examples(
+        {
+            "bank": "demo",
+            "endpoint": {
+                "kind": "openai_chat",
+                "base_url": "http://127.0.0.1:8080/v1",
+                "model": "my-model",
+                "api_key": "sk-...",
+            },
+            "stopping": {"score_margin": 0.04, "max_items": 60},
+            "budget": {"tokens": 50000},
+        },
+        {
+            "mode": "manual",
+            "bank": "demo",
+            "examinee": {
+                "name": "my-agent",
+                "kind": "agent",
+                "model": "my-model",
+                "scaffold": "my-scaffold 1.2",
+            },
+            "stopping": {"max_items": 20},
+            "seed": 1,
+        },
     )
 
     mode: SessionMode = "live"
@@ -192,11 +177,7 @@ class SessionReplay(Input):
 class SessionRescore(Input):
     """A new session that scores the answers of an ended one again."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"scorer": {"name": "exact", "params": {"ignore_case": False}}}]
-        }
-    )
+    model_config = examples({"scorer": {"name": "exact", "params": {"ignore_case": False}}})
 
     scorer: ScorerModel | None = None
     """Scorer for every answer. Default: the present scorer of each item."""
@@ -206,44 +187,38 @@ class SessionRescore(Input):
 class BankAsked(Output):
     """The bank of a session, and how many of its items can be asked."""
 
-    id: str
-    name: str
-    version: int
-    version_id: str
+    id: str = Field(validation_alias="bank_id")
+    name: str = Field(validation_alias="bank_name")
+    version: int = Field(validation_alias="bank_version")
+    version_id: str = Field(validation_alias="bank_version_id")
 
 
 class SessionBank(BankAsked):
     """The bank of a session, and how many of its items can be asked."""
 
+    # Older sessions lack some fields; the answer never does.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     n_items: int
     """Number of items that tests may ask."""
-    n_never_asked: int
+    n_never_asked: int = 0
     """Number of quarantined items. No test asks them; the score of the whole bank includes them,
     predicted from the other items."""
-    n_uncalibrated: int
+    n_uncalibrated: int = 0
     """Number of questions without parameters: new ones, or left out of the calibration. The score
     excludes them."""
     scale: str
     provisional: bool
-    uncertainty: str | None
+    uncertainty: str | None = None
     """How uncertain the item parameters were, in words; null: well known."""
 
 
 class SessionEndpoint(Output):
     """The endpoint that is asked."""
 
-    id: str
-    name: str | None
-    model: str
-
-
-def endpoint_of(record: SessionRecord) -> dict[str, str | None]:
-    """Who is asked, as `SessionEndpoint` tells it."""
-    return {
-        "id": record.endpoint_id,
-        "name": record.endpoint_name,
-        "model": record.endpoint_model,
-    }
+    id: str = Field(validation_alias="endpoint_id")
+    name: str | None = Field(validation_alias="endpoint_name")
+    model: str = Field(validation_alias="endpoint_model")
 
 
 class UnparsedRead(Output):
@@ -322,25 +297,14 @@ class SessionRead(WorkRead):
     def of(cls, record: SessionRecord, view: View, **more: Any) -> Self:
         """From the stored session, and further fields of a shape that is made of this one."""
         record = view.session(record)
-        provenance, headline = record.provenance, headline_of(record)
+        stored, provenance, headline = shallow(record), record.provenance, headline_of(record)
         return cls.model_validate(
             {
-                **shallow(record),
-                "bank": {
-                    "id": record.bank_id,
-                    "name": record.bank_name,
-                    "version": record.bank_version,
-                    "version_id": record.bank_version_id,
-                    "n_items": provenance["n_items"],
-                    "n_never_asked": provenance.get("n_never_asked", 0),
-                    "n_uncalibrated": provenance.get("n_uncalibrated", 0),
-                    "scale": provenance["scale"],
-                    "provisional": provenance["provisional"],
-                    "uncertainty": provenance.get("uncertainty"),
-                },
+                **stored,
+                "bank": {**provenance, **stored},
                 "endpoint": None
                 if record.endpoint_id is None or record.mode == "manual"
-                else endpoint_of(record),
+                else stored,
                 "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "profile": None,
@@ -382,21 +346,19 @@ class SessionBrief(Output):
         """From the stored session; it holds no text that anybody withholds."""
         figures, headline = record.summary, headline_of(record)
         name = record.endpoint_name or record.endpoint_model
-        return cls(
-            id=record.id,
-            status=record.status,
-            examinee=name and name[:_SHORT],
-            bank=record.bank_name[:_SHORT],
-            items=figures["progress"]["items"],
-            expected_items=figures["progress"]["expected_items"],
-            score=None if headline is None else headline.score,
-            interval=headline and headline.interval,
-            equivalent_random_items=headline and headline.equivalent_random_items,
-            trust=headline and headline.trust.level,
-            theta=figures["estimate"]["theta"],
-            se=figures["estimate"]["se"],
-            usd=figures["usage"]["usd"],
-            stop_reason=record.stop_reason,
+        return cls.model_validate(
+            {
+                **shallow(record),
+                **figures["progress"],
+                **figures["estimate"],
+                "examinee": name and name[:_SHORT],
+                "bank": record.bank_name[:_SHORT],
+                "score": headline and headline.score,
+                "interval": headline and headline.interval,
+                "equivalent_random_items": headline and headline.equivalent_random_items,
+                "trust": headline and headline.trust.level,
+                "usd": figures["usage"]["usd"],
+            }
         )
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode, Normalise
@@ -20,7 +20,7 @@ from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
 from app.services.banks.joins import JoinLook
 from app.services.banks.versions import Validation
-from app.shapes import MADE_BY, MAX_LISTED, First, Input, Known, Output, Text, exactly_one
+from app.shapes import MADE_BY, MAX_LISTED, First, Input, Known, Output, Text, exactly_one, examples
 from app.validation import CONTENT_HASH, VERSION
 
 MAX_THETAS: Final = 1001
@@ -261,13 +261,9 @@ class VersionCreate(VersionSettings):
     Items without parameters go to pretest.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"parameters": [{"key": "q1", "a": 1.2, "b": -0.3, "c": 0.25}]},
-                {"from_version": "latest", "notes": "With new items in pretest."},
-            ]
-        }
+    model_config = examples(
+        {"parameters": [{"key": "q1", "a": 1.2, "b": -0.3, "c": 0.25}]},
+        {"from_version": "latest", "notes": "With new items in pretest."},
     )
 
     parameters: (

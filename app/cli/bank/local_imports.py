@@ -79,7 +79,7 @@ def import_answers(name: str, files: Sequence[SourceFile], body: JsonObject) -> 
     report = _with(
         lambda services: services.response_sets.import_set(name, request, dry_run=wanted.dry_run)
     )
-    return AnswerImportRead.of(report).model_dump(mode="json")
+    return AnswerImportRead.read(report).model_dump(mode="json")
 
 
 def checked(kind: type[M], body: JsonObject) -> M:

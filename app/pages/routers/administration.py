@@ -6,7 +6,7 @@ from fastapi import Response
 from pydantic import ValidationError
 
 from app.api.routers.api_keys import KeyId
-from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
+from app.api.schemas.api_keys import ApiKeyCreate
 from app.errors import MissingScopeError, SextantError
 from app.pages.access import PROJECT_COOKIE, Form, Visitor, set_cookie
 from app.pages.forms import Body, Faults, faults_in, numbers_in, read_as
@@ -60,7 +60,7 @@ async def _keys(
     )
     return await call.page(
         "keys.html",
-        rows=[ApiKeyRead.read(key).model_dump() for key in found.items],
+        rows=[asdict(key) for key in found.items],
         more=found.has_more,
         secret=secret,
         problem=problem,

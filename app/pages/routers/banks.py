@@ -9,8 +9,8 @@ from cachetools import TTLCache
 from fastapi import Path, Query, Response
 from markupsafe import Markup
 
+from app.api.parameters import BankRef, VersionRef
 from app.api.schemas.banks import BankRead
-from app.api.schemas.common import BankRef, VersionRef
 from app.api.schemas.items import ItemRead
 from app.api.schemas.results import LeaderboardRead
 from app.api.schemas.sessions import SessionRead

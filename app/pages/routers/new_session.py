@@ -125,7 +125,7 @@ async def _find(wanted: str, form: Mapping[str, str], call: PageCall) -> _Found:
             shown = await while_connected(
                 call.request, opened.previews.preview(spec, call.visit.view)
             )
-            return _Found(preview=PreviewRead.of(shown))
+            return _Found(preview=PreviewRead.read(shown))
         case "probe":
             unsaved = read_as(EndpointCreate, endpoint_in(form)).to_spec()
             return _Found(probe=await opened.endpoints.probe(unsaved))

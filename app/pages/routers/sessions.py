@@ -127,7 +127,6 @@ async def session_stream(
         fetch,
         is_over,
         after=after,
-        key_id=call.visit.key_id,
         check=lambda: still_there(call.request),
     )
 

@@ -188,6 +188,11 @@ class Offer:
     n_examinees: int = 0
 
     @property
+    def wanted(self) -> int | None:
+        """Number of examinees after which to recalibrate."""
+        return None if self.known is None else self.known.next_examinees
+
+    @property
     def due(self) -> bool:
         """Whether there are enough new examinees."""
         return self.known is not None and self.n_examinees >= self.known.next_examinees

@@ -18,7 +18,7 @@ from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.records.banks import BankSpec, BankVersion, Provisional
 from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
 from app.records.fields import shallow
-from app.records.response_sets import UNPARSED_POLICY, ResponseSet, asked_in, policy_of
+from app.records.response_sets import UNPARSED_POLICY, ResponseSet, asked_in
 from app.records.sessions import AskedJson
 from app.services.banks.imports import BankImport
 from app.services.banks.origins import ASKED
@@ -126,7 +126,7 @@ def import_of(
     record: CalibrationRecord, output: Output, parameters: ItemBank, publication: Publication
 ) -> BankImport:
     """The import that makes a version from the output of a completed calibration."""
-    result, fitted, imports = output.result, output.items, output.source.imports
+    result, fitted, source = output.result, output.items, output.source
     link = result.get("link")
     said = {name: known for name, known in publication.asked.items() if known is not None}
     return BankImport(
@@ -136,8 +136,8 @@ def import_of(
         allow=publication.allow,
         keep=publication.keep,
         notes=publication.notes,
-        unparsed_policy=publication.unparsed_policy or policy_of(imports),
-        asked={**asked_in(imports), **said},
+        unparsed_policy=publication.unparsed_policy or source.unparsed_policy,
+        asked={**asked_in(source.imports), **said},
         findings=[
             *misfits(fitted.keys, fitted.columns),
             *drift_findings(fitted.keys, fitted.columns),

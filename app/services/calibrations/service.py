@@ -17,6 +17,7 @@ from app.engine.bank import ItemBank
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.records.banks import PROVISIONAL, BankSpec, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
+from app.records.fields import finite
 from app.records.response_sets import ResponseSet
 from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
@@ -33,6 +34,7 @@ from app.services.calibrations.publication import (
 from app.services.leased import Queue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.sheets import table_of
+from app.shapes import Described
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -52,14 +54,16 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class AbilityRow:
-    """One examinee's whole-bank ability, NaN where unknown."""
+class ExamineeAbility(Described):
+    """Ability of one examinee from the whole record on the calibrated bank."""
 
     position: int
     examinee: str
     theta: float
-    se: float
+    """Weighted likelihood estimate."""
+    se: float | None
     score: float
+    """Mean score of the given answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,7 @@ class CalibrationService:
 
     async def abilities(
         self, calibration_id: str, *, after: int = -1, limit: int | None = None
-    ) -> list[AbilityRow]:
+    ) -> list[ExamineeAbility]:
         """Examinees after position `after`, in order, with their whole-bank abilities.
 
         Raises:
@@ -192,7 +196,10 @@ class CalibrationService:
         numbers = (values.tolist() for values in (found.theta, found.se, found.score))
         rows = zip(range(len(found.names)), found.names, *numbers, strict=True)
         stop = None if limit is None else after + 1 + limit
-        return [AbilityRow(*row) for row in islice(rows, after + 1, stop)]
+        return [
+            ExamineeAbility(position, name, theta, finite(se), score)
+            for position, name, theta, se, score in islice(rows, after + 1, stop)
+        ]
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:
         """Cancel a calibration; its worker discards its work."""

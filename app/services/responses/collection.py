@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import ConfigDict, Strict, StringConstraints
+from pydantic import Strict, StringConstraints
 
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
@@ -13,7 +13,7 @@ from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_commo
 from app.records.sessions import AskedJson
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import AnswerImportReport, import_draft
-from app.shapes import Moment, Name, Text, Value
+from app.shapes import Moment, Name, Text, Value, examples
 from app.storage.database import Database
 
 #: Number of sessions collected in one transaction.
@@ -24,9 +24,7 @@ _BATCH = 500
 class Collection(Value):
     """The sessions whose answers to collect."""
 
-    __pydantic_config__ = Value.__pydantic_config__ | ConfigDict(
-        json_schema_extra={"examples": [{"bank": "demo"}]}
-    )
+    __pydantic_config__ = Value.__pydantic_config__ | examples({"bank": "demo"})
 
     bank: Name
     """Id or name of the bank of the sessions."""

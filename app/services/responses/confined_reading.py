@@ -178,7 +178,7 @@ def _written(draft: Draft, output: BinaryIO) -> dict[str, Any]:
     return {
         "columns": list(draft.columns),
         "sheets": sheets,
-        "files": [(file.name, file.file_format, file.rows_read) for file in draft.files],
+        "files": [(file.name, file.format, file.rows_read) for file in draft.files],
         "passed_over": draft.passed_over,
         "asked": draft.choices.asked,
         "rows_read": draft.rows_read,

@@ -55,7 +55,7 @@ class FileRead:
     """One file of an import."""
 
     name: str
-    file_format: str
+    format: str
     rows_read: int
 
 
@@ -310,7 +310,7 @@ def _require_questions(answers: AnswerImport) -> None:
 
 def _require_marked(questions: Questions, draft: Draft) -> None:
     """Require that the files with questions contain a scored answer."""
-    n_rows = sum(file.rows_read for file in draft.files if file.file_format in _TOLD)
+    n_rows = sum(file.rows_read for file in draft.files if file.format in _TOLD)
     if questions.items or questions.unusable or not n_rows:
         return
     errors = sum(sheet.counts()[Outcome.ERROR.value] for sheet in draft.sheets.values())

@@ -284,7 +284,7 @@ def _after(found: ResponseSet, change: Change, n_new: int, draft: Draft) -> Resp
     entry: ImportEntry = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "files": [
-            {"name": file.name, "format": file.file_format, "rows_read": file.rows_read}
+            {"name": file.name, "format": file.format, "rows_read": file.rows_read}
             for file in draft.files[:MAX_FILES]
         ],
         "n_files": len(draft.files),

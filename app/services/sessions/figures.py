@@ -43,7 +43,6 @@ from app.engine.state import CatState, answered
 from app.items import Outcome
 from app.records.fields import Interval, finite, interval, shallow
 from app.records.figures import (
-    CacheFigures,
     CallsFigures,
     EstimateFigures,
     ExtrapolationFigures,
@@ -300,7 +299,7 @@ class Meter:
         self._latencies: list[float] = []
         self._scores: dict[int, list[float]] = {}
         self._n_repeats = 1
-        self._saved: CacheFigures | None = None
+        self._saved: CallsFigures | None = None
 
     def take(self, closing: Closing, item: int | None) -> None:
         """Count a closing; `item` is the item's position, or None for a pretest item."""
@@ -376,7 +375,7 @@ class Meter:
         }
 
 
-def saved(found: Iterable[CacheFigures | CallsFigures | None]) -> CacheFigures | None:
+def saved(found: Iterable[CallsFigures | None]) -> CallsFigures | None:
     """What the calls that the cache saved would have taken; None if it saved none."""
     known = [each for each in found if each is not None]
     if not known:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.adapters.transport import Transport
@@ -22,7 +22,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.scoring import AnswerScorer
 from app.services.sessions.run import SessionRun, open_run
-from app.shapes import Metadata, Name, Number, Text, Value, Whole
+from app.shapes import Metadata, Name, Number, Text, Value, Whole, examples
 from app.storage.database import Database
 from app.validation import WEB_LINK
 
@@ -63,13 +63,9 @@ class ManualAnswer(Value):
     The other fields are stored and shown with the answer. Budgets count its tokens and dollars.
     """
 
-    __pydantic_config__ = Value.__pydantic_config__ | ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"step_token": "pMn4...", "response": "B"},
-                {"step_token": "pMn4...", "score": 1.0, "usd": 0.8, "seconds": 310.5},
-            ]
-        }
+    __pydantic_config__ = Value.__pydantic_config__ | examples(
+        {"step_token": "pMn4...", "response": "B"},
+        {"step_token": "pMn4...", "score": 1.0, "usd": 0.8, "seconds": 310.5},
     )
 
     step_token: Name

@@ -1,18 +1,47 @@
-"""Lists with OpenAI's page parameters: `?limit=20&after=<id>&order=asc|desc`."""
+"""Parameters that several routes take, and lists: `?limit=20&after=<id>&order=asc|desc`."""
 
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Query
+from fastapi import Depends, Path, Query
 
 from app.shapes import Int32, ListRead, SortOrder
 from app.storage.paging import Page, PageRequest
-from app.validation import ANY_ID
+from app.validation import ANY_ID, VERSION
 
 D = TypeVar("D")
 R = TypeVar("R")
 
+
+def id_path(prefix: str) -> Any:
+    """A path parameter that takes ids with this prefix."""
+    example = f"{prefix}_01jd0000000000000000000000"
+    return Path(pattern=rf"^{prefix}_[0-9a-z]{{26}}$", examples=[example])
+
+
+def name_path(what: str, example: str) -> Any:
+    """A path parameter that takes the id or name of something."""
+    said = f"Id or name of the {what}."
+    return Path(min_length=1, max_length=200, description=said, examples=[example])
+
+
+BankRef = Annotated[str, name_path("bank", "demo")]
+VersionRef = Annotated[
+    str,
+    Path(
+        pattern=VERSION,
+        description="Number or id of the version, or `latest`.",
+        examples=["latest"],
+    ),
+]
+Erase = Annotated[
+    bool,
+    Query(
+        description="Delete permanently and at once, with everything stored about it. Answers 409, "
+        "and says what uses it, if anything still does."
+    ),
+]
 Limit = Annotated[int, Query(ge=1, le=100, description="Maximum number of entries on the page.")]
 #: Limit for lists in order, which clients read to the end: a bank has thousands of items.
 _LongLimit = Annotated[
