@@ -175,14 +175,14 @@ class _Capped(io.RawIOBase):
         super().close()
 
 
-def read_bytes(source: bytes | BinaryIO, name: str, max_bytes: int = MAX_WHOLE_BYTES) -> bytes:
+def read_bytes(source: bytes | BinaryIO, name: str) -> bytes:
     """Read a whole file, decompressed if it is gzip.
 
     Raises:
         FileFormatError: The content is too large, or the gzip file is broken.
     """
     file: BinaryIO = io.BytesIO(source) if isinstance(source, bytes) else source
-    return unpacked(file, name, max_bytes).read()
+    return unpacked(file, name, MAX_WHOLE_BYTES).read()
 
 
 def as_text(content: bytes, name: str) -> str:

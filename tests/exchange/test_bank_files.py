@@ -202,7 +202,7 @@ def test_an_item_line_reads_back_with_content_and_parameters() -> None:
     }
     content = item_line(fields)
     assert content.count(b"\n") == 1
-    (item,) = read_items(content, file_format="jsonl")
+    (item,) = read_items(content)
     assert (item.key, item.content.prompt) == (NAMES[2], "=SUM(A1)\n\u2028")
     assert (item.content.choices, item.content.target) == (("1", "B", "naïve"), ("B",))
     assert item.parameters is not None
@@ -211,8 +211,8 @@ def test_an_item_line_reads_back_with_content_and_parameters() -> None:
 
 def test_difficulty_and_intercept_must_agree() -> None:
     row = {"key": "q", "prompt": "p", "a": 2.0, "b": 0.5, "intercept": -1.0}
-    (item,) = read_items(item_line(row), file_format="jsonl")
+    (item,) = read_items(item_line(row))
     assert item.parameters is not None
     assert item.parameters.intercept == -1.0
     with pytest.raises(FileFormatError, match="intercept = -a b"):
-        read_items(item_line(row | {"intercept": 1.0}), file_format="jsonl")
+        read_items(item_line(row | {"intercept": 1.0}))

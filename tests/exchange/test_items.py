@@ -18,8 +18,7 @@ from app.errors import FileFormatError, InvalidInputError
 from app.exchange import items as module
 from app.exchange.files import MAX_PROBLEMS
 from app.exchange.item_record import FIELDS, ItemRecord, parse_item
-from app.exchange.items import read_items, scan_items
-from app.exchange.mapped_items import field_map, read_mapped
+from app.exchange.items import field_map, read_items, scan_lines
 from app.exchange.parameters import WrittenParameters
 from app.items import ItemContent, Message, ScorerSpec
 
@@ -227,7 +226,7 @@ def test_a_line_of_ten_megabytes_is_one_fault_and_never_held_whole() -> None:
 
     long = b'{"key": "a", "prompt": "' + b"x" * 10_000_000 + b'"}\n'
     source = Counting(long + jsonl({"key": "b", "prompt": "p"}))
-    rows = list(scan_items(source, name="items.jsonl"))
+    rows = list(scan_lines(source, "items.jsonl"))
     assert [row.problems[0].detail if row.problems else "good" for row in rows] == [
         "expected a line of at most 1048576 bytes, got more",
         "good",
@@ -347,7 +346,7 @@ def as_parquet(rows: object) -> bytes:
 
 
 def read(content: bytes, text: str, after: str | None = None) -> list[ItemRecord]:
-    return read_mapped(content, name="file", mapping=field_map(text, after))
+    return read_items(content, name="file", mapping=field_map(text, after))
 
 
 @pytest.mark.parametrize("write", [as_jsonl, as_parquet])
@@ -393,7 +392,7 @@ def test_a_row_that_lacks_something_is_named(
     assert caught.value.problems[0].pointer == f"file:1:{field}"
 
 
-@pytest.mark.parametrize("reads", [read_items, partial(read_mapped, mapping=field_map("key=a"))])
+@pytest.mark.parametrize("reads", [read_items, partial(read_items, mapping=field_map("key=a"))])
 def test_a_compressed_file_is_distinguished_from_another_encoding(reads: Any) -> None:
     with pytest.raises(FileFormatError, match="is packed by gzip: unpack it first"):
         reads(gzip.compress(b'{"a": 1}'))

@@ -3,8 +3,6 @@
 import gzip
 import io
 import json
-from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,10 +58,6 @@ def test_asymptotes_that_are_left_out_are_0_and_1() -> None:
     for content in (b"X,a1,d\nq,2,-1\n", b"item,a,b\nq,2,0.5\n"):
         bank = read_parameters(content)
         assert (bank.c[0], bank.d[0]) == (0.0, 1.0)
-
-
-def test_a_scale_is_kept() -> None:
-    assert read_parameters(MIRT, scale="arc").scale == "arc"
 
 
 @pytest.mark.parametrize(
@@ -327,9 +321,3 @@ def test_items_may_have_slopes_beside_them() -> None:
 def test_invalid_slopes_are_refused(fields: dict[str, object], words: str) -> None:
     with pytest.raises(FileFormatError, match=words):
         read_items(line(id="q1", **fields))
-
-
-def test_the_scale_of_a_file_is_kept() -> None:
-    read: Callable[..., ItemBank] = read_parameters
-    content = write_bank(replace(bank(nested=True), scale="old"), BankFormat.CSV)
-    assert read(content, scale="mine").scale == "mine"

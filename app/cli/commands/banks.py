@@ -108,7 +108,7 @@ def import_bank(
                 "--map needs --items, and --target-after needs --map, which names the target's "
                 "field."
             )
-        from app.exchange.mapped_items import field_map
+        from app.exchange.items import field_map
 
         mapping = field_map(fields, target_after)
     files = {"items": items, "parameters": parameters}
