@@ -40,7 +40,7 @@ from typing import BinaryIO, NoReturn, cast
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
-from app.exchange.files import Problems, as_text, comma_hint, csv_rows, shortened
+from app.exchange.files import GZIP, PARQUET, Problems, as_text, comma_hint, csv_rows, shortened
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
 from app.exchange.results.recorded import value_at
 from app.items import JsonValue
@@ -56,7 +56,6 @@ _JSON_COLUMNS = {"choices", "tags", "target", "messages", "expected_tokens", "sc
 #: Fields whose cells are parsed also where the file's own fields are mapped.
 _PARSED = (*_JSON_COLUMNS - {"target"}, "difficulty", *PARAMETER_FIELDS)
 _JSONL = frozenset({"jsonl", "ndjson", "json"})
-_PARQUET = b"PAR1"
 _TEXT, _LABEL = "text", "label"
 
 
@@ -192,7 +191,7 @@ class _Lines:
         self.name = name
         self._n_bytes = 0
         self._next = self._read()
-        if self._next.startswith(b"\x1f\x8b"):
+        if self._next.startswith(GZIP):
             raise FileFormatError(f"{name}: is packed by gzip: unpack it first.")
         for mark in (b"\xff\xfe", b"\xfe\xff"):
             if self._next.startswith(mark):
@@ -365,7 +364,7 @@ def _mapped(source: bytes | BinaryIO, name: str, mapping: FieldMap) -> _Rows:
 
 
 def _rows_of_others(content: bytes, name: str) -> Iterator[Mapping[str, JsonValue]]:
-    if content.startswith(_PARQUET) or content.lstrip()[:1] == b"{":
+    if content.startswith(PARQUET) or content.lstrip()[:1] == b"{":
         yield from read_rows(content, name)
         return
     csv.field_size_limit(MAX_ROW_BYTES)

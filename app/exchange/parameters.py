@@ -36,6 +36,7 @@ from app.engine.models.multidimensional import Loadings, MultidimensionalModel, 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError, ItemBankError
 from app.exchange.files import (
     MAX_ITEMS,
+    PARQUET,
     SEPARATED,
     Problems,
     as_text,
@@ -50,7 +51,6 @@ from app.exchange.py_irt import read_py_irt_parameters
 GENERAL = "general"
 #: Most columns of a Parquet file.
 MAX_COLUMNS = 1_000
-_PARQUET = b"PAR1"
 _NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 
 
@@ -103,7 +103,7 @@ def read_parameters(source: bytes | BinaryIO, *, name: str = "parameters") -> It
         ItemBankError: Invalid parameters: they need 0 <= lower < upper <= 1 and k > 0.
     """
     content = read_bytes(source, name)
-    if content.startswith(_PARQUET):
+    if content.startswith(PARQUET):
         return _read_parquet(content, name)
     text = as_text(content, name)
     if text.lstrip().startswith("{"):

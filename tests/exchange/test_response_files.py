@@ -56,7 +56,7 @@ def read(*files: SourceFile, **choices: Any) -> list[Part]:
     return [
         part
         for file_format, source in sources
-        for part in read_answers(file_format, source, Choices(**choices))
+        for part in read_answers(file_format, source, Choices(**choices), list[Seen]().append)
     ]
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from app.exchange.files import check_ratio
 from app.exchange.json_text import json_lines, small_json
-from app.exchange.results.lm_eval_items import TaskConfig, asked_by, config_of, written
+from app.exchange.results.lm_eval_items import asked_by, config_of, written
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     OTHER_FILTER,
@@ -71,7 +71,7 @@ def is_sample(row: Mapping[str, JsonValue]) -> bool:
 
 
 def read_lm_eval(
-    source: Source, choices: Choices, saw: Callable[[Seen], None] | None = None
+    source: Source, choices: Choices, saw: Callable[[Seen], None]
 ) -> Iterator[Recorded | LeftOut]:
     """Answers of a sample file; each row that is taken is passed to `saw`.
 
@@ -94,7 +94,7 @@ def read_lm_eval(
         examinee = examinee or _model(source)
         rows = json_lines(file)
     filters = _Filters(choices.filters, take_first=choices.take_first)
-    config = TaskConfig() if saw is None else config_of(source, task)
+    config = config_of(source, task)
     for row, sample in rows:
         if isinstance(sample, LeftOut):
             yield sample
@@ -109,31 +109,28 @@ def read_lm_eval(
             usual = USUAL_METRICS if choices.take_first else None
             metric = choose("metric", offered, choices.metrics, place, usual)
             answers = list(_answers(sample, examinee, task, choices, metric, row))
-            if saw is not None:
-                first = answers[0]
-                name = sample.get("filter", _NO_FILTER)
-                scorer = config.scorers.get(str(name)) if metric == "exact_match" else None
-                saw(
-                    Seen(
-                        tool="lm-eval",
-                        source=source,
-                        task=task,
-                        item=item_of(task, sample),
-                        examinee=examinee,
-                        metric=metric,
-                        offered=offered,
-                        score=first.score if isinstance(first, Recorded) else None,
-                        asked=partial(asked_by, sample, config.delimiter),
-                        sent=partial(_sent, sample),
-                        number=sample.get("doc_id"),
-                        written=written(sample),
-                        responses=sample.get("resps", sample.get("filtered_resps")),
-                        filter=name if "filter" in sample and isinstance(name, str) else None,
-                        shots=config.shots,
-                        scorer=scorer,
-                        templated=config.templated,
-                    )
+            first, name = answers[0], sample.get("filter", _NO_FILTER)
+            saw(
+                Seen(
+                    tool="lm-eval",
+                    source=source,
+                    task=task,
+                    item=item_of(task, sample),
+                    examinee=examinee,
+                    metric=metric,
+                    offered=offered,
+                    score=first.score if isinstance(first, Recorded) else None,
+                    asked=partial(asked_by, sample, config.delimiter),
+                    sent=partial(_sent, sample),
+                    number=sample.get("doc_id"),
+                    written=written(sample),
+                    responses=sample.get("resps", sample.get("filtered_resps")),
+                    filter=name if "filter" in sample and isinstance(name, str) else None,
+                    shots=config.shots,
+                    scorer=config.scorers.get(str(name)) if metric == "exact_match" else None,
+                    templated=config.templated,
                 )
+            )
             yield from answers
         else:
             yield LeftOut(row, OTHER_FILTER, str(sample.get("filter"))[:100])
