@@ -151,12 +151,6 @@ def test_rows_with_odd_responses_are_still_scored(fields: dict[str, Any]) -> Non
     assert found.score == (None if fields == {"resps": []} else 0.0)
 
 
-def test_choices_by_likelihood_are_scored_as_they_are() -> None:
-    resps = [[["-30.3", "False"]], [["-32.7", "False"]]]
-    row = sample(resps=resps, metrics=["acc"], acc=True)
-    assert [r.score for r in records(lines(f"m/{SAMPLES}", [row]))] == [1.0]
-
-
 def test_a_score_for_each_repeat_is_a_trial_for_each() -> None:
     row = sample(resps=[["a", "", "c"]], exact_match=[1.0, 0.0, 0.0])
     found = records(lines(f"m/{SAMPLES}", [row]))
@@ -638,32 +632,6 @@ def test_a_long_table_with_trials_is_one_table_for_each() -> None:
     np.testing.assert_array_equal(second.table.scores[0], [0, np.nan])
 
 
-def test_trials_in_a_parquet_file_are_read_the_same_way() -> None:
-    out = io.BytesIO()
-    columns = {"item": ["q1", "q1"], "examinee": ["m", "m"], "score": [1, 0], "trial": [1, 2]}
-    pa.parquet.write_table(pa.table(columns), out)
-    found = read(SourceFile.of_bytes("x.parquet", out.getvalue()))
-    assert [part.table.scores.tolist() for part in found if isinstance(part, TrialTable)] == [
-        [[1.0]],
-        [[0.0]],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "pointer"),
-    [
-        ("examinee,item,trial,score\nm,q,1,1\nm,q,1,0\n", "t.csv:3"),
-        ("examinee,item,trial,score\nm,q,1.5,1\n", "t.csv:2:trial"),
-        ("examinee,item,trial,score\nm,q,,1\n", "t.csv:2:trial"),
-        ("model,q1\nm1,1\nm1,0\n", "t.csv:3:model"),
-    ],
-)
-def test_a_faulty_table_is_refused_with_row_and_column(text: str, pointer: str) -> None:
-    with pytest.raises(FileFormatError) as caught:
-        read(SourceFile.of_bytes("t.csv", text.encode()))
-    assert [problem.pointer for problem in caught.value.problems] == [pointer]
-
-
 def test_a_reader_of_one_table_refuses_trials() -> None:
     with pytest.raises(FileFormatError, match="got 2 trials"):
         read_responses(b"examinee,item,trial,score\nm,q,1,1\nm,q,2,1\n")
@@ -701,15 +669,6 @@ def test_where_lower_is_better_the_lowest_score_becomes_1() -> None:
 def test_an_invalid_range_is_refused(score_range: tuple[float, float]) -> None:
     with pytest.raises(InvalidInputError, match="Expected a score range"):
         Choices(score_range=score_range)
-
-
-def test_real_judge_scores_are_read_with_their_range(shared_data: Path) -> None:
-    files = files_at([shared_data / "wildbench" / "judge_scores.csv.gz"])
-    (part,) = read(*files, score_range=(1.0, 10.0))
-    assert isinstance(part, TrialTable)
-    assert len(part.table.examinees) == 12
-    assert len(part.table.items) == 1024
-    assert (np.nanmin(part.table.scores), np.nanmax(part.table.scores)) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -207,13 +207,6 @@ def test_the_most_frequent_or_the_chosen_wording_is_taken() -> None:
     assert other.items[0]["prompt"].startswith("Question: What is")
 
 
-def test_scores_unlike_the_likeliest_option_are_refused() -> None:
-    sent = [("Q?", " a"), ("Q?", " b")]
-    rows = [row(sent, n, acc=float(n % 2)) for n in range(8)]
-    with pytest.raises(FileFormatError, match="explains 50 % of the recorded scores only"):
-        found_in(rows)
-
-
 def test_a_filter_of_the_results_file_scores_as_it_did() -> None:
     found = found_of(sources(folders(2, 6)))
     assert found.scorers[0] == ScorerSpec(

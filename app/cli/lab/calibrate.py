@@ -5,7 +5,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,8 +85,6 @@ def command(
     ],
     body: dict[str, Any],
     filters: options.FilteringOption = True,
-    keep_for_score: options.KeepForScoreOption = True,
-    filter_confidence: options.FilterConfidenceOption = None,
     link_to: Annotated[
         Path | None,
         options.file_option(help="Bank file to whose scale the items are linked."),
@@ -111,7 +109,8 @@ def command(
 ) -> None:
     """Estimate item parameters from a response file."""
     started = time.perf_counter()
-    require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
+    require_filters(body, filters=filters)
+    narrowed = body.pop("filters", {})
     if families is not None and "report_card" not in body:
         raise InvalidInputError("--families needs --report-card, which holds them out.")
     if link_method is not None and link_to is None:
@@ -119,13 +118,7 @@ def command(
     plan = CalibrationPlan(
         **body,
         families=None if families is None else read_families(families.read_bytes(), families.name),
-        filters=replace(
-            FilterSettings(),
-            keep_for_score=keep_for_score,
-            point_biserial_confidence=filter_confidence,
-        )
-        if filters
-        else FilterSettings.none(),
+        filters=FilterSettings(**narrowed) if filters else FilterSettings.none(),
         link=None if link_to is None else LinkPlan(method=link_method or LinkMethod.STOCKING_LORD),
         target=None if link_to is None else load_bank(link_to),
     )
