@@ -644,8 +644,8 @@ def test_scores_of_another_range_become_scores_between_0_and_1() -> None:
     judged = {"score_range": (1.0, 10.0)}
     row = sample(exact_match=5.5)
     assert [r.score for r in records(lines(f"m/{SAMPLES}", [row]), **judged)] == [0.5]
-    graded = inspect_json([scored(10), scored("C", 2), scored("1", 3)])
-    assert [r.score for r in records(graded, **judged)] == [1.0, 1.0, 0.0]
+    graded = inspect_json([scored(10), scored("C", 2), scored("1", 3), scored(True, 4)])
+    assert [r.score for r in records(graded, **judged)] == [1.0, 1.0, 0.0, 1.0]
     helm_run = helm([instance("id1", stat("exact_match", 1))])
     assert [r.score for r in records(*helm_run, **judged)] == [0.0]
     (table,) = read(SourceFile.of_bytes("j.csv", b"model,q1,q2\nm,10,\n"), **judged)
