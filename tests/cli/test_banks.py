@@ -1,16 +1,17 @@
 """`sextant banks`, called as from a shell on an own database."""
 
 import json
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from typer.testing import Result
 
 from app.cli.bank import from_results
 from tests.cli import shell
 
 pytestmark = pytest.mark.usefixtures("own_database")
+done, refused = partial(shell.done, "banks"), partial(shell.refused, "banks")
 
 ITEMS = "\n".join(
     json.dumps(item)
@@ -21,14 +22,6 @@ ITEMS = "\n".join(
     )
 )
 MIRT = ",a1,d,g,u\nX1,1,0.5,0,1\nX2,-1,0.5,0.2,1\nX3,1,0,0,1\nX9,1,0,0,1\n"
-
-
-def done(*words: object) -> Result:
-    return shell.done("banks", *words)
-
-
-def refused(*words: object) -> str:
-    return shell.refused("banks", *words)
 
 
 @pytest.fixture
