@@ -129,10 +129,6 @@ def test_lambdas_are_the_lower_asymptote_of_a_3pl_and_the_upper_one_of_a_4pl() -
     assert three.item_ids == ("q1", "q2")
 
 
-def test_the_items_of_a_1pl_have_slope_1() -> None:
-    assert read_parameters(py_irt("1pl", disc=None)).a.tolist() == [1.0, 1.0]
-
-
 @pytest.mark.parametrize(
     ("values", "model"),
     [
@@ -176,11 +172,6 @@ def test_a_lower_and_an_upper_asymptote_do_not_fit_into_py_irt() -> None:
 def test_a_py_irt_file_that_means_something_else_is_refused(content: bytes, words: str) -> None:
     with pytest.raises(FileFormatError, match=words):
         read_parameters(content, name="best_parameters.json")
-
-
-def test_logits_as_lambdas_are_refused() -> None:
-    with pytest.raises(ItemBankError, match="c=-1"):
-        read_parameters(py_irt("3pl", lambdas=[-1.0, 0.2]))
 
 
 # JSONL

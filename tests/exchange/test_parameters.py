@@ -19,15 +19,6 @@ from app.services.banks.imports import BankImport, parameters_of
 MIRT = b"X,a1,d,g,u\nX1,2,-1,0.2,1\nX2,-0.5,1,0,0.9\n"
 
 
-def test_d_of_a_mirt_file_is_an_intercept() -> None:
-    bank = read_parameters(MIRT)
-    assert bank.item_ids == ("X1", "X2")
-    assert bank.intercept.tolist() == [-1.0, 1.0]
-    assert bank.b.tolist() == [0.5, 2.0]
-    assert bank.c.tolist() == [0.2, 0.0]
-    assert bank.d.tolist() == [1.0, 0.9]
-
-
 def test_d_of_a_generic_file_is_the_upper_asymptote() -> None:
     bank = read_parameters(b"item,a,b,c,d\nq,2,0.5,0.2,0.95\n")
     assert (bank.b[0], bank.c[0], bank.d[0]) == (0.5, 0.2, 0.95)
