@@ -379,7 +379,6 @@ def _bank_of_columns(
     name: str,
 ) -> ItemBank:
     """The bank of a file with `a`, `intercept` or `b`, maybe `c`, `d`, `k`, or several slopes."""
-    shared = {column: columns.get(column) for column in ("c", "d", "k")}
     if slopes:
         bent = (columns.get("c", np.zeros(1)) != 0.0) | (columns.get("d", np.ones(1)) != 1.0)
         if bent.any():
@@ -389,11 +388,11 @@ def _bank_of_columns(
                 f"some with {int(bent.sum())} items, the first is {first!r}."
             )
         return bank_of_slopes(slopes, columns["intercept"], item_ids)
-    a = columns["a"]
+    a, c, d, k = columns["a"], *map(columns.get, ("c", "d", "k"))
     if "intercept" in columns:
         intercept = columns["intercept"]
-        return ItemBank.from_intercepts(a=a, intercept=intercept, item_ids=item_ids, **shared)
-    return ItemBank.from_difficulties(a=a, b=columns["b"], item_ids=item_ids, **shared)
+        return ItemBank.from_intercepts(a=a, intercept=intercept, c=c, d=d, k=k, item_ids=item_ids)
+    return ItemBank.from_difficulties(a=a, b=columns["b"], c=c, d=d, k=k, item_ids=item_ids)
 
 
 def _counted(prefix: str, columns: Sequence[str]) -> tuple[str, ...]:
