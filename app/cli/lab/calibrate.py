@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -50,6 +49,12 @@ _CARD = (
 
 _OPTIONS: Fields = {
     **options.CALIBRATION,
+    "/link/method": option(
+        str,
+        f"Method of --link-to: {', '.join(LinkMethod)}; by default "
+        f"{LinkMethod.STOCKING_LORD.value}.",
+        "--link-method",
+    ),
     "/compare": option(
         str,
         "Response models to calibrate in addition, for comparison: 1pl,2pl,3pl.",
@@ -89,13 +94,6 @@ def command(
         Path | None,
         options.file_option(help="Bank file to whose scale the items are linked."),
     ] = None,
-    link_method: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Method of --link-to: {', '.join(LinkMethod)}; by default "
-            f"{LinkMethod.STOCKING_LORD.value}."
-        ),
-    ] = None,
     scale: inputs.ScaleOption = None,
     lower_is_better: inputs.LowerIsBetterOption = False,
     families: Annotated[
@@ -110,16 +108,16 @@ def command(
     """Estimate item parameters from a response file."""
     started = time.perf_counter()
     require_filters(body, filters=filters)
-    narrowed = body.pop("filters", {})
+    narrowed, link = body.pop("filters", {}), body.pop("link", {})
     if families is not None and "report_card" not in body:
         raise InvalidInputError("--families needs --report-card, which holds them out.")
-    if link_method is not None and link_to is None:
+    if link and link_to is None:
         raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
     plan = CalibrationPlan(
         **body,
         families=None if families is None else read_families(families.read_bytes(), families.name),
         filters=FilterSettings(**narrowed) if filters else FilterSettings.none(),
-        link=None if link_to is None else LinkPlan(method=link_method or LinkMethod.STOCKING_LORD),
+        link=None if link_to is None else LinkPlan(**link),
         target=None if link_to is None else load_bank(link_to),
     )
     marks = score_scale(scale, lower_is_better=lower_is_better)
