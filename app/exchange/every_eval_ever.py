@@ -82,37 +82,21 @@ class EvaluatedItem:
 
 def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
     """Write the object of a test, which refers to the items that `instance_lines` wrote."""
-    results: list[JsonValue] = []
-    if test.score is not None:
-        results.append(
-            _result(
-                test,
-                "accuracy",
-                test.score,
-                {
-                    "evaluation_description": f"Predicted mean score on {test.scored_on}.",
-                    "metric_id": "accuracy",
-                    "metric_kind": "accuracy",
-                    "metric_unit": "proportion",
-                    "score_type": "continuous",
-                    "min_score": 0.0,
-                    "max_score": 1.0,
-                },
-            )
-        )
-    if test.theta is not None:
-        results.append(
-            _result(
-                test,
-                "theta",
-                test.theta,
-                {
-                    "evaluation_description": "Ability on the bank's scale, in logits.",
-                    "metric_id": "sextant.theta",
-                    "metric_unit": "logits",
-                },
-            )
-        )
+    accuracy: dict[str, JsonValue] = {
+        "evaluation_description": f"Predicted mean score on {test.scored_on}.",
+        "metric_id": "accuracy",
+        "metric_kind": "accuracy",
+        "metric_unit": "proportion",
+        "score_type": "continuous",
+        "min_score": 0.0,
+        "max_score": 1.0,
+    }
+    theta: dict[str, JsonValue] = {
+        "evaluation_description": "Ability on the bank's scale, in logits.",
+        "metric_id": "sextant.theta",
+        "metric_unit": "logits",
+    }
+    measured = (("accuracy", test.score, accuracy), ("theta", test.theta, theta))
     document: dict[str, JsonValue] = {
         "schema_version": SCHEMA_VERSION,
         "evaluation_id": test.evaluation_id,
@@ -126,7 +110,9 @@ def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
         },
         "eval_library": {"name": "sextant", "version": test.library_version},
         "model_info": {"name": test.model, "id": test.model},
-        "evaluation_results": results,
+        "evaluation_results": [
+            _result(test, name, figure, metric) for name, figure, metric in measured if figure
+        ],
     }
     if lines is not None:
         document["detailed_evaluation_results"] = {

@@ -35,7 +35,8 @@ SEPARATED = "Cells are separated by commas."
 
 #: Separators, other than commas, of tables that programs export.
 _OTHER_SEPARATORS = ";\t|"
-_GZIP = b"\x1f\x8b"
+#: First bytes of files of these kinds.
+GZIP, ZIP, PARQUET = b"\x1f\x8b", b"PK\x03\x04", b"PAR1"
 _BUFFER = 1 << 20
 _LONGEST_DETAIL = 400
 
@@ -114,7 +115,7 @@ def unpacked(file: BinaryIO, name: str, max_bytes: int = MAX_TEXT_BYTES) -> Bina
     if not size:
         raise FileFormatError(f"{name}: the file is empty.")
     file.seek(0)
-    is_packed = file.read(2) == _GZIP
+    is_packed = file.read(2) == GZIP
     file.seek(0)
     return io.BufferedReader(_Capped(file, is_packed, name, size, max_bytes), _BUFFER)
 
@@ -175,14 +176,14 @@ class _Capped(io.RawIOBase):
         super().close()
 
 
-def read_bytes(source: bytes | BinaryIO, name: str, max_bytes: int = MAX_WHOLE_BYTES) -> bytes:
+def read_bytes(source: bytes | BinaryIO, name: str) -> bytes:
     """Read a whole file, decompressed if it is gzip.
 
     Raises:
         FileFormatError: The content is too large, or the gzip file is broken.
     """
     file: BinaryIO = io.BytesIO(source) if isinstance(source, bytes) else source
-    return unpacked(file, name, max_bytes).read()
+    return unpacked(file, name, MAX_WHOLE_BYTES).read()
 
 
 def as_text(content: bytes, name: str) -> str:
@@ -194,7 +195,7 @@ def as_text(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        if content.startswith(_GZIP):
+        if content.startswith(GZIP):
             raise FileFormatError(f"{name}: is packed by gzip: unpack it first.") from exc
         raise FileFormatError(
             f"{name}: expected UTF-8 text, got byte {content[exc.start]:#04x} at {exc.start}."

@@ -23,23 +23,28 @@ The target of an item with choices names one or several right options. A text eq
 means that option, even if it also looks like a letter or an index. Otherwise a single letter counts
 from A, and a whole number counts from 0. A JSON number is always an index. An item without a target
 is accepted, and lint reports it.
+
+Other files (JSON lines, CSV or Parquet) are read by a map of their fields. The map
+`prompt=question,target=answer` assigns fields of a row to fields of an item. A dot leads into an
+object: `choices=choices.text`. Data sets of the hub may have labels beside the options (`label`
+beside `text`); a target that equals a label means the option at its position.
 """
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO, Literal, NoReturn, cast
+from typing import BinaryIO, NoReturn, cast
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
-from app.exchange.files import Problems, comma_hint, shortened
+from app.exchange.catalog.rows import read_rows
+from app.exchange.files import GZIP, PARQUET, Problems, as_text, comma_hint, csv_rows, shortened
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
 from app.exchange.json_text import no_repeats
+from app.exchange.results.recorded import value_at
 from app.items import JsonValue
-
-ItemFormat = Literal["jsonl", "csv"]
 
 MAX_FILE_BYTES = 512 * 2**20
 MAX_ROW_BYTES = 2**20
@@ -49,6 +54,10 @@ MAX_COUNTED = 20_000
 _TOKEN_COLUMNS = ("expected_tokens_in", "expected_tokens_out")
 _COLUMNS = FIELDS | set(_TOKEN_COLUMNS)
 _JSON_COLUMNS = {"choices", "tags", "target", "messages", "expected_tokens", "scorer", SLOPES}
+#: Fields whose cells are parsed also where the file's own fields are mapped.
+_PARSED = (*_JSON_COLUMNS - {"target"}, "difficulty", *PARAMETER_FIELDS)
+_JSONL = frozenset({"jsonl", "ndjson", "json"})
+_TEXT, _LABEL = "text", "label"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +69,73 @@ class ItemRow:
     problems: tuple[FieldProblem, ...] = ()
 
 
-def read_items(
-    source: bytes | BinaryIO, *, name: str = "items", file_format: ItemFormat | None = None
-) -> list[ItemRecord]:
-    """Read an item file; if any row is faulty, no item is returned.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldMap:
+    """Map from the fields of an item to the fields of a row.
 
-    The suffix of `name` decides the format unless `file_format` does. Without either, a first
-    character `{` means JSONL.
+    Attributes:
+        fields: Field of the item to field of the row; dots lead into objects.
+        target_after: Mark in the target's field, behind whose last occurrence the target stands.
 
     Raises:
-        FileFormatError: Faults, each with file, row, field, expected and actual value. The first
-            `MAX_PROBLEMS` are listed, and reading ends after `MAX_COUNTED`.
+        InvalidInputError: An empty map, or an unknown field of an item.
     """
-    return good_items(scan_items(source, name=name, file_format=file_format), name)
+
+    fields: Mapping[str, str]
+    target_after: str | None = None
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.fields.keys() - FIELDS)
+        if unknown or not self.fields:
+            raise InvalidInputError(
+                f"Expected item fields of {', '.join(sorted(FIELDS))} to be mapped, as in "
+                f"prompt=question,target=answer; got {unknown[0] if unknown else 'nothing'!r}."
+            )
 
 
-def good_items(rows: Iterable[ItemRow], name: str) -> list[ItemRecord]:
-    """The items of all rows.
+def field_map(text: str, target_after: str | None = None) -> FieldMap:
+    """Parse a map such as `prompt=question,target=answer`.
 
     Raises:
-        FileFormatError: No rows, or faulty rows, as for `read_items`.
+        InvalidInputError: Another form, a repeated field, or an error of `FieldMap`.
+    """
+    fields = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, equals, source = part.partition("=")
+        if not (equals and name.strip() and source.strip()):
+            raise InvalidInputError(
+                f"Expected ITEM=FILE, as in prompt=question,target=answer; got {part!r:.80}."
+            )
+        if name.strip() in fields:
+            raise InvalidInputError(
+                "Expected each item field once, as in prompt=question,target=answer; got "
+                f"{name.strip()!r} twice."
+            )
+        fields[name.strip()] = source.strip()
+    return FieldMap(fields=fields, target_after=target_after)
+
+
+#: Rows of a file by number: the fields of each, or its fault.
+_Rows = Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]
+
+
+def read_items(
+    source: bytes | BinaryIO, *, name: str = "items", mapping: FieldMap | None = None
+) -> list[ItemRecord]:
+    """Read an item file, or another file by a map; if any row is faulty, no item is returned.
+
+    The suffix of `name` decides the format of an item file. Without a known one, a first character
+    `{` means JSONL. With a map, the key of a row is its mapped key, its `id` or `key`, else its
+    number, from 1.
+
+    Raises:
+        FileFormatError: No rows, or faults, each with file, row, field, expected and actual value.
+            The first `MAX_PROBLEMS` are listed, and reading ends after `MAX_COUNTED`.
     """
     records: list[ItemRecord] = []
     problems = Problems()
-    for row in rows:
+    rows = _item_rows(source, name) if mapping is None else _mapped(source, name, mapping)
+    for row in _checked(rows, name):
         for problem in row.problems:
             problems.add(problem.pointer, problem.detail)
         if problems.count >= MAX_COUNTED:
@@ -96,23 +148,17 @@ def good_items(rows: Iterable[ItemRow], name: str) -> list[ItemRecord]:
     return records
 
 
-def scan_items(
-    source: bytes | BinaryIO, *, name: str = "items", file_format: ItemFormat | None = None
-) -> Iterator[ItemRow]:
-    """Iterate over the good and faulty rows of an item file; arguments are those of `read_items`.
+def scan_lines(source: bytes | BinaryIO, name: str) -> Iterator[ItemRow]:
+    """Iterate over the good and faulty rows of an item file in JSON lines.
 
     Raises:
-        FileFormatError: The file as a whole cannot be read: too large, not UTF-8 from its first
-            bytes, wrong columns, or broken quoting.
+        FileFormatError: The file as a whole cannot be read: too large, or not UTF-8 from its first
+            bytes.
     """
-    lines = _Lines(io.BytesIO(source) if isinstance(source, bytes) else source, name)
-    rows = _csv_rows if _format_of(lines, name, file_format) == "csv" else _jsonl_rows
-    yield from checked_rows(rows(lines), name)
+    return _checked(_jsonl_rows(_Lines(source, name)), name)
 
 
-def checked_rows(
-    rows: Iterable[tuple[int, Mapping[str, JsonValue] | FieldProblem]], name: str
-) -> Iterator[ItemRow]:
+def _checked(rows: _Rows, name: str) -> Iterator[ItemRow]:
     """Parse rows of fields; a repeated key is a fault."""
     first_row: dict[str, int] = {}
     for row, fields in rows:
@@ -132,15 +178,21 @@ def checked_rows(
             yield ItemRow(row, None, (FieldProblem(f"{name}:{row}:key", detail),))
 
 
+def _item_rows(source: bytes | BinaryIO, name: str) -> _Rows:
+    lines, suffix = _Lines(source, name), name.lower().rpartition(".")[2]
+    is_jsonl = suffix in _JSONL or (suffix != "csv" and lines.begins_with_object)
+    return _jsonl_rows(lines) if is_jsonl else _csv_rows(lines)
+
+
 class _Lines:
     """Lines of a binary stream as text, with limits for a line's length and the total."""
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
-        self._stream = stream
+    def __init__(self, source: bytes | BinaryIO, name: str) -> None:
+        self._stream = io.BytesIO(source) if isinstance(source, bytes) else source
         self.name = name
         self._n_bytes = 0
         self._next = self._read()
-        if self._next.startswith(b"\x1f\x8b"):
+        if self._next.startswith(GZIP):
             raise FileFormatError(f"{name}: is packed by gzip: unpack it first.")
         for mark in (b"\xff\xfe", b"\xfe\xff"):
             if self._next.startswith(mark):
@@ -187,16 +239,7 @@ class _Lines:
             return FieldProblem(place, f"expected UTF-8, got {got}")
 
 
-def _format_of(lines: _Lines, name: str, file_format: ItemFormat | None) -> ItemFormat:
-    if file_format is not None:
-        return file_format
-    suffix = name.lower().rpartition(".")[2]
-    if suffix in {"jsonl", "ndjson", "json"}:
-        return "jsonl"
-    return "csv" if suffix == "csv" or not lines.begins_with_object else "jsonl"
-
-
-def _jsonl_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]:
+def _jsonl_rows(lines: _Lines) -> _Rows:
     for row, line in lines:
         if isinstance(line, FieldProblem):
             yield row, line
@@ -221,7 +264,7 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]:
+def _csv_rows(lines: _Lines) -> _Rows:
     # The limit is a global of the csv module; lines have the same limit anyway.
     csv.field_size_limit(MAX_ROW_BYTES)
     reader = csv.reader(_good_lines(lines), strict=True)
@@ -231,7 +274,7 @@ def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | Fi
         row = reader.line_num + 1
         for cells in reader:
             if len(cells) == len(header):
-                yield row, fields_of_cells(dict(zip(header, cells, strict=True)))
+                yield row, _fields_of_cells(dict(zip(header, cells, strict=True)))
             elif cells:
                 detail = f"expected {len(header)} cells as in the header, got {len(cells)}"
                 yield row, FieldProblem(f"{lines.name}:{row}", detail)
@@ -269,7 +312,7 @@ def _check_header(header: list[str], name: str) -> None:
         )
 
 
-def fields_of_cells(cells: Mapping[str, str]) -> dict[str, JsonValue]:
+def _fields_of_cells(cells: Mapping[str, str]) -> dict[str, JsonValue]:
     """CSV cells as the JSON values that `parse_item` reads; an empty cell is an absent field."""
     fields: dict[str, JsonValue] = {}
     tokens: dict[str, JsonValue] = {}
@@ -311,3 +354,64 @@ def _number_or_text(cell: str) -> int | float | str:
         except ValueError:
             continue
     return cell
+
+
+def _mapped(source: bytes | BinaryIO, name: str, mapping: FieldMap) -> _Rows:
+    content = source if isinstance(source, bytes) else source.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise FileFormatError(f"{name}: expected at most {MAX_FILE_BYTES} bytes, got more.")
+    for row, given in enumerate(_rows_of_others(content, name), start=1):
+        yield row, _fields(given, mapping, row, name)
+
+
+def _rows_of_others(content: bytes, name: str) -> Iterator[Mapping[str, JsonValue]]:
+    if content.startswith(PARQUET) or content.lstrip()[:1] == b"{":
+        yield from read_rows(content, name)
+        return
+    csv.field_size_limit(MAX_ROW_BYTES)
+    rows = csv_rows(as_text(content, name), name)
+    _, header = next(rows, (0, []))
+    if hint := comma_hint(header):
+        raise FileFormatError(f"{name}: found one column, {header!r:.200}.{hint}")
+    for _, cells in rows:
+        yield {key: cell for key, cell in zip(header, cells, strict=False) if cell}
+
+
+def _fields(
+    row: Mapping[str, JsonValue], mapping: FieldMap, number: int, name: str
+) -> dict[str, JsonValue] | FieldProblem:
+    """Fields of the item of a row, or why the row does not fit the map."""
+    fields: dict[str, JsonValue] = {}
+    for field, source in mapping.fields.items():
+        value = value_at(row, *source.split("."))
+        if value is None:
+            known = ", ".join(map(str, row))[:200]
+            detail = f"expected a field {source!r}, found {known}"
+            return FieldProblem(f"{name}:{number}:{field}", detail)
+        fields[field] = value
+    cells = {name: value for name, value in fields.items() if isinstance(value, str)}
+    fields |= _fields_of_cells({name: cells[name] for name in _PARSED if name in cells})
+    if not {"key", "id"} & fields.keys():
+        fields["key"] = next((row[name] for name in ("id", "key") if row.get(name)), str(number))
+    if (mark := mapping.target_after) is not None:
+        target = fields.get("target")
+        if not isinstance(target, str) or mark not in target:
+            detail = f"expected {mark!r} in the target, got {target!r:.80}"
+            return FieldProblem(f"{name}:{number}:target", detail)
+        fields["target"] = target.rpartition(mark)[2].strip()
+    return _with_labels(row, mapping, fields)
+
+
+def _with_labels(
+    row: Mapping[str, JsonValue], mapping: FieldMap, fields: dict[str, JsonValue]
+) -> dict[str, JsonValue]:
+    path = mapping.fields.get("choices", "").split(".")
+    choices = fields.get("choices")
+    if path[-1] != _TEXT or not isinstance(choices, list):
+        return fields
+    labels = value_at(row, *path[:-1], _LABEL)
+    if isinstance(labels, list) and len(labels) == len(choices):
+        target = fields.get("target")
+        if target in labels:
+            return {**fields, "target": choices[labels.index(target)]}
+    return fields

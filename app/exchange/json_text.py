@@ -151,7 +151,7 @@ def small_json(file: SourceFile) -> dict[str, JsonValue] | None:
 
 
 class JsonText:
-    """A JSON document that is decoded piece by piece.
+    """A JSON object that is decoded piece by piece.
 
     Args:
         content: UTF-8, with or without a byte order mark.
@@ -174,31 +174,25 @@ class JsonText:
 
     def members(self, streamed: str) -> Iterator[tuple[str, JsonValue]]:
         """Key and value of each member; the list `streamed` gives one pair per entry."""
-        self._expect("{")
-        if self._take("}"):
-            return
-        while True:
+        for _ in self._parts("{", "}"):
             key = self._value()
             if not isinstance(key, str):
                 self._fail("expected a name")
             self._expect(":")
             if key == streamed and self._peek() == "[":
-                for entry in self.entries():
-                    yield key, entry
+                for _ in self._parts("[", "]"):
+                    yield key, self._value()
             else:
                 yield key, self._value()
-            if self._take("}"):
-                return
-            self._expect(",")
 
-    def entries(self) -> Iterator[JsonValue]:
-        """The entries of the list."""
-        self._expect("[")
-        if self._take("]"):
+    def _parts(self, begin: str, end: str) -> Iterator[None]:
+        """Stop at each part of an object or a list, for the caller to read it."""
+        self._expect(begin)
+        if self._take(end):
             return
         while True:
-            yield self._value()
-            if self._take("]"):
+            yield
+            if self._take(end):
                 return
             self._expect(",")
 

@@ -1,6 +1,7 @@
 """Match item names of different files, including names that were changed by R."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,10 +38,7 @@ def match_names(names: Sequence[str], known: Sequence[str]) -> NameMatch:
     for item in known:
         if item not in exact:
             candidates.setdefault(r_name(item), []).append(item)
-    claims: dict[str, int] = {}
-    for name in names:
-        if name not in exact:
-            claims[r_name(name)] = claims.get(r_name(name), 0) + 1
+    claims = Counter(r_name(name) for name in names if name not in exact)
     found: dict[str, str] = {}
     renamed: dict[str, str] = {}
     unknown: list[str] = []

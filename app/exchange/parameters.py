@@ -36,6 +36,7 @@ from app.engine.models.multidimensional import Loadings, MultidimensionalModel, 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError, ItemBankError
 from app.exchange.files import (
     MAX_ITEMS,
+    PARQUET,
     SEPARATED,
     Problems,
     as_text,
@@ -50,7 +51,6 @@ from app.exchange.py_irt import read_py_irt_parameters
 GENERAL = "general"
 #: Most columns of a Parquet file.
 MAX_COLUMNS = 1_000
-_PARQUET = b"PAR1"
 _NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 
 
@@ -94,12 +94,8 @@ _EXPECTED = (
 )
 
 
-def read_parameters(
-    source: bytes | BinaryIO, *, name: str = "parameters", scale: str = DEFAULT_SCALE
-) -> ItemBank:
-    """Read a parameter file; if any row is faulty, nothing is returned.
-
-    `source` may be gzip. `name` is that of the file, `scale` that of the theta scale.
+def read_parameters(source: bytes | BinaryIO, *, name: str = "parameters") -> ItemBank:
+    """Read a parameter file, gzipped or not; if any row is faulty, nothing is returned.
 
     Raises:
         FileFormatError: Wrong columns, a cell that is not a number, a repeated id, or no items.
@@ -107,11 +103,11 @@ def read_parameters(
         ItemBankError: Invalid parameters: they need 0 <= lower < upper <= 1 and k > 0.
     """
     content = read_bytes(source, name)
-    if content.startswith(_PARQUET):
-        return _read_parquet(content, name, scale)
+    if content.startswith(PARQUET):
+        return _read_parquet(content, name)
     text = as_text(content, name)
     if text.lstrip().startswith("{"):
-        return read_py_irt_parameters(text.encode(), name=name, scale=scale)
+        return read_py_irt_parameters(text.encode(), name)
     rows = (row for row in csv_rows(text, name) if any(map(str.strip, row[1])))
     _, header = next(rows, (0, []))
     form = _form_of(header, name)
@@ -161,8 +157,7 @@ def read_parameters(
         {role: arrays[column] for role, column in roles.items() if column in arrays},
         {column: arrays[column] for column in form.several},
         tuple(first_row),
-        name=name,
-        scale=scale,
+        name,
     )
 
 
@@ -232,7 +227,7 @@ def _illegal(form: _Form, values: Mapping[str, list[float]]) -> str:
     )
 
 
-def _read_parquet(content: bytes, name: str, scale: str) -> ItemBank:
+def _read_parquet(content: bytes, name: str) -> ItemBank:
     table = _table(content, name)
     have = set(table.column_names)
     if not {"item", "a"} <= have or not have & {"b", "intercept"}:
@@ -261,8 +256,7 @@ def _read_parquet(content: bytes, name: str, scale: str) -> ItemBank:
             f"{name}: expected slopes in several abilities as general, dimension_1, ... in "
             "Parquet, got a1, a2, ..."
         )
-    item_ids = [key.strip() for key in keys]
-    return _bank_of_columns(columns, slopes, item_ids, name=name, scale=scale)
+    return _bank_of_columns(columns, slopes, [key.strip() for key in keys], name)
 
 
 def _table(content: bytes, name: str) -> Any:
@@ -382,12 +376,9 @@ def _bank_of_columns(
     columns: Mapping[str, FloatArray],
     slopes: Mapping[str, FloatArray],
     item_ids: Sequence[str],
-    *,
     name: str,
-    scale: str,
 ) -> ItemBank:
     """The bank of a file with `a`, `intercept` or `b`, maybe `c`, `d`, `k`, or several slopes."""
-    shared = {column: columns.get(column) for column in ("c", "d", "k")}
     if slopes:
         bent = (columns.get("c", np.zeros(1)) != 0.0) | (columns.get("d", np.ones(1)) != 1.0)
         if bent.any():
@@ -396,14 +387,12 @@ def _bank_of_columns(
                 f"{name}: expected no asymptotes beside several slopes (lower 0, upper 1), got "
                 f"some with {int(bent.sum())} items, the first is {first!r}."
             )
-        return bank_of_slopes(slopes, columns["intercept"], item_ids, scale=scale)
+        return bank_of_slopes(slopes, columns["intercept"], item_ids)
+    a, c, d, k = columns["a"], *map(columns.get, ("c", "d", "k"))
     if "intercept" in columns:
-        return ItemBank.from_intercepts(
-            a=columns["a"], intercept=columns["intercept"], item_ids=item_ids, scale=scale, **shared
-        )
-    return ItemBank.from_difficulties(
-        a=columns["a"], b=columns["b"], item_ids=item_ids, scale=scale, **shared
-    )
+        intercept = columns["intercept"]
+        return ItemBank.from_intercepts(a=a, intercept=intercept, c=c, d=d, k=k, item_ids=item_ids)
+    return ItemBank.from_difficulties(a=a, b=columns["b"], c=c, d=d, k=k, item_ids=item_ids)
 
 
 def _counted(prefix: str, columns: Sequence[str]) -> tuple[str, ...]:

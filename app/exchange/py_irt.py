@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError, ItemBankError
@@ -95,9 +95,7 @@ def _lines(table: ResponseTable) -> Iterator[bytes]:
 _MODELS = ("1pl", "2pl", "3pl", "4pl")
 
 
-def read_py_irt_parameters(
-    content: bytes, *, name: str = "parameters", scale: str = DEFAULT_SCALE
-) -> ItemBank:
+def read_py_irt_parameters(content: bytes, name: str) -> ItemBank:
     """Read the items of a file; its abilities are ignored.
 
     Raises:
@@ -132,7 +130,6 @@ def read_py_irt_parameters(
         c=asymptote if model == "3pl" else None,
         d=asymptote if model == "4pl" else None,
         item_ids=keys,
-        scale=scale,
     )
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from app.engine.bank import FloatArray
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
-from app.exchange.files import lines, quoted
+from app.exchange.files import PARQUET, ZIP, lines, quoted
 from app.exchange.json_text import json_lines
 from app.exchange.py_irt import is_examinee, read_py_irt
 from app.exchange.results.helm import read_helm
@@ -45,10 +45,8 @@ from app.exchange.results.recorded import (
 from app.items import JsonValue
 
 _HEAD_BYTES = 1 << 20
-_ZIP = b"PK\x03\x04"
-_PARQUET = b"PAR1"
 #: Companion files, which only name the model of other files.
-_COMPANIONS = ("results_*.json", "run_spec.json")
+COMPANIONS = ("results_*.json", "run_spec.json")
 _TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _INSPECT = re.compile(rb'\s*\{\s*"(version|status|eval)"\s*:.*"task"\s*:', re.DOTALL)
 _HELM = re.compile(rb'^\s*\[\s*\{.*"stats"\s*:\s*\[', re.DOTALL)
@@ -94,7 +92,7 @@ def files_at(paths: Iterable[Path]) -> list[SourceFile]:
                 found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
         elif path.is_file():
             found[path.resolve()] = _on_disk(path, asked_for=True)
-            for pattern in _COMPANIONS:
+            for pattern in COMPANIONS:
                 for part in sorted(path.parent.glob(pattern)):
                     found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
         else:
@@ -149,7 +147,7 @@ def sources_of(
 
 
 def _names_others(file: SourceFile) -> bool:
-    return any(fnmatchcase(file.path.name, pattern) for pattern in _COMPANIONS)
+    return any(fnmatchcase(file.path.name, pattern) for pattern in COMPANIONS)
 
 
 def detect(file: SourceFile) -> ResponseFormat | None:
@@ -158,9 +156,9 @@ def detect(file: SourceFile) -> ResponseFormat | None:
         mark = raw.read(4)
     if not mark and not file.asked_for:
         return None
-    if mark == _ZIP:
+    if mark == ZIP:
         return ResponseFormat.INSPECT
-    if mark == _PARQUET:
+    if mark == PARQUET:
         return ResponseFormat.LM_EVAL if is_details(file) else ResponseFormat.TABLE
     with open_text(file) as stream:
         head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
@@ -190,10 +188,7 @@ def _first_row(file: SourceFile) -> dict[str, JsonValue] | None:
 
 
 def read_answers(
-    file_format: ResponseFormat,
-    source: Source,
-    choices: Choices,
-    saw: Callable[[Seen], None] | None = None,
+    file_format: ResponseFormat, source: Source, choices: Choices, saw: Callable[[Seen], None]
 ) -> Iterator[Part]:
     """Iterate over the answers of one file; each row with its question is passed to `saw`.
 

@@ -22,6 +22,7 @@ from app.errors import FileFormatError
 from app.exchange.files import (
     MAX_RATIO,
     MAX_WHOLE_BYTES,
+    PARQUET,
     Problems,
     as_text,
     plain,
@@ -39,8 +40,6 @@ _BATCH_CELLS = 2_000_000
 _FREE_CELLS = 25_000_000
 #: Rows of wrong length after which no more are counted, as each needs a call into Python.
 _MAX_RAGGED = 100_000
-
-_PARQUET = b"PAR1"
 
 #: Types of columns of repeated names and of columns of any text; other columns are numbers.
 NAMES = pa.dictionary(pa.int32(), pa.string())
@@ -68,7 +67,7 @@ class TableFile:
         #: Streams of later passes over the file: each would close it when it is freed.
         self._kept: list[BinaryIO] = []
         self._parquet: Any = None
-        if self._stream.peek(4).startswith(_PARQUET):  # type: ignore[attr-defined]  # buffered
+        if self._stream.peek(4).startswith(PARQUET):  # type: ignore[attr-defined]  # buffered
             self._parquet = open_parquet(file, name)
             schema = self._parquet.schema_arrow
             if nested := [field.name for field in schema if pa.types.is_nested(field.type)]:
@@ -220,7 +219,7 @@ def open_parquet(file: BinaryIO, name: str) -> Any:
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    if not file.read(4).startswith(_PARQUET):  # it was a gzip file
+    if not file.read(4).startswith(PARQUET):  # it was a gzip file
         content = unpacked(file, name, MAX_WHOLE_BYTES).read()
         file, size = io.BytesIO(content), len(content)
     with reading_parquet(name):

@@ -1,9 +1,8 @@
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import Result
 
 from tests.cli.shell import done, refused, told
 
@@ -22,13 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ESTIMATE = ("estimate", "--bank", "bank.csv", "--responses", "responses.csv")
 
 
-def run(*arguments: str) -> Result:
-    return done(*ESTIMATE, *arguments)
-
-
-def result_of(*arguments: str) -> dict[str, Any]:
-    return told(*ESTIMATE, *arguments)
-
+run, result_of = partial(done, *ESTIMATE), partial(told, *ESTIMATE)
 
 pytestmark = pytest.mark.usefixtures("folder")
 

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,10 +25,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 BASE = ("rank-simulate", "--responses", "answers.csv", "--train", "others.csv")
-
-
-def rank(*flags: str) -> dict[str, Any]:
-    return told(*BASE, *flags)
+rank = partial(told, *BASE)
 
 
 def grades(thetas: Sequence[float], seed: int) -> list[FloatArray]:

@@ -1,22 +1,15 @@
 """`sextant response-sets`, called as from a shell on an own database."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
 
 from tests.cli import shell
 
 pytestmark = pytest.mark.usefixtures("own_database")
-
-
-def done(*words: object) -> Result:
-    return shell.done("response-sets", *words)
-
-
-def refused(*words: object) -> str:
-    return shell.refused("response-sets", *words)
+done, refused = partial(shell.done, "response-sets"), partial(shell.refused, "response-sets")
 
 
 @pytest.fixture

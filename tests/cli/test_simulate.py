@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 BASE = ("simulate", "--bank", "bank.csv", "--responses", "answers.csv")
+simulate = partial(told, *BASE)
 
 pytestmark = pytest.mark.usefixtures("files")
-
-
-def simulate(*flags: str) -> dict[str, Any]:
-    return told(*BASE, *flags)
 
 
 def test_flags_become_the_design(files: Path) -> None:

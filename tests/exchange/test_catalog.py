@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -24,7 +23,6 @@ from app.exchange.catalog.entry import (
     read_entry,
 )
 from app.exchange.catalog.rows import Template
-from app.exchange.parameters import read_parameters
 
 CATALOGUE = read_catalogue()
 
@@ -87,28 +85,6 @@ class TestOrder:
         found = {doc["metabench_idx"]: place_of[doc["question"]] for doc in docs}
         assert len(found) == 12
         assert found == {index: order[index - 1] for index in found}
-
-    def test_difficulty_goes_with_the_number_of_solution_steps(self, shared_data: Path) -> None:
-        rows = (shared_data / "real/gsm8k_test.jsonl").read_text().splitlines()
-        steps = np.array([json.loads(row)["answer"].count("\n") for row in rows])
-        bank = read_parameters(
-            (shared_data / "real/gsm8k_irt_item_parameters_combined.csv").read_bytes()
-        )
-        places = np.array([int(name[1:]) - 1 for name in bank.item_ids])
-        order = np.array(order_of(GSM8K.join, len(rows)))
-        good = bank.a > 0
-
-        def ranks(of: Any) -> Any:
-            _, at, counts = np.unique(of, return_inverse=True, return_counts=True)
-            return (np.cumsum(counts) - (counts - 1) / 2)[at]
-
-        def rho(row_of_place: Any) -> float:
-            at = row_of_place[places[good]]
-            return float(np.corrcoef(ranks(bank.b[good]), ranks(steps[at]))[0, 1])
-
-        assert rho(order) == pytest.approx(0.47, abs=0.01)
-        for wrong in (np.arange(len(rows)), np.roll(order, 1), np.roll(order, -1)):
-            assert abs(rho(wrong)) < 0.08
 
 
 class TestEntry:

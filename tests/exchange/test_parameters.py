@@ -3,13 +3,9 @@
 import gzip
 import io
 import json
-from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
@@ -21,15 +17,6 @@ from app.exchange.py_irt import write_py_irt_parameters
 from app.services.banks.imports import BankImport, parameters_of
 
 MIRT = b"X,a1,d,g,u\nX1,2,-1,0.2,1\nX2,-0.5,1,0,0.9\n"
-
-
-def test_d_of_a_mirt_file_is_an_intercept() -> None:
-    bank = read_parameters(MIRT)
-    assert bank.item_ids == ("X1", "X2")
-    assert bank.intercept.tolist() == [-1.0, 1.0]
-    assert bank.b.tolist() == [0.5, 2.0]
-    assert bank.c.tolist() == [0.2, 0.0]
-    assert bank.d.tolist() == [1.0, 0.9]
 
 
 def test_d_of_a_generic_file_is_the_upper_asymptote() -> None:
@@ -60,10 +47,6 @@ def test_asymptotes_that_are_left_out_are_0_and_1() -> None:
     for content in (b"X,a1,d\nq,2,-1\n", b"item,a,b\nq,2,0.5\n"):
         bank = read_parameters(content)
         assert (bank.c[0], bank.d[0]) == (0.0, 1.0)
-
-
-def test_a_scale_is_kept() -> None:
-    assert read_parameters(MIRT, scale="arc").scale == "arc"
 
 
 @pytest.mark.parametrize(
@@ -125,13 +108,6 @@ def test_asymptotes_outside_0_to_1_are_refused(row: bytes, words: str) -> None:
     assert "'q'" in problem.detail
 
 
-def test_many_faults_are_counted_and_the_first_listed() -> None:
-    rows = b"".join(b"q%d,x,0,0,1\n" % i for i in range(200))
-    with pytest.raises(FileFormatError, match="200 faults") as refused:
-        read_parameters(b"X,a1,d,g,u\n" + rows)
-    assert len(refused.value.problems) == 100
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -144,27 +120,6 @@ def test_many_faults_are_counted_and_the_first_listed() -> None:
 def test_bytes_that_are_no_table_are_refused(content: bytes, words: str) -> None:
     with pytest.raises(FileFormatError, match=words):
         read_parameters(content)
-
-
-numbers = st.floats(-8, 8, allow_subnormal=False)
-
-
-@given(a=numbers, intercept=numbers, c=st.floats(0, 0.4), d=st.floats(0.5, 1))
-def test_what_is_written_in_mirts_form_reads_back_to_the_bit(
-    a: float, intercept: float, c: float, d: float
-) -> None:
-    bank = ItemBank.from_intercepts(a=[a], intercept=[intercept], c=[c], d=[d], item_ids=['a,"b'])
-    again = read_parameters(write_mirt(bank))
-    assert again.item_ids == bank.item_ids
-    for name in ("a", "intercept", "c", "d"):
-        assert getattr(again, name).tolist() == getattr(bank, name).tolist()
-
-
-def test_what_is_written_with_difficulties_reads_back() -> None:
-    bank = read_parameters(MIRT)
-    again = read_parameters(write_difficulties(bank))
-    np.testing.assert_allclose(again.intercept, bank.intercept, rtol=1e-15)
-    assert write_difficulties(again).startswith(b"item,a,b,c,d\nX1,2.0,0.5,0.2,1.0\n")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +234,6 @@ def test_several_slopes_have_the_meaning_of_mirt() -> None:
     [
         (b"X,a1,a2,d,g,u\nq1,1,1,0,0.2,1\n", ItemBankError, "no asymptotes beside several"),
         (b"X,a1,a2,d,g,u\nq1,1,1,0,0,0.9\n", ItemBankError, "the first is 'q1'"),
-        (b"X,a1,a3,d,g,u\nq1,1,1,0,0,1\n", FileFormatError, "without a gap"),
         (b"X,a1,a2,d,g,u\nq1,1,x,0,0,1\n", FileFormatError, "expected a number, got 'x'"),
         (b"item,general,dimension_1\nq1,1,1\n", FileFormatError, "intercept,general,dimension_1"),
         (b"item,intercept,dimension_1,colour\nq1,1,1,2\n", FileFormatError, "colour"),
@@ -327,9 +281,3 @@ def test_items_may_have_slopes_beside_them() -> None:
 def test_invalid_slopes_are_refused(fields: dict[str, object], words: str) -> None:
     with pytest.raises(FileFormatError, match=words):
         read_items(line(id="q1", **fields))
-
-
-def test_the_scale_of_a_file_is_kept() -> None:
-    read: Callable[..., ItemBank] = read_parameters
-    content = write_bank(replace(bank(nested=True), scale="old"), BankFormat.CSV)
-    assert read(content, scale="mine").scale == "mine"

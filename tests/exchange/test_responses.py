@@ -13,7 +13,6 @@ from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.names import align, match_names
-from app.exchange.response_files import Trial, write_long
 from app.exchange.responses import read_parts, read_responses
 from app.exchange.results.recorded import LeftOut, TrialTable
 
@@ -110,6 +109,12 @@ def test_numbers_are_names_of_items_and_examinees() -> None:
         (b"examinee,item,score\na,q,true\nb,q,0_1\n", [("r.csv:3:score", "got '0_1'")]),
         (b"model,q1,q2\na,true,1\nb,1\n", [("r.csv:3", "expected 3 cells, got 2")]),
         (b"model,q1\na,2\nb,False\n", [("r.csv:2:q1", "[0.0, 1.0], got 2")]),
+        (b'model,"q\n1",q2\nm1,1,0\n"m\n2",1\n', [("r.csv:3", "expected 3 cells, got 2")]),
+        (b"examinee,item,trial,score\nm,q,1,1\nm,q,1,0\n", [("r.csv:3", "another for 'm', 'q'")]),
+        (
+            b"examinee,item,trial,score\nm,q,1.5,1\nn,q,,1\n",
+            [("r.csv:2:trial", "a whole number"), ("r.csv:3:trial", "a whole number")],
+        ),
         (
             parquet(model=["a"], q1=["right"]),
             [("r.csv:2:q1", "expected a score, got 'right'")],
@@ -212,18 +217,6 @@ def test_nothing_in_common_is_refused_with_examples_of_both() -> None:
     bank = ItemBank.from_intercepts(a=[1.0], intercept=[0.0], item_ids=["other"])
     with pytest.raises(InvalidInputError, match=r"'q1'.*'other'"):
         align(read_responses(WIDE), bank)
-
-
-def test_rows_are_counted_after_names_of_several_lines() -> None:
-    with pytest.raises(FileFormatError, match=r"responses:3: expected 3 cells, got 2"):
-        read_responses(b'model,"q\n1",q2\nm1,1,0\n"m\n2",1\n')
-
-
-def test_repeated_answers_are_written_with_their_trial() -> None:
-    trials = [Trial("m", 1, np.array([1.0])), Trial("m", 2, np.array([0.25]))]
-    content = b"".join(write_long(["q"], trials, repeated=True))
-    assert content == b"examinee,item,trial,score\nm,q,1,1\nm,q,2,0.25\n"
-    assert [part.trial for part in read_parts(content) if isinstance(part, TrialTable)] == [1, 2]
 
 
 def test_words_below_numbers_lose_no_row_and_repeat_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,11 @@ def row(requests: Sequence[tuple[Any, Any]], doc_id: int = 0, **fields: Any) -> 
     }
 
 
+def written(prompt: Any, settings: dict[str, Any], doc_id: int = 0) -> dict[str, Any]:
+    """Return a row whose answer the model wrote, and which was scored as right."""
+    return row([(prompt, settings)], doc_id, exact_match=1.0, resps=[["0"]], acc=None)
+
+
 def test_output_items_of_openai_evals_become_items_in_the_words_that_were_sent() -> None:
     turns = [
         {"role": "developer", "content": "Be brief."},
@@ -79,8 +84,8 @@ def test_output_items_of_openai_evals_become_items_in_the_words_that_were_sent()
     assert item["target"] == ["2"]
     assert found.asked["max_tokens"] == 64
     assert {(text, score) for _, text, score in found.answers} == {("2", 1.0), ("3", 0.0)}
-    (written,) = found_in(rows[2:]).items
-    assert (written["prompt"], written["target"]) == ("2 + 2 = ?", ["4"])
+    (asked,) = found_in(rows[2:]).items
+    assert (asked["prompt"], asked["target"]) == ("2 + 2 = ?", ["4"])
     rows[2]["item"] = {"answer": 4}
     with pytest.raises(FileFormatError, match="says what was asked"):
         found_in(rows[2:])
@@ -157,8 +162,7 @@ def test_turns_of_a_chat_are_kept_as_they_were_sent() -> None:
         {"role": "assistant", "content": "1"},
         {"role": "user", "content": "2?"},
     ]
-    asked = row([([json.dumps(turns)], {"until": [], "max_gen_toks": 64})], exact_match=1.0)
-    found = found_in([{**asked, "resps": [["0"]], "acc": None}])
+    found = found_in([written([json.dumps(turns)], {"until": [], "max_gen_toks": 64})])
     assert found.items[0]["messages"] == turns
     assert [choice.taken for choice in found.choices if choice.what == "max_tokens"] == ["64"]
 
@@ -207,13 +211,6 @@ def test_the_most_frequent_or_the_chosen_wording_is_taken() -> None:
     assert other.items[0]["prompt"].startswith("Question: What is")
 
 
-def test_scores_unlike_the_likeliest_option_are_refused() -> None:
-    sent = [("Q?", " a"), ("Q?", " b")]
-    rows = [row(sent, n, acc=float(n % 2)) for n in range(8)]
-    with pytest.raises(FileFormatError, match="explains 50 % of the recorded scores only"):
-        found_in(rows)
-
-
 def test_a_filter_of_the_results_file_scores_as_it_did() -> None:
     found = found_of(sources(folders(2, 6)))
     assert found.scorers[0] == ScorerSpec(
@@ -247,10 +244,7 @@ def test_agreement_is_counted_for_right_and_wrong_scores() -> None:
 
 def test_sampling_settings_are_kept() -> None:
     settings = {"until": ["Q:", "\n"], "max_gen_toks": 64, "temperature": 0.5}
-    rows = [
-        {**row([(f"Q{n}?", settings)], n, exact_match=1.0), "resps": [["0"]], "acc": None}
-        for n in range(3)
-    ]
+    rows = [written(f"Q{n}?", settings, n) for n in range(3)]
     found = found_in(rows)
     assert (found.asked["max_tokens"], found.asked["temperature"]) == (64, 0.5)
     assert found.style["stop"] == ["Q:", "\n"]
@@ -262,10 +256,7 @@ def test_sampling_settings_are_kept() -> None:
 
 
 def test_a_row_without_a_score_or_a_right_answer_leaves_the_others_alone() -> None:
-    rows = [
-        {**row([(f"Q{n}?", {})], n, exact_match=1.0), "resps": [["0"]], "acc": None}
-        for n in range(4)
-    ]
+    rows = [written(f"Q{n}?", {}, n) for n in range(4)]
     rows[1]["exact_match"] = None
     rows[2]["target"] = {"answer": 0}
     found = found_in(rows)
@@ -276,10 +267,7 @@ def test_a_row_without_a_score_or_a_right_answer_leaves_the_others_alone() -> No
 
 
 def test_variants_of_a_task_are_named_with_their_differences() -> None:
-    rows = [
-        {**row([(f"Q{n}?", {"until": [mark]})], n, exact_match=1.0), "resps": [["0"]], "acc": None}
-        for n, mark in enumerate(("Q:", "END"))
-    ]
+    rows = [written(f"Q{n}?", {"until": [mark]}, n) for n, mark in enumerate(("Q:", "END"))]
     with pytest.raises(FileFormatError, match=r"ended by 'Q:'; .* ended by 'END'.* --prompts-of"):
         found_in(rows)
 
@@ -381,28 +369,18 @@ def test_a_failed_run_is_distinguished_from_files_without_questions() -> None:
 
 def test_a_large_log_is_split_into_equivalent_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [
-        {
-            "id": n,
-            "epoch": 1,
-            "target": "4",
-            "messages": [
+        _sample(
+            n,
+            messages=[
                 {"role": "user", "content": "attachment://a" if n else "2 + 2?"},
                 {"role": "assistant", "content": "4", "model": "mock/m"},
             ],
-            "attachments": {"a": "3 + 1?", "b": "of an event"},
-            "output": {"completion": "4"},
-            "scores": {"match": {"value": "I" if n % 3 else "C"}},
-            "events": [random.Random(n).randbytes(4000).hex()],
-        }
+            attachments={"a": "3 + 1?", "b": "of an event"},
+            events=[random.Random(n).randbytes(4000).hex()],
+        )
         for n in range(30)
     ]
-    log = {
-        "status": "success",
-        "eval": {"task": "t", "model": "mock/m"},
-        "plan": {"config": {"max_tokens": 8}},
-        "samples": samples,
-    }
-    whole = SourceFile.of_bytes("logs/one.json", json.dumps(log).encode())
+    whole = _inspect_log("success", samples)
     monkeypatch.setattr(sent_results, "_PART", 8000)
     monkeypatch.setattr(sent_results, "_PIECE", 3000)
     parts = [file for part in sent_results._parts([whole]) for file in part]
@@ -415,7 +393,7 @@ def test_a_large_log_is_split_into_equivalent_parts(monkeypatch: pytest.MonkeyPa
         draft, found = read_results(request)
         return found.items, found.asked, [sheet.counts() for sheet in draft.sheets.values()]
 
-    pieces = [SourceFile.of_bytes(f"{n}/one.json", text) for n, text in enumerate(texts)]
+    pieces = [SourceFile.of_bytes(f"{n}/log.json", text) for n, text in enumerate(texts)]
     assert read(pieces) == read([whole])
 
 

@@ -16,7 +16,7 @@ from app.api.schemas.versions import (
     VersionRead,
     VersionSettings,
 )
-from app.exchange.mapped_items import FieldMap
+from app.exchange.items import FieldMap
 from app.items import BY_KIND, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.fields import shallow

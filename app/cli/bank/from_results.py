@@ -13,7 +13,7 @@ from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out
-from app.cli.terminal.fields import Fields, option
+from app.cli.terminal.fields import Fields, option, reading
 from app.cli.terminal.replies import Version, at
 from app.cli.terminal.watch import Phases, follow
 from app.errors import CalibrationError, InvalidInputError
@@ -53,6 +53,22 @@ _FIELDS: Fields = {
         int, "Minimum number of models for a calibration; 3 by default.", min=3
     ),
     "/licence": option(str, "Licence of the questions."),
+    "/publish": option(
+        bool,
+        "Calibrate and make a version (default); otherwise only read the results.",
+        "--publish/--no-publish",
+    ),
+    "/questions_only": option(
+        bool,
+        "Keep only the questions, for example from lm-eval's `--model dummy`.",
+        "--questions-only",
+    ),
+    "/visibility": option(
+        bool,
+        "Hide the questions from most keys; see docs/withheld.md.",
+        "--withheld",
+        callback=reading(lambda _: "withheld"),
+    ),
 }
 
 
@@ -69,20 +85,6 @@ def from_results(
             "Evals.",
         ),
     ],
-    publish: Annotated[
-        bool, typer.Option(help="Calibrate and make a version; otherwise only read the results.")
-    ] = True,
-    questions_only: Annotated[
-        bool,
-        typer.Option(
-            "--questions-only",
-            help="Keep only the questions, for example from lm-eval's `--model dummy`.",
-        ),
-    ] = False,
-    withheld: Annotated[
-        bool,
-        typer.Option("--withheld", help="Hide the questions from most keys; see docs/withheld.md."),
-    ] = False,
 ) -> None:
     """Create a bank from recorded results: questions, answers, calibration and version.
 
@@ -90,12 +92,7 @@ def from_results(
     changes it. The same command with more results continues from there and makes
     the next version. Exit code 1: there is no version; the output says why.
     """
-    body |= {
-        "name": name,
-        "publish": publish,
-        "questions_only": questions_only,
-        "visibility": "withheld" if withheld else "open",
-    }
+    body["name"] = name
     found = _files(paths)
     named = chosen().target
     make = _here(found, body) if named is None else _there(named, found, body)
@@ -107,7 +104,7 @@ def from_results(
             None if calibration is None else _Calibration.model_validate(calibration),
             None if version is None else Version.model_validate(version),
         )
-    wants_version = publish and not questions_only
+    wants_version = body.get("publish", True) and "questions_only" not in body
     if version is None and (wants_version or begun["stopped"] is None):
         raise typer.Exit(1)
 

@@ -16,7 +16,6 @@ from app.cli.terminal.runtime import runtime
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import read_items
-from app.exchange.mapped_items import read_mapped
 from app.exchange.parameters import read_parameters
 from app.exchange.results.recorded import SourceFile
 from app.items import Json, ScorerSpec
@@ -47,14 +46,10 @@ def import_files(
 ) -> JsonObject:
     """Import items, parameters or both into a bank; a new bank gets the scorer."""
     wanted = checked(ImportCreate, body)
-    mapping, records, bank = wanted.mapping, list[ItemRecord](), None
+    records, bank = list[ItemRecord](), None
     if items is not None:
         with items.open("rb") as file:
-            records = (
-                read_items(file, name=items.name)
-                if mapping is None
-                else read_mapped(file, name=items.name, mapping=mapping)
-            )
+            records = read_items(file, name=items.name, mapping=wanted.mapping)
     if parameters is not None:
         with parameters.open("rb") as file:
             bank = read_parameters(file, name=parameters.name)

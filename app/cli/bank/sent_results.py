@@ -11,8 +11,9 @@ from pydantic import ConfigDict, Field, JsonValue
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.replies import at
 from app.errors import FileFormatError
+from app.exchange.files import GZIP, PARQUET, ZIP
 from app.exchange.json_text import json_lines
-from app.exchange.response_files import ResponseFormat, sources_of
+from app.exchange.response_files import COMPANIONS, ResponseFormat, sources_of
 from app.exchange.results.recorded import LeftOut, Source, SourceFile, open_text
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
@@ -21,8 +22,7 @@ from sextant_client.models import Model
 _PART = 11 * 2**20
 #: Bytes of a file of lines that are packed as one piece; packing more than halves text.
 _PIECE = 24 * 2**20
-_PACKED = (b"\x1f\x8b", b"PK", b"PAR1")
-_COMPANIONS = ("results_*.json", "run_spec.json")
+_PACKED = (GZIP, ZIP, PARQUET)
 
 Sent = dict[str, str]
 
@@ -92,7 +92,7 @@ def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
     size = 0
     named: set[str] = set()
     for file_format, source in taken:
-        companions = chain.from_iterable(map(source.siblings, _COMPANIONS))
+        companions = chain.from_iterable(map(source.siblings, COMPANIONS))
         beside = [_sent(file.name, _content(file)) for file in companions]
         for piece in _pieces(source.file, file_format):
             new = [each for each in beside if each["name"] not in named]

@@ -52,6 +52,10 @@ _FIELDS: Fields = {
         "Source of the difficulties that --provisional guesses: given (the items' field "
         "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none.",
     ),
+    "/target_after": option(
+        str, "With --map: the target is the text after this mark, such as '####'."
+    ),
+    "/dry_run": DryRunOption,
 }
 
 app = typer.Typer(no_args_is_help=True)
@@ -91,30 +95,25 @@ def import_bank(
             "prompt=question,target=answer,choices=choices.text.",
         ),
     ] = None,
-    target_after: Annotated[
-        str | None,
-        typer.Option(help="With --map: the target is the text after this mark, such as '####'."),
-    ] = None,
     bundle: Annotated[
         Path | None, file_option(help="A bank as one file, written by `banks export --bundle`.")
     ] = None,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Import items, parameters or both, or a whole bank: all or nothing."""
     mapping = None
-    if fields is not None or target_after is not None:
+    if fields is not None or "target_after" in body:
         if fields is None or items is None:
             raise InvalidInputError(
                 "--map needs --items, and --target-after needs --map, which names the target's "
                 "field."
             )
-        from app.exchange.mapped_items import field_map
+        from app.exchange.items import field_map
 
-        mapping = field_map(fields, target_after)
+        mapping = field_map(fields, body.get("target_after"))
     files = {"items": items, "parameters": parameters}
     named = {name: path for name, path in files.items() if path is not None}
     if bundle is not None:
-        if body or dry_run or named or scorer is not None:
+        if body or named or scorer is not None:
             raise InvalidInputError("--bundle holds a whole bank: leave the other options out.")
     elif not named and "provisional" not in body:
         raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
@@ -122,8 +121,6 @@ def import_bank(
     body |= given(
         **{name: UNREAD if here else _sent(path) for name, path in named.items()},
         map=None if mapping is None else dict(mapping.fields),
-        target_after=target_after,
-        dry_run=dry_run or None,
     )
     if here:
         # Reads files of any size next to the database; sending files to a server needs none of it.
@@ -140,7 +137,7 @@ def import_bank(
         if bundle is not None:
             whole: JsonObject = {"bundle": _sent(bundle), "name": name}
             return await client.request("POST", "/v1/banks:import", json=whole)
-        new = None if dry_run else given(name=name, default_scorer=given(name=scorer))
+        new = None if "dry_run" in body else given(name=name, default_scorer=given(name=scorer))
         async with there(client, "banks", name, new) as is_new:
             if scorer is not None and not is_new:
                 raise InvalidInputError(

@@ -57,7 +57,6 @@ _FILTERS = (
     },
     names={
         "/response_set": "RESPONSES",
-        "/filters/point_biserial_confidence": "--filter-confidence",
         "/link": "--link-to",
     },
 )
@@ -67,8 +66,6 @@ def start(
         str, typer.Argument(help="Name or id of the response set; see `sextant response-sets`.")
     ],
     filters: options.FilteringOption = True,
-    keep_for_score: options.KeepForScoreOption = True,
-    filter_confidence: options.FilterConfidenceOption = None,
     link_to: Annotated[
         str | None,
         typer.Option(
@@ -81,20 +78,14 @@ def start(
     ] = True,
 ) -> None:
     """Calibrate a response set; without a server, the command runs a worker itself."""
-    require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
-    narrowed = given(
-        keep_for_score=None if keep_for_score else False,
-        point_biserial_confidence=filter_confidence,
-    )
+    require_filters(body, filters=filters)
+    if not filters:
+        body["filters"] = dict.fromkeys(_FILTERS)
 
     async def run() -> JsonObject:
         async with connected() as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
-            plan = {
-                "response_set": responses,
-                **body,
-                **given(filters=narrowed if filters else dict.fromkeys(_FILTERS), link=link),
-            }
+            plan = {"response_set": responses, **body, **given(link=link)}
             made = await client.request("POST", "/v1/calibrations", json=plan)
             if not wait:
                 return made

@@ -5,12 +5,11 @@ import resource
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -50,6 +49,12 @@ _CARD = (
 
 _OPTIONS: Fields = {
     **options.CALIBRATION,
+    "/link/method": option(
+        str,
+        f"Method of --link-to: {', '.join(LinkMethod)}; by default "
+        f"{LinkMethod.STOCKING_LORD.value}.",
+        "--link-method",
+    ),
     "/compare": option(
         str,
         "Response models to calibrate in addition, for comparison: 1pl,2pl,3pl.",
@@ -85,18 +90,9 @@ def command(
     ],
     body: dict[str, Any],
     filters: options.FilteringOption = True,
-    keep_for_score: options.KeepForScoreOption = True,
-    filter_confidence: options.FilterConfidenceOption = None,
     link_to: Annotated[
         Path | None,
         options.file_option(help="Bank file to whose scale the items are linked."),
-    ] = None,
-    link_method: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Method of --link-to: {', '.join(LinkMethod)}; by default "
-            f"{LinkMethod.STOCKING_LORD.value}."
-        ),
     ] = None,
     scale: inputs.ScaleOption = None,
     lower_is_better: inputs.LowerIsBetterOption = False,
@@ -111,22 +107,17 @@ def command(
 ) -> None:
     """Estimate item parameters from a response file."""
     started = time.perf_counter()
-    require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
+    require_filters(body, filters=filters)
+    narrowed, link = body.pop("filters", {}), body.pop("link", {})
     if families is not None and "report_card" not in body:
         raise InvalidInputError("--families needs --report-card, which holds them out.")
-    if link_method is not None and link_to is None:
+    if link and link_to is None:
         raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
     plan = CalibrationPlan(
         **body,
         families=None if families is None else read_families(families.read_bytes(), families.name),
-        filters=replace(
-            FilterSettings(),
-            keep_for_score=keep_for_score,
-            point_biserial_confidence=filter_confidence,
-        )
-        if filters
-        else FilterSettings.none(),
-        link=None if link_to is None else LinkPlan(method=link_method or LinkMethod.STOCKING_LORD),
+        filters=FilterSettings(**narrowed) if filters else FilterSettings.none(),
+        link=None if link_to is None else LinkPlan(**link),
         target=None if link_to is None else load_bank(link_to),
     )
     marks = score_scale(scale, lower_is_better=lower_is_better)

@@ -1,7 +1,5 @@
 """Load the files of the offline commands."""
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +21,7 @@ from app.engine.prediction.correction import correction_in
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.bundles import BEGINNING, read_bundle
-from app.exchange.files import SCORE_RANGE, as_text, plain
+from app.exchange.files import SCORE_RANGE, as_text, csv_rows, plain
 from app.exchange.parameters import read_parameters
 
 _bank_option = partial(
@@ -213,8 +211,8 @@ def load_numbers(path: Path, expected: str, column: str, examinees: Sequence[str
         text = as_text(path.read_bytes(), path.name)
     except OSError as exc:
         raise InvalidInputError(f"{expected}, got {path}: {exc.strerror}.") from exc
-    rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    header = rows[0] if rows else []
+    rows = csv_rows(text, path.name)
+    _, header = next(rows, (0, []))
     at = next((i for i, name in enumerate(header) if i and name.startswith(column)), None)
     if at is None:
         raise FileFormatError(
@@ -222,7 +220,7 @@ def load_numbers(path: Path, expected: str, column: str, examinees: Sequence[str
             f"{','.join(header)!r:.200}."
         )
     found: dict[str, float] = {}
-    for number, row in enumerate(rows[1:], start=2):
+    for number, row in rows:
         try:
             found[plain(row[0])] = float(row[at])
         except (IndexError, ValueError) as exc:

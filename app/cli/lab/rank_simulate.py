@@ -14,7 +14,7 @@ from app.cli.lab import inputs
 from app.cli.lab.inputs import load_numbers, load_responses, note, scaled, score_scale, without
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, interval, ranks, write_json
-from app.cli.terminal.fields import with_body
+from app.cli.terminal.fields import Fields, option, with_body
 from app.cli.terminal.options import RULES, HolmOption, RankingPresetOption, file_option
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -33,9 +33,21 @@ from app.errors import InvalidInputError
 from app.exchange.names import align
 from app.printable import percent
 
+_OPTIONS: Fields = {
+    **RULES,
+    "/budget/items": option(
+        int,
+        "Maximum number of items for all models together; by default half of --max-items per "
+        "model.",
+        "--budget-items",
+        metavar="N",
+    ),
+    "/budget/usd": option(float, "Stop at this cost by --costs, US dollars.", "--budget-usd"),
+}
+
 
 @fail_clearly
-@with_body(RULES)
+@with_body(_OPTIONS)
 def command(
     body: dict[str, Any],
     responses: inputs.ResponsesOption,
@@ -45,17 +57,6 @@ def command(
     ],
     preset: RankingPresetOption = None,
     holm: HolmOption = False,
-    budget_items: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Maximum number of items for all models together; by default half of --max-items "
-            "per model.",
-        ),
-    ] = None,
-    budget_usd: Annotated[
-        float | None, typer.Option(help="Stop at this cost by --costs, US dollars.")
-    ] = None,
     costs: Annotated[
         Path | None,
         file_option(
@@ -80,12 +81,13 @@ def command(
 
     An item without a score of a model cannot be asked of that model.
     """
-    if budget_usd is not None and costs is None:
+    budget = body.pop("budget", {})
+    if "usd" in budget and costs is None:
         raise InvalidInputError("--budget-usd needs --costs, what an item of each model costs.")
     published = None if preset is None else RANKING_PRESETS[RankingPreset(preset)]
     rules = RankingRules(**(published.rules if published else {}), **body, holm=holm)
     field = Field.load(responses, train, scale, as_published=published is not None)
-    each = _costs(costs, field.names, budget_usd, rules.min_items)
+    each = _costs(costs, field.names, budget.get("usd"), rules.min_items)
     asking = {
         "selection": {"criterion": usual_criterion(field.bank).value},
         **(published.asking if published else {}),
@@ -99,10 +101,7 @@ def command(
         # No model is asked an item that it has no recorded score of.
         tests=tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in field.scores),
         rules=rules,
-        budget=RankingBudget(
-            items=rules.usual_budget(len(field.names)) if budget_items is None else budget_items,
-            usd=budget_usd,
-        ),
+        budget=RankingBudget(**{"items": rules.usual_budget(len(field.names)), **budget}),
         costs=each,
     )
     state, stop = simulate_ranking(ranking, list(field.scores), seed=seed, concurrency=concurrency)

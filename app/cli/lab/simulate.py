@@ -66,6 +66,11 @@ _DESIGN: Fields = {
         "parameters alone).",
         "--prediction",
     ),
+    "/calls/tokens_in": option(float, "Forecast: prompt tokens per item.", min=0),
+    "/calls/tokens_out": option(float, "Forecast: tokens per answer.", min=0),
+    "/calls/price_in": option(float, "Forecast: US dollars per million prompt tokens.", min=0),
+    "/calls/price_out": option(float, "Forecast: US dollars per million answer tokens.", min=0),
+    "/calls/latency": option(float, "Forecast: seconds per call.", min=0),
 }
 
 
@@ -124,21 +129,6 @@ def command(
     examinees: Annotated[
         int, typer.Option(min=1, help="Forecast: number of models to simulate.")
     ] = 100,
-    tokens_in: Annotated[
-        float | None, typer.Option(min=0, help="Forecast: prompt tokens per item.")
-    ] = None,
-    tokens_out: Annotated[
-        float | None, typer.Option(min=0, help="Forecast: tokens per answer.")
-    ] = None,
-    price_in: Annotated[
-        float | None, typer.Option(min=0, help="Forecast: US dollars per million prompt tokens.")
-    ] = None,
-    price_out: Annotated[
-        float | None, typer.Option(min=0, help="Forecast: US dollars per million answer tokens.")
-    ] = None,
-    latency: Annotated[
-        float | None, typer.Option(min=0, help="Forecast: seconds per call.")
-    ] = None,
     json: inputs.JsonOption = None,
 ) -> None:
     """Simulate a test design on recorded answers, or forecast its cost.
@@ -149,6 +139,7 @@ def command(
     v-optimal-loadings, d-optimal, a-optimal and trace estimate several abilities
     from --train, and need no bank.
     """
+    calls = body.pop("calls", {})
     design = Design.from_dict(body)
     several = DesignOptions(
         train=train,
@@ -179,25 +170,14 @@ def command(
                 f"{bank.name} carries no reference models, so a session may need fewer questions. "
                 "A bundle carries them: sextant banks export NAME --bundle."
             )
-        calls = calls_of(
-            known.bank.n_items,
-            tokens_in=tokens_in,
-            tokens_out=tokens_out,
-            price_in=price_in,
-            price_out=price_out,
-            pace_s=None if latency is None else latency / design.concurrency,
-        )
-        _forecast(known, design, calls, examinees, seed, json)
+        latency = calls.pop("latency", None)
+        pace_s = None if latency is None else latency / design.concurrency
+        cost = calls_of(known.bank.n_items, **calls, pace_s=pace_s)
+        _forecast(known, design, cost, examinees, seed, json)
         return
-    of_a_forecast = {
-        "--tokens-in": tokens_in,
-        "--tokens-out": tokens_out,
-        "--price-in": price_in,
-        "--price-out": price_out,
-        "--latency": latency,
-    }
-    if told := given(**of_a_forecast):
-        raise InvalidInputError(f"{next(iter(told))} belongs to a forecast: leave --responses out.")
+    if calls:
+        flag = next(iter(calls)).replace("_", "-")
+        raise InvalidInputError(f"--{flag} belongs to a forecast: leave --responses out.")
     simpler = None
     if bank is None or several.takes_several(design):
         items_of = None if bank is None else load_bank(bank, several=True)

@@ -3,10 +3,11 @@
 import json
 import os
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -76,17 +77,6 @@ EraseOption = Annotated[
     typer.Option("--erase", help="Delete permanently, with all texts; refused while tests use it."),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-FilterConfidenceOption = Annotated[
-    float | None,
-    typer.Option(
-        "--filter-confidence",
-        min=0.5,
-        max=0.999,
-        help="Confidence with which an item must correlate too little with the rest to be "
-        "filtered out; use 0.95 with few models. By default the estimate itself counts "
-        "(continuous scores: 0.95).",
-    ),
-]
 FilteringOption = Annotated[
     bool,
     typer.Option(
@@ -97,13 +87,6 @@ FilteringOption = Annotated[
 ItemCostsOption = Annotated[
     Path | None,
     file_option(help="CSV item,cost or item,tokens_in,tokens_out: choose items by gain per cost."),
-]
-KeepForScoreOption = Annotated[
-    bool,
-    typer.Option(
-        "--keep-for-score/--drop",
-        help="Keep filtered items in the bank for scores, or drop them.",
-    ),
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
@@ -180,7 +163,7 @@ RankingPresetOption = Annotated[
     Literal["continuous-paper"] | None,
     typer.Option("--preset", help="Use a published ranking procedure."),
 ]
-#: How answers are calibrated.
+#: How answers are calibrated, after the filters.
 CALIBRATION: Fields = {
     "/model": option(
         str, "Response model: 1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."
@@ -207,6 +190,20 @@ CALIBRATION: Fields = {
         "--negative-slopes/--positive-slopes",
     ),
     "/seed": option(int, "Random seed, such as for the parts and the folds of the report card."),
+    "/filters/keep_for_score": option(
+        bool,
+        "Keep filtered items in the bank for scores (default), or drop them.",
+        "--keep-for-score/--drop",
+    ),
+    "/filters/point_biserial_confidence": option(
+        float,
+        "Confidence with which an item must correlate too little with the rest to be filtered out; "
+        "use 0.95 with few models. By default the estimate itself counts (continuous scores: "
+        "0.95).",
+        "--filter-confidence",
+        min=0.5,
+        max=0.999,
+    ),
 }
 
 
@@ -256,9 +253,10 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | None) -> None:
+def require_filters(body: Mapping[str, Any], *, filters: bool) -> None:
     """Refuse options of the filters where the filters are switched off."""
-    if not filters and (not keep_for_score or confidence is not None):
+    own = body.get("filters", {})
+    if not filters and (own.get("keep_for_score") is False or "point_biserial_confidence" in own):
         raise InvalidInputError(
             "--no-filters switches off the filters that --drop and --filter-confidence set: "
             "leave one or the other out."

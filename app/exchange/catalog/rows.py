@@ -11,9 +11,8 @@ from itertools import islice
 from typing import cast
 
 from app.errors import FileFormatError, InvalidInputError
+from app.exchange.files import PARQUET
 from app.items import JsonValue
-
-_PARQUET = b"PAR1"
 
 
 def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[str, JsonValue]]:
@@ -26,7 +25,7 @@ def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[
     from app.exchange.json_text import json_lines
     from app.exchange.results.recorded import LeftOut, SourceFile
 
-    if content.startswith(_PARQUET):
+    if content.startswith(PARQUET):
         return _parquet(content, name, limit)
     rows: list[dict[str, JsonValue]] = []
     for number, row in islice(json_lines(SourceFile.of_bytes(name, content)), limit):

@@ -1,7 +1,8 @@
 """Make the items of a bank, its prompt and candidate scorers from the questions that were asked."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.item_record import ItemFields, parse_item
@@ -12,6 +13,7 @@ from app.exchange.results.recorded import AskedItem, Method, common_space, drawn
 from app.items import ScorerSpec
 from app.printable import percent
 
+T = TypeVar("T")
 #: Least share of the recorded scores that the likeliest option must explain.
 _LEAST_AGREEMENT = 0.95
 #: Candidate marks for the blank of a question; the first that occurs in no text is used.
@@ -36,6 +38,7 @@ def items_of(seen: Questions, others: Sequence[str], *, target_after: str | None
 class _Builder:
     def __init__(self, seen: Questions, target_after: str | None) -> None:
         self._seen = seen
+        self._asked = [item.usual for item in seen.items.values()]
         self._target_after = target_after
 
     def build(self, others: Sequence[str]) -> Found:
@@ -43,8 +46,7 @@ class _Builder:
             raise FileFormatError(_nothing(self._left_out()))
         way = self._way()
         choices = [*self._chosen(others), *self._ambiguous(), *self._cautions()]
-        shots = {count for task in self._seen.shots.values() for count in task}
-        known_shots = shots.pop() if len(shots) == 1 else None
+        known_shots = _only(count for task in self._seen.shots.values() for count in task)
         if way.options:
             style, options_of = self._likely_style(choices)
         else:
@@ -147,7 +149,7 @@ class _Builder:
 
     def _cautions(self) -> list[Choice]:
         told = []
-        texts = any(item.usual.prompt is not None for item in self._seen.items.values())
+        texts = any(item.prompt is not None for item in self._asked)
         if texts and self._seen.templated:
             told.append(
                 Choice(
@@ -168,9 +170,7 @@ class _Builder:
                     "openai_completions); to a chat endpoint each goes as one turn.",
                 )
             )
-        limits = {item.usual.max_tokens for item in self._seen.items.values()} - {None}
-        if limits:
-            most = max(limit for limit in limits if limit is not None)
+        if most := max(item.max_tokens or 0 for item in self._asked):
             told.append(
                 Choice(
                     what="max_tokens",
@@ -184,11 +184,9 @@ class _Builder:
 
     def _drawn(self) -> Method:
         """Token limit and temperature of the answers, if they are the same for all items."""
-        limits = {item.usual.max_tokens for item in self._seen.items.values()}
-        temperatures = {item.usual.temperature for item in self._seen.items.values()}
         return drawn(
-            limits.pop() if len(limits) == 1 else None,
-            temperatures.pop() if len(temperatures) == 1 else None,
+            _only(item.max_tokens for item in self._asked),
+            _only(item.temperature for item in self._asked),
         )
 
     def _likely_style(self, choices: list[Choice]) -> tuple[Style, dict[str, str]]:
@@ -205,10 +203,9 @@ class _Builder:
                     "was scored as right is taken as right.",
                 )
             )
-        items = [item.usual for item in self._seen.items.values()]
+        items = self._asked
         blank = any(item.after for item in items)
-        gaps = {item.gap for item in items}
-        shared = gaps.pop() if len(gaps) == 1 else None
+        shared = _only(item.gap for item in items)
         if shared is None and not blank:
             shared = common_space([option for item in items for option in item.options])
         style: Style = {
@@ -229,8 +226,7 @@ class _Builder:
 
     def _normalise(self, choices: list[Choice]) -> str:
         by_metric = self._taken("metric")
-        named = {BY_METRIC.get(name) for name in by_metric}
-        wanted = named.pop() if len(named) == 1 else None
+        wanted = _only(map(BY_METRIC.get, by_metric))
         rows = sum(each.rows for each in self._seen.agreement.values())
         if not rows:
             return wanted or "none"
@@ -278,7 +274,7 @@ class _Builder:
         """The mark behind which the recorded targets hold the answer."""
         if self._target_after is not None:
             return self._target_after
-        targets = [text for item in self._seen.items.values() for text in item.usual.targets]
+        targets = [text for item in self._asked for text in item.targets]
         if not targets or not all(_FINAL_MARK in text for text in targets):
             return None
         choices.append(
@@ -373,6 +369,12 @@ def _nothing(left_out: Mapping[str, Sequence[str]]) -> str:
         f"{len(keys)} because {reason}, the first {keys[0]!r}" for reason, keys in left_out.items()
     )
     return f"None of the questions can be asked again: {reasons[:1000]}."
+
+
+def _only(values: Iterable[T]) -> T | None:
+    """The value that all of them have; None if they differ."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
 
 
 def _texts(value: object) -> list[str]:

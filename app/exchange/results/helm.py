@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText, small_json
+from app.exchange.json_text import json_lines, small_json
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
@@ -13,7 +13,6 @@ from app.exchange.results.recorded import (
     answered,
     choose,
     list_at,
-    open_text,
     required_name,
     score_or_reason,
     text_of,
@@ -44,10 +43,10 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
         choices.examinee or text_of(spec, "adapter_spec", "model"), "model", source.name
     )
     scenario = _scenario(text_of(spec, "name") or source.file.folder)
-    with open_text(source.file) as stream:
-        document = JsonText(stream.read(MAX_DOCUMENT_BYTES + 1), source.name)
-    for row, entry in enumerate(document.entries(), start=1):
-        if not isinstance(entry, dict) or "instance_id" not in entry:
+    for row, entry in json_lines(source.file):
+        if isinstance(entry, LeftOut):
+            yield entry
+        elif "instance_id" not in entry:
             yield LeftOut(row, "unreadable", "expected an entry with an instance_id")
         elif entry.get("perturbation"):
             yield LeftOut(row, "perturbed")

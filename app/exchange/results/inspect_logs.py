@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from app.errors import FileFormatError
-from app.exchange.files import check_ratio, shortened
+from app.exchange.files import ZIP, check_ratio, shortened
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText
 from app.exchange.results.inspect_items import (
     ATTACHED,
@@ -47,10 +47,6 @@ MAX_ENTRY_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = 2**30
 MAX_ENTRIES = 200_000
 
-#: Callback that receives each sample that is taken.
-Saw = Callable[[Seen], None]
-
-_ZIP = b"PK\x03\x04"
 _ZSTD = 93
 _LOCAL_HEADER_BYTES = 30
 _NO_ANSWER = "N"
@@ -62,7 +58,7 @@ _CUT_OFF = frozenset({"max_tokens", "model_length"})
 
 
 def read_inspect(
-    source: Source, choices: Choices, saw: Saw | None = None
+    source: Source, choices: Choices, saw: Callable[[Seen], None]
 ) -> Iterator[Recorded | LeftOut]:
     """Answers of a log; samples are decoded one at a time, and passed to `saw`.
 
@@ -112,7 +108,7 @@ def log_members(source: Source) -> Iterator[tuple[str, JsonValue]]:
         FileFormatError: Not an inspect log, or a broken or too large entry.
     """
     with source.file.open() as stream:
-        is_archive = stream.read(len(_ZIP)) == _ZIP
+        is_archive = stream.read(len(ZIP)) == ZIP
         if is_archive:
             yield from _members_of_archive(_Archive(stream, source.name), source.name)
     if not is_archive:
@@ -155,7 +151,7 @@ class _Log:
     choices: Choices
     source: Source
     header: Mapping[str, JsonValue]
-    saw: Saw | None
+    saw: Callable[[Seen], None]
     status: str
 
     @cached_property
@@ -177,11 +173,10 @@ class _Log:
         if not isinstance(epoch, int):
             yield LeftOut(row, "unreadable", f"expected a whole epoch, got {epoch!r:.80}")
             return
-        outcome = _failure(sample)
-        values = _values(sample)
+        outcome, values = _failure(sample), _values(sample)
         scorer = self._scorer(sample, values)
-        if self.saw is not None and scorer is not None:
-            score = None if outcome is not None else self._score(values[scorer], row)
+        mark = self._unscored(row) if scorer is None else self._score(values[scorer], row)
+        if scorer is not None:
             self.saw(
                 Seen(
                     tool="inspect",
@@ -191,7 +186,7 @@ class _Log:
                     examinee=self.examinee,
                     metric=scorer,
                     offered=tuple(values),
-                    score=score if isinstance(score, float) else None,
+                    score=mark if outcome is None and isinstance(mark, float) else None,
                     asked=partial(asked_by, sample, self.header),
                     sent=partial(sent, sample),
                     number=sample["id"],
@@ -203,10 +198,8 @@ class _Log:
                 )
             )
         if outcome is None:
-            value = values[scorer] if scorer is not None else self._unscored(row)
-            if value != _NO_ANSWER or not self.choices.refused_no_answer:
-                marked = value if isinstance(value, LeftOut) else self._score(value, row)
-                yield answered(self.examinee, item, epoch, marked, row)
+            if values.get(scorer or "") != _NO_ANSWER or not self.choices.refused_no_answer:
+                yield answered(self.examinee, item, epoch, mark, row)
                 return
             outcome = Outcome.REFUSED
         yield Recorded(self.examinee, item, epoch, None, outcome, row)
@@ -340,7 +333,7 @@ class _Archive:
     def _packed(self, entry: zipfile.ZipInfo) -> bytes:
         self._stream.seek(entry.header_offset)
         head = self._stream.read(_LOCAL_HEADER_BYTES)
-        if len(head) < _LOCAL_HEADER_BYTES or not head.startswith(b"PK\x03\x04"):
+        if len(head) < _LOCAL_HEADER_BYTES or not head.startswith(ZIP):
             raise zipfile.BadZipFile("no local header")
         names = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
         self._stream.seek(names, io.SEEK_CUR)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from app.exchange.files import check_ratio
 from app.exchange.json_text import json_lines, small_json
-from app.exchange.results.lm_eval_items import TaskConfig, asked_by, config_of, written
+from app.exchange.results.lm_eval_items import asked_by, config_of, written
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     OTHER_FILTER,
@@ -71,7 +71,7 @@ def is_sample(row: Mapping[str, JsonValue]) -> bool:
 
 
 def read_lm_eval(
-    source: Source, choices: Choices, saw: Callable[[Seen], None] | None = None
+    source: Source, choices: Choices, saw: Callable[[Seen], None]
 ) -> Iterator[Recorded | LeftOut]:
     """Answers of a sample file; each row that is taken is passed to `saw`.
 
@@ -91,10 +91,10 @@ def read_lm_eval(
         examinee = examinee or required_name(examinee_of(file), "model", file.name)
         rows = detail_samples(file)
     else:
-        examinee = examinee or _model(source)
+        examinee = examinee or _model(file, _results(source))
         rows = json_lines(file)
     filters = _Filters(choices.filters, take_first=choices.take_first)
-    config = TaskConfig() if saw is None else config_of(source, task)
+    config = config_of(_results(source), task)
     for row, sample in rows:
         if isinstance(sample, LeftOut):
             yield sample
@@ -109,31 +109,28 @@ def read_lm_eval(
             usual = USUAL_METRICS if choices.take_first else None
             metric = choose("metric", offered, choices.metrics, place, usual)
             answers = list(_answers(sample, examinee, task, choices, metric, row))
-            if saw is not None:
-                first = answers[0]
-                name = sample.get("filter", _NO_FILTER)
-                scorer = config.scorers.get(str(name)) if metric == "exact_match" else None
-                saw(
-                    Seen(
-                        tool="lm-eval",
-                        source=source,
-                        task=task,
-                        item=item_of(task, sample),
-                        examinee=examinee,
-                        metric=metric,
-                        offered=offered,
-                        score=first.score if isinstance(first, Recorded) else None,
-                        asked=partial(asked_by, sample, config.delimiter),
-                        sent=partial(_sent, sample),
-                        number=sample.get("doc_id"),
-                        written=written(sample),
-                        responses=sample.get("resps", sample.get("filtered_resps")),
-                        filter=name if "filter" in sample and isinstance(name, str) else None,
-                        shots=config.shots,
-                        scorer=scorer,
-                        templated=config.templated,
-                    )
+            first, name = answers[0], sample.get("filter", _NO_FILTER)
+            saw(
+                Seen(
+                    tool="lm-eval",
+                    source=source,
+                    task=task,
+                    item=item_of(task, sample),
+                    examinee=examinee,
+                    metric=metric,
+                    offered=offered,
+                    score=first.score if isinstance(first, Recorded) else None,
+                    asked=partial(asked_by, sample, config.delimiter),
+                    sent=partial(_sent, sample),
+                    number=sample.get("doc_id"),
+                    written=written(sample),
+                    responses=sample.get("resps", sample.get("filtered_resps")),
+                    filter=name if "filter" in sample and isinstance(name, str) else None,
+                    shots=config.shots,
+                    scorer=config.scorers.get(str(name)) if metric == "exact_match" else None,
+                    templated=config.templated,
                 )
+            )
             yield from answers
         else:
             yield LeftOut(row, OTHER_FILTER, str(sample.get("filter"))[:100])
@@ -227,15 +224,20 @@ def _is_null(response: JsonValue) -> bool:
     return response is None or response == ""
 
 
-def _model(source: Source) -> str:
+def _results(source: Source) -> Iterator[JsonValue]:
+    """Contents of the results files of a run, or, where none has its date, of those beside it."""
     date = _named(source.file, "date") or "*"
-    results = source.siblings(f"results_{date}.json") or source.siblings("results_*.json")
-    for file in results:
-        name = _named_in(file)
-        if name is not None:
+    files = source.siblings(f"results_{date}.json") or source.siblings("results_*.json")
+    return map(small_json, files)
+
+
+def _model(file: SourceFile, results: Iterator[JsonValue]) -> str:
+    for each in results:
+        arguments = _PRETRAINED.search(text_of(each, "config", "model_args") or "")
+        if name := text_of(each, "model_name") or (arguments and arguments[1]):
             return name
-    org, _, model = source.file.folder.partition("__")
-    return f"{org}/{model}" if org and model else source.file.folder or source.file.path.stem
+    org, _, model = file.folder.partition("__")
+    return f"{org}/{model}" if org and model else file.folder or file.path.stem
 
 
 def date_of(file: SourceFile) -> str:
@@ -256,15 +258,6 @@ def item_of(task: str, sample: Mapping[str, JsonValue]) -> str:
 def _named(file: SourceFile, part: str) -> str | None:
     named = _FILE.fullmatch(file.path.name.removesuffix(".gz"))
     return named[part] if named else None
-
-
-def _named_in(file: SourceFile) -> str | None:
-    results = small_json(file)
-    if results is None:
-        return None
-    arguments = text_of(results, "config", "model_args") or ""
-    found = _PRETRAINED.search(arguments)
-    return text_of(results, "model_name") or (found[1] if found else None)
 
 
 _FLAT = (

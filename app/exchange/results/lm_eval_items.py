@@ -7,15 +7,12 @@ option has a request `(context, continuation)`. Chat models are sent a JSON text
 import ast
 import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast, get_args
 
-from app.exchange.json_text import small_json
 from app.exchange.results.recorded import (
     AskedItem,
-    Source,
     UnusableRowError,
     common_space,
     list_at,
@@ -26,7 +23,6 @@ from app.exchange.results.recorded import (
 )
 from app.items import JsonValue, Message, Role, ScorerSpec
 
-_DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl?$")
 _ONE_TEXT = (
     "it asks how likely one text is, or for a continuation, not for one of several options or "
     "an answer in words"
@@ -56,12 +52,9 @@ class TaskConfig:
     delimiter: str | None = None
 
 
-def config_of(source: Source, task: str) -> TaskConfig:
-    """Settings of a task, by the results file beside the file of samples."""
-    dated = _DATE.search(source.file.path.name.removesuffix(".gz"))
-    files = source.siblings(f"results_{dated[1]}.json") if dated else []
-    for file in files or source.siblings("results_*.json"):
-        results = small_json(file)
+def config_of(files: Iterable[JsonValue], task: str) -> TaskConfig:
+    """Settings of a task, by the contents of the results files beside its samples."""
+    for results in files:
         config = value_at(results, "configs", task)
         if isinstance(config, dict):
             shots = value_at(results, "n-shot", task)

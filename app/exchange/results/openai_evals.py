@@ -58,7 +58,7 @@ def _item(row: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def read_openai_evals(
-    source: Source, choices: Choices, saw: Callable[[Seen], None] | None = None
+    source: Source, choices: Choices, saw: Callable[[Seen], None]
 ) -> Iterator[Recorded | LeftOut]:
     """Answers of a file of output items; each row with a grader's result is passed to `saw`.
 
@@ -95,7 +95,7 @@ def read_openai_evals(
             passed, given = results[metric].get("passed"), results[metric].get("score")
             score = score_or_reason(passed if given is None else given, row, choices)
             answer = answered(examinee, item, FIRST_TRIAL, score, row)
-        if saw is not None and metric:
+        if metric:
             saw(
                 Seen(
                     tool="openai-evals",

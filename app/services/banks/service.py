@@ -11,7 +11,7 @@ from app.demo.bank import demo_bank
 from app.engine.knowledge import CURVES
 from app.engine.lint import Finding
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
-from app.exchange.mapped_items import FieldMap
+from app.exchange.items import FieldMap
 from app.fair_semaphore import FairSemaphore
 from app.records.banks import Bank, BankSpec, BankVersion, VersionItem
 from app.services.banks.draft import content_findings, draft_version, repeats

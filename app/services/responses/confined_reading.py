@@ -20,8 +20,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError
 from app.exchange.bank_files import slopes_by_name
 from app.exchange.item_record import ItemRecord
-from app.exchange.items import ItemRow, read_items, scan_items
-from app.exchange.mapped_items import FieldMap, read_mapped
+from app.exchange.items import FieldMap, ItemRow, read_items, scan_lines
 from app.exchange.parameters import bank_of_slopes, read_parameters
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.found import Found
@@ -104,14 +103,14 @@ class Reader:
             yield await asyncio.to_thread(_draft, request.choices, value, output), found
 
     async def items(self, file: SentFile, mapping: FieldMap | None = None) -> list[ItemRecord]:
-        """The items of a file, read by `read_items`, or with a `mapping` by `read_mapped`."""
+        """The items of a file, read by `read_items`."""
         argument = {"name": file.name, "mapping": None if mapping is None else asdict(mapping)}
         async with self._made(read_sent_items, argument, [file.content], file.name) as (_, output):
             rows = await asyncio.to_thread(lambda: list(_rows(output)))
         return [row.record for row in rows if row.record is not None]
 
     async def item_lines(self, content: bytes, limit: int) -> list[ItemRow]:
-        """The first `limit` rows of JSON lines, valid and faulty ones, read by `scan_items`."""
+        """The first `limit` rows of JSON lines, valid and faulty ones, read by `scan_lines`."""
         async with self._made(scan_sent_lines, limit, [content], "The body") as (_, output):
             return await asyncio.to_thread(lambda: list(_rows(output)))
 
@@ -207,10 +206,8 @@ def _request(kind: type[R], argument: Any, attachments: Sequence[bytes]) -> R:
 def read_sent_items(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> None:
     """Read an item file, or another file whose fields are mapped."""
     name, mapping = argument["name"], argument["mapping"]
-    if mapping is None:
-        records = read_items(attachments[0], name=name)
-    else:
-        records = read_mapped(attachments[0], name=name, mapping=FieldMap(**mapping))
+    by = None if mapping is None else FieldMap(**mapping)
+    records = read_items(attachments[0], name=name, mapping=by)
     _refuse_too_many(name, len(records))
     for record in records:
         _write_row(ItemRow(record.row, record), output)
@@ -218,7 +215,7 @@ def read_sent_items(argument: Any, attachments: Sequence[bytes], output: BinaryI
 
 def scan_sent_lines(limit: int, attachments: Sequence[bytes], output: BinaryIO) -> None:
     """Read some lines of items."""
-    for row in islice(scan_items(attachments[0], name="body", file_format="jsonl"), limit):
+    for row in islice(scan_lines(attachments[0], "body"), limit):
         _write_row(row, output)
 
 

@@ -9,9 +9,8 @@ from inspect_ai.scorer._scorer import scorer_metrics, unique_scorer_name
 
 from sextant_client import AsyncSextant, Examinee
 from sextant_client.requests import Json
-from sextant_inspect.attempts import USUALLY_IN_FLIGHT, Plan
+from sextant_inspect.attempts import USUALLY_IN_FLIGHT, Plan, figures
 from sextant_inspect.matching import Samples
-from sextant_inspect.running import figures
 from sextant_inspect.stopping import SextantStopping
 
 try:

@@ -6,8 +6,7 @@ from inspect_ai.log import EvalSample
 from typing_extensions import override
 
 from sextant_client import Answer
-from sextant_inspect.attempts import Attempt, Plan
-from sextant_inspect.running import attempt, running
+from sextant_inspect.attempts import Attempt, Plan, attempt, running
 
 
 class SextantSource(SampleSource):

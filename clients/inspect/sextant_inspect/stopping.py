@@ -7,8 +7,7 @@ from inspect_ai.util import EarlyStop
 from pydantic import JsonValue
 
 from sextant_inspect.answers import scored
-from sextant_inspect.attempts import Attempt, Plan
-from sextant_inspect.running import attempt, running
+from sextant_inspect.attempts import Attempt, Plan, attempt, running
 
 #: How Inspect tells of a sample that was broken off.
 _CANCELLED = ("CancelledError(", "Cancelled(")

@@ -2,18 +2,18 @@
 
 import asyncio
 import functools
+import json
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import aclosing, closing
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx2
 
 from sextant_client import operations
 from sextant_client.answering import Loop
-from sextant_client.events import Feed
 from sextant_client.models import Answer, Event, Item, Session
 from sextant_client.requests import Flow, Pause, Request, Server, Step
 
@@ -24,6 +24,10 @@ H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
 #: Most items that a test by hand has in flight.
 _MOST_IN_FLIGHT = 64
 _TIMEOUT_S = 60.0
+#: Collections by what the ids of their resources begin with.
+_COLLECTIONS: Final = {"ses": "sessions", "rnk": "rankings", "cal": "calibrations"}
+#: Seconds between two streams that tell nothing: the server cannot read them for now.
+_QUIET_S: Final = 1.0
 
 
 class operation(Generic[P, T]):  # noqa: N801 (stands where a function would)
@@ -125,6 +129,52 @@ class Client(Generic[H]):
     cancel_calibration = operation(operations.cancel_calibration)
 
 
+class _Feed:
+    """Events of one resource; after a lost connection it continues after the last one.
+
+    Args:
+        server: Server of the events.
+        resource_id: Id of a session, a ranking or a calibration.
+        after: Number of the event to start after.
+
+    Raises:
+        ValueError: It is not such an id.
+    """
+
+    def __init__(self, server: Server, resource_id: str, after: int) -> None:
+        collection = _COLLECTIONS.get(resource_id.partition("_")[0])
+        if collection is None:
+            raise ValueError(
+                f"resource_id: expected the id of a session, a ranking or a calibration, got "
+                f"{resource_id!r}."
+            )
+        self._path = f"/v1/{collection}/{resource_id}/events"
+        self._server, self._seen = server, after
+        self._failures, self._heard = 0, False
+
+    def request(self) -> Request[Any]:
+        """Request for the next stream."""
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self._seen)}
+        return Request("GET", self._path, lambda answer: answer, headers=headers)
+
+    def take(self, sent: httpx2.ServerSentEvent) -> Event:
+        """Take one event of the stream."""
+        self._seen, self._failures, self._heard = int(sent.id), 0, True
+        return Event(seq=self._seen, type=sent.event, data=json.loads(sent.data))
+
+    def pause_after(self, outcome: httpx2.Response | httpx2.HTTPError) -> float:
+        """Seconds to wait before the next stream; longer after one without events.
+
+        Raises:
+            SextantError: There will be no further stream.
+        """
+        heard, self._heard = self._heard, False
+        if isinstance(outcome, httpx2.Response) and outcome.is_success:
+            return 0.0 if heard else _QUIET_S
+        self._failures += 1
+        return self._server.pause_after(outcome, "GET", self._failures - 1)
+
+
 class Sextant(Client[httpx2.Client]):
     """A client of one Sextant server; threads may share it. Arguments are those of `Client`."""
 
@@ -169,7 +219,7 @@ class Sextant(Client[httpx2.Client]):
             resource_id: Id of the session, ranking or calibration.
             after: Number of the event to start after.
         """
-        feed = Feed(self.server, resource_id, after)
+        feed = _Feed(self.server, resource_id, after)
         while True:
             try:
                 with closing(self._open(feed.request())) as answer:
@@ -251,7 +301,7 @@ class AsyncSextant(Client[httpx2.AsyncClient]):
 
     async def events(self, resource_id: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Events of a session, a ranking or a calibration, like `Sextant.events`."""
-        feed = Feed(self.server, resource_id, after)
+        feed = _Feed(self.server, resource_id, after)
         while True:
             try:
                 async with aclosing(await self._open(feed.request())) as answer:
