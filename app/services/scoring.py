@@ -81,6 +81,19 @@ class AnswerScorer:
         )
         return cls(calls)
 
+    @classmethod
+    async def of_trial(
+        cls, spec: ScorerSpec, database: Database, endpoints: EndpointService, transport: Transport
+    ) -> "AnswerScorer":
+        """The scorer of one answer that belongs to no session.
+
+        Raises:
+            InvalidInputError: The endpoint that the scorer calls cannot serve.
+        """
+        async with database.reading() as uow:
+            found = await scorer_endpoints(uow, [spec])
+        return cls(ScorerCalls(endpoints=endpoints, transport=transport, resolved=described(found)))
+
     async def mark(
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None, repeat: int = 0
     ) -> Marked:
@@ -241,10 +254,8 @@ class ScorerTrials:
         """
         async with self._turns.turn():
             await scorers.check(spec)
-            async with self._database.reading() as uow:
-                found = await scorer_endpoints(uow, [spec])
-            calls = ScorerCalls(
-                endpoints=self._endpoints, transport=self._transport, resolved=described(found)
+            marker = await AnswerScorer.of_trial(
+                spec, self._database, self._endpoints, self._transport
             )
             item = BankItem(position=0, id="", key="", content=content, scorer=spec)
-            return await AnswerScorer(calls).mark(item, answer)
+            return await marker.mark(item, answer)

@@ -62,7 +62,7 @@ from app.records.figures import (
 )
 from app.records.sessions import Closing
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.scorer_calls import Spending, total
+from app.services.endpoints.scorer_calls import Spending, spent_by
 
 #: Least number of scored answers for a result.
 MIN_MARKED = KNOTS[0]
@@ -310,11 +310,11 @@ class Meter:
         if closing.attempts and is_written and self._is_unknown(closing):
             self.is_blind = True
         if closing.marking is not None:
-            self._marking = self._marking or Spending()
-            self._marking.add(Spending(**closing.marking["usage"]))
+            took = Spending(**closing.marking["usage"])
+            self._marking = took if self._marking is None else self._marking + took
         reported = closing.reported
-        self.spent.add(_cost(reported, unsaid=is_written or reported is not closing))
-        self.at_most.add(_cost(closing, unsaid=is_written))
+        self.spent += _cost(reported, unsaid=is_written or reported is not closing)
+        self.at_most += _cost(closing, unsaid=is_written)
         method: Method = closing.method or {}
         judged = None if closing.marking is None else closing.marking.get("cached")
         self._saved = saved((self._saved, method.get("cached"), judged))
@@ -379,14 +379,7 @@ class Meter:
 def saved(found: Iterable[CacheFigures | CallsFigures | None]) -> CacheFigures | None:
     """What the calls that the cache saved would have taken; None if it saved none."""
     known = [each for each in found if each is not None]
-    if not known:
-        return None
-    return {
-        "calls": sum(each["calls"] for each in known),
-        "tokens_in": total(each["tokens_in"] for each in known),
-        "tokens_out": total(each["tokens_out"] for each in known),
-        "usd": total(each["usd"] for each in known),
-    }
+    return spent_by(known) if known else None
 
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -401,10 +394,9 @@ def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def spent_figures(meters: Iterable[Meter]) -> SpentFigures:
     """What several sessions took together."""
-    spent, at_most = Spending(), Spending()
+    spent = at_most = Spending()
     for meter in meters:
-        spent.add(meter.spent)
-        at_most.add(meter.at_most)
+        spent, at_most = spent + meter.spent, at_most + meter.at_most
     return {**spent.figures(), "at_most": None if spent == at_most else at_most.figures()}
 
 
