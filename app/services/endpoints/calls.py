@@ -129,7 +129,8 @@ class RateLimited:
         async with self.next.ready.slots:
             call = self.next
             endpoint, config = call.ready.endpoint, call.ready.config
-            most = most_taken(request, config.sampling, endpoint.settings)
+            reserved = most_tokens(request, endpoint.settings)
+            most = most_taken(endpoint.settings, *reserved)
             async with budgets.held(endpoint, most, timeout_s=config.timeout_s) as held:
                 with _traced(config):
                     try:
@@ -138,7 +139,7 @@ class RateLimited:
                         CALLS.labels(error.code).inc()
                         raise
                     told = tokens_of(made)
-                    into, out = counted(config.kind, told, most_tokens(request, config.sampling))
+                    into, out = counted(config.kind, told, reserved)
                     is_told = (into, out) == told
                     if is_told:
                         note({f"{_USAGE}.input_tokens": into, f"{_USAGE}.output_tokens": out})

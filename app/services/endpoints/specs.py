@@ -18,6 +18,7 @@ from app.errors import EndpointMovedError, FieldProblem, InvalidInputError, NotF
 from app.items import BY_KIND, ScorerSpec
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.fields import convert, restored
+from app.records.response_sets import SIMULATED
 from app.records.sessions import Origin, Provenance
 from app.scorers.calling import CallingScorer
 from app.storage.unit_of_work import UnitOfWork
@@ -173,9 +174,6 @@ def price_in(provenance: Provenance) -> Price | None:
     return None if price is None else restored(Price, price)
 
 
-_SIMULATED = "scripted"
-
-
 def capabilities_of(kind: str) -> frozenset[str]:
     """What an endpoint of this kind can do: `completions`, `embeddings`, `callback`."""
     if kind == CALLBACK:
@@ -222,7 +220,7 @@ async def _find(uow: UnitOfWork, scorer: str, reference: str) -> Endpoint:
 
 def _check(name: str, scorer: CallingScorer, reference: str, endpoint: Endpoint) -> None:
     kind = endpoint.settings.kind
-    if scorer.needs not in capabilities_of(kind) or kind == _SIMULATED:
+    if scorer.needs not in capabilities_of(kind) or kind == SIMULATED:
         raise InvalidInputError.at(
             "/scorer",
             f"Scorer {name!r} needs an endpoint for {scorer.needs}, got {reference!r} of kind "
