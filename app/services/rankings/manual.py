@@ -20,7 +20,6 @@ from app.services.sessions.manual import (
     ManualAnswer,
     ManualSessions,
     NextItem,
-    asked_with,
     is_overdue,
     new_token,
 )
@@ -88,9 +87,9 @@ class ManualRankings(ManualSessions):
                     if told is not None:
                         session_id, answer, marked = told
                         record, own = await uow.sessions.with_awaited(session_id)
-                        item = asked_with(answer.step_token, record, own)
                         version = held.run.members[0].run.version
-                        given[record.id, item.step] = answer.closing(version, item, marked)
+                        item = answer.item_among(own, record, version)
+                        given[record.id, item.step] = answer.closing(version, marked)
                     # Removed first: a run whose step was not stored must not be used again.
                     self._runs.pop(ranking_id, None)
                     if held.revision != ranking.event_seq:  # another process was quicker

@@ -29,6 +29,7 @@ from app.errors import (
 )
 from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
+from app.records.endpoints import EndpointSettings
 from app.records.figures import NOT_TOLD, Cost, Marking, Method
 from app.records.response_sets import SIMULATED
 from app.records.sessions import Closing, PromptChanges
@@ -50,13 +51,15 @@ UNUSABLE_OPTIONS = "options_unusable"
 
 
 def chosen_style(
-    style: PromptStyle, prompt: PromptChanges, *, kind: str, tells: Callable[[], bool]
+    style: PromptStyle,
+    prompt: PromptChanges,
+    settings: EndpointSettings,
+    endpoints: EndpointService,
 ) -> PromptStyle:
     """The prompt style in which an endpoint is asked.
 
-    `prompt` has changes to the bank's `style`. `tells` returns whether the endpoint may give
-    likelihoods, and is called only if the style needs them; if it does not give them, the
-    letter of the right option is asked for.
+    `prompt` has changes to the bank's `style`. If the style needs likelihoods and the endpoint
+    does not give them, the letter of the right option is asked for.
 
     Raises:
         InvalidInputError: There are fewer examples than `shots`, or `prompt` asks for likelihoods
@@ -67,13 +70,13 @@ def chosen_style(
     style = replace(
         style, mode=prompt.get("mode", style.mode), system=prompt.get("system", style.system)
     )
-    if style.mode != LOGLIKELIHOOD or tells():
+    if style.mode != LOGLIKELIHOOD or endpoints.tells_likelihoods(settings):
         return style
     if prompt.get("mode") != LOGLIKELIHOOD:
         return replace(style, mode=GENERATE)
     detail = (
-        f"an endpoint of kind {kind!r} gives no likelihoods; kinds openai_completions and "
-        "hf_tgi may"
+        f"an endpoint of kind {settings.kind!r} gives no likelihoods; kinds openai_completions "
+        "and hf_tgi may"
     )
     raise InvalidInputError(f"mode: {detail}.", problems=[FieldProblem("/prompt/mode", detail)])
 
@@ -456,8 +459,8 @@ class Previews:
         style = chosen_style(
             PromptStyle.from_dict(bank.prompt),
             spec.prompt,
-            kind=kind,
-            tells=lambda: self.endpoints.tells_likelihoods(ready.endpoint.settings),
+            ready.endpoint.settings,
+            self.endpoints,
         )
         item = BankItem.of(stored, 0, bank.default_scorer, style)
         asker = Asker(

@@ -92,22 +92,25 @@ class ManualAnswer(Value):
     """URL with more about the answer, http or https."""
     metadata: Metadata = field(default_factory=dict)
 
-    def require_about(self, step: int, key: str) -> None:
-        """Refuse an answer that names another item than its step asked."""
-        if self.item_id is not None and self.item_id != key:
-            raise InvalidInputError(
-                f"Step {step} asked item {key!r}, the answer is for {self.item_id!r}."
-            )
-
-    def closing(
-        self, version: LoadedVersion, item: Administration, marked: Closing | None
-    ) -> Closing:
-        """The closing of a pending item by this answer.
+    def item_among(
+        self, awaited: list[Administration], record: SessionRecord, version: LoadedVersion
+    ) -> Administration:
+        """The pending item of a session that is answered.
 
         Raises:
+            StaleStepError: The step was answered before, or the token is not that of the step.
             InvalidInputError: The answer names another item.
         """
-        self.require_about(item.step, version.key_at(item.position))
+        item = asked_with(self.step_token, record, awaited)
+        key = version.key_at(item.position)
+        if self.item_id is not None and self.item_id != key:
+            raise InvalidInputError(
+                f"Step {item.step} asked item {key!r}, the answer is for {self.item_id!r}."
+            )
+        return item
+
+    def closing(self, version: LoadedVersion, marked: Closing | None) -> Closing:
+        """The closing of the answered item."""
         closing = marked or self._reported(unparsed_is_wrong=version.unparsed_policy == "wrong")
         took = (self.tokens_in, self.tokens_out, self.usd)
         is_call = closing.outcome != Outcome.ERROR or any(each is not None for each in took)
@@ -215,7 +218,15 @@ class ManualSessions:
             InvalidInputError: Not exactly one of response, score and outcome; or another item.
             StaleStepError: The step was answered before, or the token is not that of the step.
         """
-        _require_one_kind(answer)
+        given = [one for one in (answer.response, answer.score, answer.outcome) if one is not None]
+        if len(given) != 1:
+            raise InvalidInputError(
+                f"Give exactly one of response, score and outcome; got {len(given)} of them."
+            )
+        if answer.response is not None and answer.text is not None:
+            raise InvalidInputError(
+                "A response is the answer's text: give no other text beside it."
+            )
         marked = None if answer.response is None else await self._marked(session_id, answer)
         record, _, asked = await self._advanced(session_id, answer, marked)
         return Answered(record, await self._items(asked))
@@ -251,8 +262,9 @@ class ManualSessions:
                     record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
                     given: dict[int, Closing] = {}
                     if answer is not None:
-                        item = asked_with(answer.step_token, record, awaited)
-                        given[item.step] = answer.closing(held.run.version, item, marked)
+                        version = held.run.version
+                        step = answer.item_among(awaited, record, version).step
+                        given[step] = answer.closing(version, marked)
                     # Take the run out, so that it is not used again if the step is not stored.
                     self._runs.pop(session_id, None)
                     if held.revision != record.revision:  # another process took an answer before
@@ -263,21 +275,21 @@ class ManualSessions:
                         if one.step not in given and is_overdue(record, one)
                     }
                     waited = await uow.sessions.since_last_event(session_id)
-                    step = next_step(
+                    taken = next_step(
                         held.run,
                         {nth: held.run.close(nth, closing) for nth, closing in given.items()},
                         elapsed_s=record.active_s + waited.total_seconds(),
                     )
-                    await uow.sessions.advance({session_id: step}, record.lease_epoch)
+                    await uow.sessions.advance({session_id: taken}, record.lease_epoch)
                     record, awaited = await uow.sessions.with_awaited(session_id)
                 break
             if awaited:
                 self.keep(record, held.run)
-        if step.ending is not None:
+        if taken.ending is not None:
             await self.joins.renew(record.bank_version_id)
             async with self.database.reading() as uow:
                 return await uow.sessions.get(session_id), [], []
-        asked = {item.step for item in step.asked}
+        asked = {item.step for item in taken.asked}
         return record, awaited, [(record, item) for item in awaited if item.step in asked]
 
     async def _opened(self, session_id: str) -> Held[SessionRun]:
@@ -316,13 +328,12 @@ class ManualSessions:
         """The closing of an answer whose text the item's scorer scores."""
         async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
-        item = asked_with(answer.step_token, record, awaited)
-        (expected,) = await self._items([(record, item)])
-        answer.require_about(expected.step, expected.item.key)
-        if expected.item.content == ItemContent():
+        version = await self._version_of(record)
+        at = answer.item_among(awaited, record, version).position
+        item = (await self.versions.items_at(version, [at]))[at]
+        if item.content == ItemContent():
             raise InvalidInputError(
-                f"Item {expected.item.key!r} has no content to score a response against: give a "
-                "score."
+                f"Item {item.key!r} has no content to score a response against: give a score."
             )
         # Scorers that call out have a budget, so the cost of earlier scores matters to them.
         asked: Sequence[Administration] = ()
@@ -332,9 +343,9 @@ class ManualSessions:
         text = Answer(text=answer.response or "", raw=answer.response or "")
         marker = AnswerScorer.of(record, asked, endpoints=self.endpoints, transport=self.transport)
         return await marker.close(
-            expected.item,
+            item,
             text,
-            unparsed_is_wrong=expected.version.unparsed_policy == "wrong",
+            unparsed_is_wrong=version.unparsed_policy == "wrong",
             patient=False,
         )
 
@@ -357,18 +368,6 @@ def next_step(run: SessionRun, closed: dict[int, Closing], *, elapsed_s: float) 
 def new_token() -> str:
     """A token that names one asking of an item and cannot be guessed."""
     return secrets.token_urlsafe(16)
-
-
-def _require_one_kind(answer: ManualAnswer) -> None:
-    given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
-    if sum(given) != 1:
-        raise InvalidInputError(
-            f"Give exactly one of response, score and outcome; got {sum(given)} of them."
-        )
-    if answer.score is not None and not 0 <= answer.score <= 1:
-        raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
-    if answer.response is not None and answer.text is not None:
-        raise InvalidInputError("A response is the answer's text: give no other text beside it.")
 
 
 def _required(record: SessionRecord, awaited: list[Administration]) -> list[Administration]:

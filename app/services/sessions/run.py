@@ -60,6 +60,8 @@ OLDEST_PREDICTION_S = 2.0
 #: In larger banks, the whole-bank score is predicted only at the end of the test, because this
 #: takes a pass over the bank.
 LIVE_PREDICTION_MAX_ITEMS = 10_000
+#: What the event of an answer tells of it.
+_TOLD_OF_ANSWER = ("outcome", "score", "extracted", "reason", "latency_ms")
 
 
 class SessionRun:
@@ -274,46 +276,28 @@ class SessionRun:
     ) -> Advance:
         """All that storage must write for this step: rows, events and figures."""
         figures = self.summary(elapsed_s=elapsed_s, final=ending is not None)
+
+        def about(step: int) -> JsonObject:
+            item = self.steps[step]
+            key, is_pretest = self.version.key_at(item), self.version.is_pretest(item)
+            return {"step": step, "item_id": key, "pretest": is_pretest}
+
         events = [
             SessionEvent(
                 "response.received",
-                {
-                    "step": step,
-                    "item_id": self.version.key_at(self.steps[step]),
-                    "pretest": self.version.is_pretest(self.steps[step]),
-                    "outcome": closing.outcome,
-                    "score": closing.score,
-                    "extracted": closing.extracted,
-                    "reason": closing.reason,
-                    "latency_ms": closing.latency_ms,
-                },
+                {**about(step), **{name: getattr(closing, name) for name in _TOLD_OF_ANSWER}},
             )
             for step, closing in closed.items()
         ]
         if closed:
-            events.append(
-                SessionEvent(
-                    "estimate.updated",
-                    {
-                        "estimate": figures["estimate"],
-                        "score": figures["score"],
-                        "progress": figures["progress"],
-                        "usage": figures["usage"],
-                    },
-                )
-            )
-        events.extend(
+            told = {name: figures[name] for name in ("estimate", "score", "progress", "usage")}
+            events.append(SessionEvent("estimate.updated", told))
+        events += [
             SessionEvent(
-                "session.item_selected",
-                {
-                    "step": item.step,
-                    "item_id": self.version.key_at(item.position),
-                    "pretest": self.version.is_pretest(item.position),
-                    "information": item.information,
-                },
+                "session.item_selected", {**about(item.step), "information": item.information}
             )
             for item in asked
-        )
+        ]
         if ending is not None:
             events.append(ended_event(ending, figures))
         return Advance(

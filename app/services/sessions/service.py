@@ -1,7 +1,7 @@
 """Creates, reads, pauses, resumes, cancels and deletes sessions."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,10 +134,10 @@ class SessionService:
             prompt=spec.prompt,
             seed=seed,
             reachable_se=reachable,
+            metadata=spec.metadata,
         )
-        new = replace(draft.new, metadata=dict(spec.metadata))
         try:
-            return await self.start(replace(draft, new=new))
+            return await self.start(draft)
         except AlreadyExistsError:
             if spec.examinee is None or draft.endpoint is None:
                 raise
@@ -174,6 +174,7 @@ class SessionService:
         seed: int,
         prompt: PromptChanges | None = None,
         reachable_se: float | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> SessionDraft:
         """Draft a live or a manual session; nothing is stored.
 
@@ -193,12 +194,7 @@ class SessionService:
         markers = await self.markers_of(version)
         test = await self.versions.adaptive_test(version, plan.design, price)
         if settings is not None:
-            style = chosen_style(
-                version.prompt_style,
-                prompt or {},
-                kind=settings.kind,
-                tells=lambda: self.endpoints.tells_likelihoods(settings),
-            )
+            style = chosen_style(version.prompt_style, prompt or {}, settings, self.endpoints)
             if style.mode == LOGLIKELIHOOD:
                 async with self.database.reading() as uow:
                     require_options(version, await uow.versions.without_options(version.id))
@@ -222,6 +218,7 @@ class SessionService:
                     private_endpoints=self.private_endpoints,
                     reachable_se=reachable_se,
                 ),
+                metadata=dict(metadata or {}),
             ),
             version=version,
             plan=plan,
