@@ -14,7 +14,7 @@ from app.adapters.callback import KIND as CALLBACK
 from app.adapters.embeddings import KINDS as EMBEDDING_KINDS
 from app.adapters.transport import parse_endpoint_url
 from app.calling import GenerationParams
-from app.errors import EndpointMovedError, FieldProblem, InvalidInputError, NotFoundError
+from app.errors import EndpointMovedError, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.fields import convert, restored
@@ -74,8 +74,8 @@ class EndpointChange:
         kept = "api_key" if keeps_key else "headers" if keeps_headers else None
         # Otherwise, users who may change an endpoint could send its key to their own host.
         if kept and _origin(settings.base_url) != _origin(present.settings.base_url):
-            raise _invalid(
-                f"/{kept}",
+            raise InvalidInputError.of_field(
+                kept,
                 f"expected {kept} given again, or removed: the new base_url has another scheme, "
                 "host or port",
             )
@@ -95,12 +95,8 @@ def _origin(base_url: str) -> tuple[str, str, int | None] | None:
     try:
         url = parse_endpoint_url(base_url)
     except ValueError as exc:
-        raise _invalid("/base_url", str(exc)) from exc
+        raise InvalidInputError.of_field("base_url", str(exc)) from exc
     return url.scheme, url.host, url.port
-
-
-def _invalid(pointer: str, what: str) -> InvalidInputError:
-    return InvalidInputError(f"{pointer[1:]}: {what}.", problems=[FieldProblem(pointer, what)])
 
 
 def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:

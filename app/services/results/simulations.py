@@ -136,9 +136,7 @@ def _examinees(
             "expected prior, got reference: this version has no stored abilities of its "
             "reference models"
         )
-        raise InvalidInputError(
-            f"population: {detail}.", problems=[FieldProblem("/population", detail)]
-        )
+        raise InvalidInputError.of_field("population", detail)
     if abilities and spec.population != "prior":
         return "reference", drawn(abilities, spec.n_examinees, rng)
     return "prior", prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
