@@ -53,9 +53,15 @@ class Marked:
 
 @dataclass(frozen=True, eq=False)
 class AnswerScorer:
-    """Scores the answers of one session, or one answer of a trial."""
+    """Scores the answers of one session, or one answer of a trial.
+
+    Attributes:
+        unparsed_is_wrong: Whether unparseable answers count as wrong: their outcome stays
+            `unparsed`, and their score of 0 enters the likelihood.
+    """
 
     calls: ScorerCalls
+    unparsed_is_wrong: bool
 
     @classmethod
     def of(
@@ -79,11 +85,17 @@ class AnswerScorer:
             ],
             keeping=keeping,
         )
-        return cls(calls)
+        return cls(calls, session.provenance["asking"]["unparsed_policy"] == "wrong")
 
     @classmethod
     async def of_trial(
-        cls, spec: ScorerSpec, database: Database, endpoints: EndpointService, transport: Transport
+        cls,
+        spec: ScorerSpec,
+        database: Database,
+        endpoints: EndpointService,
+        transport: Transport,
+        *,
+        unparsed_is_wrong: bool = False,
     ) -> "AnswerScorer":
         """The scorer of one answer that belongs to no session.
 
@@ -92,7 +104,8 @@ class AnswerScorer:
         """
         async with database.reading() as uow:
             found = await scorer_endpoints(uow, [spec])
-        return cls(ScorerCalls(endpoints=endpoints, transport=transport, resolved=described(found)))
+        calls = ScorerCalls(endpoints=endpoints, transport=transport, resolved=described(found))
+        return cls(calls, unparsed_is_wrong)
 
     async def mark(
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None, repeat: int = 0
@@ -127,7 +140,6 @@ class AnswerScorer:
         item: BankItem,
         answer: Answer,
         *,
-        unparsed_is_wrong: bool,
         on_wait: OnWait | None = None,
         repeat: int = 0,
         patient: bool = True,
@@ -137,8 +149,6 @@ class AnswerScorer:
         Args:
             item: The item that was asked.
             answer: What the examinee wrote.
-            unparsed_is_wrong: Whether the bank counts unparseable answers as wrong: their outcome
-                stays `unparsed`, and their score of 0 enters the likelihood.
             on_wait: Called for each wait.
             repeat: Number of this answer among the answers to the same item.
             patient: Whether to wait while the server is busy, and at last to give no score.
@@ -165,7 +175,7 @@ class AnswerScorer:
         return replace(
             closing,
             outcome=mark.outcome.value,
-            score=0.0 if mark.outcome is Outcome.UNPARSED and unparsed_is_wrong else None,
+            score=0.0 if mark.outcome is Outcome.UNPARSED and self.unparsed_is_wrong else None,
             reason=mark.reason,
             error_code=mark.code,
         )

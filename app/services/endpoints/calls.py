@@ -306,12 +306,10 @@ class Cached:
 
     async def kept(self, request: CompletionRequest, number: int) -> Completion | None:
         """The cached answer; `number` counts the repeats of the same request."""
-        key = self._key(request, number)
-        if key is None or (kept := await retry_outages(lambda: self._find(key))) is None:
+        if (found := await self._found(request, number)) is None:
             return None
-        return Completion(
-            **{**kept, "finish": FinishReason(kept["finish"])}, cached=True, origin=self._origin
-        )
+        told = {**found, "finish": FinishReason(found["finish"])}
+        return Completion(**told, cached=True, origin=self._origin)
 
     async def asked(self, request: CompletionRequest, number: int) -> Completion:
         """Ask the endpoint, and cache the answer."""
@@ -322,9 +320,8 @@ class Cached:
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """Return the cached likelihood, or ask the endpoint."""
-        key = self._key(request, 0)
-        if key is not None and (kept := await retry_outages(lambda: self._find(key))) is not None:
-            return Likelihood(**kept, cached=True, origin=self._origin)
+        if (found := await self._found(request, 0)) is not None:
+            return Likelihood(**found, cached=True, origin=self._origin)
         made = await self.inner.likelihood(request)
         await self._keep(request, 0, made)
         return made
@@ -350,9 +347,18 @@ class Cached:
         )
         return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
-    async def _find(self, key: str) -> dict[str, Any] | None:
-        async with self.database.unit_of_work() as uow:
-            return await uow.answers.find(key)
+    async def _found(
+        self, request: CompletionRequest | LikelihoodRequest, number: int
+    ) -> dict[str, Any] | None:
+        """What is cached of a call's answer."""
+        if (key := self._key(request, number)) is None:
+            return None
+
+        async def find() -> dict[str, Any] | None:
+            async with self.database.unit_of_work() as uow:
+                return await uow.answers.find(key)
+
+        return await retry_outages(find)
 
     async def _keep(
         self, request: CompletionRequest | LikelihoodRequest, number: int, made: Made

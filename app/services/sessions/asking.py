@@ -96,7 +96,6 @@ class Asker:
     """Asks one endpoint items for one session.
 
     Attributes:
-        unparsed_is_wrong: Whether unparseable answers count as wrong.
         repeats: Times that an item is asked; the mean of the scores is the item's score.
     """
 
@@ -104,7 +103,6 @@ class Asker:
     endpoint: ReadyEndpoint
     marker: AnswerScorer
     style: PromptStyle
-    unparsed_is_wrong: bool
     repeats: int = 1
 
     async def ask(
@@ -181,11 +179,7 @@ class Asker:
             obtained = await asking
             with span("score", {"sextant.scorer": item.scorer.name}):
                 closing = await self.marker.close(
-                    item,
-                    obtained.answer,
-                    unparsed_is_wrong=self.unparsed_is_wrong,
-                    on_wait=on_wait,
-                    repeat=repeat,
+                    item, obtained.answer, on_wait=on_wait, repeat=repeat
                 )
                 note_evaluation(item.scorer.name, closing.score, closing.outcome)
         except ExamineeError as error:
@@ -467,10 +461,13 @@ class Previews:
             examinee=RateLimited(ready, self.endpoints, self.transport),
             endpoint=ready,
             marker=await AnswerScorer.of_trial(
-                item.scorer, self.database, self.endpoints, self.transport
+                item.scorer,
+                self.database,
+                self.endpoints,
+                self.transport,
+                unparsed_is_wrong=bank.unparsed_policy == "wrong",
             ),
             style=style,
-            unparsed_is_wrong=bank.unparsed_policy == "wrong",
         )
         is_simulated, closing = kind == SIMULATED, None
         requests = [] if is_simulated else asker.exact(item)

@@ -342,12 +342,7 @@ class ManualSessions:
                 asked = await uow.sessions.administrations(session_id)
         text = Answer(text=answer.response or "", raw=answer.response or "")
         marker = AnswerScorer.of(record, asked, endpoints=self.endpoints, transport=self.transport)
-        return await marker.close(
-            item,
-            text,
-            unparsed_is_wrong=version.unparsed_policy == "wrong",
-            patient=False,
-        )
+        return await marker.close(item, text, patient=False)
 
 
 def next_step(run: SessionRun, closed: dict[int, Closing], *, elapsed_s: float) -> Advance:

@@ -166,11 +166,8 @@ class Rescoring:
             reasoning=old.reasoning,
             finish=FinishReason(old.finish_reason or FinishReason.STOP),
         )
-        unparsed_is_wrong = version.unparsed_policy == "wrong"
         return replace(
-            await marker.close(
-                item, answer, unparsed_is_wrong=unparsed_is_wrong, on_wait=self.on_wait
-            ),
+            await marker.close(item, answer, on_wait=self.on_wait),
             tokens_in=old.tokens_in,
             tokens_out=old.tokens_out,
             usd=old.usd,

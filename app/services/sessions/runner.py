@@ -254,7 +254,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                     keeping=keeping,
                 ),
                 style=version.prompt_style,
-                unparsed_is_wrong=version.unparsed_policy == "wrong",
                 repeats=run.plan.repeats,
             ),
             started=time.monotonic(),
