@@ -213,14 +213,15 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                target = self.plan.selection.target
-                self.score = self._population_position = None
-                if final or self._predicts_live:
+                self.score = self._profile = self._population_position = None
+                about = self.version, self.test, self.state, self.plan.selection.target
+                predicts = final or self._predicts_live
+                # Few answers give no result, but already tell how many more are needed.
+                if predicts and self.state.responses:
                     self.score = self._score(self.test.predict(self.state))
-                    self._population_position = position_of(
-                        self.version, self.test, self.state, target
-                    )
-                self._profile = profile_of(self.version, self.test, self.state, target)
+                if no_result(self.state.n_scored) is None:
+                    self._population_position = position_of(*about) if predicts else None
+                    self._profile = profile_of(*about)
             self._predicted_at_s = elapsed_s
         figures: SessionFigures = {
             "estimate": {
