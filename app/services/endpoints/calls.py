@@ -302,35 +302,35 @@ class Cached:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the cached answer, or ask the endpoint."""
-        return await self.kept(request, request.repeat) or await self.asked(request, request.repeat)
+        return await self.kept(request) or await self.asked(request)
 
-    async def kept(self, request: CompletionRequest, number: int) -> Completion | None:
-        """The cached answer; `number` counts the repeats of the same request."""
-        if (found := await self._found(request, number)) is None:
+    async def kept(self, request: CompletionRequest) -> Completion | None:
+        """The cached answer; each `repeat` of the same request has its own."""
+        if (found := await self._found(request)) is None:
             return None
         told = {**found, "finish": FinishReason(found["finish"])}
         return Completion(**told, cached=True, origin=self._origin)
 
-    async def asked(self, request: CompletionRequest, number: int) -> Completion:
+    async def asked(self, request: CompletionRequest) -> Completion:
         """Ask the endpoint, and cache the answer."""
         made = await self.inner.complete(request)
         if made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
-            await self._keep(request, number, made)
+            await self._keep(request, made)
         return made
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """Return the cached likelihood, or ask the endpoint."""
-        if (found := await self._found(request, 0)) is not None:
+        if (found := await self._found(request)) is not None:
             return Likelihood(**found, cached=True, origin=self._origin)
         made = await self.inner.likelihood(request)
-        await self._keep(request, 0, made)
+        await self._keep(request, made)
         return made
 
     @property
     def _origin(self) -> dict[str, Any]:
         return {"endpoint_revision": self.next.ready.endpoint.revision}
 
-    def _key(self, request: CompletionRequest | LikelihoodRequest, repeat: int) -> str | None:
+    def _key(self, request: CompletionRequest | LikelihoodRequest) -> str | None:
         """Cache key of a call; None if the adapter does not show its requests: it always asks."""
         ready, examinee = self.next
         if not isinstance(examinee, ShowsRequests):
@@ -340,6 +340,7 @@ class Cached:
             *(config.kind, exact.url, config.api_key),
             *(sorted(config.headers.items()), dict(config.options)),
         ]
+        repeat = request.repeat if isinstance(request, CompletionRequest) else 0
         canonical = json.dumps(
             [_VERSION, owner(), self.realm, who, exact.body, repeat],
             sort_keys=True,
@@ -347,11 +348,9 @@ class Cached:
         )
         return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
-    async def _found(
-        self, request: CompletionRequest | LikelihoodRequest, number: int
-    ) -> dict[str, Any] | None:
+    async def _found(self, request: CompletionRequest | LikelihoodRequest) -> dict[str, Any] | None:
         """What is cached of a call's answer."""
-        if (key := self._key(request, number)) is None:
+        if (key := self._key(request)) is None:
             return None
 
         async def find() -> dict[str, Any] | None:
@@ -360,11 +359,9 @@ class Cached:
 
         return await retry_outages(find)
 
-    async def _keep(
-        self, request: CompletionRequest | LikelihoodRequest, number: int, made: Made
-    ) -> None:
+    async def _keep(self, request: CompletionRequest | LikelihoodRequest, made: Made) -> None:
         """Cache an answer, unless the endpoint was changed before the answer came."""
-        key = self._key(request, number)
+        key = self._key(request)
         if key is None or made.origin["endpoint_revision"] != self._origin["endpoint_revision"]:
             return
         value = {name: held for name, held in asdict(made).items() if name not in _NOT_KEPT}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -230,11 +230,11 @@ class AnswerCalls:
             return await self._call(limited, lambda: limited.complete(request))
         # Separate judgements with equal requests are cached under separate numbers.
         asked = (limited.next.ready.endpoint.id, request.messages)
-        number = self.repeat * _JUDGEMENTS + self._asked[asked]
+        numbered = replace(request, repeat=self.repeat * _JUDGEMENTS + self._asked[asked])
         self._asked[asked] += 1
-        if (kept := await cache.kept(request, number)) is not None:
+        if (kept := await cache.kept(numbered)) is not None:
             return kept
-        return await self._call(limited, lambda: cache.asked(request, number))
+        return await self._call(limited, lambda: cache.asked(numbered))
 
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
         """Embedding vectors of texts."""

@@ -98,7 +98,7 @@ def position_of(
     version: LoadedVersion,
     test: AdaptiveTest,
     state: CatState,
-    target: Mapping[str, float] | None = None,
+    target: Mapping[str, float] | None,
 ) -> ExtrapolationFigures | None:
     """Position among the reference models; None if the version cannot place examinees."""
     learned = version.curves
@@ -306,9 +306,11 @@ class Meter:
         """Count a closing; `item` is the item's position, or None for a pretest item."""
         if closing.latency_ms is not None:
             insort(self._latencies, closing.latency_ms)
-        is_written = closing.outcome in _METERED
-        if closing.attempts and is_written and self._is_unknown(closing):
-            self.is_blind = True
+        is_written, budget = closing.outcome in _METERED, self._budget
+        if closing.attempts and is_written:
+            no_tokens = closing.tokens_in is None or closing.tokens_out is None
+            self.is_blind |= budget.tokens is not None and no_tokens
+            self.is_blind |= budget.usd is not None and closing.usd is None
         if closing.marking is not None:
             took = Spending(**closing.marking["usage"])
             self._marking = took if self._marking is None else self._marking + took
@@ -337,12 +339,6 @@ class Meter:
             "judge": None if self._marking is None else self._marking.figures(),
             "cache": self._saved,
         }
-
-    def _is_unknown(self, closing: Closing) -> bool:
-        no_tokens = closing.tokens_in is None or closing.tokens_out is None
-        return (self._budget.tokens is not None and no_tokens) or (
-            self._budget.usd is not None and closing.usd is None
-        )
 
     def repeats(self, test: AdaptiveTest, state: CatState) -> RepeatsFigures | None:
         """Figures of repeated items; None if no item was repeated."""

@@ -26,7 +26,7 @@ from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import JsonObject, Outcome
-from app.records.fields import ends, finite, interval
+from app.records.fields import finite, interval
 from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
     Administration,
@@ -97,6 +97,7 @@ class SessionRun:
         self._predicts_live = version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
         self.meter = Meter(plan.budget)
         self.score: StoredScore | None
+        self._margin: float | None
         self._profile: ProfileFigures | None
         self._population_position: ExtrapolationFigures | None
         self.forget_figures()
@@ -147,7 +148,7 @@ class SessionRun:
     def forget_figures(self) -> None:
         """Discard all figures, so that the next summary computes them as in a newly opened run."""
         self._information = math.inf
-        self.score = self._profile = self._population_position = None
+        self.score = self._margin = self._profile = self._population_position = None
         self._predicted_at_s = -math.inf
 
     def blocked(self) -> Stop | None:
@@ -213,13 +214,16 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                self.score = self._profile = self._population_position = None
+                self.score = self._margin = self._profile = self._population_position = None
                 about = self.version, self.test, self.state, self.plan.selection.target
                 predicts = final or self._predicts_live
-                # Few answers give no result, but already tell how many more are needed.
+                has_result = no_result(self.state.n_scored) is None
                 if predicts and self.state.responses:
-                    self.score = self._score(self.test.predict(self.state))
-                if no_result(self.state.n_scored) is None:
+                    predicted = self.test.predict(self.state)
+                    # Few answers give no result, but tell how many more are needed.
+                    self._margin = predicted.margin
+                    self.score = self._score(predicted) if has_result else None
+                if has_result:
                     self._population_position = position_of(*about) if predicts else None
                     self._profile = profile_of(*about)
             self._predicted_at_s = elapsed_s
@@ -384,11 +388,10 @@ class SessionRun:
         stopping, scored, se = self.plan.stopping, self.state.n_scored, self.state.belief.se
         if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
             missing = math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
-        elif stopping.score_margin is not None and self.score is not None and scored:
-            lo, hi = ends(self.score["interval"])
-            half = 0.0 if lo is None or hi is None else (hi - lo) / 2
-            n_items, margin = self.test.n_counted, stopping.score_margin
-            missing = items_for(margin, reached=half, n_asked=scored, n_items=n_items) - scored
+        elif stopping.score_margin is not None and self._margin is not None and scored:
+            wanted, n_items = stopping.score_margin, self.test.n_counted
+            enough = items_for(wanted, reached=self._margin, n_asked=scored, n_items=n_items)
+            missing = enough - scored
         else:
             return None
         more = max(0, missing, (stopping.min_items or 0) - scored)

@@ -185,7 +185,7 @@ class SessionService:
             InvalidInputError: The plan makes no sense for this bank or endpoint.
         """
         is_live = endpoint is not None and endpoint.settings.is_called
-        settings = endpoint.settings if endpoint is not None and is_live else None
+        settings = endpoint.settings if endpoint and is_live else None
         price = None if settings is None else settings.price
         check_plan(plan, price)
         if settings is not None:
