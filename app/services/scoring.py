@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from app import scorers
 from app.adapters.transport import Transport
 from app.errors import BusyError
 from app.fair_semaphore import FairSemaphore
-from app.items import Answer, ItemContent, Outcome, ScorerSpec
+from app.items import Answer, ItemContent, Outcome, ScorerSpec, sha256_of
 from app.records.figures import Marking
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.base import Mark, NotScored, Scored
@@ -198,8 +197,7 @@ class AnswerScorer:
 
 def hash_of(spec: ScorerSpec) -> str:
     """SHA-256 of a scorer's name and parameters."""
-    canonical = json.dumps([spec.name, dict(spec.params)], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+    return sha256_of([spec.name, dict(spec.params)])
 
 
 def cut(text: str | None) -> str | None:

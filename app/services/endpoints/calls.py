@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
-import json
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -32,7 +30,7 @@ from app.errors import (
     ExamineeError,
     NoLikelihoodsError,
 )
-from app.items import FinishReason, Message
+from app.items import FinishReason, Message, sha256_of
 from app.observability import CALLS, TOKENS, USD, note, span
 from app.records.figures import NOT_TOLD
 from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
@@ -341,12 +339,7 @@ class Cached:
             *(sorted(config.headers.items()), dict(config.options)),
         ]
         repeat = request.repeat if isinstance(request, CompletionRequest) else 0
-        canonical = json.dumps(
-            [_VERSION, owner(), self.realm, who, exact.body, repeat],
-            sort_keys=True,
-            ensure_ascii=False,
-        )
-        return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+        return sha256_of([_VERSION, owner(), self.realm, who, exact.body, repeat])
 
     async def _found(self, request: CompletionRequest | LikelihoodRequest) -> dict[str, Any] | None:
         """What is cached of a call's answer."""

@@ -1,8 +1,6 @@
 """Descriptions of endpoints: by their owners, in provenance, and by the scorers that call them."""
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import EllipsisType
@@ -15,7 +13,7 @@ from app.adapters.embeddings import KINDS as EMBEDDING_KINDS
 from app.adapters.transport import parse_endpoint_url
 from app.calling import GenerationParams
 from app.errors import EndpointMovedError, InvalidInputError, NotFoundError
-from app.items import BY_KIND, ScorerSpec
+from app.items import BY_KIND, ScorerSpec, sha256_of
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.fields import convert, restored
 from app.records.response_sets import SIMULATED
@@ -121,7 +119,8 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
             "output_per_1m": settings.price.output_per_1m,
         },
         "reasoning_tags": list(settings.reasoning_tags),
-        "parameters_hash": _parameters_hash(settings),
+        # Of what every call sends besides the prompt.
+        "parameters_hash": sha256_of([asdict(settings.sampling), dict(settings.options)]),
     }
 
 
@@ -150,14 +149,6 @@ def as_begun(endpoint: Endpoint, origin: Origin | None) -> Endpoint:
         reasoning_tags=(opening, closing),
     )
     return replace(endpoint, settings=settings)
-
-
-def _parameters_hash(settings: EndpointSettings) -> str:
-    """SHA-256 of what every call sends besides the prompt: sampling parameters and options."""
-    canonical = json.dumps(
-        [asdict(settings.sampling), dict(settings.options)], sort_keys=True, ensure_ascii=False
-    )
-    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
 def price_in(provenance: Provenance) -> Price | None:

@@ -216,10 +216,10 @@ def right_in(scores: Sequence[float]) -> RightFigures:
 
 
 def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
-    """A session's figures for people: without results that rest on too few scored answers."""
-    too_few = no_result(figures["progress"]["scored"])
-    estimate: EstimateFigures = {**figures["estimate"], "reason": too_few or withheld}
-    if estimate["reason"] is not None:
+    """A session's figures for people: no theta that is withheld or rests on too few answers."""
+    reason = no_result(figures["progress"]["scored"]) or withheld
+    estimate: EstimateFigures = {**figures["estimate"], "reason": reason}
+    if reason is not None:
         estimate = {
             **estimate,
             "theta": None,
@@ -232,10 +232,7 @@ def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
             figures = {**figures, "repeats": {**repeats, "estimate": None}}
         if (profile := figures.get("profile")) is not None:
             figures = {**figures, "profile": {**profile, "abilities": []}}
-    if too_few is None:
-        return {**figures, "estimate": estimate}
-    estimate["extrapolation"] = None
-    return {**figures, "estimate": estimate, "score": None, "profile": None}
+    return {**figures, "estimate": estimate}
 
 
 class SpareTime:

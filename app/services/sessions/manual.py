@@ -239,11 +239,9 @@ class ManualSessions:
         """
         async with self.database.unit_of_work() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
-            step = asked_with(step_token, record, awaited).step
-            await uow.sessions.renew_token(session_id, step, new_token())
-            _, awaited = await uow.sessions.with_awaited(session_id)
-        released = next(item for item in awaited if item.step == step)
-        (item,) = await self._items([(record, released)])
+            pending, token = asked_with(step_token, record, awaited), new_token()
+            await uow.sessions.renew_token(session_id, pending.step, token)
+        (item,) = await self._items([(record, replace(pending, step_token=token))])
         return item
 
     async def _advanced(

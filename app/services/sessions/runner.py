@@ -1,9 +1,11 @@
 """Runs live sessions: asks the endpoint, scores the answers, stores each step under its lease."""
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -70,9 +72,21 @@ class InFlight(Generic[T]):
         Raises:
             Exception: The exception that a call raised.
         """
-        until = None if timeout_s is None else _now() + timeout_s
+        until = math.inf if timeout_s is None else _now() + timeout_s
         await asyncio.wait(self._calls, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        await self._wait_for_others(until)
+        # Those that began together with one that has just ended get a moment more.
+        now = _now()
+        took = max(
+            (now - began for call, (_, began) in self._calls.items() if call.done()), default=0.0
+        )
+        others = [
+            call
+            for call, (_, began) in self._calls.items()
+            if not call.done() and now - began >= (1 - TOGETHER) * took
+        ]
+        patience = min(TOGETHER * took, until - now)
+        if others and patience > 0.0:
+            await asyncio.wait(others, timeout=patience)
         ended = [task for task in self._calls if task.done()]
         # If one failed, all stay in flight until given up: another may have failed, too.
         results = {self._calls[task][0]: task.result() for task in ended}
@@ -87,21 +101,6 @@ class InFlight(Generic[T]):
             task.cancel()
         await asyncio.gather(*given_up, return_exceptions=True)
         return sorted(step for step, _ in given_up.values())
-
-    async def _wait_for_others(self, until: float | None) -> None:
-        """Wait a moment for calls that began together with one that has just ended."""
-        now = _now()
-        took = max(
-            (now - began for task, (_, began) in self._calls.items() if task.done()), default=0.0
-        )
-        others = [
-            task
-            for task, (_, began) in self._calls.items()
-            if not task.done() and now - began >= (1 - TOGETHER) * took
-        ]
-        patience = TOGETHER * took if until is None else min(TOGETHER * took, until - now)
-        if others and patience > 0.0:
-            await asyncio.wait(others, timeout=patience)
 
 
 def _now() -> float:
@@ -238,7 +237,15 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         run = await open_run(
             self.versions, record, administrations, version=version, plan=plan, spare=self._spare
         )
-        keeping, transport = self._keeping(record, run), self.networks.of(record)
+        keeping, transport = None, self.networks.of(record)
+        if run.plan.cache:
+            is_open = record.bank_visibility == OPEN and not record.withheld
+            keeping = partial(
+                Cached,
+                database=self.leasing.database,
+                realm="" if is_open else record.bank_id,
+                session_id=record.id,
+            )
         calling = RateLimited(endpoint, self.endpoints, transport)
         return LiveSession(
             record=record,
@@ -258,15 +265,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             ),
             started=time.monotonic(),
         )
-
-    def _keeping(
-        self, record: SessionRecord, run: SessionRun
-    ) -> Callable[[RateLimited], Cached] | None:
-        """Wrapper that caches the calls of a session; None if its plan has no cache."""
-        if not run.plan.cache:
-            return None
-        realm = "" if record.bank_visibility == OPEN and not record.withheld else record.bank_id
-        return lambda calling: Cached(calling, self.leasing.database, realm, record.id)
 
     async def _next_closed(self, live: LiveSession, calls: InFlight[Closing]) -> dict[int, Closing]:
         """Wait for the next answers; after the time limit, give up the calls in flight."""
