@@ -145,12 +145,8 @@ class AnswerScorer:
     ) -> Closing:
         """The closing for a received answer, scored or not; the examinee's usage is left out.
 
-        Args:
-            item: The item that was asked.
-            answer: What the examinee wrote.
-            on_wait: Called for each wait.
-            repeat: Number of this answer among the answers to the same item.
-            patient: Whether to wait while the server is busy, and at last to give no score.
+        `repeat` is the number of this answer among those to the same item. A `patient` caller waits
+        while the server is busy, and at last gets no score.
 
         Raises:
             BusyError: Too many answers are being scored, and `patient` is false.

@@ -79,12 +79,8 @@ class JobQueue:
     async def enqueue(self, uow: UnitOfWork, resource_id: str, *, is_new: bool = False) -> None:
         """Add a job in the transaction of the unit of work: both are stored, or neither.
 
-        Nothing is added where a job for this resource waits already.
-
-        Args:
-            uow: Unit of work with the transaction.
-            resource_id: Id of the work to run.
-            is_new: Whether this transaction created the work, so that no job can wait for it.
+        Nothing is added where a job for this resource waits already; none can if the work `is_new`,
+        created by this transaction.
 
         Raises:
             DatabaseUnavailableError: Postgres went away, or has no space.

@@ -31,11 +31,7 @@ Write = Callable[[SessionRecord, Advance], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One answer before and after a rescoring.
-
-    Attributes:
-        withheld: Whether the item's bank is withheld.
-    """
+    """One answer before and after a rescoring; its bank may be withheld."""
 
     step: int
     item_key: str

@@ -25,7 +25,7 @@ from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
-from app.items import JsonObject, Outcome
+from app.items import Json, JsonObject, Outcome
 from app.records.fields import finite, interval
 from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
@@ -281,16 +281,18 @@ class SessionRun:
     ) -> Advance:
         """All that storage must write for this step: rows, events and figures."""
         figures = self.summary(elapsed_s=elapsed_s, final=ending is not None)
-
-        def about(step: int) -> JsonObject:
-            item = self.steps[step]
-            key, is_pretest = self.version.key_at(item), self.version.is_pretest(item)
-            return {"step": step, "item_id": key, "pretest": is_pretest}
-
+        about: dict[int, dict[str, Json]] = {
+            step: {
+                "step": step,
+                "item_id": self.version.key_at(self.steps[step]),
+                "pretest": self.version.is_pretest(self.steps[step]),
+            }
+            for step in (*closed, *(item.step for item in asked))
+        }
         events = [
             SessionEvent(
                 "response.received",
-                {**about(step), **{name: getattr(closing, name) for name in _TOLD_OF_ANSWER}},
+                about[step] | {name: getattr(closing, name) for name in _TOLD_OF_ANSWER},
             )
             for step, closing in closed.items()
         ]
@@ -299,7 +301,7 @@ class SessionRun:
             events.append(SessionEvent("estimate.updated", told))
         events += [
             SessionEvent(
-                "session.item_selected", {**about(item.step), "information": item.information}
+                "session.item_selected", about[item.step] | {"information": item.information}
             )
             for item in asked
         ]

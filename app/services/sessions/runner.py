@@ -64,10 +64,7 @@ class InFlight(Generic[T]):
         self._calls[asyncio.create_task(call)] = step, _now()
 
     async def ended(self, timeout_s: float | None = None) -> dict[int, T]:
-        """Wait until the next calls end.
-
-        Returns:
-            Results of these calls by step, in the order of their steps; empty after the timeout.
+        """Results of the next calls that end, in the order of their steps; none after the timeout.
 
         Raises:
             Exception: The exception that a call raised.

@@ -62,11 +62,7 @@ _SEED_BITS = 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedAnswer(Administration):
-    """One item of a session, with its key in the bank.
-
-    Attributes:
-        withheld: Whether the item's bank is withheld.
-    """
+    """One item of a session, with its key in the bank, which may be withheld."""
 
     item_key: str
     is_pretest: bool
