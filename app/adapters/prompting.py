@@ -1,5 +1,7 @@
 """Build the messages that ask a language model an item."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
@@ -8,7 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, TypeAdapter, Val
 from typing_extensions import TypeAliasType
 
 from app.errors import FieldProblem, InvalidInputError
-from app.items import ItemContent, Json, Message, choice_letter, sha256_of
+from app.items import ItemContent, Json, Message, choice_letter
 from app.shapes import Input, ShownAs, Text, Value, Whole
 from app.validation import problems_of
 
@@ -151,7 +153,8 @@ class PromptStyle(Value):
             for name, value in self.to_dict().items()
             if name in _ALWAYS_HASHED or value != usual[name]
         }
-        return sha256_of([TEMPLATE_VERSION, parts])
+        canonical = json.dumps([TEMPLATE_VERSION, parts], ensure_ascii=False, sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 _ALWAYS_HASHED: Final = ("system", "prefix", "choice_instruction", "free_instruction")

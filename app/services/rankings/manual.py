@@ -47,15 +47,9 @@ class ManualRankings(ManualSessions):
         return await self._items(awaited[:n])
 
     @override
-    async def _advanced(
-        self, session_id: str, answer: ManualAnswer | None = None, marked: Closing | None = None
+    async def _member_advanced(
+        self, ranking_id: str, session_id: str, answer: ManualAnswer | None, marked: Closing | None
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
-        ranking_id = None
-        if session_id not in self._runs:  # no runs are kept for members
-            async with self.database.reading() as uow:
-                ranking_id = (await uow.sessions.get(session_id)).ranking_id
-        if ranking_id is None:
-            return await super()._advanced(session_id, answer, marked)
         told = None if answer is None else (session_id, answer, marked)
         _, asked = await self._ranked(ranking_id, told=told)
         async with self.database.reading() as uow:

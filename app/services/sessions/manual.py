@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -160,7 +161,7 @@ class Held(Generic[R]):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ManualSessions:
+class ManualSessions(ABC):
     """Use cases of manual sessions, which may have several items in flight.
 
     An answer locks the session's row, so that concurrent answers are taken in one after the other.
@@ -252,6 +253,11 @@ class ManualSessions:
         Returns:
             The session, all its pending items, and those that were asked now.
         """
+        if session_id not in self._runs:  # no runs are kept for members of rankings
+            async with self.database.reading() as uow:
+                ranking_id = (await uow.sessions.get(session_id)).ranking_id
+            if ranking_id is not None:
+                return await self._member_advanced(ranking_id, session_id, answer, marked)
         turn = self._turns.setdefault(session_id, asyncio.Lock())
         async with turn:
             while True:
@@ -289,6 +295,12 @@ class ManualSessions:
                 return await uow.sessions.get(session_id), [], []
         asked = {item.step for item in taken.asked}
         return record, awaited, [(record, item) for item in awaited if item.step in asked]
+
+    @abstractmethod
+    async def _member_advanced(
+        self, ranking_id: str, session_id: str, answer: ManualAnswer | None, marked: Closing | None
+    ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
+        """Advance the ranking of which a session is a member, as `_advanced` does a session."""
 
     async def _opened(self, session_id: str) -> Held[SessionRun]:
         async with self.database.reading() as uow:
