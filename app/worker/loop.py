@@ -29,7 +29,6 @@ from app.services.leased import LeasedRunner, Leasing
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.storage.database import Database
-from app.storage.leased import LeasedRepository
 from app.worker.queue import (
     CALIBRATION,
     INSTALLATION,
@@ -98,6 +97,7 @@ async def _open_runners(
             networks=networks,
         )
         queue = JobQueue(services.database)
+        # In the order in which rows of several kinds are locked.
         runners: dict[JobKind, LeasedRunner[Any]] = {
             SESSION: sessions,
             RANKING: RankingRunner(leasing, versions=versions, sessions=sessions),
@@ -123,7 +123,7 @@ async def work(services: Services) -> None:
             for kind, runner in runners.items():
                 tasks.create_task(_take_jobs(services, kind, turns[kind]))
                 tasks.create_task(runner.keep_leases())
-            tasks.create_task(rescue(services, JobQueue(services.database), turns))
+            tasks.create_task(rescue(services, runners, turns))
             tasks.create_task(webhooks.run())
             tasks.create_task(keep_purging(services))
 
@@ -185,9 +185,13 @@ def _stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Turns]) -> None:
+async def rescue(
+    services: Services,
+    runners: Mapping[JobKind, LeasedRunner[Any]],
+    turns: Mapping[JobKind, Turns],
+) -> None:
     """Queue again the work that a lost worker ran or had in line, but not what waits here."""
-    settings = services.settings
+    settings, queue = services.settings, JobQueue(services.database)
     grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
     #: Leases that ran out while the database was away do not count as a worker's lapses.
     counts_from = -math.inf
@@ -196,15 +200,9 @@ async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Tu
         try:
             async with services.database.unit_of_work() as uow:
                 counts = time.monotonic() >= counts_from
-                leased: dict[JobKind, LeasedRepository[Any]] = {
-                    SESSION: uow.sessions,
-                    RANKING: uow.rankings,
-                    CALIBRATION: uow.calibrations,
-                    INSTALLATION: uow.installations,
-                }
                 stalled: list[str] = []
-                for kind, rows in leased.items():
-                    stalled += await rows.stalled(
+                for kind, runner in runners.items():
+                    stalled += await runner.rows(uow).stalled(
                         grace=grace, lease=lease, counts=counts, besides=turns[kind].waiting
                     )
             if stalled:

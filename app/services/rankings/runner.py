@@ -37,7 +37,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
     sessions: SessionRunner
 
     @override
-    def _leases(self, uow: UnitOfWork) -> RankingRepository:
+    def rows(self, uow: UnitOfWork) -> RankingRepository:
         return uow.rankings
 
     @override

@@ -156,7 +156,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         self._steps = StepWriter(self.leasing.database)
 
     @override
-    def _leases(self, uow: UnitOfWork) -> SessionRepository:
+    def rows(self, uow: UnitOfWork) -> SessionRepository:
         return uow.sessions
 
     @override
