@@ -97,10 +97,10 @@ async def _open_runners(
             networks=networks,
         )
         queue = JobQueue(services.database)
-        # In the order in which rows of several kinds are locked.
+        # In the order in which `UnitOfWork` has rows of several kinds locked.
         runners: dict[JobKind, LeasedRunner[Any]] = {
-            SESSION: sessions,
             RANKING: RankingRunner(leasing, versions=versions, sessions=sessions),
+            SESSION: sessions,
             CALIBRATION: CalibrationRunner(leasing, calibrations=calibrations, queue=queue),
             INSTALLATION: InstallationRunner(leasing, catalog=services.catalog),
         }
