@@ -26,6 +26,9 @@ RESCORE = "rescore"
 #: Answers that are scored at the same time; endpoints of scorers have their own limits.
 _AT_ONCE = 8
 
+#: What a closing tells of the call that got the answer.
+_OF_CALL = ("tokens_in", "tokens_out", "usd", "latency_ms", "attempts", "method")
+
 Write = Callable[[SessionRecord, Advance], Awaitable[None]]
 
 
@@ -162,15 +165,8 @@ class Rescoring:
             reasoning=old.reasoning,
             finish=FinishReason(old.finish_reason or FinishReason.STOP),
         )
-        return replace(
-            await marker.close(item, answer, on_wait=self.on_wait),
-            tokens_in=old.tokens_in,
-            tokens_out=old.tokens_out,
-            usd=old.usd,
-            latency_ms=old.latency_ms,
-            attempts=old.attempts,
-            method=old.method,
-        )
+        made = await marker.close(item, answer, on_wait=self.on_wait)
+        return replace(made, **{name: getattr(old, name) for name in _OF_CALL})
 
 
 def old_closings(

@@ -212,12 +212,13 @@ class SessionRun:
         """The figures of `GET /v1/sessions/{id}` as of now."""
         estimate = self.test.estimate(self.state)
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
-        if final or is_old or self._spare.is_left():
+        has_result = no_result(self.state.n_scored) is None
+        is_first = has_result and self._predicts_live and self.score is None
+        if final or is_old or is_first or self._spare.is_left():
             with self._spare.spent():
                 self.score = self._margin = self._profile = self._population_position = None
                 about = self.version, self.test, self.state, self.plan.selection.target
                 predicts = final or self._predicts_live
-                has_result = no_result(self.state.n_scored) is None
                 if predicts and self.state.responses:
                     predicted = self.test.predict(self.state)
                     # Few answers give no result, but tell how many more are needed.

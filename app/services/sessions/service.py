@@ -17,7 +17,7 @@ from app.errors import (
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
-from app.records.fields import shallow
+from app.records.fields import convert
 from app.records.leased import StoredEvent
 from app.records.sessions import (
     ALL_SESSIONS,
@@ -343,11 +343,10 @@ class SessionService:
         # Comparisons need the stored theta at each step; nobody sees it where it is withheld.
         hidden: Any = {} if version.theta_withheld is None else {"theta": None, "se": None}
         return [
-            AskedAnswer(
-                **{
-                    **shallow(item),
-                    "closing": item.closing and replace(item.closing.reported, **hidden),
-                },
+            convert(
+                AskedAnswer,
+                item,
+                closing=item.closing and replace(item.closing.reported, **hidden),
                 item_key=version.key_at(item.position),
                 is_pretest=version.is_pretest(item.position),
                 withheld=record.withheld,
