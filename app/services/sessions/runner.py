@@ -349,14 +349,8 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return is_ours
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A step to be written, and the future of the task that waits for it."""
-
-    session_id: str
-    epoch: int
-    step: Advance
-    written: asyncio.Future[None]
+_Queued = tuple[tuple[str, int, Advance], asyncio.Future[None]]
+"""A step with its session's id and lease epoch, and the future of the task that waits for it."""
 
 
 class StepWriter:
@@ -368,7 +362,7 @@ class StepWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Queued] = []
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, session_id: str, epoch: int, step: Advance) -> None:
@@ -380,7 +374,7 @@ class StepWriter:
             DatabaseUnavailableError: It is unknown whether the step is written.
         """
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(session_id, epoch, step, written))
+        self._waiting.append(((session_id, epoch, step), written))
         if self._task is None:
             self._task = asyncio.create_task(self._write_all(), name="steps")
         await written
@@ -399,16 +393,14 @@ class StepWriter:
         finally:
             self._task = None
 
-    async def _write(self, batch: Sequence[_Waiting]) -> None:
-        batch = [each for each in batch if not each.written.done()]  # done: the task was stopped
+    async def _write(self, queued: Sequence[_Queued]) -> None:
+        batch = [each for each in queued if not each[1].done()]  # done: the task was stopped
         if not batch:
             return
         refusals: Sequence[Exception | None]
         try:
             async with self._database.reading() as uow:
-                refusals = await uow.sessions.advance_each(
-                    [(each.session_id, each.epoch, each.step) for each in batch]
-                )
+                refusals = await uow.sessions.advance_each([step for step, _ in batch])
         except Exception as error:  # noqa: BLE001 - the tasks that wait for the steps get it
             if len(batch) > 1 and not isinstance(error, DatabaseUnavailableError):
                 # One of the steps has a value that cannot be stored: find it.
@@ -416,13 +408,13 @@ class StepWriter:
                     await self._write([each])
                 return
             refusals = [error] * len(batch)
-        for each, refusal in zip(batch, refusals, strict=True):
-            if each.written.done():
+        for (_, written), refusal in zip(batch, refusals, strict=True):
+            if written.done():
                 continue
             if refusal is None:
-                each.written.set_result(None)
+                written.set_result(None)
             else:
-                each.written.set_exception(refusal)
+                written.set_exception(refusal)
 
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
