@@ -82,7 +82,7 @@ async def test_the_score_is_called_that_of_calibrated_questions(
     shown = {"session": SessionRead.of(session, View(is_whole=True)), "strip": None}
     live = fragment("parts/figures.html", shown)
     as_file = await services.session_reports.export(session.id, SessionFormat.EEE, reveal=True)
-    told = as_file.content.decode()
+    told = as_file.decode()
     assert counted in unescape(live)
     assert counted in told
     assert left_out in live

@@ -217,9 +217,9 @@ async def export_ended_session(
     Items without a score are counted in the object and have no line. For keys without
     `banks:write`, questions and answers of a withheld bank are left out.
     """
-    made = await opened.session_reports.export(session_id, file_format, reveal=view.is_whole)
-    headers = {"Content-Disposition": attachment(made.name)}
-    return Response(made.content, media_type=made.media_type, headers=headers)
+    content = await opened.session_reports.export(session_id, file_format, reveal=view.is_whole)
+    headers = {"Content-Disposition": attachment(f"{session_id}.{file_format.suffix}")}
+    return Response(content, media_type=file_format.media_type, headers=headers)
 
 
 @router.get(

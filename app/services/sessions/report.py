@@ -40,15 +40,6 @@ class SessionFormat(FileFormat):
     EEE_ITEMS = "eee-items", "application/x-ndjson", "eee.jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFile:
-    """An exported session."""
-
-    name: str
-    media_type: str
-    content: bytes
-
-
 @dataclass(frozen=True, eq=False)
 class SessionReports:
     """Reports of sessions in any state, and exports of ended ones."""
@@ -83,10 +74,8 @@ class SessionReports:
             )
         )
 
-    async def export(
-        self, session_id: str, file_format: SessionFormat, *, reveal: bool
-    ) -> SessionFile:
-        """Export an ended session as a file. Items without a score are counted, but not listed.
+    async def export(self, session_id: str, file_format: SessionFormat, *, reveal: bool) -> bytes:
+        """An ended session as a file. Items without a score are counted, but not listed.
 
         Raises:
             NotFoundError: There is no such session.
@@ -101,8 +90,7 @@ class SessionReports:
         answers, items = await self._answers(record, version, View(is_whole=reveal))
         test = _test(record, ended_at)
         # With thousands of answers this takes a second: a thread keeps the event loop free.
-        content = await asyncio.to_thread(_content, test, answers, items, file_format)
-        return SessionFile(f"{record.id}.{file_format.suffix}", file_format.media_type, content)
+        return await asyncio.to_thread(_content, test, answers, items, file_format)
 
     async def _answers(
         self, record: SessionRecord, version: LoadedVersion, view: View
