@@ -14,12 +14,7 @@ import numpy as np
 
 from app.acting import owner
 from app.adapters import registry
-from app.adapters.base import (
-    Completion,
-    CompletionRequest,
-    EndpointConfig,
-    Examinee,
-)
+from app.adapters.base import Completion, CompletionRequest, EndpointConfig, Examinee
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests, TellsLikelihoods
 from app.adapters.transport import Transport
 from app.calling import GenerationParams, RetryPolicy

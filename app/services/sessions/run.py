@@ -12,15 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.engine import (
-    AdaptiveTest,
-    CatState,
-    ItemIndex,
-    Response,
-    Stop,
-    StopReason,
-    Usage,
-)
+from app.engine import AdaptiveTest, CatState, ItemIndex, Response, Stop, StopReason, Usage
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for

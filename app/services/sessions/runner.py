@@ -16,10 +16,7 @@ from typing_extensions import override
 from app.adapters.base import SimulationHints
 from app.adapters.transport import Transport
 from app.engine import StopReason
-from app.errors import (
-    DatabaseUnavailableError,
-    SextantError,
-)
+from app.errors import DatabaseUnavailableError, SextantError
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
 from app.records.banks import OPEN

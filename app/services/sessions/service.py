@@ -8,12 +8,7 @@ from typing import Any
 from app.acting import maker, owner
 from app.adapters.prompting import LOGLIKELIHOOD
 from app.engine.design.design import stops_when
-from app.errors import (
-    AlreadyExistsError,
-    InvalidInputError,
-    LeaseLapsedError,
-    MissingScopeError,
-)
+from app.errors import AlreadyExistsError, InvalidInputError, LeaseLapsedError, MissingScopeError
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
