@@ -186,9 +186,7 @@ def _stop_if_cancelled() -> None:
 
 
 async def rescue(
-    services: Services,
-    runners: Mapping[JobKind, LeasedRunner[Any]],
-    turns: Mapping[JobKind, Turns],
+    services: Services, runners: Mapping[JobKind, LeasedRunner[Any]], turns: Mapping[JobKind, Turns]
 ) -> None:
     """Queue again the work that a lost worker ran or had in line, but not what waits here."""
     settings, queue = services.settings, JobQueue(services.database)

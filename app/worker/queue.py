@@ -50,10 +50,7 @@ async def _one_by_one(connection: psycopg.AsyncConnection[Any]) -> None:
 def queue_app(database: Database) -> procrastinate.App:
     """A procrastinate app on Sextant's database."""
     connector = procrastinate.PsycopgConnector(
-        conninfo=database.conninfo,
-        min_size=1,
-        max_size=_POOL_SIZE,
-        configure=_one_by_one,
+        conninfo=database.conninfo, min_size=1, max_size=_POOL_SIZE, configure=_one_by_one
     )
     return procrastinate.App(connector=connector)
 

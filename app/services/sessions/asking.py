@@ -451,10 +451,7 @@ class Previews:
         kind = ready.config.kind
         require_answers(kind)
         style = chosen_style(
-            PromptStyle.from_dict(bank.prompt),
-            spec.prompt,
-            ready.endpoint.settings,
-            self.endpoints,
+            PromptStyle.from_dict(bank.prompt), spec.prompt, ready.endpoint.settings, self.endpoints
         )
         item = BankItem.of(stored, 0, bank.default_scorer, style)
         asker = Asker(

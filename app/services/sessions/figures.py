@@ -95,10 +95,7 @@ def person_fit_of(
 
 
 def position_of(
-    version: LoadedVersion,
-    test: AdaptiveTest,
-    state: CatState,
-    target: Mapping[str, float] | None,
+    version: LoadedVersion, test: AdaptiveTest, state: CatState, target: Mapping[str, float] | None
 ) -> ExtrapolationFigures | None:
     """Position among the reference models; None if the version cannot place examinees."""
     learned = version.curves

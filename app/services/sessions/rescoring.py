@@ -83,8 +83,7 @@ class Rescoring:
             step_on = run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s())
             await self.write(record, step_on)
         stop = run.blocked() or Stop(
-            StopReason.CUSTOM,
-            f"The {len(sources)} answers of {parent.id}, scored again.",
+            StopReason.CUSTOM, f"The {len(sources)} answers of {parent.id}, scored again."
         )
         last = run.step_forward(closed={}, asked=(), elapsed_s=elapsed_s(), ending=run.ending(stop))
         async with self.database.unit_of_work() as uow:

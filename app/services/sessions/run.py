@@ -188,10 +188,7 @@ class SessionRun:
         )
         self._administer(step, item, probability)
         return SelectedItem(
-            step=step,
-            position=int(item),
-            information=self._information,
-            probability=probability,
+            step=step, position=int(item), information=self._information, probability=probability
         )
 
     def close(self, step: int, closing: Closing) -> Closing:
