@@ -94,11 +94,7 @@ class Leasing:
 
 @dataclass(eq=False)
 class LeasedRunner(ABC, Generic[R]):
-    """Runs claimed work of one kind as tasks of one process; a lost lease stops its task.
-
-    Attributes:
-        kind: Name of this kind of work in logs.
-    """
+    """Runs claimed work of one `kind` as tasks of one process; a lost lease stops its task."""
 
     kind: ClassVar[str]
 

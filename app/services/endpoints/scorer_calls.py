@@ -107,11 +107,7 @@ class _Purse:
 
 
 class Opened(NamedTuple):
-    """A scorer's endpoint, ready to be called.
-
-    Attributes:
-        cache: Cache of its answers; None where they are not kept.
-    """
+    """A scorer's endpoint, ready to be called, and the cache of its answers, if they are kept."""
 
     limited: RateLimited
     cache: Cached | None

@@ -296,11 +296,7 @@ class EndpointService:
             await asyncio.sleep(await self.reserve(ready.endpoint.id, tokens))
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
-        """Reserve the next call in the endpoint's schedule, which all workers share.
-
-        Returns:
-            Seconds to wait before calling.
-        """
+        """Seconds until the next call in the endpoint's schedule, which is thereby reserved."""
         async with self._database.unit_of_work() as uow:
             return await uow.endpoints.reserve(endpoint_id, tokens)
 

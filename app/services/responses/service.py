@@ -44,11 +44,7 @@ _WORDS = {WRONG: "wrong", RIGHT: "right", FRACTION: "in between"}
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """One recorded answer to an item.
-
-    Attributes:
-        score: Score of the answer; None where its outcome has no score.
-    """
+    """One recorded answer to an item; its score is None where its outcome has none."""
 
     examinee: str
     trial: int

@@ -93,11 +93,7 @@ async def hints_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """Asks one endpoint items for one session.
-
-    Attributes:
-        repeats: Times that an item is asked; the mean of the scores is the item's score.
-    """
+    """Asks one endpoint the items of one session, each `repeats` times; the mean score counts."""
 
     examinee: RateLimited | Cached
     endpoint: ReadyEndpoint

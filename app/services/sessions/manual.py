@@ -250,8 +250,7 @@ class ManualSessions(ABC):
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
         """Take in an answer, if there is one, and close the overdue items of a session.
 
-        Returns:
-            The session, all its pending items, and those that were asked now.
+        The result is the session, all its pending items, and those that were asked now.
         """
         if session_id not in self._runs:  # no runs are kept for members of rankings
             async with self.database.reading() as uow:

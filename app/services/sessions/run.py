@@ -57,11 +57,7 @@ _TOLD_OF_ANSWER = ("outcome", "score", "extracted", "reason", "latency_ms")
 
 
 class SessionRun:
-    """The state of one running session.
-
-    Attributes:
-        steps: Items by the step that asked them, pretest items included.
-    """
+    """The state of one running session; `steps` has all items by the step that asked them."""
 
     def __init__(
         self,
