@@ -69,7 +69,6 @@ class Rescoring:
         record, started = self.record, time.monotonic()
         parent, sources, administrations = await retry_outages(self._stored)
         run = await open_run(self.versions, record, administrations)
-        version = run.version
         marker = AnswerScorer.of(
             record, administrations, endpoints=self.endpoints, transport=self.transport
         )
@@ -77,8 +76,7 @@ class Rescoring:
         def elapsed_s() -> float:
             return record.active_s + time.monotonic() - started
 
-        pending = [step for step in sources if step in run.pending]
-        async for batch in self._marked(pending, run, version, sources, marker):
+        async for batch in self._marked(run, sources, marker):
             closed = {step: run.close(step, closing) for step, closing in batch.items()}
             step_on = run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s())
             await self.write(record, step_on)
@@ -88,7 +86,7 @@ class Rescoring:
         last = run.step_forward(closed={}, asked=(), elapsed_s=elapsed_s(), ending=run.ending(stop))
         async with self.database.unit_of_work() as uow:
             ours = await uow.sessions.administrations(record.id)
-        figures = _figures(parent, changes(version, sources, ours, withheld=record.withheld))
+        figures = _figures(parent, changes(run.version, sources, ours, withheld=record.withheld))
         await self.write(record, replace(last, summary={**last.summary, "rescore": figures}))
 
     async def _stored(self) -> tuple[SessionRecord, dict[int, Closing], list[Administration]]:
@@ -102,15 +100,11 @@ class Rescoring:
         return parent, old_closings(theirs, ours), ours
 
     async def _marked(
-        self,
-        steps: Sequence[int],
-        run: SessionRun,
-        version: LoadedVersion,
-        sources: Mapping[int, Closing],
-        marker: AnswerScorer,
+        self, run: SessionRun, sources: Mapping[int, Closing], marker: AnswerScorer
     ) -> AsyncIterator[dict[int, Closing]]:
-        """Yield new closings in the order of `steps`, all that are ready at a time."""
-        left = deque(steps)
+        """Yield new closings of the pending items, in order, all that are ready at a time."""
+        pending = run.pending
+        left = deque(step for step in sources if step in pending)
         waiting: deque[tuple[int, asyncio.Task[Closing]]] = deque()
         try:
             while left or waiting:
@@ -118,7 +112,7 @@ class Rescoring:
                     left.clear()  # calls in flight are paid for, so their results are kept
                 while left and len(waiting) < _AT_ONCE:
                     step = left.popleft()
-                    call = self._mark(version, marker, int(run.steps[step]), sources[step])
+                    call = self._mark(run.version, marker, int(run.steps[step]), sources[step])
                     waiting.append((step, asyncio.create_task(call)))
                 if not waiting:
                     return
