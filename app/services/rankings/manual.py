@@ -113,8 +113,6 @@ class ManualRankings(ManualSessions):
             Member(record, await open_run(self.versions, record, items, version=version))
             for record, items in zip(records, asked, strict=True)
         ]
-        for member in members:  # the ranking needs figures of members without a step, too
-            member.run.summary(elapsed_s=0.0)
         plan = RankingPlan.model_validate(ranking.settings)
         run = RankingRun(plan=plan, members=members, seed=ranking.seed)
         n_items = ITEMS_PER_RUN * len(members) + version.bank.n_items

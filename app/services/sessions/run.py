@@ -87,7 +87,7 @@ class SessionRun:
         self.score: StoredScore | None
         self._margin: float | None
         self._profile: ProfileFigures | None
-        self._population_position: ExtrapolationFigures | None
+        self.population_position: ExtrapolationFigures | None
         self.forget_figures()
         self._pretest = PretestItems(plan.pretest, plan.stopping, seed=seed)
         self.state: CatState = test.start()
@@ -124,19 +124,10 @@ class SessionRun:
         wanted = stopping.score_margin
         return wanted is None or self.test.predict(self.state).margin <= wanted
 
-    @property
-    def population_position(self) -> ExtrapolationFigures | None:
-        """Position of the examinee among the reference models, as of the last summary."""
-        has_result = no_result(self.state.n_scored) is None
-        if self._population_position is None and has_result and self._predicts_live:
-            target = self.plan.selection.target
-            self._population_position = position_of(self.version, self.test, self.state, target)
-        return self._population_position
-
     def forget_figures(self) -> None:
         """Discard all figures, so that the next summary computes them as in a newly opened run."""
         self._information = math.inf
-        self.score = self._margin = self._profile = self._population_position = None
+        self.score = self._margin = self._profile = self.population_position = None
         self._predicted_at_s = -math.inf
 
     def blocked(self) -> Stop | None:
@@ -201,7 +192,7 @@ class SessionRun:
         is_first = has_result and self._predicts_live and self.score is None
         if final or is_old or is_first or self._spare.is_left():
             with self._spare.spent():
-                self.score = self._margin = self._profile = self._population_position = None
+                self.score = self._margin = self._profile = self.population_position = None
                 about = self.version, self.test, self.state, self.plan.selection.target
                 predicts = final or self._predicts_live
                 if predicts and self.state.responses:
@@ -210,7 +201,7 @@ class SessionRun:
                     self._margin = predicted.margin
                     self.score = self._score(predicted) if has_result else None
                 if has_result:
-                    self._population_position = position_of(*about) if predicts else None
+                    self.population_position = position_of(*about) if predicts else None
                     self._profile = profile_of(*about)
             self._predicted_at_s = elapsed_s
         figures: SessionFigures = {
@@ -221,7 +212,7 @@ class SessionRun:
                 "interval_raw": estimate.raw and interval(*estimate.raw),
                 "method": estimate.method,
                 "at_bound": estimate.at_bound,
-                "extrapolation": self._population_position,
+                "extrapolation": self.population_position,
             },
             "score": self.score,
             "profile": self._profile,
