@@ -75,6 +75,11 @@ class InvalidInputError(SextantError, ValueError, code="invalid_input"):
         """An error with one fault, at the place `pointer`."""
         return cls(detail, problems=[FieldProblem(pointer, detail)])
 
+    @classmethod
+    def of_field(cls, name: str, detail: str) -> Self:
+        """An error with one fault, in the field `name` of the request."""
+        return cls(f"{name}: {detail}.", problems=[FieldProblem(f"/{name}", detail)])
+
 
 class ItemBankError(InvalidInputError, code="invalid_item_bank"):
     """Item parameters outside their legal range."""

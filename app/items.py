@@ -72,6 +72,12 @@ class ItemContent:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def sha256_of(value: Any) -> str:
+    """SHA-256 of a JSON value, whatever the order of its members."""
+    canonical = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+
+
 def choice_letter(position: int) -> str:
     """A, B, ... Z for the option at `position` (from 0)."""
     return chr(ord("A") + position)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NotRequired
 
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import InvalidInputError
 from app.printable import percent_meant
 from app.records.figures import Outcomes, ResultFigures
 from app.records.sessions import Conditions, Plan
@@ -93,17 +93,15 @@ class GateSpec:
     def __post_init__(self) -> None:
         if self.tag is not None and self.metric != "score":
             detail = "a tag needs the metric score; theta is of the whole bank"
-            raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+            raise InvalidInputError.of_field("tag", detail)
         if self.baseline is not None:
             if self.tag is not None:
                 detail = "expected no tag: a baseline is compared with the score of the whole bank"
-                raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+                raise InvalidInputError.of_field("tag", detail)
         elif self.metric == "score" and not 0 <= self.threshold <= 1:
             meant = percent_meant(self.threshold) or "for a threshold of theta give metric theta"
             detail = f"expected a share from 0 to 1, got {self.threshold:g}; {meant}"
-            raise InvalidInputError(
-                f"threshold: {detail}.", problems=[FieldProblem("/threshold", detail)]
-            )
+            raise InvalidInputError.of_field("threshold", detail)
         elif abs(self.threshold) > _FURTHEST:
             detail = f"threshold: expected at most {_FURTHEST} logits, got {self.threshold:g}."
             raise InvalidInputError.at("/threshold", detail)

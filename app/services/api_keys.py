@@ -262,10 +262,7 @@ class Logins:
     api_keys: ApiKeyService
 
     async def open(self, secret: str) -> str:
-        """Open a login with the secret of a key.
-
-        Returns:
-            Token of the login, which cannot be shown again.
+        """Open a login with the secret of a key; its token cannot be shown again.
 
         Raises:
             UnauthenticatedError: The key is unknown, revoked or expired.

@@ -28,15 +28,14 @@ from app.services.rankings.service import RankingService
 from app.services.responses.collection import Collector
 from app.services.responses.confined_reading import Reader
 from app.services.responses.service import ResponseSetService
-from app.services.results.baselines import BaselineService
 from app.services.results.comparisons import ComparisonService
-from app.services.results.gates import GateService
+from app.services.results.gates import BaselineService, GateService
 from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
 from app.services.scoring import ScorerTrials
 from app.services.secret_keys import SecretKeys
+from app.services.sessions.asking import Previews
 from app.services.sessions.derived import DerivedSessions
-from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
 from app.services.visibility import ScorerGuard

@@ -94,11 +94,7 @@ class Leasing:
 
 @dataclass(eq=False)
 class LeasedRunner(ABC, Generic[R]):
-    """Runs claimed work of one kind as tasks of one process; a lost lease stops its task.
-
-    Attributes:
-        kind: Name of this kind of work in logs.
-    """
+    """Runs claimed work of one `kind` as tasks of one process; a lost lease stops its task."""
 
     kind: ClassVar[str]
 
@@ -107,7 +103,7 @@ class LeasedRunner(ABC, Generic[R]):
     _epochs: dict[str, int] = field(init=False, default_factory=dict)
 
     @abstractmethod
-    def _leases(self, uow: UnitOfWork) -> LeasedRepository[R]:
+    def rows(self, uow: UnitOfWork) -> LeasedRepository[R]:
         """The table of this kind of work."""
 
     @abstractmethod
@@ -126,7 +122,7 @@ class LeasedRunner(ABC, Generic[R]):
         """
         lease, worker_id = self.leasing.lease, self.leasing.worker_id
         async with self.leasing.database.unit_of_work() as uow:
-            record = await self._leases(uow).claim(resource_id, worker_id=worker_id, lease=lease)
+            record = await self.rows(uow).claim(resource_id, worker_id=worker_id, lease=lease)
         if record is None:
             return
         with acting_as(self.kind, record):
@@ -141,7 +137,7 @@ class LeasedRunner(ABC, Generic[R]):
     async def owner_of(self, resource_id: str) -> Owner | None:
         """Project and API key that own the work; None where the work was deleted."""
         async with self.leasing.database.reading() as uow:
-            found = await self._leases(uow).owner_of(resource_id)
+            found = await self.rows(uow).owner_of(resource_id)
         return None if found is None else Owner(*found)
 
     def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
@@ -158,7 +154,7 @@ class LeasedRunner(ABC, Generic[R]):
                 continue
             try:
                 async with self.leasing.database.unit_of_work() as uow:
-                    kept = await self._leases(uow).renew(mine, lease=self.leasing.lease)
+                    kept = await self.rows(uow).renew(mine, lease=self.leasing.lease)
             except DatabaseUnavailableError:
                 # No other worker can claim anything either; the epoch fences writes.
                 logger.warning("heartbeat_missed", leases=len(mine))
@@ -182,7 +178,7 @@ class LeasedRunner(ABC, Generic[R]):
         if leases:
             try:
                 async with self.leasing.database.unit_of_work() as uow:
-                    await self._leases(uow).release(leases)
+                    await self.rows(uow).release(leases)
             except DatabaseUnavailableError:
                 logger.warning("leases_not_released", leases=len(leases))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from app import scorers
 from app.adapters.transport import Transport
 from app.errors import BusyError
 from app.fair_semaphore import FairSemaphore
-from app.items import Answer, ItemContent, Outcome, ScorerSpec
+from app.items import Answer, ItemContent, Outcome, ScorerSpec, sha256_of
 from app.records.figures import Marking
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.base import Mark, NotScored, Scored
@@ -53,9 +52,15 @@ class Marked:
 
 @dataclass(frozen=True, eq=False)
 class AnswerScorer:
-    """Scores the answers of one session, or one answer of a trial."""
+    """Scores the answers of one session, or one answer of a trial.
+
+    Attributes:
+        unparsed_is_wrong: Whether unparseable answers count as wrong: their outcome stays
+            `unparsed`, and their score of 0 enters the likelihood.
+    """
 
     calls: ScorerCalls
+    unparsed_is_wrong: bool
 
     @classmethod
     def of(
@@ -79,7 +84,27 @@ class AnswerScorer:
             ],
             keeping=keeping,
         )
-        return cls(calls)
+        return cls(calls, session.provenance["asking"]["unparsed_policy"] == "wrong")
+
+    @classmethod
+    async def of_trial(
+        cls,
+        spec: ScorerSpec,
+        database: Database,
+        endpoints: EndpointService,
+        transport: Transport,
+        *,
+        unparsed_is_wrong: bool = False,
+    ) -> "AnswerScorer":
+        """The scorer of one answer that belongs to no session.
+
+        Raises:
+            InvalidInputError: The endpoint that the scorer calls cannot serve.
+        """
+        async with database.reading() as uow:
+            found = await scorer_endpoints(uow, [spec])
+        calls = ScorerCalls(endpoints=endpoints, transport=transport, resolved=described(found))
+        return cls(calls, unparsed_is_wrong)
 
     async def mark(
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None, repeat: int = 0
@@ -114,21 +139,14 @@ class AnswerScorer:
         item: BankItem,
         answer: Answer,
         *,
-        unparsed_is_wrong: bool,
         on_wait: OnWait | None = None,
         repeat: int = 0,
         patient: bool = True,
     ) -> Closing:
         """The closing for a received answer, scored or not; the examinee's usage is left out.
 
-        Args:
-            item: The item that was asked.
-            answer: What the examinee wrote.
-            unparsed_is_wrong: Whether the bank counts unparseable answers as wrong: their outcome
-                stays `unparsed`, and their score of 0 enters the likelihood.
-            on_wait: Called for each wait.
-            repeat: Number of this answer among the answers to the same item.
-            patient: Whether to wait while the server is busy, and at last to give no score.
+        `repeat` is the number of this answer among those to the same item. A `patient` caller waits
+        while the server is busy, and at last gets no score.
 
         Raises:
             BusyError: Too many answers are being scored, and `patient` is false.
@@ -152,7 +170,7 @@ class AnswerScorer:
         return replace(
             closing,
             outcome=mark.outcome.value,
-            score=0.0 if mark.outcome is Outcome.UNPARSED and unparsed_is_wrong else None,
+            score=0.0 if mark.outcome is Outcome.UNPARSED and self.unparsed_is_wrong else None,
             reason=mark.reason,
             error_code=mark.code,
         )
@@ -175,8 +193,7 @@ class AnswerScorer:
 
 def hash_of(spec: ScorerSpec) -> str:
     """SHA-256 of a scorer's name and parameters."""
-    canonical = json.dumps([spec.name, dict(spec.params)], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+    return sha256_of([spec.name, dict(spec.params)])
 
 
 def cut(text: str | None) -> str | None:
@@ -241,10 +258,8 @@ class ScorerTrials:
         """
         async with self._turns.turn():
             await scorers.check(spec)
-            async with self._database.reading() as uow:
-                found = await scorer_endpoints(uow, [spec])
-            calls = ScorerCalls(
-                endpoints=self._endpoints, transport=self._transport, resolved=described(found)
+            marker = await AnswerScorer.of_trial(
+                spec, self._database, self._endpoints, self._transport
             )
             item = BankItem(position=0, id="", key="", content=content, scorer=spec)
-            return await AnswerScorer(calls).mark(item, answer)
+            return await marker.mark(item, answer)

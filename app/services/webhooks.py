@@ -23,11 +23,7 @@ _LEAST_BYTES, _MOST_BYTES = 24, 64
 
 @dataclass(frozen=True, eq=False)
 class WebhookService:
-    """Stores webhooks.
-
-    Attributes:
-        calls_private: Whether webhooks made here may have loopback and private addresses.
-    """
+    """Stores webhooks, which `calls_private` allows loopback and private addresses."""
 
     database: Database
     secrets: SecretBox

@@ -28,9 +28,7 @@ from app.services.container import Services
 from app.services.leased import LeasedRunner, Leasing
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
-from app.settings import Settings
 from app.storage.database import Database
-from app.storage.leased import LeasedRepository
 from app.worker.queue import (
     CALIBRATION,
     INSTALLATION,
@@ -58,11 +56,6 @@ _STALLED_WORKER_S = 60.0
 _PURGE_S = 3600.0
 
 
-def worker_name() -> str:
-    """Name of this process in leases and logs."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
 @contextlib.asynccontextmanager
 async def running_worker(services: Services) -> AsyncIterator[None]:
     """Run a worker for as long as the block runs, then release its leases."""
@@ -83,15 +76,18 @@ async def _open_runners(
     settings = services.settings
     leasing = Leasing(
         database=services.database,
-        worker_id=worker_name(),
+        worker_id=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
         lease=timedelta(seconds=settings.lease_s),
         heartbeat_s=settings.heartbeat_s,
     )
     versions, calibrations = services.versions, services.calibrations
-    async with (
-        Transport(guard=_guard(settings, allow_private=False)) as public,
-        Transport(guard=_guard(settings, allow_private=True)) as private,
-    ):
+    public, private = (
+        Transport(
+            guard=AddressGuard(allow_private=allowed, allowed_networks=settings.allowed_networks)
+        )
+        for allowed in (False, True)
+    )
+    async with public, private:
         networks = Networks(public=public, private=private)
         sessions = SessionRunner(
             leasing,
@@ -101,9 +97,10 @@ async def _open_runners(
             networks=networks,
         )
         queue = JobQueue(services.database)
+        # In the order in which `UnitOfWork` has rows of several kinds locked.
         runners: dict[JobKind, LeasedRunner[Any]] = {
-            SESSION: sessions,
             RANKING: RankingRunner(leasing, versions=versions, sessions=sessions),
+            SESSION: sessions,
             CALIBRATION: CalibrationRunner(leasing, calibrations=calibrations, queue=queue),
             INSTALLATION: InstallationRunner(leasing, catalog=services.catalog),
         }
@@ -115,29 +112,20 @@ async def _open_runners(
 
 async def work(services: Services) -> None:
     """Run sessions, rankings, calibrations and installations until cancelled."""
-    # Taking work looks at all projects; doing it, only at the project that owns it.
-    traced = traces_sent(services.settings.traces_endpoint)
-    with acting_for(EVERYBODY), traced:
-        await _work(services)
-
-
-async def _work(services: Services) -> None:
     at_a_time = {SESSION: services.settings.worker_concurrency, **_AT_A_TIME}
-    async with _open_runners(services) as (runners, webhooks), asyncio.TaskGroup() as tasks:
-        turns = {
-            kind: Turns(at_a_time[kind], run=runner.run, owner_of=runner.owner_of)
-            for kind, runner in runners.items()
-        }
-        for kind, runner in runners.items():
-            tasks.create_task(_take_jobs(services, kind, turns[kind]))
-            tasks.create_task(runner.keep_leases())
-        tasks.create_task(rescue(services, JobQueue(services.database), turns))
-        tasks.create_task(webhooks.run())
-        tasks.create_task(keep_purging(services))
-
-
-def _guard(settings: Settings, *, allow_private: bool) -> AddressGuard:
-    return AddressGuard(allow_private=allow_private, allowed_networks=settings.allowed_networks)
+    # Taking work looks at all projects; doing it, only at the project that owns it.
+    with acting_for(EVERYBODY), traces_sent(services.settings.traces_endpoint):
+        async with _open_runners(services) as (runners, webhooks), asyncio.TaskGroup() as tasks:
+            turns = {
+                kind: Turns(at_a_time[kind], run=runner.run, owner_of=runner.owner_of)
+                for kind, runner in runners.items()
+            }
+            for kind, runner in runners.items():
+                tasks.create_task(_take_jobs(services, kind, turns[kind]))
+                tasks.create_task(runner.keep_leases())
+            tasks.create_task(rescue(services, runners, turns))
+            tasks.create_task(webhooks.run())
+            tasks.create_task(keep_purging(services))
 
 
 async def _take_jobs(services: Services, kind: JobKind, turns: Turns) -> None:
@@ -197,9 +185,11 @@ def _stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Turns]) -> None:
+async def rescue(
+    services: Services, runners: Mapping[JobKind, LeasedRunner[Any]], turns: Mapping[JobKind, Turns]
+) -> None:
     """Queue again the work that a lost worker ran or had in line, but not what waits here."""
-    settings = services.settings
+    settings, queue = services.settings, JobQueue(services.database)
     grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
     #: Leases that ran out while the database was away do not count as a worker's lapses.
     counts_from = -math.inf
@@ -208,15 +198,9 @@ async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Tu
         try:
             async with services.database.unit_of_work() as uow:
                 counts = time.monotonic() >= counts_from
-                leased: dict[JobKind, LeasedRepository[Any]] = {
-                    SESSION: uow.sessions,
-                    RANKING: uow.rankings,
-                    CALIBRATION: uow.calibrations,
-                    INSTALLATION: uow.installations,
-                }
                 stalled: list[str] = []
-                for kind, rows in leased.items():
-                    stalled += await rows.stalled(
+                for kind, runner in runners.items():
+                    stalled += await runner.rows(uow).stalled(
                         grace=grace, lease=lease, counts=counts, besides=turns[kind].waiting
                     )
             if stalled:

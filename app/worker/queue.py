@@ -50,10 +50,7 @@ async def _one_by_one(connection: psycopg.AsyncConnection[Any]) -> None:
 def queue_app(database: Database) -> procrastinate.App:
     """A procrastinate app on Sextant's database."""
     connector = procrastinate.PsycopgConnector(
-        conninfo=database.conninfo,
-        min_size=1,
-        max_size=_POOL_SIZE,
-        configure=_one_by_one,
+        conninfo=database.conninfo, min_size=1, max_size=_POOL_SIZE, configure=_one_by_one
     )
     return procrastinate.App(connector=connector)
 
@@ -79,12 +76,8 @@ class JobQueue:
     async def enqueue(self, uow: UnitOfWork, resource_id: str, *, is_new: bool = False) -> None:
         """Add a job in the transaction of the unit of work: both are stored, or neither.
 
-        Nothing is added where a job for this resource waits already.
-
-        Args:
-            uow: Unit of work with the transaction.
-            resource_id: Id of the work to run.
-            is_new: Whether this transaction created the work, so that no job can wait for it.
+        Nothing is added where a job for this resource waits already; none can if the work `is_new`,
+        created by this transaction.
 
         Raises:
             DatabaseUnavailableError: Postgres went away, or has no space.

@@ -58,10 +58,12 @@ async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client
     await posted(client, f"/v1/rankings/{made['id']}:join", scripted(0.0), 202)
     second = await ended(client, f"/v1/rankings/{made['id']}")
     assert [entry["model"] for entry in second["order"]] == ["m1.8", "m0.0", "m-1.8"]
-    items = {entry["model"]: entry["items"] for entry in second["order"]}
-    assert {model: items[model] for model in ("m1.8", "m-1.8")} == {
-        entry["model"]: entry["items"] for entry in first["order"]
-    }
+    before, after = (
+        {entry["model"]: (entry["items"], entry["score"]) for entry in ranking["order"]}
+        for ranking in (first, second)
+    )
+    assert {model: after[model] for model in ("m1.8", "m-1.8")} == before
+    assert None not in [score for _, score in after.values()]
     members = [
         await got(client, f"/v1/sessions/{entry['session_id']}") for entry in second["order"]
     ]

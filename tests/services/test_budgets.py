@@ -24,7 +24,7 @@ from app.records.projects import DaySpend, MostTaken, Taken
 from app.records.projects import Limits as ProjectLimits
 from app.services.api_keys import ApiKeyService
 from app.services.endpoints import budgets as module
-from app.services.endpoints.budgets import Budgets, most_taken, taken
+from app.services.endpoints.budgets import Budgets, most_taken, most_tokens, taken
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -332,13 +332,17 @@ async def test_a_budget_of_a_key_asks_for_prices_and_limits_of_tokens(database: 
 
 
 def test_a_reservation_exceeds_the_cost_of_its_call() -> None:
-    settings = EndpointSettings(kind="openai_chat", price=Price(input_per_1m=1e6))
+    settings = EndpointSettings(
+        kind="openai_chat",
+        price=Price(input_per_1m=1e6),
+        sampling=GenerationParams(max_tokens=5),
+    )
     request = CompletionRequest(messages=(Message("user", "né?"),))
-    most = most_taken(request, GenerationParams(max_tokens=5), settings)
+    most = most_taken(settings, *most_tokens(request, settings))
     assert most == MostTaken(usd=4.0 + 16 + 16, tokens=4 + 16 + 16 + 5)
     assert taken(settings, 3, 4) == Taken(usd=3.0, tokens=7)
     assert taken(settings, None, 4) == Taken()
-    assert most_taken(request, GenerationParams(max_tokens=None), settings).tokens is None
+    assert most_taken(settings, 9, None).tokens is None
 
 
 async def test_old_rows_are_deleted(database: Database) -> None:

@@ -23,7 +23,7 @@ from app.services.container import Services
 from app.services.results.measured import scores_left_out
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
-from app.services.sessions.report import SessionFormat, export_session
+from app.services.sessions.report import SessionFormat
 from app.services.sessions.run import SessionRun
 from app.services.visibility import View
 from app.storage.paging import PageRequest
@@ -81,10 +81,8 @@ async def test_the_score_is_called_that_of_calibrated_questions(
     left_out = f"excludes {len(version.pretest)} uncalibrated questions"
     shown = {"session": SessionRead.of(session, View(is_whole=True)), "strip": None}
     live = fragment("parts/figures.html", shown)
-    as_file = await export_session(
-        services.sessions, services.versions, session.id, SessionFormat.EEE, reveal=True
-    )
-    told = as_file.content.decode()
+    as_file = await services.session_reports.export(session.id, SessionFormat.EEE, reveal=True)
+    told = as_file.decode()
     assert counted in unescape(live)
     assert counted in told
     assert left_out in live

@@ -22,7 +22,7 @@ from app.api.schemas.response_sets import (
 from app.deps import AllServices
 from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError, NotFoundError
 from app.services.responses.collection import Collection
-from app.services.responses.service import MatrixFormat, export_answers
+from app.services.responses.service import MatrixFormat
 from app.shapes import ListRead
 
 router = make_router("/response-sets", tag="response sets")
@@ -127,6 +127,6 @@ async def get_matrix(
 
     Repeated answers have a row each in `long`; the other formats have their mean.
     """
-    made = await export_answers(opened.response_sets, response_set, file_format)
-    headers = {"Content-Disposition": attachment(made.name)}
-    return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)
+    name, blocks = await opened.response_sets.export(response_set, file_format)
+    headers = {"Content-Disposition": attachment(f"{name}.{file_format.suffix}")}
+    return StreamingResponse(blocks, media_type=file_format.media_type, headers=headers)

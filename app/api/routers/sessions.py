@@ -45,7 +45,7 @@ from app.errors import (
 from app.records.sessions import SessionFilter
 from app.reports.session.page import render
 from app.services.sessions.manual import ManualAnswer
-from app.services.sessions.report import SessionFormat, export_session
+from app.services.sessions.report import SessionFormat
 from app.shapes import Listed, ListRead, Moment, Name
 
 router = make_router("/sessions", tag="sessions")
@@ -207,11 +207,9 @@ async def export_ended_session(
     Items without a score are counted in the object and have no line. For keys without
     `banks:write`, questions and answers of a withheld bank are left out.
     """
-    made = await export_session(
-        opened.sessions, opened.versions, session_id, file_format, reveal=view.is_whole
-    )
-    headers = {"Content-Disposition": attachment(made.name)}
-    return Response(made.content, media_type=made.media_type, headers=headers)
+    content = await opened.session_reports.export(session_id, file_format, reveal=view.is_whole)
+    headers = {"Content-Disposition": attachment(f"{session_id}.{file_format.suffix}")}
+    return Response(content, media_type=file_format.media_type, headers=headers)
 
 
 @router.get("/{session_id}/report", response_model=SessionReportRead, **allow("read", also=REPORT))

@@ -43,7 +43,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     queue: Queue
 
     @override
-    def _leases(self, uow: UnitOfWork) -> CalibrationRepository:
+    def rows(self, uow: UnitOfWork) -> CalibrationRepository:
         return uow.calibrations
 
     @override

@@ -37,7 +37,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
     catalog: CatalogService
 
     @override
-    def _leases(self, uow: UnitOfWork) -> InstallationRepository:
+    def rows(self, uow: UnitOfWork) -> InstallationRepository:
         return uow.installations
 
     @override

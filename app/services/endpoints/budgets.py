@@ -17,7 +17,6 @@ from cachetools import TTLCache
 from app.acting import maker
 from app.adapters.base import CompletionRequest
 from app.adapters.callback import KIND as CALLBACK
-from app.calling import GenerationParams
 from app.errors import (
     BlockedAddressError,
     BudgetSpentError,
@@ -32,6 +31,7 @@ from app.errors import (
 )
 from app.records.endpoints import CallLimits, Endpoint, EndpointSettings
 from app.records.projects import Limits, MostTaken, Refusal, Taken
+from app.records.response_sets import SIMULATED
 from app.services.waiting import retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -51,7 +51,7 @@ _LAPSE = timedelta(seconds=15)
 _TOKENS_PER_MESSAGE = 16
 _CHARACTERS_PER_TOKEN = 4  # in English prose, with the usual tokenizers
 #: Kinds of endpoints whose calls cost nothing.
-_FREE = frozenset({"scripted", CALLBACK})
+_FREE = frozenset({SIMULATED, CALLBACK})
 _NO_PRICE = (
     "{what} has no price, so {whose} in US dollars a day cannot be kept: set its price, 0 where it "
     "costs nothing."
@@ -221,20 +221,17 @@ class Budgets:
                 raise
 
 
-def most_tokens(request: CompletionRequest, defaults: GenerationParams) -> tuple[int, int | None]:
+def most_tokens(request: CompletionRequest, settings: EndpointSettings) -> tuple[int, int | None]:
     """Most tokens of a prompt (its bytes) and of its answer (the token limit; None: no limit)."""
     prompt = _TOKENS_PER_MESSAGE + sum(
         len(message.content.encode(errors="surrogatepass")) + _TOKENS_PER_MESSAGE
         for message in request.messages
     )
-    return prompt, (request.params or defaults).max_tokens
+    return prompt, (request.params or settings.sampling).max_tokens
 
 
-def most_taken(
-    request: CompletionRequest, defaults: GenerationParams, settings: EndpointSettings
-) -> MostTaken:
-    """The most that a call may take."""
-    prompt, answer = most_tokens(request, defaults)
+def most_taken(settings: EndpointSettings, prompt: int, answer: int | None) -> MostTaken:
+    """The most that a call may take that has at most so many tokens."""
     if settings.kind == CALLBACK:
         return MostTaken(usd=0.0, tokens=0)
     if answer is None:
@@ -242,10 +239,11 @@ def most_taken(
     return MostTaken(usd=_usd(settings, prompt, answer), tokens=prompt + answer)
 
 
-def rough_tokens(request: CompletionRequest, defaults: GenerationParams) -> float:
+def rough_tokens(request: CompletionRequest, settings: EndpointSettings) -> float:
     """Rough prompt tokens plus the longest answer: so providers count before the answer exists."""
     characters = sum(len(message.content) for message in request.messages)
-    return characters / _CHARACTERS_PER_TOKEN + ((request.params or defaults).max_tokens or 0)
+    answer = (request.params or settings.sampling).max_tokens or 0
+    return characters / _CHARACTERS_PER_TOKEN + answer
 
 
 def counted(
@@ -260,7 +258,7 @@ def counted(
     return told[0] or most[0], most[1] if told[1] is None else told[1]
 
 
-def taken(settings: EndpointSettings, tokens_in: int | None, tokens_out: int | None = 0) -> Taken:
+def taken(settings: EndpointSettings, tokens_in: int | None, tokens_out: int | None) -> Taken:
     """What a call took, by the token counts that its endpoint reports."""
     if tokens_in is None or tokens_out is None:
         return Taken()

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
-import json
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -16,12 +14,7 @@ import numpy as np
 
 from app.acting import owner
 from app.adapters import registry
-from app.adapters.base import (
-    Completion,
-    CompletionRequest,
-    EndpointConfig,
-    Examinee,
-)
+from app.adapters.base import Completion, CompletionRequest, EndpointConfig, Examinee
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests, TellsLikelihoods
 from app.adapters.transport import Transport
 from app.calling import GenerationParams, RetryPolicy
@@ -32,7 +25,7 @@ from app.errors import (
     ExamineeError,
     NoLikelihoodsError,
 )
-from app.items import FinishReason, Message
+from app.items import FinishReason, Message, sha256_of
 from app.observability import CALLS, TOKENS, USD, note, span
 from app.records.figures import NOT_TOLD
 from app.services.endpoints.budgets import UNPAID, counted, most_taken, most_tokens, taken
@@ -129,7 +122,8 @@ class RateLimited:
         async with self.next.ready.slots:
             call = self.next
             endpoint, config = call.ready.endpoint, call.ready.config
-            most = most_taken(request, config.sampling, endpoint.settings)
+            reserved = most_tokens(request, endpoint.settings)
+            most = most_taken(endpoint.settings, *reserved)
             async with budgets.held(endpoint, most, timeout_s=config.timeout_s) as held:
                 with _traced(config):
                     try:
@@ -138,7 +132,7 @@ class RateLimited:
                         CALLS.labels(error.code).inc()
                         raise
                     told = tokens_of(made)
-                    into, out = counted(config.kind, told, most_tokens(request, config.sampling))
+                    into, out = counted(config.kind, told, reserved)
                     is_told = (into, out) == told
                     if is_told:
                         note({f"{_USAGE}.input_tokens": into, f"{_USAGE}.output_tokens": out})
@@ -303,38 +297,35 @@ class Cached:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the cached answer, or ask the endpoint."""
-        return await self.kept(request, request.repeat) or await self.asked(request, request.repeat)
+        return await self.kept(request) or await self.asked(request)
 
-    async def kept(self, request: CompletionRequest, number: int) -> Completion | None:
-        """The cached answer; `number` counts the repeats of the same request."""
-        key = self._key(request, number)
-        if key is None or (kept := await retry_outages(lambda: self._find(key))) is None:
+    async def kept(self, request: CompletionRequest) -> Completion | None:
+        """The cached answer; each `repeat` of the same request has its own."""
+        if (found := await self._found(request)) is None:
             return None
-        return Completion(
-            **{**kept, "finish": FinishReason(kept["finish"])}, cached=True, origin=self._origin
-        )
+        told = {**found, "finish": FinishReason(found["finish"])}
+        return Completion(**told, cached=True, origin=self._origin)
 
-    async def asked(self, request: CompletionRequest, number: int) -> Completion:
+    async def asked(self, request: CompletionRequest) -> Completion:
         """Ask the endpoint, and cache the answer."""
         made = await self.inner.complete(request)
         if made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
-            await self._keep(request, number, made)
+            await self._keep(request, made)
         return made
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """Return the cached likelihood, or ask the endpoint."""
-        key = self._key(request, 0)
-        if key is not None and (kept := await retry_outages(lambda: self._find(key))) is not None:
-            return Likelihood(**kept, cached=True, origin=self._origin)
+        if (found := await self._found(request)) is not None:
+            return Likelihood(**found, cached=True, origin=self._origin)
         made = await self.inner.likelihood(request)
-        await self._keep(request, 0, made)
+        await self._keep(request, made)
         return made
 
     @property
     def _origin(self) -> dict[str, Any]:
         return {"endpoint_revision": self.next.ready.endpoint.revision}
 
-    def _key(self, request: CompletionRequest | LikelihoodRequest, repeat: int) -> str | None:
+    def _key(self, request: CompletionRequest | LikelihoodRequest) -> str | None:
         """Cache key of a call; None if the adapter does not show its requests: it always asks."""
         ready, examinee = self.next
         if not isinstance(examinee, ShowsRequests):
@@ -344,22 +335,23 @@ class Cached:
             *(config.kind, exact.url, config.api_key),
             *(sorted(config.headers.items()), dict(config.options)),
         ]
-        canonical = json.dumps(
-            [_VERSION, owner(), self.realm, who, exact.body, repeat],
-            sort_keys=True,
-            ensure_ascii=False,
-        )
-        return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+        repeat = request.repeat if isinstance(request, CompletionRequest) else 0
+        return sha256_of([_VERSION, owner(), self.realm, who, exact.body, repeat])
 
-    async def _find(self, key: str) -> dict[str, Any] | None:
-        async with self.database.unit_of_work() as uow:
-            return await uow.answers.find(key)
+    async def _found(self, request: CompletionRequest | LikelihoodRequest) -> dict[str, Any] | None:
+        """What is cached of a call's answer."""
+        if (key := self._key(request)) is None:
+            return None
 
-    async def _keep(
-        self, request: CompletionRequest | LikelihoodRequest, number: int, made: Made
-    ) -> None:
+        async def find() -> dict[str, Any] | None:
+            async with self.database.unit_of_work() as uow:
+                return await uow.answers.find(key)
+
+        return await retry_outages(find)
+
+    async def _keep(self, request: CompletionRequest | LikelihoodRequest, made: Made) -> None:
         """Cache an answer, unless the endpoint was changed before the answer came."""
-        key = self._key(request, number)
+        key = self._key(request)
         if key is None or made.origin["endpoint_revision"] != self._origin["endpoint_revision"]:
             return
         value = {name: held for name, held in asdict(made).items() if name not in _NOT_KEPT}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -31,9 +31,9 @@ _JUDGEMENTS = 1000
 _NOTHING_WRITTEN = GenerationParams(max_tokens=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """Calls made for scoring, and their usage; a sum is `None` once a part of it is unknown."""
+    """Calls, and their usage; a sum is `None` where a part of it is unknown."""
 
     calls: int = 0
     tokens_in: int | None = 0
@@ -44,12 +44,18 @@ class Spending:
         """The stored form."""
         return cast(CallsFigures, asdict(self))
 
-    def add(self, other: "Spending") -> None:
-        """Add the usage of `other`."""
-        self.calls += other.calls
-        self.tokens_in = total((self.tokens_in, other.tokens_in))
-        self.tokens_out = total((self.tokens_out, other.tokens_out))
-        self.usd = total((self.usd, other.usd))
+    def __add__(self, other: "Spending") -> "Spending":
+        return Spending(
+            calls=self.calls + other.calls,
+            tokens_in=total((self.tokens_in, other.tokens_in)),
+            tokens_out=total((self.tokens_out, other.tokens_out)),
+            usd=total((self.usd, other.usd)),
+        )
+
+
+def spent_by(usages: Iterable[CallsFigures]) -> CallsFigures:
+    """The sum of the usages of some calls."""
+    return sum((Spending(**usage) for usage in usages), Spending()).figures()
 
 
 def total(values: Iterable[Any]) -> Any:
@@ -68,7 +74,7 @@ class _Purse:
 
     name: str
     budget: Budget | None
-    spent: Spending = field(default_factory=Spending)
+    spent: Spending
     unmetered: bool = False
 
     def require(self) -> None:
@@ -101,11 +107,7 @@ class _Purse:
 
 
 class Opened(NamedTuple):
-    """A scorer's endpoint, ready to be called.
-
-    Attributes:
-        cache: Cache of its answers; None where they are not kept.
-    """
+    """A scorer's endpoint, ready to be called, and the cache of its answers, if they are kept."""
 
     limited: RateLimited
     cache: Cached | None
@@ -141,8 +143,8 @@ class ScorerCalls:
         self._earlier: dict[str, Spending] = {}
         for marking in stored:
             if marking is not None:
-                earlier = self._earlier.setdefault(marking["spec_hash"], Spending())
-                earlier.add(Spending(**marking.get("at_most", marking["usage"])))
+                by, took = marking["spec_hash"], marking.get("at_most", marking["usage"])
+                self._earlier[by] = self._earlier.get(by, Spending()) + Spending(**took)
 
     def for_answer(
         self,
@@ -159,8 +161,7 @@ class ScorerCalls:
         """
         purse = self._purses.get(spec_hash)
         if purse is None:
-            purse = _Purse(name, budget)
-            purse.spent = self._earlier.get(spec_hash, purse.spent)
+            purse = _Purse(name, budget, self._earlier.get(spec_hash, Spending()))
             self._purses[spec_hash] = purse
         return AnswerCalls(self, purse, on_wait, repeat)
 
@@ -181,7 +182,7 @@ class ScorerCalls:
         return found
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class AnswerCalls:
     """The calls for one answer, and their usage.
 
@@ -196,9 +197,9 @@ class AnswerCalls:
     on_wait: OnWait | None
     repeat: int
     _asked: Counter[tuple[str, tuple[Message, ...]]] = field(init=False, default_factory=Counter)
-    spent: Spending = field(init=False, default_factory=Spending)
-    at_most: Spending = field(init=False, default_factory=Spending)
-    saved: Spending = field(init=False, default_factory=Spending)
+    spent: Spending = field(init=False, default=Spending())
+    at_most: Spending = field(init=False, default=Spending())
+    saved: Spending = field(init=False, default=Spending())
 
     async def complete(
         self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
@@ -212,7 +213,7 @@ class AnswerCalls:
         if written.cached:
             into, out = written.tokens_in, written.tokens_out
             usd = price.usd(into, out)
-            self.saved.add(Spending(calls=1, tokens_in=into, tokens_out=out, usd=usd))
+            self.saved += Spending(calls=1, tokens_in=into, tokens_out=out, usd=usd)
         else:
             self._settle(price, (written.tokens_in, written.tokens_out), written.origin)
         model = written.model or config.model
@@ -225,11 +226,11 @@ class AnswerCalls:
             return await self._call(limited, lambda: limited.complete(request))
         # Separate judgements with equal requests are cached under separate numbers.
         asked = (limited.next.ready.endpoint.id, request.messages)
-        number = self.repeat * _JUDGEMENTS + self._asked[asked]
+        numbered = replace(request, repeat=self.repeat * _JUDGEMENTS + self._asked[asked])
         self._asked[asked] += 1
-        if (kept := await cache.kept(request, number)) is not None:
+        if (kept := await cache.kept(numbered)) is not None:
             return kept
-        return await self._call(limited, lambda: cache.asked(request, number))
+        return await self._call(limited, lambda: cache.asked(numbered))
 
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
         """Embedding vectors of texts."""
@@ -287,6 +288,6 @@ class AnswerCalls:
             self.purse.unmetered = True
 
     def _count(self, most: Spending, *, told: Spending | None = None) -> None:
-        self.spent.add(told or most)
-        self.at_most.add(most)
-        self.purse.spent.add(most)
+        self.spent += told or most
+        self.at_most += most
+        self.purse.spent += most

@@ -36,7 +36,13 @@ from app.records.endpoints import (
 )
 from app.records.projects import DaySpend
 from app.records.sessions import Origin
-from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
+from app.services.endpoints.budgets import (
+    Budgets,
+    most_taken,
+    most_tokens,
+    require_bounds,
+    rough_tokens,
+)
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, as_begun, origin_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -203,7 +209,8 @@ class EndpointService:
             BudgetSpentError: The rest of a daily budget does not suffice.
         """
         ready = await self.open(endpoint)
-        most = most_taken(PROBE_AS_A_WHOLE, ready.config.sampling, ready.endpoint.settings)
+        settings = ready.endpoint.settings
+        most = most_taken(settings, *most_tokens(PROBE_AS_A_WHOLE, settings))
         seconds = PROBE_CALLS * ready.config.timeout_s
         async with self.budgets.held(ready.endpoint, most, timeout_s=seconds):
             report = await registry.build(ready.config, self._transport).probe()
@@ -283,17 +290,13 @@ class EndpointService:
 
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
         """Wait until the endpoint's limits, shared by all workers, allow `request`."""
-        limits = ready.endpoint.settings.limits
-        if limits.rpm is not None or limits.tpm is not None:
-            tokens = rough_tokens(request, ready.config.sampling)
+        settings = ready.endpoint.settings
+        if settings.limits.rpm is not None or settings.limits.tpm is not None:
+            tokens = rough_tokens(request, settings)
             await asyncio.sleep(await self.reserve(ready.endpoint.id, tokens))
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
-        """Reserve the next call in the endpoint's schedule, which all workers share.
-
-        Returns:
-            Seconds to wait before calling.
-        """
+        """Seconds until the next call in the endpoint's schedule, which is thereby reserved."""
         async with self._database.unit_of_work() as uow:
             return await uow.endpoints.reserve(endpoint_id, tokens)
 

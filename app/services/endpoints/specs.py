@@ -1,8 +1,6 @@
 """Descriptions of endpoints: by their owners, in provenance, and by the scorers that call them."""
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import EllipsisType
@@ -14,10 +12,11 @@ from app.adapters.callback import KIND as CALLBACK
 from app.adapters.embeddings import KINDS as EMBEDDING_KINDS
 from app.adapters.transport import parse_endpoint_url
 from app.calling import GenerationParams
-from app.errors import EndpointMovedError, FieldProblem, InvalidInputError, NotFoundError
-from app.items import BY_KIND, ScorerSpec
+from app.errors import EndpointMovedError, InvalidInputError, NotFoundError
+from app.items import BY_KIND, ScorerSpec, sha256_of
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.fields import convert, restored
+from app.records.response_sets import SIMULATED
 from app.records.sessions import Origin, Provenance
 from app.scorers.calling import CallingScorer
 from app.storage.unit_of_work import UnitOfWork
@@ -73,8 +72,8 @@ class EndpointChange:
         kept = "api_key" if keeps_key else "headers" if keeps_headers else None
         # Otherwise, users who may change an endpoint could send its key to their own host.
         if kept and _origin(settings.base_url) != _origin(present.settings.base_url):
-            raise _invalid(
-                f"/{kept}",
+            raise InvalidInputError.of_field(
+                kept,
                 f"expected {kept} given again, or removed: the new base_url has another scheme, "
                 "host or port",
             )
@@ -94,12 +93,8 @@ def _origin(base_url: str) -> tuple[str, str, int | None] | None:
     try:
         url = parse_endpoint_url(base_url)
     except ValueError as exc:
-        raise _invalid("/base_url", str(exc)) from exc
+        raise InvalidInputError.of_field("base_url", str(exc)) from exc
     return url.scheme, url.host, url.port
-
-
-def _invalid(pointer: str, what: str) -> InvalidInputError:
-    return InvalidInputError(f"{pointer[1:]}: {what}.", problems=[FieldProblem(pointer, what)])
 
 
 def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
@@ -124,7 +119,8 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
             "output_per_1m": settings.price.output_per_1m,
         },
         "reasoning_tags": list(settings.reasoning_tags),
-        "parameters_hash": _parameters_hash(settings),
+        # Of what every call sends besides the prompt.
+        "parameters_hash": sha256_of([asdict(settings.sampling), dict(settings.options)]),
     }
 
 
@@ -155,14 +151,6 @@ def as_begun(endpoint: Endpoint, origin: Origin | None) -> Endpoint:
     return replace(endpoint, settings=settings)
 
 
-def _parameters_hash(settings: EndpointSettings) -> str:
-    """SHA-256 of what every call sends besides the prompt: sampling parameters and options."""
-    canonical = json.dumps(
-        [asdict(settings.sampling), dict(settings.options)], sort_keys=True, ensure_ascii=False
-    )
-    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
-
-
 def price_in(provenance: Provenance) -> Price | None:
     """The price of a session's endpoint when the session was made; item selection uses it.
 
@@ -171,9 +159,6 @@ def price_in(provenance: Provenance) -> Price | None:
     origin = provenance["endpoint"]
     price = None if origin is None else origin.get("price")
     return None if price is None else restored(Price, price)
-
-
-_SIMULATED = "scripted"
 
 
 def capabilities_of(kind: str) -> frozenset[str]:
@@ -222,7 +207,7 @@ async def _find(uow: UnitOfWork, scorer: str, reference: str) -> Endpoint:
 
 def _check(name: str, scorer: CallingScorer, reference: str, endpoint: Endpoint) -> None:
     kind = endpoint.settings.kind
-    if scorer.needs not in capabilities_of(kind) or kind == _SIMULATED:
+    if scorer.needs not in capabilities_of(kind) or kind == SIMULATED:
         raise InvalidInputError.at(
             "/scorer",
             f"Scorer {name!r} needs an endpoint for {scorer.needs}, got {reference!r} of kind "

@@ -20,7 +20,6 @@ from app.services.sessions.manual import (
     ManualAnswer,
     ManualSessions,
     NextItem,
-    asked_with,
     is_overdue,
     new_token,
 )
@@ -48,15 +47,9 @@ class ManualRankings(ManualSessions):
         return await self._items(awaited[:n])
 
     @override
-    async def _advanced(
-        self, session_id: str, answer: ManualAnswer | None = None, marked: Closing | None = None
+    async def _member_advanced(
+        self, ranking_id: str, session_id: str, answer: ManualAnswer | None, marked: Closing | None
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
-        ranking_id = None
-        if session_id not in self._runs:  # no runs are kept for members
-            async with self.database.reading() as uow:
-                ranking_id = (await uow.sessions.get(session_id)).ranking_id
-        if ranking_id is None:
-            return await super()._advanced(session_id, answer, marked)
         told = None if answer is None else (session_id, answer, marked)
         _, asked = await self._ranked(ranking_id, told=told)
         async with self.database.reading() as uow:
@@ -88,9 +81,9 @@ class ManualRankings(ManualSessions):
                     if told is not None:
                         session_id, answer, marked = told
                         record, own = await uow.sessions.with_awaited(session_id)
-                        item = asked_with(answer.step_token, record, own)
                         version = held.run.members[0].run.version
-                        given[record.id, item.step] = answer.closing(version, item, marked)
+                        item = answer.item_among(own, record, version)
+                        given[record.id, item.step] = answer.closing(version, marked)
                     # Removed first: a run whose step was not stored must not be used again.
                     self._runs.pop(ranking_id, None)
                     if held.revision != ranking.event_seq:  # another process was quicker
@@ -120,8 +113,6 @@ class ManualRankings(ManualSessions):
             Member(record, await open_run(self.versions, record, items, version=version))
             for record, items in zip(records, asked, strict=True)
         ]
-        for member in members:  # the ranking needs figures of members without a step, too
-            member.run.summary(elapsed_s=0.0)
         plan = RankingPlan.model_validate(ranking.settings)
         run = RankingRun(plan=plan, members=members, seed=ranking.seed)
         n_items = ITEMS_PER_RUN * len(members) + version.bank.n_items

@@ -1,17 +1,15 @@
 """Runs a claimed ranking: asks all its endpoints at once and stores each step under its lease."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 from typing_extensions import override
 
-from app.engine import Stop
 from app.errors import EndpointMovedError, SextantError
 from app.records.fields import convert
 from app.records.rankings import RankingEnd, RankingFigures, RankingRecord, RankingStep
-from app.records.sessions import UNDERWAY, Closing, SelectedItem, SessionEvent, SessionRecord
+from app.records.sessions import UNDERWAY, Closing, SessionEvent, SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner
 from app.services.rankings.run import Member, RankingPlan, RankingRun
@@ -39,7 +37,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
     sessions: SessionRunner
 
     @override
-    def _leases(self, uow: UnitOfWork) -> RankingRepository:
+    def rows(self, uow: UnitOfWork) -> RankingRepository:
         return uow.rankings
 
     @override
@@ -60,9 +58,14 @@ class RankingRunner(LeasedRunner[RankingRecord]):
                 if ends:
                     await self.sessions.check_join([member.record for member in run.members])
                 if closed or asked or ends:
-                    await self._store(record, run, sessions, closed, asked, ends)
-                if ends:
-                    return
+                    elapsed_s = {member: live.elapsed_s() for member, live in sessions.items()}
+                    step_on = run.step_forward(
+                        closed=closed, asked=asked, elapsed_s=elapsed_s, stop=ends
+                    )
+                    await self._advance(record, step_on)
+                    if (end := step_on.end) is not None:
+                        logger.info("ranking_ended", status=end.status, stop_reason=end.stop_reason)
+                        return
                 for member, items in asked.items():
                     for item in items:
                         call = self.sessions.ask(sessions[member], item.step)
@@ -92,15 +95,18 @@ class RankingRunner(LeasedRunner[RankingRecord]):
                 "waiting_reason": waiting.reason,
             }
             events = [] if waiting.is_repeat else [SessionEvent("ranking.waiting", told)]
-
-            async def stored() -> None:
-                async with self.leasing.database.unit_of_work() as uow:
-                    step = RankingStep(summary=summary, events=events)
-                    await uow.rankings.advance(record.id, record.lease_epoch, step)
-
-            await self._write(stored)
+            await self._advance(record, RankingStep(summary=summary, events=events))
 
         return note
+
+    async def _advance(self, record: RankingRecord, step: RankingStep) -> None:
+        """Write one step of the ranking and all its members in one transaction."""
+
+        async def stored() -> None:
+            async with self.leasing.database.unit_of_work() as uow:
+                await uow.rankings.advance(record.id, record.lease_epoch, step)
+
+        await self._write(stored)
 
     async def _prepare(self, record: RankingRecord) -> tuple[RankingRun, dict[int, LiveSession]]:
         """The ranking in its stored state, and by position the sessions that are still asked."""
@@ -140,27 +146,6 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         async with self.leasing.database.unit_of_work() as uow:
             await uow.rankings.advance(record.id, record.lease_epoch, step)
             return await uow.sessions.get(member.id)
-
-    async def _store(
-        self,
-        record: RankingRecord,
-        run: RankingRun,
-        sessions: Mapping[int, LiveSession],
-        closed: Mapping[int, dict[int, Closing]],
-        asked: Mapping[int, list[SelectedItem]],
-        stop: Stop | None,
-    ) -> None:
-        """Write one step of the ranking and all its members in one transaction."""
-        elapsed_s = {member: session.elapsed_s() for member, session in sessions.items()}
-        step = run.step_forward(closed=closed, asked=asked, elapsed_s=elapsed_s, stop=stop)
-
-        async def stored() -> None:
-            async with self.leasing.database.unit_of_work() as uow:
-                await uow.rankings.advance(record.id, record.lease_epoch, step)
-
-        await self._write(stored)
-        if step.end is not None:
-            logger.info("ranking_ended", status=step.end.status, stop_reason=step.end.stop_reason)
 
     @override
     async def _abandon(self, uow: UnitOfWork, record: RankingRecord, error: SextantError) -> None:

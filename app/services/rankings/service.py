@@ -107,11 +107,7 @@ class RankingService:
         prompt: PromptChanges = {**self._in_common(version, settings), **spec.prompt}
         members = [
             await self.sessions.draft(
-                endpoint,
-                version,
-                plan.asking,
-                prompt=prompt,
-                seed=_seed_of(seed, position),
+                endpoint, version, plan.asking, prompt=prompt, seed=_seed_of(seed, position)
             )
             for position, endpoint in enumerate(endpoints)
         ]

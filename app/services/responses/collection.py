@@ -76,10 +76,7 @@ class Collector:
             if wanted.version is not None:
                 version_id = (await uow.versions.find(bank, wanted.version)).id
         source = Source(
-            bank_id=bank.id,
-            version_id=version_id,
-            since=wanted.since,
-            simulated=wanted.simulated,
+            bank_id=bank.id, version_id=version_id, since=wanted.since, simulated=wanted.simulated
         )
         async with self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set)

@@ -61,11 +61,7 @@ class FileRead:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRows:
-    """Rows that were left out for one reason.
-
-    Attributes:
-        places: The first such rows, as `file:row: detail`.
-    """
+    """Rows left out for one reason; `places` are the first of them, as `file:row: detail`."""
 
     reason: str
     count: int

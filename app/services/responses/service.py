@@ -35,6 +35,8 @@ from app.storage.unit_of_work import UnitOfWork
 #: Largest number of imports, and of files of each, that a set remembers.
 MAX_IMPORTS = 100
 MAX_FILES = 10
+#: Size of a block of lines, bytes: each block is sent as one message.
+_BLOCK_BYTES = 1 << 18
 
 # Names stand in URLs, where `/` and `:` are separators.
 _NAME = re.compile(r"(?!\s)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
@@ -44,11 +46,7 @@ _WORDS = {WRONG: "wrong", RIGHT: "right", FRACTION: "in between"}
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """One recorded answer to an item.
-
-    Attributes:
-        score: Score of the answer; None where its outcome has no score.
-    """
+    """One recorded answer to an item; its score is None where its outcome has none."""
 
     examinee: str
     trial: int
@@ -99,6 +97,16 @@ class Trials(NamedTuple):
     items: list[str]
     """Names of the items, by position in the sheets."""
     sheets: list[StoredSheet]
+
+
+class MatrixFormat(FileFormat):
+    """File formats of the scores of a response set."""
+
+    CSV = "csv", "text/csv; charset=utf-8", "csv"
+    LONG = "long", "text/csv; charset=utf-8", "long.csv"
+    PARQUET = "parquet", "application/vnd.apache.parquet", "parquet"
+    PY_IRT = "py-irt", "application/x-ndjson", "jsonl"
+    JSONL = "jsonl", "application/x-ndjson", "jsonl"
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +238,27 @@ class ResponseSetService:
             sheets = [sheet async for sheet in uow.response_sets.sheets(found.id)]
         return Trials(found, items, sheets)
 
+    async def export(
+        self, response_set: str, file_format: MatrixFormat
+    ) -> tuple[str, Iterator[bytes]]:
+        """The name of a set, and its scores as a file, block by block.
+
+        Answers without a score are omitted. `long` contains each repeated answer with its trial;
+        other formats contain their mean.
+
+        `csv` and `parquet` have one row per examinee, `long` one per answer; `py-irt`, also called
+        `jsonl`, one line per examinee.
+
+        Raises:
+            InvalidInputError: More cells than fit into memory, or a score between 0 and 1 for
+                py-irt.
+        """
+        found = await self.trials(response_set)
+        if file_format is MatrixFormat.LONG:
+            return found.response_set.name, _blocks(_long(found))
+        table = await asyncio.to_thread(table_of, found.items, found.sheets)
+        return found.response_set.name, await asyncio.to_thread(_written, table, file_format)
+
 
 async def import_draft(
     uow: UnitOfWork, found: ResponseSet, draft: Draft, *, dry_run: bool = False
@@ -328,53 +357,6 @@ def _answer(stored: StoredSheet, position: int) -> RecordedAnswer:
     score = Sheet.of_stored(stored).score(position)
     outcome = _OUTCOMES.get(stored.codes[position], Outcome.SCORED)
     return RecordedAnswer(stored.examinee, stored.trial, score, outcome)
-
-
-#: Size of a block of lines, bytes: each block is sent as one message.
-_BLOCK_BYTES = 1 << 18
-
-
-class MatrixFormat(FileFormat):
-    """File formats of the scores of a response set."""
-
-    CSV = "csv", "text/csv; charset=utf-8", "csv"
-    LONG = "long", "text/csv; charset=utf-8", "long.csv"
-    PARQUET = "parquet", "application/vnd.apache.parquet", "parquet"
-    PY_IRT = "py-irt", "application/x-ndjson", "jsonl"
-    JSONL = "jsonl", "application/x-ndjson", "jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixFile:
-    """A response set as a file to send: a file name, and its bytes part by part."""
-
-    name: str
-    media_type: str
-    blocks: Iterator[bytes]
-
-
-async def export_answers(
-    sets: ResponseSetService, response_set: str, file_format: MatrixFormat
-) -> MatrixFile:
-    """The scores of a set as a file; answers without a score are omitted.
-
-    `long` contains each repeated answer with its trial; other formats contain their mean.
-
-    `csv` and `parquet` have one row per examinee, `long` one per answer; `py-irt`, also called
-    `jsonl`, one line per examinee.
-
-    Raises:
-        NotFoundError: No such set.
-        InvalidInputError: More cells than fit into memory, or a score between 0 and 1 for py-irt.
-    """
-    found = await sets.trials(response_set)
-    if file_format is MatrixFormat.LONG:
-        blocks = _blocks(_long(found))
-    else:
-        table = await asyncio.to_thread(table_of, found.items, found.sheets)
-        blocks = await asyncio.to_thread(_written, table, file_format)
-    name = f"{found.response_set.name}.{file_format.suffix}"
-    return MatrixFile(name, file_format.media_type, blocks)
 
 
 def _written(table: ResponseTable, file_format: MatrixFormat) -> Iterator[bytes]:

@@ -265,10 +265,7 @@ def _within(found: Difference | None, left: int, instead: int | None = None) -> 
 
 
 def _difference(
-    first: list[float],
-    second: list[float],
-    groups: list[str | None] | None,
-    confidence: float,
+    first: list[float], second: list[float], groups: list[str | None] | None, confidence: float
 ) -> Difference | None:
     if len(first) < 2:
         return None

@@ -1,10 +1,11 @@
-"""Gates: when a release is decided, what speaks against it, and what is refused."""
+"""Gates: when a release is decided, what speaks against it, what is refused; and baselines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
+from app.acting import maker
 from app.engine.design.design import Preset
 from app.engine.estimation.estimators import Z_95
 from app.engine.inference.comparison import OF_RELEASES
@@ -12,15 +13,14 @@ from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
 from app.engine.prediction.correction import correction_in
 from app.engine.prediction.p_irt import BY_SAMPLE
 from app.engine.prediction.targets import WHOLE_BANK
-from app.errors import FieldProblem, InvalidInputError, faults_within
+from app.errors import InvalidInputError, MissingScopeError, faults_within
 from app.records.fields import ends
 from app.records.figures import ExtrapolationFigures
-from app.records.gates import BASELINE_LIMITS, Baseline, GateRecord, GateSpec
+from app.records.gates import BASELINE_LIMITS, Baseline, GateRecord, GateSpec, NamedBaseline
 from app.records.leased import ENDED
 from app.records.sessions import Plan, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.results.baselines import lineage_of
 from app.services.results.measured import (
     Measured,
     apart,
@@ -29,12 +29,13 @@ from app.services.results.measured import (
     degrees_of,
     unasked_of,
 )
+from app.services.sessions.derived import EXTEND
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.result import Result, cautions_of, result_in, result_of, score_in
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
-from app.storage.identifiers import new_id
+from app.storage.identifiers import may_name, new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
@@ -320,7 +321,7 @@ def _check_tag(version: LoadedVersion, tag: str | None) -> None:
             "predicts the score of the whole bank alone; scores of tags need the model nested "
             "or mirt"
         )
-        raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+        raise InvalidInputError.of_field("tag", detail)
     version.require_tags([tag], "/tag")
 
 
@@ -394,3 +395,109 @@ def _describe(
     }[decision.outcome]
     said = f"{name} {value:.{digits}f}{unit}, {interval}, {where} the threshold {mark:g}{unit}."
     return said + ask
+
+
+@dataclass(frozen=True, eq=False)
+class BaselineService:
+    """Creates, moves, reads and deletes baselines.
+
+    Raises:
+        NotFoundError: There is no such baseline or session; true of all methods.
+        InvalidStateError: A session has not ended, or has failed; likewise.
+    """
+
+    database: Database
+    versions: VersionService
+
+    async def put(self, name: str, session_id: str, *, is_admin: bool) -> NamedBaseline:
+        """Name the result of an ended session, or move an existing name to it.
+
+        Raises:
+            InvalidInputError: The name has the form of a session's id.
+            MissingScopeError: Another key made the baseline.
+            StorageFullError: The project, or this key of it, has reached its storage limit.
+        """
+        if may_name(name, "ses_"):
+            detail = "expected a name of your own, got the id of a session"
+            raise InvalidInputError.of_field("name", detail)
+        baseline = await self.of_session(session_id)
+        async with self.database.unit_of_work() as uow:
+            moved = await uow.baselines.put(name, baseline, is_admin=is_admin)
+        if moved is None:
+            raise _another_keys(name)
+        return moved
+
+    async def get(self, name: str) -> NamedBaseline:
+        """One baseline."""
+        async with self.database.reading() as uow:
+            return await uow.baselines.get(name)
+
+    async def delete(self, name: str, *, is_admin: bool) -> None:
+        """Delete a baseline. Gates made against it keep their copy of its result.
+
+        Raises:
+            MissingScopeError: Another key made the baseline.
+        """
+        async with self.database.unit_of_work() as uow:
+            if (await uow.baselines.get(name)).created_by != maker() and not is_admin:
+                raise _another_keys(name)
+            await uow.baselines.delete(name)
+
+    async def of(self, name: str) -> Baseline:
+        """The baseline with a name, or the result of the session with an id."""
+        if may_name(name, "ses_"):
+            return await self.of_session(name)
+        return (await self.get(name)).baseline
+
+    async def of_session(self, session_id: str) -> Baseline:
+        """The result of an ended session in the form that is kept apart from the session."""
+        async with self.database.reading() as uow:
+            record = await uow.sessions.get(session_id)
+            asked = await uow.sessions.administrations(session_id)
+            lineage, extensions = await lineage_of(record, uow)
+        version = await self.versions.load(record.bank_version_id)
+        measured = Measured.of_session(record, version, asked)
+        return Baseline(
+            session_id=record.id,
+            label=measured.label,
+            lineage=lineage,
+            extensions=extensions,
+            withheld=record.withheld,
+            bank=record.bank_name,
+            bank_version_id=record.bank_version_id,
+            seed=record.seed,
+            design=record.design,
+            provenance={
+                "asked": record.provenance.get("asked", {}),
+                "asking": record.provenance["asking"],
+            },
+            summary={
+                "estimate": record.summary["estimate"],
+                "score": record.summary["score"],
+                "progress": record.summary["progress"],
+                "outcomes": record.summary["outcomes"],
+                "profile": record.summary.get("profile"),
+            },
+            residuals=dict(measured.residuals),
+            cautions={
+                metric: cautions_of(record, is_score=metric == "score")
+                for metric in ("score", "theta")
+            },
+        )
+
+
+async def lineage_of(session: SessionRecord, uow: UnitOfWork) -> tuple[list[str], int]:
+    """Ids of a session and its ancestors, and the number of extensions among them."""
+    lineage, extensions, at = [session.id], 0, session
+    while at.parent_id is not None:
+        extensions += at.relation == EXTEND
+        at = await uow.sessions.get(at.parent_id)
+        lineage.append(at.id)
+    return lineage, extensions
+
+
+def _another_keys(name: str) -> MissingScopeError:
+    return MissingScopeError(
+        f"The baseline {name!r} was made by another key: changing it needs that key, or one with "
+        "the scope 'admin'."
+    )

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from app.printable import percent
 from app.records.fields import ends
 from app.records.figures import ScoreFigures, SessionFigures
 from app.records.gates import Baseline, BaselineFigures
-from app.records.sessions import Administration, Conditions, SessionRecord
+from app.records.sessions import Administration, SessionRecord
 from app.reports.figures import uncounted, unscored
 from app.reports.joins import join_caution
 from app.services.banks.loaded import LoadedVersion
@@ -167,19 +166,7 @@ _TOLD = {
 _NOT_SHOWN = frozenset({"template_hash"})
 
 
-class Asked(Protocol):
-    """A session, or the copy of one that a baseline keeps."""
-
-    @property
-    def provenance(self) -> Conditions:
-        """Provenance of the session."""
-
-    @property
-    def withheld(self) -> bool:
-        """Whether the session's questions are withheld."""
-
-
-def apart(sessions: Sequence[Asked]) -> str | None:
+def apart(sessions: Sequence[SessionRecord | Baseline]) -> str | None:
     """Caution that sessions were asked in different ways; None where they were asked alike.
 
     The scorers of a withheld bank are neither named nor said to differ.

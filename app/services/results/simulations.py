@@ -136,9 +136,7 @@ def _examinees(
             "expected prior, got reference: this version has no stored abilities of its "
             "reference models"
         )
-        raise InvalidInputError(
-            f"population: {detail}.", problems=[FieldProblem("/population", detail)]
-        )
+        raise InvalidInputError.of_field("population", detail)
     if abilities and spec.population != "prior":
         return "reference", drawn(abilities, spec.n_examinees, rng)
     return "prior", prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
@@ -170,18 +168,14 @@ def _beyond(calibrated: Sequence[float] | None, thetas: Sequence[float] | FloatA
 
 
 def _check_budget(design: Design, calls: Calls) -> None:
-    for name, cap, known in (
-        ("usd", design.budget.usd, calls.usd is not None),
-        ("tokens", design.budget.tokens, calls.tokens is not None),
-        ("seconds", design.budget.seconds, calls.pace_s is not None),
+    priced = "tokens_in and tokens_out, and a price or an endpoint that has one"
+    for name, cap, known, needed in (
+        ("usd", design.budget.usd, calls.usd, priced),
+        ("tokens", design.budget.tokens, calls.tokens, priced),
+        ("seconds", design.budget.seconds, calls.pace_s, "latency_ms"),
     ):
-        if cap is not None and not known:
-            detail = (
-                "what an item takes is not known: give tokens_in and tokens_out, and a price or "
-                "an endpoint that has one"
-                if name != "seconds"
-                else "what an item takes is not known: give latency_ms"
-            )
+        if cap is not None and known is None:
+            detail = f"what an item takes is not known: give {needed}"
             raise InvalidInputError(
                 f"The budget cannot be forecast: {detail}.",
                 problems=[FieldProblem(f"/budget/{name}", detail)],

@@ -1,12 +1,13 @@
-"""Asks an endpoint one item, once or several times, and has the answers scored."""
+"""Asks an endpoint one item, once or several times, and has the answers scored; previews items."""
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
+from scipy.special import expit
 
 from app import scorers
 from app.adapters.base import Completion, CompletionRequest, ExactRequest, SimulationHints
@@ -18,31 +19,46 @@ from app.adapters.likelihood import (
     option_texts,
 )
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
-from app.errors import ExamineeError, FieldProblem, InvalidInputError
-from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
+from app.adapters.transport import Transport
+from app.errors import (
+    ExamineeError,
+    FieldProblem,
+    InvalidInputError,
+    MissingScopeError,
+    faults_within,
+)
+from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
-from app.records.figures import NOT_TOLD, CallsFigures, Cost, Marking, Method
+from app.records.endpoints import EndpointSettings
+from app.records.figures import NOT_TOLD, Cost, Marking, Method
+from app.records.response_sets import SIMULATED
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import Cached, RateLimited, persist
-from app.services.endpoints.scorer_calls import Spending, total
-from app.services.endpoints.service import ReadyEndpoint
+from app.services.endpoints.scorer_calls import spent_by, total
+from app.services.endpoints.service import EndpointService, ReadyEndpoint
+from app.services.endpoints.specs import EndpointSpec
 from app.services.scoring import AnswerScorer
+from app.services.sessions.drafts import require_answers
 from app.services.sessions.figures import saved
+from app.services.visibility import View, is_withheld
 from app.services.waiting import OnWait
+from app.storage.database import Database
 
 #: Error code of an item that cannot be asked by likelihood, whatever the endpoint does.
 UNUSABLE_OPTIONS = "options_unusable"
 
 
 def chosen_style(
-    style: PromptStyle, prompt: PromptChanges, *, kind: str, tells: Callable[[], bool]
+    style: PromptStyle,
+    prompt: PromptChanges,
+    settings: EndpointSettings,
+    endpoints: EndpointService,
 ) -> PromptStyle:
     """The prompt style in which an endpoint is asked.
 
-    `prompt` has changes to the bank's `style`. `tells` returns whether the endpoint may give
-    likelihoods, and is called only if the style needs them; if it does not give them, the
-    letter of the right option is asked for.
+    `prompt` has changes to the bank's `style`. If the style needs likelihoods and the endpoint
+    does not give them, the letter of the right option is asked for.
 
     Raises:
         InvalidInputError: There are fewer examples than `shots`, or `prompt` asks for likelihoods
@@ -53,13 +69,13 @@ def chosen_style(
     style = replace(
         style, mode=prompt.get("mode", style.mode), system=prompt.get("system", style.system)
     )
-    if style.mode != LOGLIKELIHOOD or tells():
+    if style.mode != LOGLIKELIHOOD or endpoints.tells_likelihoods(settings):
         return style
     if prompt.get("mode") != LOGLIKELIHOOD:
         return replace(style, mode=GENERATE)
     detail = (
-        f"an endpoint of kind {kind!r} gives no likelihoods; kinds openai_completions and "
-        "hf_tgi may"
+        f"an endpoint of kind {settings.kind!r} gives no likelihoods; kinds openai_completions "
+        "and hf_tgi may"
     )
     raise InvalidInputError(f"mode: {detail}.", problems=[FieldProblem("/prompt/mode", detail)])
 
@@ -76,18 +92,12 @@ async def hints_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """Asks one endpoint items for one session.
-
-    Attributes:
-        unparsed_is_wrong: Whether unparseable answers count as wrong.
-        repeats: Times that an item is asked; the mean of the scores is the item's score.
-    """
+    """Asks one endpoint the items of one session, each `repeats` times; the mean score counts."""
 
     examinee: RateLimited | Cached
     endpoint: ReadyEndpoint
     marker: AnswerScorer
     style: PromptStyle
-    unparsed_is_wrong: bool
     repeats: int = 1
 
     async def ask(
@@ -164,11 +174,7 @@ class Asker:
             obtained = await asking
             with span("score", {"sextant.scorer": item.scorer.name}):
                 closing = await self.marker.close(
-                    item,
-                    obtained.answer,
-                    unparsed_is_wrong=self.unparsed_is_wrong,
-                    on_wait=on_wait,
-                    repeat=repeat,
+                    item, obtained.answer, on_wait=on_wait, repeat=repeat
                 )
                 note_evaluation(item.scorer.name, closing.score, closing.outcome)
         except ExamineeError as error:
@@ -372,16 +378,94 @@ def _marking(closings: Sequence[Closing]) -> Marking | None:
     found = [closing.marking for closing in closings if closing.marking is not None]
     if not found:
         return None
-    whole: Marking = {**found[0], "usage": _sum(marking["usage"] for marking in found)}
+    whole: Marking = {**found[0], "usage": spent_by(marking["usage"] for marking in found)}
     if any("at_most" in marking for marking in found):
-        whole["at_most"] = _sum(marking.get("at_most", marking["usage"]) for marking in found)
+        whole["at_most"] = spent_by(marking.get("at_most", marking["usage"]) for marking in found)
     if kept := [marking["cached"] for marking in found if "cached" in marking]:
-        whole["cached"] = _sum(kept)
+        whole["cached"] = spent_by(kept)
     return whole
 
 
-def _sum(usages: Iterable[CallsFigures]) -> CallsFigures:
-    spent = Spending()
-    for usage in usages:
-        spent.add(Spending(**usage))
-    return spent.figures()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewSpec:
+    """The item, endpoint and prompt to preview; `send` false sends nothing."""
+
+    bank: str
+    item: str
+    endpoint: str | EndpointSpec
+    prompt: PromptChanges = field(default_factory=PromptChanges)
+    send: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """A preview of one item.
+
+    Attributes:
+        requests: The calls; one for each option if likelihoods are compared, none for simulated
+            examinees.
+        closing: The answer and its score; None if nothing was sent.
+    """
+
+    item: BankItem
+    requests: list[ExactRequest]
+    style: PromptStyle
+    closing: Closing | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Previews:
+    """Previews of items; nothing is stored."""
+
+    database: Database
+    endpoints: EndpointService
+    transport: Transport
+
+    async def preview(self, spec: PreviewSpec, view: View) -> Preview:
+        """Preview one item with one endpoint.
+
+        Raises:
+            NotFoundError: The bank, item or endpoint does not exist.
+            MissingScopeError: The bank is withheld, and the caller may not write banks.
+            InvalidInputError: The item cannot be asked in this way, or not to this endpoint.
+        """
+        async with self.database.reading() as uow:
+            bank = await uow.banks.find(spec.bank)
+            if not view.shows(withheld=is_withheld(bank)):
+                raise MissingScopeError(
+                    f"Bank {bank.name!r} is withheld: a preview shows an item's text and how its "
+                    "answer is scored, which needs a key with the scope 'banks:write'."
+                )
+            stored = await uow.items.find(bank.id, spec.item)
+        if stored.content == ItemContent():
+            raise InvalidInputError(
+                f"Item {stored.key!r} has parameters but no content: there is nothing to ask."
+            )
+        with faults_within("/endpoint"):
+            ready = await self.endpoints.open(spec.endpoint)
+        kind = ready.config.kind
+        require_answers(kind)
+        style = chosen_style(
+            PromptStyle.from_dict(bank.prompt), spec.prompt, ready.endpoint.settings, self.endpoints
+        )
+        item = BankItem.of(stored, 0, bank.default_scorer, style)
+        asker = Asker(
+            examinee=RateLimited(ready, self.endpoints, self.transport),
+            endpoint=ready,
+            marker=await AnswerScorer.of_trial(
+                item.scorer,
+                self.database,
+                self.endpoints,
+                self.transport,
+                unparsed_is_wrong=bank.unparsed_policy == "wrong",
+            ),
+            style=style,
+        )
+        is_simulated, closing = kind == SIMULATED, None
+        requests = [] if is_simulated else asker.exact(item)
+        if spec.send:
+            # For an item of average difficulty.
+            hints = await hints_of(item, expit, [0]) if is_simulated else None
+            asked = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
+            closing = asked.reported
+        return Preview(item=item, requests=requests, style=style, closing=closing)

@@ -61,7 +61,7 @@ from app.records.figures import (
 )
 from app.records.sessions import Closing
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.scorer_calls import Spending, total
+from app.services.endpoints.scorer_calls import Spending, spent_by
 
 #: Least number of scored answers for a result.
 MIN_MARKED = KNOTS[0]
@@ -94,10 +94,7 @@ def person_fit_of(
 
 
 def position_of(
-    version: LoadedVersion,
-    test: AdaptiveTest,
-    state: CatState,
-    target: Mapping[str, float] | None = None,
+    version: LoadedVersion, test: AdaptiveTest, state: CatState, target: Mapping[str, float] | None
 ) -> ExtrapolationFigures | None:
     """Position among the reference models; None if the version cannot place examinees."""
     learned = version.curves
@@ -215,10 +212,10 @@ def right_in(scores: Sequence[float]) -> RightFigures:
 
 
 def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
-    """A session's figures for people: without results that rest on too few scored answers."""
-    too_few = no_result(figures["progress"]["scored"])
-    estimate: EstimateFigures = {**figures["estimate"], "reason": too_few or withheld}
-    if estimate["reason"] is not None:
+    """A session's figures for people: no theta that is withheld or rests on too few answers."""
+    reason = no_result(figures["progress"]["scored"]) or withheld
+    estimate: EstimateFigures = {**figures["estimate"], "reason": reason}
+    if reason is not None:
         estimate = {
             **estimate,
             "theta": None,
@@ -231,10 +228,7 @@ def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
             figures = {**figures, "repeats": {**repeats, "estimate": None}}
         if (profile := figures.get("profile")) is not None:
             figures = {**figures, "profile": {**profile, "abilities": []}}
-    if too_few is None:
-        return {**figures, "estimate": estimate}
-    estimate["extrapolation"] = None
-    return {**figures, "estimate": estimate, "score": None, "profile": None}
+    return {**figures, "estimate": estimate}
 
 
 class SpareTime:
@@ -305,15 +299,17 @@ class Meter:
         """Count a closing; `item` is the item's position, or None for a pretest item."""
         if closing.latency_ms is not None:
             insort(self._latencies, closing.latency_ms)
-        is_written = closing.outcome in _METERED
-        if closing.attempts and is_written and self._is_unknown(closing):
-            self.is_blind = True
+        is_written, budget = closing.outcome in _METERED, self._budget
+        if closing.attempts and is_written:
+            no_tokens = closing.tokens_in is None or closing.tokens_out is None
+            self.is_blind |= budget.tokens is not None and no_tokens
+            self.is_blind |= budget.usd is not None and closing.usd is None
         if closing.marking is not None:
-            self._marking = self._marking or Spending()
-            self._marking.add(Spending(**closing.marking["usage"]))
+            took = Spending(**closing.marking["usage"])
+            self._marking = took if self._marking is None else self._marking + took
         reported = closing.reported
-        self.spent.add(_cost(reported, unsaid=is_written or reported is not closing))
-        self.at_most.add(_cost(closing, unsaid=is_written))
+        self.spent += _cost(reported, unsaid=is_written or reported is not closing)
+        self.at_most += _cost(closing, unsaid=is_written)
         method: Method = closing.method or {}
         judged = None if closing.marking is None else closing.marking.get("cached")
         self._saved = saved((self._saved, method.get("cached"), judged))
@@ -336,12 +332,6 @@ class Meter:
             "judge": None if self._marking is None else self._marking.figures(),
             "cache": self._saved,
         }
-
-    def _is_unknown(self, closing: Closing) -> bool:
-        no_tokens = closing.tokens_in is None or closing.tokens_out is None
-        return (self._budget.tokens is not None and no_tokens) or (
-            self._budget.usd is not None and closing.usd is None
-        )
 
     def repeats(self, test: AdaptiveTest, state: CatState) -> RepeatsFigures | None:
         """Figures of repeated items; None if no item was repeated."""
@@ -378,14 +368,7 @@ class Meter:
 def saved(found: Iterable[CallsFigures | None]) -> CallsFigures | None:
     """What the calls that the cache saved would have taken; None if it saved none."""
     known = [each for each in found if each is not None]
-    if not known:
-        return None
-    return {
-        "calls": sum(each["calls"] for each in known),
-        "tokens_in": total(each["tokens_in"] for each in known),
-        "tokens_out": total(each["tokens_out"] for each in known),
-        "usd": total(each["usd"] for each in known),
-    }
+    return spent_by(known) if known else None
 
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -400,10 +383,9 @@ def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def spent_figures(meters: Iterable[Meter]) -> SpentFigures:
     """What several sessions took together."""
-    spent, at_most = Spending(), Spending()
+    spent = at_most = Spending()
     for meter in meters:
-        spent.add(meter.spent)
-        at_most.add(meter.at_most)
+        spent, at_most = spent + meter.spent, at_most + meter.at_most
     return {**spent.figures(), "at_most": None if spent == at_most else at_most.figures()}
 
 

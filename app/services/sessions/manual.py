@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -88,22 +89,25 @@ class ManualAnswer(Value):
     """URL with more about the answer, http or https."""
     metadata: Metadata = field(default_factory=dict)
 
-    def require_about(self, step: int, key: str) -> None:
-        """Refuse an answer that names another item than its step asked."""
-        if self.item_id is not None and self.item_id != key:
-            raise InvalidInputError(
-                f"Step {step} asked item {key!r}, the answer is for {self.item_id!r}."
-            )
-
-    def closing(
-        self, version: LoadedVersion, item: Administration, marked: Closing | None
-    ) -> Closing:
-        """The closing of a pending item by this answer.
+    def item_among(
+        self, awaited: list[Administration], record: SessionRecord, version: LoadedVersion
+    ) -> Administration:
+        """The pending item of a session that is answered.
 
         Raises:
+            StaleStepError: The step was answered before, or the token is not that of the step.
             InvalidInputError: The answer names another item.
         """
-        self.require_about(item.step, version.key_at(item.position))
+        item = asked_with(self.step_token, record, awaited)
+        key = version.key_at(item.position)
+        if self.item_id is not None and self.item_id != key:
+            raise InvalidInputError(
+                f"Step {item.step} asked item {key!r}, the answer is for {self.item_id!r}."
+            )
+        return item
+
+    def closing(self, version: LoadedVersion, marked: Closing | None) -> Closing:
+        """The closing of the answered item."""
         closing = marked or self._reported(unparsed_is_wrong=version.unparsed_policy == "wrong")
         took = (self.tokens_in, self.tokens_out, self.usd)
         is_call = closing.outcome != Outcome.ERROR or any(each is not None for each in took)
@@ -153,7 +157,7 @@ class Held(Generic[R]):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ManualSessions:
+class ManualSessions(ABC):
     """Use cases of manual sessions, which may have several items in flight.
 
     An answer locks the session's row, so that concurrent answers are taken in one after the other.
@@ -211,7 +215,15 @@ class ManualSessions:
             InvalidInputError: Not exactly one of response, score and outcome; or another item.
             StaleStepError: The step was answered before, or the token is not that of the step.
         """
-        _require_one_kind(answer)
+        given = [one for one in (answer.response, answer.score, answer.outcome) if one is not None]
+        if len(given) != 1:
+            raise InvalidInputError(
+                f"Give exactly one of response, score and outcome; got {len(given)} of them."
+            )
+        if answer.response is not None and answer.text is not None:
+            raise InvalidInputError(
+                "A response is the answer's text: give no other text beside it."
+            )
         marked = None if answer.response is None else await self._marked(session_id, answer)
         record, _, asked = await self._advanced(session_id, answer, marked)
         return Answered(record, await self._items(asked))
@@ -224,11 +236,9 @@ class ManualSessions:
         """
         async with self.database.unit_of_work() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
-            step = asked_with(step_token, record, awaited).step
-            await uow.sessions.renew_token(session_id, step, new_token())
-            _, awaited = await uow.sessions.with_awaited(session_id)
-        released = next(item for item in awaited if item.step == step)
-        (item,) = await self._items([(record, released)])
+            pending, token = asked_with(step_token, record, awaited), new_token()
+            await uow.sessions.renew_token(session_id, pending.step, token)
+        (item,) = await self._items([(record, replace(pending, step_token=token))])
         return item
 
     async def _advanced(
@@ -236,9 +246,13 @@ class ManualSessions:
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
         """Take in an answer, if there is one, and close the overdue items of a session.
 
-        Returns:
-            The session, all its pending items, and those that were asked now.
+        The result is the session, all its pending items, and those that were asked now.
         """
+        if session_id not in self._runs:  # no runs are kept for members of rankings
+            async with self.database.reading() as uow:
+                ranking_id = (await uow.sessions.get(session_id)).ranking_id
+            if ranking_id is not None:
+                return await self._member_advanced(ranking_id, session_id, answer, marked)
         turn = self._turns.setdefault(session_id, asyncio.Lock())
         async with turn:
             while True:
@@ -247,8 +261,9 @@ class ManualSessions:
                     record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
                     given: dict[int, Closing] = {}
                     if answer is not None:
-                        item = asked_with(answer.step_token, record, awaited)
-                        given[item.step] = answer.closing(held.run.version, item, marked)
+                        version = held.run.version
+                        step = answer.item_among(awaited, record, version).step
+                        given[step] = answer.closing(version, marked)
                     # Take the run out, so that it is not used again if the step is not stored.
                     self._runs.pop(session_id, None)
                     if held.revision != record.revision:  # another process took an answer before
@@ -259,22 +274,28 @@ class ManualSessions:
                         if one.step not in given and is_overdue(record, one)
                     }
                     waited = await uow.sessions.since_last_event(session_id)
-                    step = next_step(
+                    taken = next_step(
                         held.run,
                         {nth: held.run.close(nth, closing) for nth, closing in given.items()},
                         elapsed_s=record.active_s + waited.total_seconds(),
                     )
-                    await uow.sessions.advance({session_id: step}, record.lease_epoch)
+                    await uow.sessions.advance({session_id: taken}, record.lease_epoch)
                     record, awaited = await uow.sessions.with_awaited(session_id)
                 break
             if awaited:
                 self.keep(record, held.run)
-        if step.ending is not None:
+        if taken.ending is not None:
             await self.joins.renew(record.bank_version_id)
             async with self.database.reading() as uow:
                 return await uow.sessions.get(session_id), [], []
-        asked = {item.step for item in step.asked}
+        asked = {item.step for item in taken.asked}
         return record, awaited, [(record, item) for item in awaited if item.step in asked]
+
+    @abstractmethod
+    async def _member_advanced(
+        self, ranking_id: str, session_id: str, answer: ManualAnswer | None, marked: Closing | None
+    ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
+        """Advance the ranking of which a session is a member, as `_advanced` does a session."""
 
     async def _opened(self, session_id: str) -> Held[SessionRun]:
         async with self.database.reading() as uow:
@@ -312,13 +333,12 @@ class ManualSessions:
         """The closing of an answer whose text the item's scorer scores."""
         async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
-        item = asked_with(answer.step_token, record, awaited)
-        (expected,) = await self._items([(record, item)])
-        answer.require_about(expected.step, expected.item.key)
-        if expected.item.content == ItemContent():
+        version = await self._version_of(record)
+        at = answer.item_among(awaited, record, version).position
+        item = (await self.versions.items_at(version, [at]))[at]
+        if item.content == ItemContent():
             raise InvalidInputError(
-                f"Item {expected.item.key!r} has no content to score a response against: give a "
-                "score."
+                f"Item {item.key!r} has no content to score a response against: give a score."
             )
         # Scorers that call out have a budget, so the cost of earlier scores matters to them.
         asked: Sequence[Administration] = ()
@@ -327,12 +347,7 @@ class ManualSessions:
                 asked = await uow.sessions.administrations(session_id)
         text = Answer(text=answer.response or "", raw=answer.response or "")
         marker = AnswerScorer.of(record, asked, endpoints=self.endpoints, transport=self.transport)
-        return await marker.close(
-            expected.item,
-            text,
-            unparsed_is_wrong=expected.version.unparsed_policy == "wrong",
-            patient=False,
-        )
+        return await marker.close(item, text, patient=False)
 
 
 def next_step(run: SessionRun, closed: dict[int, Closing], *, elapsed_s: float) -> Advance:
@@ -353,18 +368,6 @@ def next_step(run: SessionRun, closed: dict[int, Closing], *, elapsed_s: float) 
 def new_token() -> str:
     """A token that names one asking of an item and cannot be guessed."""
     return secrets.token_urlsafe(16)
-
-
-def _require_one_kind(answer: ManualAnswer) -> None:
-    given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
-    if sum(given) != 1:
-        raise InvalidInputError(
-            f"Give exactly one of response, score and outcome; got {sum(given)} of them."
-        )
-    if answer.score is not None and not 0 <= answer.score <= 1:
-        raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
-    if answer.response is not None and answer.text is not None:
-        raise InvalidInputError("A response is the answer's text: give no other text beside it.")
 
 
 def _required(record: SessionRecord, awaited: list[Administration]) -> list[Administration]:

@@ -125,29 +125,28 @@ class Failures:
             scored: Number of those with a score, also as unparseable and so wrong.
             parsed: Number of those whose answer was scored.
         """
-        last, failed = self.last, closed - scored
-        detail = None
-        if last is not None and (last.error_code or "").endswith(SCORER_BUDGET):
+        last = self.last
+        if last is None:
+            return None  # all answers were scored
+        if (last.error_code or "").endswith(SCORER_BUDGET):
             # The scorer may not spend any more, so further answers would get no score.
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
                 f"{_reason(last)} Answers without a score are kept: rescore the session "
                 "(sextant sessions rescore ID).",
             )
-        if last is not None and last.error_code == StopReason.TIME_LIMIT:
+        if last.error_code == StopReason.TIME_LIMIT:
             return None  # the server itself gave up these calls: the endpoint has not failed
-        failing = self._unanswered or self._unmarked
-        if last is not None and last.error_code in FATAL_CODES and failing:
+        failed = closed - scored
+        if last.error_code in FATAL_CODES and (self._unanswered or self._unmarked):
             mend = _ENDPOINT if self._is_saved else _START
             todo = mend if last.error_code.startswith("endpoint") else _SCORER
             detail = f"Every further call would fail like the last one: {_reason(last)} {todo}"
-        elif last is not None and self._unanswered >= self._limits.max_consecutive:
+        elif self._unanswered >= self._limits.max_consecutive:
             detail = (
                 f"{self._unanswered} calls in a row failed; the last: {_reason(last)} {_ENDPOINT}"
             )
-        elif last is not None and self._unmarked >= (
-            UNMARKED_PER_CALL * self._limits.max_consecutive
-        ):
+        elif self._unmarked >= UNMARKED_PER_CALL * self._limits.max_consecutive:
             detail = (
                 f"{self._unmarked} answers in a row could not be scored; the last "
                 f"({last.error_code}): {_reason(last)} {_SCORER}"
@@ -159,7 +158,9 @@ class Failures:
             )
         elif not parsed and closed >= ITEMS_TO_PARSE_ONE and self._limits.exceeded(closed, closed):
             detail = f"None of {closed} answers could be parsed. {_ANSWERS}"
-        return None if detail is None else Stop(StopReason.TOO_MANY_FAILURES, detail)
+        else:
+            return None
+        return Stop(StopReason.TOO_MANY_FAILURES, detail)
 
 
 def nothing_to_ask(ended: SessionRecord) -> str | None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from app.errors import InvalidStateError
 from app.exchange.every_eval_ever import (
@@ -32,9 +33,16 @@ from app.services.visibility import View
 from app.storage.database import Database
 
 
+class SessionFormat(FileFormat):
+    """Export formats of a session: the object of Every Eval Ever, and its lines of items."""
+
+    EEE = "eee", "application/json", "eee.json"
+    EEE_ITEMS = "eee-items", "application/x-ndjson", "eee.jsonl"
+
+
 @dataclass(frozen=True, eq=False)
 class SessionReports:
-    """Reports of sessions in any state."""
+    """Reports of sessions in any state, and exports of ended ones."""
 
     database: Database
     versions: VersionService
@@ -50,26 +58,49 @@ class SessionReports:
         view = View(is_whole=reveal)
         record = view.session(await self.sessions.get(session_id))
         version = await self.versions.load(record.bank_version_id)
-        answers = [view.answer(asked) for asked in await self.sessions.responses(session_id)]
+        answers, items = await self._answers(record, version, view)
         async with self.database.reading() as uow:
             stored = await uow.versions.get(record.bank_version_id)
-        texts: dict[int, ItemContent] = {}
-        if view.shows(withheld=record.withheld):
-            positions = sorted({asked.position for asked in answers})
-            items = await self.versions.items_at(version, positions)
-            texts = {position: item.content for position, item in items.items()}
         known = await self._known(record, version, stored)
         record = replace(record, join=None if known.join is None else known.join.verdict)
         return await asyncio.to_thread(
             lambda: session_report(
                 _identity(record, stored, version.n_reference),
                 record.summary,
-                [_asked(asked, version, texts) for asked in answers],
+                [_asked(asked, version, items) for asked in answers],
                 convert(Ended, record),
                 known,
                 headline_of(record),
             )
         )
+
+    async def export(self, session_id: str, file_format: SessionFormat, *, reveal: bool) -> bytes:
+        """An ended session as a file. Items without a score are counted, but not listed.
+
+        Raises:
+            NotFoundError: There is no such session.
+            InvalidStateError: The session has not ended.
+        """
+        record = await self.sessions.get(session_id)
+        if (ended_at := record.finished_at) is None:
+            raise InvalidStateError(
+                f"Session {record.id} is {record.status}; only one that has ended can be exported."
+            )
+        version = await self.versions.load(record.bank_version_id)
+        answers, items = await self._answers(record, version, View(is_whole=reveal))
+        test = _test(record, ended_at)
+        # With thousands of answers this takes a second: a thread keeps the event loop free.
+        return await asyncio.to_thread(_content, test, answers, items, file_format)
+
+    async def _answers(
+        self, record: SessionRecord, version: LoadedVersion, view: View
+    ) -> tuple[list[AskedAnswer], dict[int, BankItem]]:
+        """The answers of a session, and their items by position where the caller may see them."""
+        answers = [view.answer(asked) for asked in await self.sessions.responses(record.id)]
+        if not view.shows(withheld=record.withheld):
+            return answers, {}
+        positions = sorted({asked.position for asked in answers})
+        return answers, await self.versions.items_at(version, positions)
 
     async def _known(
         self, record: SessionRecord, version: LoadedVersion, stored: BankVersion
@@ -120,9 +151,9 @@ def _identity(
     )
 
 
-def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemContent]) -> Asked:
-    content = texts.get(asked.position)
-    question = None
+def _asked(asked: AskedAnswer, version: LoadedVersion, items: Mapping[int, BankItem]) -> Asked:
+    item, question = items.get(asked.position), None
+    content = None if item is None else item.content
     if content is not None:
         question = content.prompt or (content.messages[-1].content if content.messages else None)
     said = {
@@ -142,57 +173,6 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
     return convert(Asked, closing, answer=answer, target=target or None, **said)
 
 
-class SessionFormat(FileFormat):
-    """Export formats of a session: the object of Every Eval Ever, and its lines of items."""
-
-    EEE = "eee", "application/json", "eee.json"
-    EEE_ITEMS = "eee-items", "application/x-ndjson", "eee.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class SessionFile:
-    """An exported session."""
-
-    name: str
-    media_type: str
-    content: bytes
-
-
-async def export_session(
-    sessions: SessionService,
-    versions: VersionService,
-    session_id: str,
-    file_format: SessionFormat,
-    *,
-    reveal: bool,
-) -> SessionFile:
-    """Export an ended session as a file. Items without a score are counted, but not listed.
-
-    Raises:
-        NotFoundError: There is no such session.
-        InvalidStateError: The session has not ended.
-    """
-    view = View(is_whole=reveal)
-    record = await sessions.get(session_id)
-    if record.finished_at is None:
-        raise InvalidStateError(
-            f"Session {record.id} is {record.status}; only one that has ended can be exported."
-        )
-    version = await versions.load(record.bank_version_id)
-    answers = [
-        view.answer(asked)
-        for asked in await sessions.responses(session_id)
-        if not asked.is_pretest and asked.closing is not None and asked.closing.score is not None
-    ]
-    items: dict[int, BankItem] = {}
-    if view.shows(withheld=record.withheld):
-        positions = sorted({asked.position for asked in answers})
-        items = await versions.items_at(version, positions)
-    # With thousands of answers this takes a second: a thread keeps the event loop free.
-    content = await asyncio.to_thread(_content, _test(record), answers, items, file_format)
-    return SessionFile(f"{record.id}.{file_format.suffix}", file_format.media_type, content)
-
-
 def _content(
     test: EvaluatedTest,
     answers: Sequence[AskedAnswer],
@@ -201,30 +181,25 @@ def _content(
 ) -> bytes:
     evaluated = []
     for asked in answers:
-        closing = asked.closing
-        if closing is None or closing.score is None:
+        closing, item = asked.closing, items.get(asked.position)
+        if asked.is_pretest or closing is None or closing.score is None:
             continue
-        item = items.get(asked.position)
-        known = item is not None and item.content != ItemContent()
+        content = ItemContent() if item is None else item.content
         evaluated.append(
             convert(
                 EvaluatedItem,
                 closing,
                 key=asked.item_key,
                 step=asked.step,
-                content=item.content if item is not None and known else None,
+                content=None if content == ItemContent() else content,
                 raw=closing.answer_text if closing.raw_text is None else closing.raw_text,
             )
         )
-    content = instance_lines(test, evaluated)
-    if file_format is SessionFormat.EEE:
-        content = aggregate(test, content)
-    return content
+    lines = instance_lines(test, evaluated)
+    return aggregate(test, lines) if file_format is SessionFormat.EEE else lines
 
 
-def _test(record: SessionRecord) -> EvaluatedTest:
-    if record.finished_at is None:
-        raise ValueError("a session that has not ended")
+def _test(record: SessionRecord, ended_at: datetime) -> EvaluatedTest:
     summary, provenance = record.summary, record.provenance
     estimate, score = summary["estimate"], score_in(summary)
     return EvaluatedTest(
@@ -237,7 +212,7 @@ def _test(record: SessionRecord) -> EvaluatedTest:
         bank_version=record.bank_version,
         bank_version_id=record.bank_version_id,
         library_version=str(provenance["code_version"]),
-        ended_at=record.finished_at,
+        ended_at=ended_at,
         theta=_measured(
             estimate["theta"], estimate["se"], estimate, cautions_of(record, is_score=False)
         ),

@@ -26,16 +26,15 @@ RESCORE = "rescore"
 #: Answers that are scored at the same time; endpoints of scorers have their own limits.
 _AT_ONCE = 8
 
+#: What a closing tells of the call that got the answer.
+_OF_CALL = ("tokens_in", "tokens_out", "usd", "latency_ms", "attempts", "method")
+
 Write = Callable[[SessionRecord, Advance], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One answer before and after a rescoring.
-
-    Attributes:
-        withheld: Whether the item's bank is withheld.
-    """
+    """One answer before and after a rescoring; its bank may be withheld."""
 
     step: int
     item_key: str
@@ -70,7 +69,6 @@ class Rescoring:
         record, started = self.record, time.monotonic()
         parent, sources, administrations = await retry_outages(self._stored)
         run = await open_run(self.versions, record, administrations)
-        version = run.version
         marker = AnswerScorer.of(
             record, administrations, endpoints=self.endpoints, transport=self.transport
         )
@@ -78,19 +76,17 @@ class Rescoring:
         def elapsed_s() -> float:
             return record.active_s + time.monotonic() - started
 
-        pending = [step for step in sources if step in run.pending]
-        async for batch in self._marked(pending, run, version, sources, marker):
+        async for batch in self._marked(run, sources, marker):
             closed = {step: run.close(step, closing) for step, closing in batch.items()}
             step_on = run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s())
             await self.write(record, step_on)
         stop = run.blocked() or Stop(
-            StopReason.CUSTOM,
-            f"The {len(sources)} answers of {parent.id}, scored again.",
+            StopReason.CUSTOM, f"The {len(sources)} answers of {parent.id}, scored again."
         )
         last = run.step_forward(closed={}, asked=(), elapsed_s=elapsed_s(), ending=run.ending(stop))
         async with self.database.unit_of_work() as uow:
             ours = await uow.sessions.administrations(record.id)
-        figures = _figures(parent, changes(version, sources, ours, withheld=record.withheld))
+        figures = _figures(parent, changes(run.version, sources, ours, withheld=record.withheld))
         await self.write(record, replace(last, summary={**last.summary, "rescore": figures}))
 
     async def _stored(self) -> tuple[SessionRecord, dict[int, Closing], list[Administration]]:
@@ -104,15 +100,11 @@ class Rescoring:
         return parent, old_closings(theirs, ours), ours
 
     async def _marked(
-        self,
-        steps: Sequence[int],
-        run: SessionRun,
-        version: LoadedVersion,
-        sources: Mapping[int, Closing],
-        marker: AnswerScorer,
+        self, run: SessionRun, sources: Mapping[int, Closing], marker: AnswerScorer
     ) -> AsyncIterator[dict[int, Closing]]:
-        """Yield new closings in the order of `steps`, all that are ready at a time."""
-        left = deque(steps)
+        """Yield new closings of the pending items, in order, all that are ready at a time."""
+        pending = run.pending
+        left = deque(step for step in sources if step in pending)
         waiting: deque[tuple[int, asyncio.Task[Closing]]] = deque()
         try:
             while left or waiting:
@@ -120,7 +112,7 @@ class Rescoring:
                     left.clear()  # calls in flight are paid for, so their results are kept
                 while left and len(waiting) < _AT_ONCE:
                     step = left.popleft()
-                    call = self._mark(version, marker, int(run.steps[step]), sources[step])
+                    call = self._mark(run.version, marker, int(run.steps[step]), sources[step])
                     waiting.append((step, asyncio.create_task(call)))
                 if not waiting:
                     return
@@ -166,18 +158,8 @@ class Rescoring:
             reasoning=old.reasoning,
             finish=FinishReason(old.finish_reason or FinishReason.STOP),
         )
-        unparsed_is_wrong = version.unparsed_policy == "wrong"
-        return replace(
-            await marker.close(
-                item, answer, unparsed_is_wrong=unparsed_is_wrong, on_wait=self.on_wait
-            ),
-            tokens_in=old.tokens_in,
-            tokens_out=old.tokens_out,
-            usd=old.usd,
-            latency_ms=old.latency_ms,
-            attempts=old.attempts,
-            method=old.method,
-        )
+        made = await marker.close(item, answer, on_wait=self.on_wait)
+        return replace(made, **{name: getattr(old, name) for name in _OF_CALL})
 
 
 def old_closings(

@@ -12,21 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.engine import (
-    AdaptiveTest,
-    CatState,
-    ItemIndex,
-    Response,
-    Stop,
-    StopReason,
-    Usage,
-)
+from app.engine import AdaptiveTest, CatState, ItemIndex, Response, Stop, StopReason, Usage
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
-from app.items import JsonObject, Outcome
-from app.records.fields import ends, finite, interval
+from app.items import Json, JsonObject, Outcome
+from app.records.fields import finite, interval
 from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
     Administration,
@@ -60,14 +52,12 @@ OLDEST_PREDICTION_S = 2.0
 #: In larger banks, the whole-bank score is predicted only at the end of the test, because this
 #: takes a pass over the bank.
 LIVE_PREDICTION_MAX_ITEMS = 10_000
+#: What the event of an answer tells of it.
+_TOLD_OF_ANSWER = ("outcome", "score", "extracted", "reason", "latency_ms")
 
 
 class SessionRun:
-    """The state of one running session.
-
-    Attributes:
-        steps: Items by the step that asked them, pretest items included.
-    """
+    """The state of one running session; `steps` has all items by the step that asked them."""
 
     def __init__(
         self,
@@ -95,8 +85,9 @@ class SessionRun:
         self._predicts_live = version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
         self.meter = Meter(plan.budget)
         self.score: StoredScore | None
+        self._margin: float | None
         self._profile: ProfileFigures | None
-        self._population_position: ExtrapolationFigures | None
+        self.population_position: ExtrapolationFigures | None
         self.forget_figures()
         self._pretest = PretestItems(plan.pretest, plan.stopping, seed=seed)
         self.state: CatState = test.start()
@@ -133,19 +124,10 @@ class SessionRun:
         wanted = stopping.score_margin
         return wanted is None or self.test.predict(self.state).margin <= wanted
 
-    @property
-    def population_position(self) -> ExtrapolationFigures | None:
-        """Position of the examinee among the reference models, as of the last summary."""
-        has_result = no_result(self.state.n_scored) is None
-        if self._population_position is None and has_result and self._predicts_live:
-            target = self.plan.selection.target
-            self._population_position = position_of(self.version, self.test, self.state, target)
-        return self._population_position
-
     def forget_figures(self) -> None:
         """Discard all figures, so that the next summary computes them as in a newly opened run."""
         self._information = math.inf
-        self.score = self._profile = self._population_position = None
+        self.score = self._margin = self._profile = self.population_position = None
         self._predicted_at_s = -math.inf
 
     def blocked(self) -> Stop | None:
@@ -193,10 +175,7 @@ class SessionRun:
         )
         self._administer(step, item, probability)
         return SelectedItem(
-            step=step,
-            position=int(item),
-            information=self._information,
-            probability=probability,
+            step=step, position=int(item), information=self._information, probability=probability
         )
 
     def close(self, step: int, closing: Closing) -> Closing:
@@ -209,16 +188,21 @@ class SessionRun:
         """The figures of `GET /v1/sessions/{id}` as of now."""
         estimate = self.test.estimate(self.state)
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
-        if final or is_old or self._spare.is_left():
+        has_result = no_result(self.state.n_scored) is None
+        is_first = has_result and self._predicts_live and self.score is None
+        if final or is_old or is_first or self._spare.is_left():
             with self._spare.spent():
-                target = self.plan.selection.target
-                self.score = self._population_position = None
-                if final or self._predicts_live:
-                    self.score = self._score(self.test.predict(self.state))
-                    self._population_position = position_of(
-                        self.version, self.test, self.state, target
-                    )
-                self._profile = profile_of(self.version, self.test, self.state, target)
+                self.score = self._margin = self._profile = self.population_position = None
+                about = self.version, self.test, self.state, self.plan.selection.target
+                predicts = final or self._predicts_live
+                if predicts and self.state.responses:
+                    predicted = self.test.predict(self.state)
+                    # Few answers give no result, but tell how many more are needed.
+                    self._margin = predicted.margin
+                    self.score = self._score(predicted) if has_result else None
+                if has_result:
+                    self.population_position = position_of(*about) if predicts else None
+                    self._profile = profile_of(*about)
             self._predicted_at_s = elapsed_s
         figures: SessionFigures = {
             "estimate": {
@@ -228,7 +212,7 @@ class SessionRun:
                 "interval_raw": estimate.raw and interval(*estimate.raw),
                 "method": estimate.method,
                 "at_bound": estimate.at_bound,
-                "extrapolation": self._population_position,
+                "extrapolation": self.population_position,
             },
             "score": self.score,
             "profile": self._profile,
@@ -274,46 +258,30 @@ class SessionRun:
     ) -> Advance:
         """All that storage must write for this step: rows, events and figures."""
         figures = self.summary(elapsed_s=elapsed_s, final=ending is not None)
+        about: dict[int, dict[str, Json]] = {
+            step: {
+                "step": step,
+                "item_id": self.version.key_at(self.steps[step]),
+                "pretest": self.version.is_pretest(self.steps[step]),
+            }
+            for step in (*closed, *(item.step for item in asked))
+        }
         events = [
             SessionEvent(
                 "response.received",
-                {
-                    "step": step,
-                    "item_id": self.version.key_at(self.steps[step]),
-                    "pretest": self.version.is_pretest(self.steps[step]),
-                    "outcome": closing.outcome,
-                    "score": closing.score,
-                    "extracted": closing.extracted,
-                    "reason": closing.reason,
-                    "latency_ms": closing.latency_ms,
-                },
+                about[step] | {name: getattr(closing, name) for name in _TOLD_OF_ANSWER},
             )
             for step, closing in closed.items()
         ]
         if closed:
-            events.append(
-                SessionEvent(
-                    "estimate.updated",
-                    {
-                        "estimate": figures["estimate"],
-                        "score": figures["score"],
-                        "progress": figures["progress"],
-                        "usage": figures["usage"],
-                    },
-                )
-            )
-        events.extend(
+            told = {name: figures[name] for name in ("estimate", "score", "progress", "usage")}
+            events.append(SessionEvent("estimate.updated", told))
+        events += [
             SessionEvent(
-                "session.item_selected",
-                {
-                    "step": item.step,
-                    "item_id": self.version.key_at(item.position),
-                    "pretest": self.version.is_pretest(item.position),
-                    "information": item.information,
-                },
+                "session.item_selected", about[item.step] | {"information": item.information}
             )
             for item in asked
-        )
+        ]
         if ending is not None:
             events.append(ended_event(ending, figures))
         return Advance(
@@ -399,11 +367,10 @@ class SessionRun:
         stopping, scored, se = self.plan.stopping, self.state.n_scored, self.state.belief.se
         if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
             missing = math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
-        elif stopping.score_margin is not None and self.score is not None and scored:
-            lo, hi = ends(self.score["interval"])
-            half = 0.0 if lo is None or hi is None else (hi - lo) / 2
-            n_items, margin = self.test.n_counted, stopping.score_margin
-            missing = items_for(margin, reached=half, n_asked=scored, n_items=n_items) - scored
+        elif stopping.score_margin is not None and self._margin is not None and scored:
+            wanted, n_items = stopping.score_margin, self.test.n_counted
+            enough = items_for(wanted, reached=self._margin, n_asked=scored, n_items=n_items)
+            missing = enough - scored
         else:
             return None
         more = max(0, missing, (stopping.min_items or 0) - scored)

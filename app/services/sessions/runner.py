@@ -1,9 +1,11 @@
 """Runs live sessions: asks the endpoint, scores the answers, stores each step under its lease."""
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -14,10 +16,7 @@ from typing_extensions import override
 from app.adapters.base import SimulationHints
 from app.adapters.transport import Transport
 from app.engine import StopReason
-from app.errors import (
-    DatabaseUnavailableError,
-    SextantError,
-)
+from app.errors import DatabaseUnavailableError, SextantError
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
 from app.records.banks import OPEN
@@ -62,17 +61,26 @@ class InFlight(Generic[T]):
         self._calls[asyncio.create_task(call)] = step, _now()
 
     async def ended(self, timeout_s: float | None = None) -> dict[int, T]:
-        """Wait until the next calls end.
-
-        Returns:
-            Results of these calls by step, in the order of their steps; empty after the timeout.
+        """Results of the next calls that end, in the order of their steps; none after the timeout.
 
         Raises:
             Exception: The exception that a call raised.
         """
-        until = None if timeout_s is None else _now() + timeout_s
+        until = math.inf if timeout_s is None else _now() + timeout_s
         await asyncio.wait(self._calls, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        await self._wait_for_others(until)
+        # Those that began together with one that has just ended get a moment more.
+        now = _now()
+        took = max(
+            (now - began for call, (_, began) in self._calls.items() if call.done()), default=0.0
+        )
+        others = [
+            call
+            for call, (_, began) in self._calls.items()
+            if not call.done() and now - began >= (1 - TOGETHER) * took
+        ]
+        patience = min(TOGETHER * took, until - now)
+        if others and patience > 0.0:
+            await asyncio.wait(others, timeout=patience)
         ended = [task for task in self._calls if task.done()]
         # If one failed, all stay in flight until given up: another may have failed, too.
         results = {self._calls[task][0]: task.result() for task in ended}
@@ -87,21 +95,6 @@ class InFlight(Generic[T]):
             task.cancel()
         await asyncio.gather(*given_up, return_exceptions=True)
         return sorted(step for step, _ in given_up.values())
-
-    async def _wait_for_others(self, until: float | None) -> None:
-        """Wait a moment for calls that began together with one that has just ended."""
-        now = _now()
-        took = max(
-            (now - began for task, (_, began) in self._calls.items() if task.done()), default=0.0
-        )
-        others = [
-            task
-            for task, (_, began) in self._calls.items()
-            if not task.done() and now - began >= (1 - TOGETHER) * took
-        ]
-        patience = TOGETHER * took if until is None else min(TOGETHER * took, until - now)
-        if others and patience > 0.0:
-            await asyncio.wait(others, timeout=patience)
 
 
 def _now() -> float:
@@ -160,7 +153,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         self._steps = StepWriter(self.leasing.database)
 
     @override
-    def _leases(self, uow: UnitOfWork) -> SessionRepository:
+    def rows(self, uow: UnitOfWork) -> SessionRepository:
         return uow.sessions
 
     @override
@@ -238,7 +231,15 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         run = await open_run(
             self.versions, record, administrations, version=version, plan=plan, spare=self._spare
         )
-        keeping, transport = self._keeping(record, run), self.networks.of(record)
+        keeping, transport = None, self.networks.of(record)
+        if run.plan.cache:
+            is_open = record.bank_visibility == OPEN and not record.withheld
+            keeping = partial(
+                Cached,
+                database=self.leasing.database,
+                realm="" if is_open else record.bank_id,
+                session_id=record.id,
+            )
         calling = RateLimited(endpoint, self.endpoints, transport)
         return LiveSession(
             record=record,
@@ -254,20 +255,10 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                     keeping=keeping,
                 ),
                 style=version.prompt_style,
-                unparsed_is_wrong=version.unparsed_policy == "wrong",
                 repeats=run.plan.repeats,
             ),
             started=time.monotonic(),
         )
-
-    def _keeping(
-        self, record: SessionRecord, run: SessionRun
-    ) -> Callable[[RateLimited], Cached] | None:
-        """Wrapper that caches the calls of a session; None if its plan has no cache."""
-        if not run.plan.cache:
-            return None
-        realm = "" if record.bank_visibility == OPEN and not record.withheld else record.bank_id
-        return lambda calling: Cached(calling, self.leasing.database, realm, record.id)
 
     async def _next_closed(self, live: LiveSession, calls: InFlight[Closing]) -> dict[int, Closing]:
         """Wait for the next answers; after the time limit, give up the calls in flight."""
@@ -355,14 +346,8 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return is_ours
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A step to be written, and the future of the task that waits for it."""
-
-    session_id: str
-    epoch: int
-    step: Advance
-    written: asyncio.Future[None]
+_Queued = tuple[tuple[str, int, Advance], asyncio.Future[None]]
+"""A step with its session's id and lease epoch, and the future of the task that waits for it."""
 
 
 class StepWriter:
@@ -374,7 +359,7 @@ class StepWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Queued] = []
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, session_id: str, epoch: int, step: Advance) -> None:
@@ -386,7 +371,7 @@ class StepWriter:
             DatabaseUnavailableError: It is unknown whether the step is written.
         """
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(session_id, epoch, step, written))
+        self._waiting.append(((session_id, epoch, step), written))
         if self._task is None:
             self._task = asyncio.create_task(self._write_all(), name="steps")
         await written
@@ -405,16 +390,14 @@ class StepWriter:
         finally:
             self._task = None
 
-    async def _write(self, batch: Sequence[_Waiting]) -> None:
-        batch = [each for each in batch if not each.written.done()]  # done: the task was stopped
+    async def _write(self, queued: Sequence[_Queued]) -> None:
+        batch = [each for each in queued if not each[1].done()]  # done: the task was stopped
         if not batch:
             return
         refusals: Sequence[Exception | None]
         try:
             async with self._database.reading() as uow:
-                refusals = await uow.sessions.advance_each(
-                    [(each.session_id, each.epoch, each.step) for each in batch]
-                )
+                refusals = await uow.sessions.advance_each([step for step, _ in batch])
         except Exception as error:  # noqa: BLE001 - the tasks that wait for the steps get it
             if len(batch) > 1 and not isinstance(error, DatabaseUnavailableError):
                 # One of the steps has a value that cannot be stored: find it.
@@ -422,13 +405,13 @@ class StepWriter:
                     await self._write([each])
                 return
             refusals = [error] * len(batch)
-        for each, refusal in zip(batch, refusals, strict=True):
-            if each.written.done():
+        for (_, written), refusal in zip(batch, refusals, strict=True):
+            if written.done():
                 continue
             if refusal is None:
-                each.written.set_result(None)
+                written.set_result(None)
             else:
-                each.written.set_exception(refusal)
+                written.set_exception(refusal)
 
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:

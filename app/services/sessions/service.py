@@ -1,23 +1,18 @@
 """Creates, reads, pauses, resumes, cancels and deletes sessions."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from app.acting import maker, owner
 from app.adapters.prompting import LOGLIKELIHOOD
 from app.engine.design.design import stops_when
-from app.errors import (
-    AlreadyExistsError,
-    InvalidInputError,
-    LeaseLapsedError,
-    MissingScopeError,
-)
+from app.errors import AlreadyExistsError, InvalidInputError, LeaseLapsedError, MissingScopeError
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
-from app.records.fields import shallow
+from app.records.fields import convert
 from app.records.leased import StoredEvent
 from app.records.sessions import (
     ALL_SESSIONS,
@@ -62,11 +57,7 @@ _SEED_BITS = 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedAnswer(Administration):
-    """One item of a session, with its key in the bank.
-
-    Attributes:
-        withheld: Whether the item's bank is withheld.
-    """
+    """One item of a session, with its key in the bank, which may be withheld."""
 
     item_key: str
     is_pretest: bool
@@ -134,10 +125,10 @@ class SessionService:
             prompt=spec.prompt,
             seed=seed,
             reachable_se=reachable,
+            metadata=spec.metadata,
         )
-        new = replace(draft.new, metadata=dict(spec.metadata))
         try:
-            return await self.start(replace(draft, new=new))
+            return await self.start(draft)
         except AlreadyExistsError:
             if spec.examinee is None or draft.endpoint is None:
                 raise
@@ -174,6 +165,7 @@ class SessionService:
         seed: int,
         prompt: PromptChanges | None = None,
         reachable_se: float | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> SessionDraft:
         """Draft a live or a manual session; nothing is stored.
 
@@ -184,7 +176,7 @@ class SessionService:
             InvalidInputError: The plan makes no sense for this bank or endpoint.
         """
         is_live = endpoint is not None and endpoint.settings.is_called
-        settings = endpoint.settings if endpoint is not None and is_live else None
+        settings = endpoint.settings if endpoint and is_live else None
         price = None if settings is None else settings.price
         check_plan(plan, price)
         if settings is not None:
@@ -193,12 +185,7 @@ class SessionService:
         markers = await self.markers_of(version)
         test = await self.versions.adaptive_test(version, plan.design, price)
         if settings is not None:
-            style = chosen_style(
-                version.prompt_style,
-                prompt or {},
-                kind=settings.kind,
-                tells=lambda: self.endpoints.tells_likelihoods(settings),
-            )
+            style = chosen_style(version.prompt_style, prompt or {}, settings, self.endpoints)
             if style.mode == LOGLIKELIHOOD:
                 async with self.database.reading() as uow:
                     require_options(version, await uow.versions.without_options(version.id))
@@ -222,6 +209,7 @@ class SessionService:
                     private_endpoints=self.private_endpoints,
                     reachable_se=reachable_se,
                 ),
+                metadata=dict(metadata or {}),
             ),
             version=version,
             plan=plan,
@@ -350,11 +338,10 @@ class SessionService:
         # Comparisons need the stored theta at each step; nobody sees it where it is withheld.
         hidden: Any = {} if version.theta_withheld is None else {"theta": None, "se": None}
         return [
-            AskedAnswer(
-                **{
-                    **shallow(item),
-                    "closing": item.closing and replace(item.closing.reported, **hidden),
-                },
+            convert(
+                AskedAnswer,
+                item,
+                closing=item.closing and replace(item.closing.reported, **hidden),
                 item_key=version.key_at(item.position),
                 is_pretest=version.is_pretest(item.position),
                 withheld=record.withheld,
