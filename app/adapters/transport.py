@@ -19,12 +19,7 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx2
 
-from app.adapters.connections import (
-    GuardedHTTPTransport,
-    Resolve,
-    opened_connection,
-    resolve_host,
-)
+from app.adapters.connections import GuardedHTTPTransport, Resolve, opened_connection, resolve_host
 from app.adapters.guard import AddressGuard
 from app.errors import (
     AnswerTooLargeError,

@@ -110,8 +110,7 @@ class ScriptedModel:
     def _reply(self, prompt: str) -> str:
         """Answer to the last item in `prompt`, or `UNKNOWN` where it knows none of them."""
         asked = max(
-            self._scripts,
-            key=lambda script: prompt.rfind(script.item.content.prompt or "\0"),
+            self._scripts, key=lambda script: prompt.rfind(script.item.content.prompt or "\0")
         )
         position = prompt.rfind(asked.item.content.prompt or "\0")
         if position < 0:

@@ -37,13 +37,7 @@ STATUS_WORDS: Mapping[str, str] = {
 
 
 async def page(
-    request: Request,
-    template: str,
-    part: str | None = None,
-    /,
-    *,
-    status: int = 200,
-    **values: Any,
+    request: Request, template: str, part: str | None = None, /, *, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """A page, rendered in a thread so that it does not block the event loop.
 

@@ -112,9 +112,7 @@ def histogram(
     return _svg(title, description, shapes) + _legend([("one", up_label), ("two", down_label)])
 
 
-def course_charts(
-    points: Sequence[Sequence[float | None]],
-) -> tuple[Markup | None, Markup | None]:
+def course_charts(points: Sequence[Sequence[float | None]]) -> tuple[Markup | None, Markup | None]:
     """Draw score and ability with their intervals by number of answers: content of two figures.
 
     Args:

@@ -14,11 +14,7 @@ from app.adapters.callback import callback
 from app.adapters.embeddings import embed
 from app.adapters.registry import build
 from app.adapters.transport import Transport
-from app.errors import (
-    AnswerTooLargeError,
-    EndpointRejectedError,
-    MalformedAnswerError,
-)
+from app.errors import AnswerTooLargeError, EndpointRejectedError, MalformedAnswerError
 from app.items import Message
 from tests.contracts.examinees import ExamineeOf
 from tests.servers import raw_server

@@ -150,11 +150,7 @@ async def compare(
 
 @pytest.mark.parametrize(
     ("kind", "behaviour"),
-    [
-        ("openai_completions", "vllm"),
-        ("openai_completions", "vllm_only"),
-        ("hf_tgi", "tgi"),
-    ],
+    [("openai_completions", "vllm"), ("openai_completions", "vllm_only"), ("hf_tgi", "tgi")],
 )
 async def test_sums_match_the_real_model_token_by_token(
     teller: Teller, llama: Llama, kind: str, behaviour: str
@@ -184,11 +180,7 @@ async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
 
 @pytest.mark.parametrize(
     ("kind", "behaviour"),
-    [
-        ("openai_completions", "ignores"),
-        ("openai_completions", "refuses"),
-        ("hf_tgi", "ignores"),
-    ],
+    [("openai_completions", "ignores"), ("openai_completions", "refuses"), ("hf_tgi", "ignores")],
 )
 async def test_an_endpoint_without_prompt_logprobs_gives_one_sentence(
     teller: Teller, kind: str, behaviour: str

@@ -25,10 +25,7 @@ PLAIN = PromptStyle()
 
 def test_a_multiple_choice_item_lists_its_options_by_letter_and_asks_for_one() -> None:
     assert build_messages(COLOURS, PLAIN) == (
-        Message(
-            "user",
-            "Which is a colour?\n\nA. seven\nB. red\nC. loud\n\n" + CHOICE_INSTRUCTION,
-        ),
+        Message("user", "Which is a colour?\n\nA. seven\nB. red\nC. loud\n\n" + CHOICE_INSTRUCTION),
     )
 
 

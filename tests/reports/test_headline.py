@@ -9,9 +9,7 @@ from pydantic import TypeAdapter
 
 from app.demo.scripted_model import ScriptedModel
 from app.records.fields import ends
-from app.records.figures import (
-    EstimateFigures,
-)
+from app.records.figures import EstimateFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import Headline, dollars, headline_lines
 from app.reports.headline import headline_of

@@ -3,14 +3,7 @@ import pytest
 
 from app.errors import InvalidInputError
 from app.items import ItemContent, Outcome, ScorerSpec
-from app.scorers import (
-    NotScored,
-    Scored,
-    build,
-    check,
-    examples,
-    pattern,
-)
+from app.scorers import NotScored, Scored, build, check, examples, pattern
 from app.scorers.pattern import altered
 from tests.scorers.claims import pairs
 from tests.scorers.scoring import result_of, score_of

@@ -254,12 +254,7 @@ async def test_a_killed_helper_process_is_not_an_unparsed_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "params",
-    [
-        {"abs_tol": float("nan")},
-        {"abs_tol": "1"},
-        {"tolerance": 1.0},
-    ],
+    "params", [{"abs_tol": float("nan")}, {"abs_tol": "1"}, {"tolerance": 1.0}]
 )
 def test_a_wrong_parameter_is_named(params: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(params))) as caught:

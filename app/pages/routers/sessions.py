@@ -96,10 +96,7 @@ async def _ended(call: PageCall, record: SessionRecord, problem: Faults | None =
         report = await call.services.session_reports.report(record.id, reveal=view.is_whole)
         found = _reports[key] = await asyncio.to_thread(sections, report)
     return await call.page(
-        "session_ended.html",
-        session=SessionRead.of(record, view),
-        sections=found,
-        problem=problem,
+        "session_ended.html", session=SessionRead.of(record, view), sections=found, problem=problem
     )
 
 
@@ -170,11 +167,7 @@ async def answer_page(session_id: SessionId, step: Step, call: Read) -> Response
         item = found.get(asked[0].position)
     shown = SessionRead.of(record, view)
     chart = await asyncio.to_thread(
-        item_curve,
-        version,
-        asked[0].position,
-        theta=shown.estimate["theta"],
-        profile=shown.profile,
+        item_curve, version, asked[0].position, theta=shown.estimate["theta"], profile=shown.profile
     )
     return await call.page(
         "answer.html",

@@ -69,13 +69,7 @@ _CUT = {
 
 def summary(report: SessionReport) -> list[str]:
     """The result in a few sentences."""
-    return [
-        _who(report),
-        *_result(report),
-        *_tasks(report),
-        *_failures(report),
-        *_effort(report),
-    ]
+    return [_who(report), *_result(report), *_tasks(report), *_failures(report), *_effort(report)]
 
 
 def details(report: SessionReport) -> list[str]:
@@ -272,10 +266,7 @@ def cautions_of(
     found = (
         *_of_join(join),
         *_of_state(identity, figures),
-        (
-            "asked_otherwise",
-            asked_caution(identity.asked, identity.asked_when_calibrated),
-        ),
+        ("asked_otherwise", asked_caution(identity.asked, identity.asked_when_calibrated)),
         (
             "unparsed_differs",
             unparsed_caution(identity.unparsed_policy, identity.unparsed_when_calibrated),

@@ -231,9 +231,7 @@ def _flagged(findings: Sequence[Finding], active: set[str]) -> list[FlaggedItem]
             errors.add(finding.item_id)
     flagged = [
         FlaggedItem(
-            key=key,
-            status="in use" if key in active else "kept out of tests",
-            reasons=tuple(found),
+            key=key, status="in use" if key in active else "kept out of tests", reasons=tuple(found)
         )
         for key, found in reasons.items()
     ]
