@@ -28,6 +28,7 @@ from app.adapters.transport import (
     Transport,
     decoded,
     off_the_loop,
+    origin,
     parse_endpoint_url,
 )
 from app.errors import (
@@ -188,8 +189,7 @@ class JsonEndpoint:
     @property
     def where(self) -> str:
         """Origin of the endpoint, for messages."""
-        url = parse_endpoint_url(self.url)
-        return f"{url.scheme}://{url.netloc.decode('ascii')}"
+        return origin(self.url)
 
     def redact(self, text: str) -> str:
         """Remove our credentials from an endpoint's error message."""
@@ -307,17 +307,6 @@ def require_model(config: EndpointConfig) -> None:
     """
     if not config.model:
         raise _wrong("/model", f"An endpoint of kind {config.kind!r} needs the name of a model.")
-
-
-def refuse_options(config: EndpointConfig) -> None:
-    """Refuse options for a kind that has none.
-
-    Raises:
-        InvalidInputError: There are options.
-    """
-    if config.options:
-        detail = f"An endpoint of kind {config.kind!r} takes no options, got {[*config.options]}."
-        raise _wrong("/options", detail)
 
 
 def _shown(url: str) -> str:

@@ -149,7 +149,7 @@ class Transport:
                     status, headers, body = await self._send(_parsed(url), content, sent)
         except TimeoutError as exc:
             raise ExamineeTimeoutError(
-                f"{_origin(url)} did not finish its answer within {timeout_s:g} s."
+                f"{origin(url)} did not finish its answer within {timeout_s:g} s."
             ) from exc
         taken_s = time.perf_counter() - started
         return Reply(status=status, headers=headers, body=body, latency_s=taken_s)
@@ -168,8 +168,7 @@ class Transport:
                 return status, reply_headers, body
             url = _next_hop(url, location)
         raise EndpointRejectedError(
-            f"{_origin(str(first))} redirected more than {MAX_REDIRECTS} times, last to "
-            f"{_origin(str(url))}."
+            f"{origin(first)} redirected more than {MAX_REDIRECTS} times, last to {origin(url)}."
         )
 
     async def _send(
@@ -220,7 +219,7 @@ class Transport:
 
     def _too_large(self, url: httpx2.URL) -> AnswerTooLargeError:
         return AnswerTooLargeError(
-            f"{_origin(str(url))} answered with more than {self._max_body_bytes} bytes."
+            f"{origin(url)} answered with more than {self._max_body_bytes} bytes."
         )
 
 
@@ -261,9 +260,7 @@ def _next_hop(url: httpx2.URL, location: str) -> httpx2.URL:
     try:
         return parse_endpoint_url(str(url.join(location)))
     except (ValueError, httpx2.InvalidURL) as exc:
-        raise EndpointRejectedError(
-            f"{_origin(str(url))} redirected to an address that {exc}."
-        ) from exc
+        raise EndpointRejectedError(f"{origin(url)} redirected to an address that {exc}.") from exc
 
 
 def _keeps_credentials(first: httpx2.URL, url: httpx2.URL) -> bool:
@@ -273,13 +270,14 @@ def _keeps_credentials(first: httpx2.URL, url: httpx2.URL) -> bool:
     return first.host == url.host and (same_port or upgraded)
 
 
-def _origin(url: str) -> str:
+def origin(url: str | httpx2.URL) -> str:
+    """Scheme, host and port of a URL, for messages."""
     parsed = httpx2.URL(url)
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}"
 
 
 def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
-    where = _origin(str(url))
+    where = origin(url)
     if isinstance(exc, httpx2.TimeoutException):
         return ExamineeTimeoutError(
             f"{where} did not accept a connection within {CONNECT_TIMEOUT_S:g} s."
@@ -293,7 +291,7 @@ def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
 
 def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
     return MalformedAnswerError(
-        f"The answer of {_origin(str(url))} broke off: {str(exc) or type(exc).__name__}."
+        f"The answer of {origin(url)} broke off: {str(exc) or type(exc).__name__}."
     )
 
 

@@ -31,11 +31,7 @@ class BankResults:
 def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, BankResults]:
     """The last result of each model by bank: banks by their newest result.
 
-    Replays and rescores are no results of their own.
-
-    Args:
-        ended: Ended sessions, the newest first.
-        view: What the visitor may see.
+    Replays and rescores are no results of their own. The ended sessions are the newest first.
     """
     found: dict[str, dict[tuple[str, ...], SessionRecord]] = {}
     for record in ended:
