@@ -157,6 +157,7 @@ async def test_a_redirect_does_not_show_the_key(url: str, transport: Transport) 
         *("http://[::1/", "http://a\u2100b/", "http://a\\b/", "http://a b/", "http://a\x00/"),
         *("http://①②⑦.⓪.⓪.①/", "http://..../", "http://\ud800/", "http://[::1]x/", "http://a\n/"),
         *("http://" + "a" * 300, "http:///x", "http://u:p@h/", "http://h:99999999999/", "//h/"),
+        *("", "localhost:8000", "ftp://host/v1", "https://", "http://0177.0.0.1/", "///"),
     ],
 )
 def test_an_invalid_url_is_refused_with_a_message(text: str) -> None:

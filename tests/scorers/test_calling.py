@@ -223,17 +223,6 @@ def test_a_scorer_that_could_not_work_is_refused(
         build(ScorerSpec(name, params))
 
 
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("judge", {"judges": ["x"], "lowest": 0, "highest": 1, "budget": {"usd": 0.5}}),
-        ("differential", {"incorrect": ["B"]}),
-    ],
-)
-def test_the_least_parameters_are_allowed(name: str, params: dict[str, Any]) -> None:
-    build(ScorerSpec(name, params))
-
-
 async def test_without_tools_a_judge_gives_no_score() -> None:
     with pytest.raises(InvalidInputError, match="needs tools"):
         await mark(build(ScorerSpec("judge", {"judges": ["x"]})), CAPITAL, Answer(text="Oslo"))

@@ -46,8 +46,11 @@ def test_an_unknown_name_suggests_the_near_one() -> None:
 
 
 def test_an_unknown_parameter_is_named_with_the_known_ones() -> None:
-    with pytest.raises(InvalidInputError, match=r"tolerance.*Known parameters: abs_tol, rel_tol"):
+    with pytest.raises(
+        InvalidInputError, match=r"tolerance.*Known parameters: abs_tol, rel_tol"
+    ) as caught:
         build(ScorerSpec("numeric", {"tolerance": 1}))
+    assert caught.value.problems[0].pointer == "/params/tolerance"
 
 
 def test_all_faulty_parameters_are_reported_at_once() -> None:
@@ -157,7 +160,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("judge", "lowest", [0, 999], [-1, 1000]),
         ("judge", "repeats", [1, 10], [0, 11]),
         ("judge", "rubric", ["x"], [""]),
-        ("numeric", "abs_tol", [0.0], [-0.01]),
+        ("numeric", "abs_tol", [0.0], [-0.01, float("inf"), "1"]),
         ("numeric", "rel_tol", [0.0, 0.99], [-0.01, 1.0]),
         ("numeric", "timeout_s", [0.01, 60.0], [0.0, 60.1]),
         ("pattern", "pattern", ["x", "x" * 2000], ["", "x" * 2001]),

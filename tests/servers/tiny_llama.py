@@ -107,9 +107,6 @@ def main() -> None:
         parameters.model_alias = {"tiny"}
         parameters.n_ctx = 4 * arguments.context
         parameters.n_parallel = 4
-        # In full precision, since log-probabilities are compared with another implementation.
-        parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.warmup = False
         parameters.verbosity = 1  # errors only; otherwise ten lines per request
         parameters.cpuparams.n_threads = 1
