@@ -247,7 +247,7 @@ def json_endpoint(
     *,
     route: str,
     is_503_cold: bool = False,
-    passed: Passed | None = None,
+    passed: Passed = NOTHING_PASSED,
 ) -> JsonEndpoint:
     """The endpoint at `base_url` + `route`; a base_url that ends in the route is used as it is.
 
@@ -274,7 +274,7 @@ def json_endpoint(
         credentials=_credentials(config),
         timeout_s=config.timeout_s,
         is_503_cold=is_503_cold,
-        passed=passed or NOTHING_PASSED,
+        passed=passed,
     )
 
 

@@ -34,11 +34,6 @@ def test_a_free_answer_item_asks_for_a_last_line() -> None:
     assert turn == Message("user", "What is 2 + 2?\n\n" + FREE_INSTRUCTION)
 
 
-def test_the_prompt_does_not_reveal_the_answer() -> None:
-    target = ItemContent(prompt="What is the capital of Peru?", target=("Lima",))
-    assert all("Lima" not in turn.content for turn in build_messages(target, PLAIN))
-
-
 def test_system_prompt_and_few_shot_turns_stand_before_the_item() -> None:
     shots = (Message("user", "What is 1 + 1?"), Message("assistant", "Answer: 2"))
     style = PromptStyle(system="Be brief.", prefix=shots, free_instruction="")

@@ -22,6 +22,7 @@ from app.demo.questions import FAMILIES
 from app.engine.knowledge import curves_of
 from app.items import Answer
 from app.scorers import Scored, build, mark
+from tests.values import not_none
 
 BANK = demo_bank()
 LEARNED = curves_of(BANK.item_bank(), learned())
@@ -47,8 +48,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _quoted(text: str) -> str:
-    match = re.search(r'"([a-z ]+)"', text)
-    assert match is not None
+    match = not_none(re.search(r'"([a-z ]+)"', text))
     return match[1]
 
 
@@ -90,8 +90,7 @@ def _next_interleaved(prompt: str) -> str:
 
 
 def _one_conversion(prompt: str) -> str:
-    match = re.fullmatch(r"How many (.+) are (\d+) (.+)\?", prompt)
-    assert match is not None
+    match = not_none(re.fullmatch(r"How many (.+) are (\d+) (.+)\?", prompt))
     return str(int(match[2]) * RATIOS[match[3], match[1]])
 
 
@@ -258,8 +257,7 @@ def test_stored_knowledge_belongs_to_the_present_bank() -> None:
 
 @pytest.mark.slow  # a hundred simulated tests
 def test_learning_again_gives_the_stored_file() -> None:
-    again = curves_of(BANK.item_bank(), learn(BANK))
-    assert again is not None
+    again = not_none(curves_of(BANK.item_bank(), learn(BANK)))
     assert LEARNED is not None
     np.testing.assert_allclose(again.curves.slopes, LEARNED.curves.slopes, atol=1e-6)
     assert again.errors.keys() == LEARNED.errors.keys()

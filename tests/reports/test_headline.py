@@ -18,6 +18,7 @@ from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
 from tests.services.sessions import opened, spec
+from tests.values import not_none
 
 HEADLINE: dict[str, Any] = {
     "examinee": "my-model",
@@ -102,8 +103,7 @@ def test_asking_all_costs_the_price_of_an_answer_without_the_cache(
     ended: SessionRecord, usd: float | None, cache: Any, judge: Any, all_of_it: float | None
 ) -> None:
     usage: Any = {**ended.summary["usage"], "usd": usd, "cache": cache, "judge": judge}
-    headline = headline_of(replace(ended, summary={**ended.summary, "usage": usage}))
-    assert headline is not None
+    headline = not_none(headline_of(replace(ended, summary={**ended.summary, "usage": usage})))
     assert (headline.n_items, headline.n_askable) == (360, 360)
     assert headline.usd_all == (all_of_it and pytest.approx(all_of_it))
 
@@ -121,8 +121,7 @@ async def test_a_score_of_a_task_is_about_its_questions(
         version = await services.versions.load((await answered(services)).bank_version_id)
         task = next(tag for tag, n in version.tag_counts.items() if 8 < n < 180)
         record = await answered(services, selection={"target": {task: 1.0}})
-    headline = headline_of(record)
-    assert headline is not None
+    headline = not_none(headline_of(record))
     assert headline.n_items == headline.n_askable == version.tag_counts[task]
 
 
@@ -149,9 +148,7 @@ def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
 
 
 async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -> None:
-    headline, score = headline_of(ended), ended.summary["score"]
-    assert headline is not None
-    assert score is not None
+    headline, score = not_none(headline_of(ended)), not_none(ended.summary["score"])
     assert (headline.score, headline.interval) == (score["value"], score["interval"])
     assert (headline.asked, headline.answers) == (8, "4 of 8 right")
     assert headline.theta == ended.summary["estimate"]["theta"]
@@ -218,18 +215,13 @@ async def test_the_demo_ends_with_a_result_that_is_trusted_and_right(
             score = float(model.right[awaited.item.key])
             answer = ManualAnswer(step_token=awaited.step_token, score=score)
             record = (await services.manual_sessions.answer(record.id, answer)).record
-    headline = headline_of(record)
-    assert headline is not None
+    headline = not_none(headline_of(record))
     assert headline.trust.level == "good"
-    assert headline.better_than is not None
-    assert 0.5 < headline.better_than < 0.9
+    assert 0.5 < not_none(headline.better_than) < 0.9
     truth = sum(model.right.values()) / len(model.right)
-    lo, hi = ends(headline.interval)
-    assert lo is not None
-    assert hi is not None
+    lo, hi = map(not_none, ends(headline.interval))
     assert lo < truth < hi
-    assert headline.equivalent_random_items is not None
-    assert headline.equivalent_random_items > 1.5 * headline.asked
+    assert not_none(headline.equivalent_random_items) > 1.5 * headline.asked
 
 
 async def test_a_report_says_what_would_reach_the_margin(

@@ -33,13 +33,6 @@ def _point(name: str, attribute: str) -> EntryPoint:
     return EntryPoint(name, f"{__name__}:{attribute}", ENTRY_POINT_GROUP)
 
 
-@pytest.fixture
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[Longest.__module__])
-
-
 def test_an_unknown_name_suggests_the_near_one() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'numeric'"):
         build(ScorerSpec("numerc"))
@@ -77,20 +70,17 @@ def test_what_is_no_scorer_class_cannot_be_registered(thing: object) -> None:
         ScorerRegistry({}).register("thing", thing)
 
 
-@pytest.mark.usefixtures("importable")
 def test_a_scorer_of_an_installed_package_is_found_through_its_entry_point() -> None:
     registry = ScorerRegistry({})
     registry.load((_point("longest", "Longest"),))
     assert registry.build(ScorerSpec("longest", {"enough": 5})) == Longest(enough=5)
 
 
-@pytest.mark.usefixtures("importable")
 def test_an_entry_point_cannot_take_a_name_that_is_taken() -> None:
     with pytest.raises(AlreadyExistsError):
         ScorerRegistry({"longest": Longest}).load((_point("longest", "Longest"),))
 
 
-@pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize("attribute", ["Missing", "NoScorer"])
 def test_an_entry_point_that_leads_nowhere_is_a_clear_error(attribute: str) -> None:
     with pytest.raises(InvalidInputError, match="odd"):
