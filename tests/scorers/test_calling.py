@@ -305,21 +305,6 @@ def callback_app() -> FastAPI:
             return JSONResponse({"outcome": "refused", "reason": "It declined."})
         return JSONResponse({"score": min(len(text), asked["scale"]["highest"]), "version": "2"})
 
-    @app.post("/reply/{which}")
-    async def reply(which: str) -> Response:
-        replies: dict[str, Any] = {
-            "high": {"score": 99},
-            "low": {"score": -1},
-            "text": {"score": "5"},
-            "none": {"mark": 1},
-            "both": {"score": 1, "outcome": "refused"},
-            "list": [1],
-            "endless": {"score": 10**400},
-            "nan": {"score": math.nan},
-            "bottomless": {"score": -(10**400)},
-        }
-        return Response(json.dumps(replies[which]), media_type="application/json")
-
     return app
 
 
@@ -361,24 +346,28 @@ async def test_a_callback_can_give_no_score(callback_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "code", "words"),
+    ("reply", "code", "words"),
     [
-        ("high", "callback_out_of_range", "the score 99, outside its scale of 0 to 20"),
-        ("low", "callback_out_of_range", "the score -1, outside its scale of 0 to 20"),
-        ("text", "callback_unreadable", "score: Input should be a valid number"),
-        ("none", "callback_unreadable", "the reply: give exactly one of score and outcome"),
-        ("both", "callback_unreadable", "the reply: give exactly one of score and outcome"),
-        ("list", "callback_malformed_answer", ""),
-        ("endless", "callback_unreadable", "score"),
-        ("nan", "callback_unreadable", "score"),
-        ("bottomless", "callback_unreadable", "score"),
+        ({"score": 99}, "out_of_range", "the score 99, outside its scale of 0 to 20"),
+        ({"score": -1}, "out_of_range", "the score -1, outside its scale of 0 to 20"),
+        ({"score": "5"}, "unreadable", "score: Input should be a valid number"),
+        ({"mark": 1}, "unreadable", "the reply: give exactly one of score and outcome"),
+        (
+            {"score": 1, "outcome": "refused"},
+            *("unreadable", "the reply: give exactly one of score and outcome"),
+        ),
+        ([1], "malformed_answer", ""),
+        ({"score": 10**400}, "unreadable", "score"),
+        ({"score": math.nan}, "unreadable", "score"),
+        ({"score": -(10**400)}, "unreadable", "score"),
     ],
 )
 async def test_an_invalid_reply_gives_no_score(
-    callback_url: str, which: str, code: str, words: str
+    fault_url: str, faults: FaultServer, reply: Any, code: str, words: str
 ) -> None:
-    result = of_kind(await called_back(callback_url, f"reply/{which}", "Oslo"), NotScored)
-    assert (result.outcome, result.code) == (Outcome.ERROR, code)
+    faults.canned("odd", reply)
+    result = of_kind(await called_back(fault_url, "odd", "Oslo"), NotScored)
+    assert (result.outcome, result.code) == (Outcome.ERROR, f"callback_{code}")
     assert words in result.reason
 
 
