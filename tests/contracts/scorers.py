@@ -80,6 +80,3 @@ class ScorerContract:
         result = await self.mark(bare, Answer(text="12"))
         assert isinstance(result, NotScored)
         assert result.outcome is Outcome.ERROR
-
-    def test_building_twice_from_one_spec_gives_equal_scorers(self) -> None:
-        assert build(self.spec) == build(self.spec)

@@ -12,7 +12,6 @@ from app.calibration.multidimensional.score_curves import fit_curves
 from app.demo.bank import (
     DEFAULT_SEED,
     N_REFERENCE,
-    DemoItem,
     demo_bank,
     learn,
     learned,
@@ -159,15 +158,10 @@ ANSWER_OF: dict[str, Callable[[str], str]] = {
 }
 
 
-def _prompt(item: DemoItem) -> str:
-    assert item.content.prompt is not None
-    return item.content.prompt
-
-
 @pytest.mark.parametrize("seed", [DEFAULT_SEED, 1, 2])
 def test_every_answer_is_what_the_question_asks_for(seed: int) -> None:
     for item in demo_bank(seed).items:
-        assert item.right_answer == ANSWER_OF[item.tags[1]](_prompt(item)), item
+        assert item.right_answer == ANSWER_OF[item.tags[1]](not_none(item.content.prompt)), item
 
 
 def test_every_kind_of_question_occurs() -> None:
@@ -200,7 +194,7 @@ def test_there_are_at_least_300_items_of_all_families_and_no_two_are_the_same() 
 
 @pytest.mark.parametrize("seed", [DEFAULT_SEED, 1, 2])
 def test_no_prompt_stands_inside_another(seed: int) -> None:
-    prompts = [_prompt(item) for item in demo_bank(seed).items]
+    prompts = [not_none(item.content.prompt) for item in demo_bank(seed).items]
     inside = [(p, q) for p in prompts for q in prompts if p is not q and p in q]
     assert inside == []
 
