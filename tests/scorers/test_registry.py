@@ -130,9 +130,10 @@ NEEDED: dict[str, dict[str, object]] = {
     ("name", "param", "allowed", "refused"),
     [
         ("bertscore", "layer", [1], [0]),
-        ("bertscore", "model", ["m" * 100], ["m" * 101]),
+        ("bertscore", "model", ["m" * 100], ["m" * 101, "../m", "/m", "m/m", "..", ".", "", "m\n"]),
         ("callback", "endpoint", ["e", "e" * 200], ["", "e" * 201]),
         ("callback", "lowest", [0.99], [1.0]),
+        ("choice", "extractors", [["line"]], [[], ["nose"], ["line", "line"], "line"]),
         ("chrf", "word_order", [0, 2], [-1, 3]),
         ("closeness", "abs_limit", [0.01], [0.0]),
         ("closeness", "rel_limit", [0.01], [0.0]),
@@ -173,6 +174,25 @@ def test_a_parameter_has_bounds_and_never_changes(
     for value in refused:
         with pytest.raises(InvalidInputError, match="Wrong parameters"):
             build(spec(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "words"),
+    [
+        ("judge", {}, "judges: Field required"),
+        ("judge", {"judges": []}, "at least 1 item"),
+        ("judge", {"judges": ["x"], "lowest": 5, "highest": 5}, "highest must be above lowest"),
+        ("judge", {"judges": ["x"], "budget": {}}, "at least one of usd, tokens and calls"),
+        ("callback", {"endpoint": "e", "lowest": -1.7e308, "highest": 1.7e308}, "too far apart"),
+        ("closeness", {}, "rel_limit, abs_limit or both"),
+        ("readability", {"goal": 9.0, "limit": 9.0}, "limit must be above goal"),
+    ],
+)
+def test_a_scorer_that_could_not_work_is_refused(
+    name: str, params: dict[str, object], words: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        build(ScorerSpec(name, params))
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), float("inf")])
