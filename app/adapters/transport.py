@@ -33,6 +33,7 @@ from app.fair_semaphore import FairSemaphore
 from app.items import JsonValue
 
 CONNECT_TIMEOUT_S: Final = 10.0
+#: Largest reply; longer replies are refused while they arrive.
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_CONNECTIONS: Final = 500  # half of the usual limit of open files
 MAX_IDLE_CONNECTIONS: Final = 200
@@ -74,7 +75,6 @@ class Transport:
 
     Args:
         guard: Decides which addresses may be called.
-        max_body_bytes: Largest reply; longer replies are refused while they arrive.
         max_connections: Most simultaneous connections, over all endpoints.
         resolve: Finds the addresses of a host, best first; by default the system's resolver.
     """
@@ -83,11 +83,9 @@ class Transport:
         self,
         *,
         guard: AddressGuard,
-        max_body_bytes: int = MAX_BODY_BYTES,
         max_connections: int = MAX_CONNECTIONS,
         resolve: Resolve = resolve_host,
     ) -> None:
-        self._max_body_bytes = max_body_bytes
         # No httpx2 client is used: redirects have our own rules, and its cookies would be shared by
         # endpoints of different owners.
         self._connections = GuardedHTTPTransport(
@@ -207,20 +205,15 @@ class Transport:
         announced = response.headers.get("content-length", "")
         digits = announced.lstrip("0")
         is_number = digits.isascii() and digits.isdecimal()
-        if is_number and (len(digits) > _MAX_DIGITS or int(digits) > self._max_body_bytes):
-            raise self._too_large(url)
+        if is_number and (len(digits) > _MAX_DIGITS or int(digits) > MAX_BODY_BYTES):
+            raise _too_large(url)
         body = bytearray()
         # The client decompresses in pieces of at most 1 MiB, so this limit stops zip bombs too.
         async for chunk in response.aiter_bytes():
             body += chunk
-            if len(body) > self._max_body_bytes:
-                raise self._too_large(url)
+            if len(body) > MAX_BODY_BYTES:
+                raise _too_large(url)
         return bytes(body)
-
-    def _too_large(self, url: httpx2.URL) -> AnswerTooLargeError:
-        return AnswerTooLargeError(
-            f"{origin(url)} answered with more than {self._max_body_bytes} bytes."
-        )
 
 
 def json_bytes(payload: Mapping[str, JsonValue]) -> bytes:
@@ -287,6 +280,10 @@ def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
     if isinstance(exc, httpx2.RemoteProtocolError) and "without sending" not in str(exc):
         return MalformedAnswerError(f"{where} did not answer with HTTP: {exc}.")
     return UnreachableError(f"{where} closed the connection before it answered.")
+
+
+def _too_large(url: httpx2.URL) -> AnswerTooLargeError:
+    return AnswerTooLargeError(f"{origin(url)} answered with more than {MAX_BODY_BYTES} bytes.")
 
 
 def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
