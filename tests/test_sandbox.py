@@ -17,6 +17,7 @@ import pytest
 from app.errors import BusyError, FieldProblem, FileFormatError, LimitExceededError
 from app.fair_semaphore import MAX_WAITING
 from app.sandbox.pool import Limits, Sandbox
+from tests.waiting import waiting
 
 MB = 2**20
 #: The process that imported this module.
@@ -77,15 +78,10 @@ async def run(cells: Sandbox, work: Any, argument: Any = None, **limits: Any) ->
     )
 
 
-def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 async def until(condition: Callable[[], bool]) -> None:
-    await asyncio.to_thread(_wait, condition)
+    async with waiting() as pause:
+        while not condition():
+            await pause()
 
 
 async def is_gone(pid: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
-from app.adapters.endpoint import JsonEndpoint, json_endpoint, refuse_options
+from app.adapters.endpoint import JsonEndpoint, json_endpoint
 from app.adapters.signing import signature
 from app.adapters.transport import Transport, json_bytes
 from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
@@ -62,7 +62,9 @@ def callback(config: EndpointConfig, transport: Transport) -> CallbackEndpoint:
     Raises:
         InvalidInputError: No key, or a URL or header that cannot be used.
     """
-    refuse_options(config)
+    if config.options:
+        detail = f"An endpoint of kind {config.kind!r} takes no options, got {[*config.options]}."
+        raise InvalidInputError.at("/options", detail)
     if not config.api_key:
         what = "an endpoint of kind 'callback' needs the key that signs its requests"
         raise InvalidInputError(f"api_key: {what}.", problems=[FieldProblem("/api_key", what)])

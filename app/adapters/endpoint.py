@@ -28,6 +28,7 @@ from app.adapters.transport import (
     Transport,
     decoded,
     off_the_loop,
+    origin,
     parse_endpoint_url,
 )
 from app.errors import (
@@ -188,8 +189,7 @@ class JsonEndpoint:
     @property
     def where(self) -> str:
         """Origin of the endpoint, for messages."""
-        url = parse_endpoint_url(self.url)
-        return f"{url.scheme}://{url.netloc.decode('ascii')}"
+        return origin(self.url)
 
     def redact(self, text: str) -> str:
         """Remove our credentials from an endpoint's error message."""
@@ -247,7 +247,7 @@ def json_endpoint(
     *,
     route: str,
     is_503_cold: bool = False,
-    passed: Passed | None = None,
+    passed: Passed = NOTHING_PASSED,
 ) -> JsonEndpoint:
     """The endpoint at `base_url` + `route`; a base_url that ends in the route is used as it is.
 
@@ -274,7 +274,7 @@ def json_endpoint(
         credentials=_credentials(config),
         timeout_s=config.timeout_s,
         is_503_cold=is_503_cold,
-        passed=passed or NOTHING_PASSED,
+        passed=passed,
     )
 
 
@@ -307,17 +307,6 @@ def require_model(config: EndpointConfig) -> None:
     """
     if not config.model:
         raise _wrong("/model", f"An endpoint of kind {config.kind!r} needs the name of a model.")
-
-
-def refuse_options(config: EndpointConfig) -> None:
-    """Refuse options for a kind that has none.
-
-    Raises:
-        InvalidInputError: There are options.
-    """
-    if config.options:
-        detail = f"An endpoint of kind {config.kind!r} takes no options, got {[*config.options]}."
-        raise _wrong("/options", detail)
 
 
 def _shown(url: str) -> str:

@@ -143,13 +143,10 @@ def is_html(reply: Reply) -> bool:
 def classify(
     complaint: Complaint, headers: Mapping[str, str], *, where: str, is_503_cold: bool
 ) -> ExamineeError:
-    """The classified error of a failed reply.
+    """The classified error of a failed reply, by its complaint without secrets and its headers.
 
-    Args:
-        complaint: Complaint of the reply, without secrets.
-        headers: Headers of the reply, for Retry-After.
-        where: Origin of the endpoint, for the message.
-        is_503_cold: Whether this kind of endpoint answers 503 while no replica is up.
+    `where` is the origin of the endpoint, and `is_503_cold` whether this kind answers 503 while
+    no replica is up.
     """
     status = complaint.status
     said = f"{where} answered {status}"

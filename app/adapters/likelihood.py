@@ -90,13 +90,8 @@ async def ask_likelihood(
 ) -> Likelihood:
     """Make one attempt to compute a likelihood from the log-probabilities of a prompt.
 
-    Args:
-        endpoint: Endpoint of the call.
-        body: Body of the call.
-        request: The texts.
-        read: Finds the completion and the prompt's tokens in a reply; None without such tokens.
-        how: Description of how the log-probabilities are requested, for messages.
-        fields: Fields of the body that a server without this feature names in its refusal.
+    `read` finds the completion and the prompt's tokens, if any, in a reply; `how` describes the
+    request in messages; `fields` are those that a server without the feature names in its refusal.
 
     Raises:
         NoLikelihoodsError: The endpoint gives no log-probabilities of the prompt.

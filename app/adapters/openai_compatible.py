@@ -15,12 +15,7 @@ from app.adapters.base import (
     ExactRequest,
     ProbeReport,
 )
-from app.adapters.endpoint import (
-    JsonEndpoint,
-    completion,
-    json_endpoint,
-    require_model,
-)
+from app.adapters.endpoint import JsonEndpoint, completion, json_endpoint, require_model
 from app.adapters.failures import Complaint
 from app.adapters.likelihood import (
     Likelihood,

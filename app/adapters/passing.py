@@ -39,7 +39,7 @@ _NAMES_A_SECRET: Final = re.compile(
 _NAMES_A_WORD: Final = re.compile(r"(?:bos|eos|pad|unk|sep|stop|end)_token$", re.IGNORECASE)
 _IS_A_SECRET: Final = re.compile(
     r"\b(?:sk|pk|rk|hf|gh[pousr]|xox[abpr]|glpat)[-_][0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}|"
-    r"\bBearer\s+\S{8,}|\beyJ[0-9A-Za-z_\-]{10,}\.",
+    r"\bBearer\s+\S{8,}|\beyJ[0-9A-Za-z_\-]{10,}\."
 )
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 OUR_HEADERS: Final = frozenset(

@@ -123,16 +123,15 @@ class PromptStyle(Value):
         Raises:
             InvalidInputError: The style has fewer examples, or they are in the items' own text.
         """
+        detail = ""
         if self.item_shots and shots != self.shots:
             detail = (
                 f"expected {self.shots} or nothing, got {shots}: the text of each item in the "
                 f"bank already holds its {self.item_shots} recorded examples"
             )
-            raise InvalidInputError(
-                f"shots: {detail}.", problems=[FieldProblem("/prompt/shots", detail)]
-            )
-        if shots > self.shots:
+        elif shots > self.shots:
             detail = f"expected at most the {self.shots} examples of the bank's prompt, got {shots}"
+        if detail:
             raise InvalidInputError(
                 f"shots: {detail}.", problems=[FieldProblem("/prompt/shots", detail)]
             )

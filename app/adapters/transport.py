@@ -19,12 +19,7 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx2
 
-from app.adapters.connections import (
-    GuardedHTTPTransport,
-    Resolve,
-    opened_connection,
-    resolve_host,
-)
+from app.adapters.connections import GuardedHTTPTransport, Resolve, opened_connection, resolve_host
 from app.adapters.guard import AddressGuard
 from app.errors import (
     AnswerTooLargeError,
@@ -38,6 +33,7 @@ from app.fair_semaphore import FairSemaphore
 from app.items import JsonValue
 
 CONNECT_TIMEOUT_S: Final = 10.0
+#: Largest reply; longer replies are refused while they arrive.
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_CONNECTIONS: Final = 500  # half of the usual limit of open files
 MAX_IDLE_CONNECTIONS: Final = 200
@@ -79,7 +75,6 @@ class Transport:
 
     Args:
         guard: Decides which addresses may be called.
-        max_body_bytes: Largest reply; longer replies are refused while they arrive.
         max_connections: Most simultaneous connections, over all endpoints.
         resolve: Finds the addresses of a host, best first; by default the system's resolver.
     """
@@ -88,11 +83,9 @@ class Transport:
         self,
         *,
         guard: AddressGuard,
-        max_body_bytes: int = MAX_BODY_BYTES,
         max_connections: int = MAX_CONNECTIONS,
         resolve: Resolve = resolve_host,
     ) -> None:
-        self._max_body_bytes = max_body_bytes
         # No httpx2 client is used: redirects have our own rules, and its cookies would be shared by
         # endpoints of different owners.
         self._connections = GuardedHTTPTransport(
@@ -154,7 +147,7 @@ class Transport:
                     status, headers, body = await self._send(_parsed(url), content, sent)
         except TimeoutError as exc:
             raise ExamineeTimeoutError(
-                f"{_origin(url)} did not finish its answer within {timeout_s:g} s."
+                f"{origin(url)} did not finish its answer within {timeout_s:g} s."
             ) from exc
         taken_s = time.perf_counter() - started
         return Reply(status=status, headers=headers, body=body, latency_s=taken_s)
@@ -173,8 +166,7 @@ class Transport:
                 return status, reply_headers, body
             url = _next_hop(url, location)
         raise EndpointRejectedError(
-            f"{_origin(str(first))} redirected more than {MAX_REDIRECTS} times, last to "
-            f"{_origin(str(url))}."
+            f"{origin(first)} redirected more than {MAX_REDIRECTS} times, last to {origin(url)}."
         )
 
     async def _send(
@@ -213,20 +205,15 @@ class Transport:
         announced = response.headers.get("content-length", "")
         digits = announced.lstrip("0")
         is_number = digits.isascii() and digits.isdecimal()
-        if is_number and (len(digits) > _MAX_DIGITS or int(digits) > self._max_body_bytes):
-            raise self._too_large(url)
+        if is_number and (len(digits) > _MAX_DIGITS or int(digits) > MAX_BODY_BYTES):
+            raise _too_large(url)
         body = bytearray()
         # The client decompresses in pieces of at most 1 MiB, so this limit stops zip bombs too.
         async for chunk in response.aiter_bytes():
             body += chunk
-            if len(body) > self._max_body_bytes:
-                raise self._too_large(url)
+            if len(body) > MAX_BODY_BYTES:
+                raise _too_large(url)
         return bytes(body)
-
-    def _too_large(self, url: httpx2.URL) -> AnswerTooLargeError:
-        return AnswerTooLargeError(
-            f"{_origin(str(url))} answered with more than {self._max_body_bytes} bytes."
-        )
 
 
 def json_bytes(payload: Mapping[str, JsonValue]) -> bytes:
@@ -266,9 +253,7 @@ def _next_hop(url: httpx2.URL, location: str) -> httpx2.URL:
     try:
         return parse_endpoint_url(str(url.join(location)))
     except (ValueError, httpx2.InvalidURL) as exc:
-        raise EndpointRejectedError(
-            f"{_origin(str(url))} redirected to an address that {exc}."
-        ) from exc
+        raise EndpointRejectedError(f"{origin(url)} redirected to an address that {exc}.") from exc
 
 
 def _keeps_credentials(first: httpx2.URL, url: httpx2.URL) -> bool:
@@ -278,13 +263,14 @@ def _keeps_credentials(first: httpx2.URL, url: httpx2.URL) -> bool:
     return first.host == url.host and (same_port or upgraded)
 
 
-def _origin(url: str) -> str:
+def origin(url: str | httpx2.URL) -> str:
+    """Scheme, host and port of a URL, for messages."""
     parsed = httpx2.URL(url)
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}"
 
 
 def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
-    where = _origin(str(url))
+    where = origin(url)
     if isinstance(exc, httpx2.TimeoutException):
         return ExamineeTimeoutError(
             f"{where} did not accept a connection within {CONNECT_TIMEOUT_S:g} s."
@@ -296,9 +282,13 @@ def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
     return UnreachableError(f"{where} closed the connection before it answered.")
 
 
+def _too_large(url: httpx2.URL) -> AnswerTooLargeError:
+    return AnswerTooLargeError(f"{origin(url)} answered with more than {MAX_BODY_BYTES} bytes.")
+
+
 def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
     return MalformedAnswerError(
-        f"The answer of {_origin(str(url))} broke off: {str(exc) or type(exc).__name__}."
+        f"The answer of {origin(url)} broke off: {str(exc) or type(exc).__name__}."
     )
 
 

@@ -32,13 +32,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from app.demo.bank import DemoItem
-from app.demo.scripted_model import (
-    JUDGE_NAME,
-    MODEL_NAME,
-    ScriptedJudge,
-    ScriptedModel,
-    embedding,
-)
+from app.demo.scripted_model import JUDGE_NAME, MODEL_NAME, ScriptedJudge, ScriptedModel, embedding
 from app.errors import InvalidInputError
 from app.items import Json
 

@@ -110,8 +110,7 @@ class ScriptedModel:
     def _reply(self, prompt: str) -> str:
         """Answer to the last item in `prompt`, or `UNKNOWN` where it knows none of them."""
         asked = max(
-            self._scripts,
-            key=lambda script: prompt.rfind(script.item.content.prompt or "\0"),
+            self._scripts, key=lambda script: prompt.rfind(script.item.content.prompt or "\0")
         )
         position = prompt.rfind(asked.item.content.prompt or "\0")
         if position < 0:
@@ -133,9 +132,7 @@ def _styled(styles: tuple[str, ...], draw: float, answer: str) -> str:
 class ScriptedJudge:
     """A judge that compares answers with the references, and sometimes writes invalid JSON.
 
-    Args:
-        seed: Random seed that decides which replies are not judgements.
-        fault_rate: Share of replies that are not judgements.
+    The seed decides which replies are no judgements; `fault_rate` is their share.
     """
 
     def __init__(self, *, seed: int, fault_rate: float) -> None:

@@ -27,12 +27,7 @@ from app.deps import (
     is_of_host,
     services,
 )
-from app.errors import (
-    InvalidInputError,
-    MissingScopeError,
-    NotFoundError,
-    UnauthenticatedError,
-)
+from app.errors import InvalidInputError, MissingScopeError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import Scope
 from app.reports.formats import short
 from app.services.api_keys import LASTS

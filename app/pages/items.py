@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -82,11 +83,7 @@ async def items_of(
 ) -> Items:
     """The rows of a version, ordered by position.
 
-    Args:
-        opened: Services that read items and their use.
-        version: Record of the bank version.
-        loaded: The same version in memory.
-        seen_by: Project whose sessions count; rows kept for one project serve no other.
+    Only sessions of the project `seen_by` count; rows kept for one project serve no other.
     """
     key = (version.id, seen_by)
     # Requests that come while the rows are read wait for them.
@@ -130,11 +127,8 @@ def chosen(items: Items, wanted: Wanted) -> list[ItemRow]:
 
 def flag_counts(rows: Sequence[ItemRow]) -> Mapping[str, int]:
     """Number of rows with each finding, the most frequent first."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        for code in {flag.code for flag in row.item.flags}:
-            counts[code] = counts.get(code, 0) + 1
-    return dict(sorted(counts.items(), key=lambda entry: -entry[1]))
+    codes = (code for row in rows for code in {flag.code for flag in row.item.flags})
+    return dict(Counter(codes).most_common())
 
 
 def _value(row: ItemRow, column: Column) -> float | str | None:
@@ -177,14 +171,9 @@ def item_curve(
 ) -> Curve:
     """The curve of an item, with the place of an examinee on it, or the scores in sessions.
 
-    Args:
-        version: Bank version of the item.
-        position: Position of the item in the bank; an item in pretest has no curve.
-        theta: Ability of the examinee, if it is known.
-        profile: Its several abilities, if the bank measures several: the curve is along the main
-            one, with the others as estimated, or else as those of the average reference model.
-        answers: Answers to the item, with the abilities of their sessions. They are shown as mean
-            scores of examinees of similar ability.
+    If the bank measures several abilities, the curve is along the main one, with the others as in
+    the examinee's profile, or else as those of the average reference model. Answers are shown as
+    mean scores of examinees of similar ability. An item in pretest has no curve.
     """
     if version.is_pretest(position):
         return Curve(None)
@@ -265,14 +254,10 @@ class Held:
 def held(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -> Held | None:
     """Compare the answers to an item with its curve; None with too few answers.
 
-    It is also None in a bank of several abilities, as the main one alone does not tell the score.
-    Each ability is estimated with the answer itself, which brings the curve a little nearer to
-    it. So differences are found later than they should be, not more often.
-
-    Args:
-        version: Bank version of the item.
-        position: Position of the item in the bank.
-        answers: Answers to the item; None is returned unless all scores are 0 or 1.
+    It is also None unless all scores are 0 or 1, and in a bank of several abilities, as the main
+    one alone does not tell the score. Each ability is estimated with the answer itself, which
+    brings the curve a little nearer to it. So differences are found later than they should be,
+    not more often.
     """
     known = [(a.theta, a.score) for a in answers if a.theta is not None and a.score is not None]
     is_told = version.bank.abilities is None and not version.is_pretest(position)

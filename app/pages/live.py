@@ -102,12 +102,7 @@ class Frame:
 
 
 async def answers_of(
-    opened: Services,
-    view: View,
-    record: SessionRecord,
-    *,
-    after: int = 0,
-    limit: int | None = None,
+    opened: Services, view: View, record: SessionRecord, *, after: int = 0, limit: int | None = None
 ) -> list[AnswerRow]:
     """Questions after step `after`, in order of asking, as this caller may see them."""
     asked = await opened.sessions.responses(record.id, after_step=after, limit=limit)

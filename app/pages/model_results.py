@@ -31,9 +31,7 @@ class BankResults:
 def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, BankResults]:
     """The last result of each model by bank: banks by their newest result.
 
-    Args:
-        ended: Ended sessions, the newest first.
-        view: What the visitor may see.
+    The ended sessions are the newest first.
     """
     found: dict[str, dict[tuple[str, ...], SessionRecord]] = {}
     for record in ended:

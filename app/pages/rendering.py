@@ -37,22 +37,12 @@ STATUS_WORDS: Mapping[str, str] = {
 
 
 async def page(
-    request: Request,
-    template: str,
-    part: str | None = None,
-    /,
-    *,
-    status: int = 200,
-    **values: Any,
+    request: Request, template: str, part: str | None = None, /, *, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """A page, rendered in a thread so that it does not block the event loop.
 
-    Args:
-        request: Request that is answered.
-        template: File of the template.
-        part: Template of a part of the page, for a script that asks for no more.
-        status: Status of the response.
-        values: Values for the template, beside `visit`, `path`, `query` and `status`.
+    A script that asks for no more gets the template `part`. Templates get `values` beside `visit`,
+    `path`, `query` and `status`.
     """
     who = await visitor(request)
     if part is not None and "hx-request" in request.headers:

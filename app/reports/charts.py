@@ -56,18 +56,10 @@ def line_chart(
     band: tuple[float, float] | None = None,
     points: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Draw curves over one axis; the upright axis starts at 0.
+    """Draw curves over one axis; the upright axis goes from 0 to `top`, by default to the values.
 
-    Args:
-        x: Where the values are.
-        lines: The curves.
-        title: Title of the picture, also for readers who cannot see it.
-        description: Description of the picture in a sentence, for the same readers.
-        x_label: Label under the axis.
-        y_label: Label beside the upright axis.
-        top: Upper end of the upright axis; by default the values decide.
-        band: Range of x that is shaded.
-        points: Observed points (x, value) beside the curves.
+    `band` is a range of x that is shaded, `points` are observed points (x, value) beside the
+    curves. Title and description are also for readers who cannot see the picture.
     """
     ticks = _ticks(0.0, top or max(max(one.values) for one in lines))
     across, up = _Axis(x[0], x[-1], _LEFT, _RIGHT), _Axis(0.0, ticks[-1], _BOTTOM, _TOP)
@@ -112,9 +104,7 @@ def histogram(
     return _svg(title, description, shapes) + _legend([("one", up_label), ("two", down_label)])
 
 
-def course_charts(
-    points: Sequence[Sequence[float | None]],
-) -> tuple[Markup | None, Markup | None]:
+def course_charts(points: Sequence[Sequence[float | None]]) -> tuple[Markup | None, Markup | None]:
     """Draw score and ability with their intervals by number of answers: content of two figures.
 
     Args:
@@ -193,15 +183,10 @@ def interval_bar(
     ends: tuple[float, float] = (0.0, 1.0),
     mark: float | None = None,
 ) -> Markup:
-    """Draw a value with its interval on one line, as rows of tables show it.
+    """Draw a value with its interval, if there is one, on one line, as rows of tables show it.
 
-    Args:
-        value: Position of the dot.
-        lo: Lower end of the interval; None, like `hi`, where there is no interval.
-        hi: Upper end of the interval.
-        said: Text with the same content.
-        ends: Ends of the line; values beyond an end are drawn at it.
-        mark: Position of a mark across the line, such as a threshold.
+    `said` is a text with the same content; values beyond the `ends` of the line are drawn at an
+    end; `mark` is the position of a mark across the line, such as a threshold.
     """
     across = _Axis(*ends, 0.0, 100.0)
     shapes = [_rect("bar-out", None, 4, 100, 2)]
@@ -251,16 +236,10 @@ def interval_chart(
     entries: Sequence[tuple[str, str]],
     among: Sequence[float] = (),
 ) -> Markup:
-    """Draw values with their intervals, one below the other.
+    """Draw values with their intervals, one below the other, and other values as dots above them.
 
-    Args:
-        bars: The rows.
-        ends: Ends of the axis; values beyond an end are drawn at it.
-        ticks: Positions of the axis marks, and their texts.
-        title: Title of the picture.
-        description: Description of the picture.
-        entries: Style and meaning of each entry of the legend.
-        among: Other values, drawn as dots above the rows.
+    Values beyond the `ends` of the axis are drawn at an end. `ticks` are positions of marks with
+    their texts, `entries` styles in the legend with their meanings, `among` the other values.
     """
     across = _Axis(*ends, _EDGE + 8, WIDTH - _EDGE - 8)
     above = _ROW // 2 if among else 0

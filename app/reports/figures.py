@@ -13,6 +13,7 @@ from app.items import Outcome
 from app.printable import percent
 from app.records.fields import Interval, ends
 from app.records.figures import RecentRankFigures
+from app.reports.formats import count
 
 #: What happens to unparseable answers, by policy.
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
@@ -84,15 +85,13 @@ def answers_right(scored: int, right: int | None, mean: float | None) -> str | N
         return None
     if right is not None:
         return f"{right:,} of {scored:,} right"
-    return f"mean score {mean:.2f} over {scored:,} {'answer' if scored == 1 else 'answers'}"
+    return f"mean score {mean:.2f} over {count(scored, 'answer')}"
 
 
 def as_exact_as(random_items: int | None, *, is_known: bool) -> str | None:
-    """Say how many random questions are as precise as the score; None where that is unknown.
+    """Say how many random questions give an interval of the same width; None where unknown.
 
-    Args:
-        random_items: Number of random questions that give an interval of the same width.
-        is_known: Whether the score is known exactly and so has no interval.
+    A score that `is_known` exactly has no interval.
     """
     if is_known:
         return "all questions were asked"
@@ -100,8 +99,7 @@ def as_exact_as(random_items: int | None, *, is_known: bool) -> str | None:
         return None
     if random_items >= _EXACT:
         random_items = round(random_items, 2 - len(str(random_items)))
-    what = "question" if random_items == 1 else "questions"
-    return f"as exact as about {random_items:,} random {what}"
+    return f"as exact as about {count(random_items, 'random question')}"
 
 
 def begins_alike(texts: Sequence[str]) -> int:
@@ -196,11 +194,7 @@ class Unscored:
 
 
 def unscored(figures: Mapping[str, Any]) -> Unscored:
-    """Count the answers of a test that have no score.
-
-    Args:
-        figures: Figures of a session, or of its report, which keeps the estimate elsewhere.
-    """
+    """Count the answers without a score in figures of a session or of its report."""
     progress, reason = figures["progress"], figures.get("estimate", {}).get("reason")
     return lost_answers(
         figures["outcomes"],
@@ -259,12 +253,7 @@ def missed_margin(
 
 
 def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | None:
-    """Warning where no answers of models calibrated the bank's parameters.
-
-    Args:
-        uncertainty: How uncertain the guessed parameters are, in words; None where unknown.
-        provisional: Whether the parameters are guesses.
-    """
+    """Warning where parameters are guesses; says how uncertain they are where that is known."""
     if uncertainty or not provisional:
         return uncertainty
     return (
@@ -276,23 +265,16 @@ def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | 
 def whole_bank(n_counted: int, n_uncalibrated: int) -> str:
     """Name the questions that the score of the whole bank covers.
 
-    Args:
-        n_counted: Number of the version's questions with parameters, quarantined ones included.
-        n_uncalibrated: Number of questions without parameters, which the score excludes.
+    It counts those with parameters, quarantined ones included, and excludes uncalibrated ones.
     """
     return f"the bank's {n_counted:,} calibrated questions" if n_uncalibrated else "the whole bank"
 
 
 def uncounted(n_uncalibrated: int) -> str | None:
-    """Say how many of the bank's questions the predicted score excludes; None if it has them all.
-
-    Args:
-        n_uncalibrated: Number of the version's questions without parameters.
-    """
+    """Say how many questions without parameters the score excludes; None if there are none."""
     if not n_uncalibrated:
         return None
-    one = n_uncalibrated == 1
-    return f"The score excludes {n_uncalibrated:,} uncalibrated question{'' if one else 's'}."
+    return f"The score excludes {count(n_uncalibrated, 'uncalibrated question')}."
 
 
 def unparsed_caution(policy: str, when_calibrated: str | None) -> str | None:
@@ -318,9 +300,7 @@ _MODES_HERE = {
 def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) -> str | None:
     """Warning where a test asks in another way than the calibration of its bank.
 
-    Args:
-        asked: How the test asks; a missing field counts as no difference.
-        when_calibrated: How the answers for the calibration were obtained.
+    A field that is missing in `asked` counts as no difference.
     """
     differing = {
         name for name, known in when_calibrated.items() if name in asked and asked[name] != known

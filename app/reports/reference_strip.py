@@ -57,12 +57,7 @@ class StripPosition:
 
 
 def strip_position(estimate: Mapping[str, Any], reference: Reference) -> StripPosition | None:
-    """Position of a session's examinee; None where it is unknown.
-
-    Args:
-        estimate: Estimate of the session.
-        reference: Reference models of its bank version.
-    """
+    """Position of a session's examinee, by the session's estimate; None where it is unknown."""
     stands = estimate.get("extrapolation") or {}
     if stands.get("standing") == PopulationPosition.UNKNOWN:
         return None

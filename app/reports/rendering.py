@@ -21,14 +21,7 @@ STYLE = files("app.reports").joinpath("templates/style.css").read_text()
 
 
 def document(heading: str, title: str, kicker: str, sections: Markup) -> str:
-    """Render the whole page.
-
-    Args:
-        heading: Heading of the page.
-        title: Title of the page for the browser.
-        kicker: Line above the heading that names the kind of page.
-        sections: Content of the page.
-    """
+    """Render the whole page; `kicker` is a line above the heading that names the kind of page."""
     said = {"heading": heading, "title": title, "kicker": kicker, "sections": sections}
     return fragment("document.html", policy=CONTENT_SECURITY_POLICY, **said)
 

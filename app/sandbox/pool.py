@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 from app import errors
@@ -100,7 +100,7 @@ class Sandbox:
         subject: str,
         advice: str = "",
     ) -> Any:
-        """The value of a function, without the file that it wrote; for the arguments see `made`."""
+        """The value of a function, without the file that it wrote; see `made`."""
         async with self.made(
             work, argument, attachments, limits=limits, subject=subject, advice=advice
         ) as (value, _):
@@ -119,13 +119,8 @@ class Sandbox:
     ) -> AsyncIterator[tuple[Any, BinaryIO]]:
         """The value of a function, and the file that it wrote; the block keeps the work's place.
 
-        Args:
-            work: A function on the top level of a module of ours.
-            argument: JSON argument of the function.
-            attachments: Bytes for the function.
-            limits: Limits of the work.
-            subject: Name of the input in errors, such as `scores.csv`.
-            advice: What to do if a limit is exceeded: a clause such as `import in parts`.
+        The function is on the top level of a module of ours, and its argument is JSON. Errors name
+        the `subject`, such as `scores.csv`, and give `advice` such as `import in parts`.
 
         Raises:
             BusyError: Too much other work is waiting.
@@ -138,12 +133,7 @@ class Sandbox:
             "function": work.__qualname__,
             "argument": argument,
             "attachments": [len(attachment) for attachment in attachments],
-            "limits": {
-                "memory": limits.memory,
-                "cpu_s": max(1, round(limits.seconds)),
-                "wall_s": limits.seconds,
-                "output": limits.output,
-            },
+            "limits": asdict(limits),
         }
         lane = self._small if limits.memory <= SMALL_MEMORY else self._large
         async with lane.turn():
@@ -300,15 +290,10 @@ def _value_of(replies: dict[str, Any], limits: Limits, subject: str, advice: str
     raise LimitExceededError(f"{subject} takes more than {limit}{then}.")
 
 
-_current: Sandbox | None = None
-_current_lock = threading.Lock()
+_of_this_process = Sandbox()
+atexit.register(_of_this_process.close)
 
 
 def sandbox() -> Sandbox:
-    """The sandbox of this process, made on first use."""
-    global _current  # one per process, whatever loop or thread asks
-    with _current_lock:
-        if _current is None:
-            _current = Sandbox()
-            atexit.register(_current.close)
-        return _current
+    """The sandbox of this process, whatever loop or thread asks; its first work starts it."""
+    return _of_this_process

@@ -191,10 +191,11 @@ def _nearest(kind: type[SextantError]) -> str:
     )
 
 
-def _limit(*, memory: int, cpu_s: int, wall_s: float, output: int) -> None:
-    """Set the limits; `memory` is in addition to what this process holds already, bytes."""
-    signal.setitimer(signal.ITIMER_REAL, wall_s + _GRACE_S)
-    _set(resource.RLIMIT_CPU, cpu_s, _GRACE_S)  # only the soft limit has its own signal
+def _limit(*, memory: int, seconds: float, output: int) -> None:
+    """Set the `Limits` of the work; its memory is beyond what this process holds already."""
+    signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE_S)
+    # Only the soft limit of CPU time has its own signal.
+    _set(resource.RLIMIT_CPU, max(1, round(seconds)), _GRACE_S)
     _set(resource.RLIMIT_FSIZE, output)
     _set(resource.RLIMIT_CORE, 0)
     _set(resource.RLIMIT_DATA, memory + _held())

@@ -61,11 +61,8 @@ async def running(
 ) -> AsyncIterator[Program]:
     """Run a program for as long as the block runs, then kill it.
 
-    Args:
-        module: Module of ours that calls `serve` when it is run.
-        arguments: Arguments of its command line.
-        order: Parts of the order, which are written to its input.
-        environment: Variables in addition to the environment of this process.
+    Its module calls `serve`; the parts of the order are written to its input; the environment is
+    in addition to that of this process.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module, *arguments),
@@ -90,13 +87,7 @@ async def running(
 def serve(
     read: Callable[[BinaryIO], T], work: Callable[[T, Say], None], *, niceness: int = 0
 ) -> None:
-    """Run as such a program.
-
-    Args:
-        read: Reads the order; raises `EOFError` where it is incomplete.
-        work: Carries out the order.
-        niceness: Niceness added to that of the parent.
-    """
+    """Run as such a program; `read` raises `EOFError` where the order is incomplete."""
     give_way(niceness)
     try:
         with os.fdopen(os.dup(1), "w") as replies:

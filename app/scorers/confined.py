@@ -60,16 +60,9 @@ async def confined(
     if _is_child:
         return work()
     try:
-        result = await _sandbox(libraries).run(
-            _perform,
-            {
-                "module": work.func.__module__,
-                "name": work.func.__name__,
-                "arguments": work.keywords,
-            },
-            limits=Limits(memory=memory, seconds=timeout_s, output=_OUTPUT_BYTES),
-            subject="it",
-        )
+        limits = Limits(memory=memory, seconds=timeout_s, output=_OUTPUT_BYTES)
+        order = work.func.__module__, work.func.__name__, work.keywords
+        result = await _sandbox(libraries).run(_perform, order, limits=limits, subject="it")
     except LimitExceededError as error:
         return Failed(error.detail.removesuffix("."), is_lost=isinstance(error, LostError))
     if "failed" in result:
@@ -81,9 +74,10 @@ async def confined(
 def _perform(order: Any, *_: object) -> dict[str, object]:
     global _is_child  # a child stays one
     _is_child = True
-    function: Callable[..., object] = getattr(import_module(order["module"]), order["name"])
+    module, name, arguments = order
+    function: Callable[..., object] = getattr(import_module(module), name)
     try:
-        return {"made": function(**order["arguments"])}
+        return {"made": function(**arguments)}
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001  any library's fault is a result, not an end

@@ -8,7 +8,6 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scale, Scored
 from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
@@ -73,9 +72,8 @@ class Embedding(CallingScorer):
 
     @override
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        if not item.target:
-            raise InvalidInputError("An embedding item needs a target.")
-        return item.target[0], self.incorrect[0] if self.incorrect else "Something else altogether."
+        right, other = super().examples(item, rng)
+        return right, self.incorrect[0] if self.incorrect else other
 
 
 def _cosine(a: Sequence[float], b: Sequence[float]) -> float:

@@ -50,7 +50,7 @@ async def mark(
     if inner.memory <= SMALL_MEMORY and _size(spec, item, answer) <= MAX_CHARS_HERE:
         return await mark_here(scorer, item, answer)
     result = await confined(
-        partial(mark_sent, spec=_sent(spec), item=_sent(item), answer=_sent(answer)),
+        partial(mark_sent, spec=asdict(spec), item=asdict(item), answer=asdict(answer)),
         timeout_s=inner.work_s,
         libraries=inner.libraries,
         memory=inner.memory,
@@ -92,7 +92,7 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
     if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
         return default_registry().build(spec).examples(item, np.random.default_rng(seed))
     result = await confined(
-        partial(examples_sent, spec=_sent(spec), item=_sent(item), seed=list(seed)),
+        partial(examples_sent, spec=asdict(spec), item=asdict(item), seed=list(seed)),
         timeout_s=min(scorer.work_s, CHECK_TIMEOUT_S),
     )
     if isinstance(result, Failed):
@@ -121,7 +121,7 @@ async def check(spec: ScorerSpec) -> None:
         except ValueError as error:
             fault = str(error)
     else:
-        result = await confined(partial(check_sent, spec=_sent(spec)), timeout_s=CHECK_TIMEOUT_S)
+        result = await confined(partial(check_sent, spec=asdict(spec)), timeout_s=CHECK_TIMEOUT_S)
         fault = result.reason if isinstance(result, Failed) else result
     if fault is not None:
         raise InvalidInputError(
@@ -152,16 +152,6 @@ def _size_of(value: object) -> int:
 
 _SCORER, _ITEM, _ANSWER = TypeAdapter(ScorerSpec), TypeAdapter(ItemContent), TypeAdapter(Answer)
 _SCORED, _NOT_SCORED = TypeAdapter(Scored), TypeAdapter(NotScored)
-
-
-def _sent(value: ScorerSpec | ItemContent | Answer) -> Sent:
-    match value:
-        case ScorerSpec():
-            return {"name": value.name, "params": dict(value.params)}
-        case ItemContent():
-            return asdict(value)
-        case Answer():
-            return {"text": value.text, "finish": value.finish.value}
 
 
 def _mark_of(reply: Sent) -> Mark:

@@ -179,9 +179,7 @@ def compare(*, answer: str, targets: list[str]) -> tuple[bool, str | None, list[
 def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
     """Name of the extractor that found the stated number or formula, and what it found.
 
-    Args:
-        text: The prepared answer.
-        formulas: Whether a target is a formula; only then can a bare formula be the answer.
+    Only where a target is a formula can a bare formula in the prepared text be the answer.
     """
     claims = [("boxed", last_boxed(text))]
     if "####" in text:

@@ -13,8 +13,6 @@ from app.items import ScorerSpec
 from app.scorers.base import Scale, Scorer, ScorerParams, fault_of
 
 ENTRY_POINT_GROUP = "sextant.scorers"
-#: The scale of every score, whatever a scorer measures.
-MARKS = Scale(min=0.0, max=1.0, higher_is_better=True)
 
 
 class ScorerRegistry:
@@ -108,7 +106,7 @@ class ScorerRegistry:
                 "name": name,
                 "description": (scorer_class.__doc__ or "").strip().partition("\n")[0],
                 "params": scorer_class.model_json_schema(),
-                "scale": asdict(MARKS),
+                "scale": asdict(Scale()),  # of every score, whatever is measured
                 "measure": asdict(scorer_class.measure),
                 "version": scorer_class.version,
             }

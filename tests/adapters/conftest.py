@@ -40,7 +40,7 @@ def faults_url(_fault_server: tuple[FaultServer, str], faults: FaultServer) -> s
 
 @pytest.fixture(scope="session")
 def llama_url() -> Iterator[str]:
-    with spawned("tests.servers.tiny_llama", "--api-key", SECRET) as url:
+    with spawned("tests.servers.tiny_llama", SECRET) as url:
         yield url
 
 

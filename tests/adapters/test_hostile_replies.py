@@ -1,89 +1,27 @@
 """Replies that no honest server sends: infinite waits and numbers, and our own key."""
 
 import base64
-import json
-from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from fastapi import FastAPI
-from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from app.adapters.base import CompletionRequest, EndpointConfig
+from app.adapters.base import EndpointConfig
 from app.adapters.embeddings import embed
 from app.adapters.failures import MAX_WAIT_S, complaint_in, read_retry_after
-from app.adapters.registry import build
 from app.adapters.transport import Transport, parse_endpoint_url
-from app.errors import EndpointRejectedError, ExamineeError, MalformedAnswerError
-from app.items import Message
-from tests.servers import serving
+from app.errors import EndpointRejectedError, MalformedAnswerError, RateLimitedError
+from tests.contracts.examinees import ExamineeOf, ask
+from tests.servers.fault_server import FaultServer
 
 KEY = "sk-Key/with+signs=42"
 ENDLESS = 10**400
-ASK = CompletionRequest(messages=(Message("user", "?"),))
 
 
-def _said(text: str, **more: object) -> Response:
-    """Return an answer as raw bytes, as Starlette's JSON refuses what the tests need."""
+def said(text: str, **usage: object) -> dict[str, Any]:
+    """Return the body of an answer that says the same everywhere."""
     choice = {"message": {"content": text, "reasoning": text}, "finish_reason": "stop"}
-    body = {"choices": [choice], "model": text, "usage": more}
-    return Response(json.dumps(body), media_type="application/json")
-
-
-def _server() -> FastAPI:
-    app = FastAPI()
-
-    async def echo(request: Request) -> Response:
-        key = request.headers["authorization"].removeprefix("Bearer ")
-        coded = base64.b64encode(f"Bearer {key}!".encode()).decode()
-        return _said(" ".join((key, quote(key, safe=""), key.encode().hex(), coded)))
-
-    async def short(request: Request) -> Response:
-        return _said(f"a banana {request.headers['authorization']}")
-
-    async def endless(_: Request) -> Response:
-        return _said("4", prompt_tokens=ENDLESS, completion_tokens="9" * 400)
-
-    async def vectors(request: Request) -> Response:
-        entries = [
-            {"index": n, "embedding": [ENDLESS]}
-            for n, _ in enumerate((await request.json())["input"])
-        ]
-        return Response(json.dumps({"data": entries}), media_type="application/json")
-
-    async def deep(_: Request) -> Response:
-        return Response(b'{"choices":' + b"[" * 900 + b"]" * 900 + b"}")
-
-    async def away(request: Request) -> Response:
-        return RedirectResponse(f"?said={quote(request.headers['authorization'])}", 307)
-
-    async def late(_: Request) -> Response:
-        return JSONResponse({"error": "x"}, 429, {"retry-after": "Fri, 31 Dec 99999 23:59:59 GMT"})
-
-    for path, route in (
-        ("/echo/v1/chat/completions", echo),
-        ("/short/v1/chat/completions", short),
-        ("/endless/v1/chat/completions", endless),
-        ("/endless/v1/embeddings", vectors),
-        ("/deep/v1/chat/completions", deep),
-        ("/away/v1/chat/completions", away),
-        ("/late/v1/chat/completions", late),
-    ):
-        app.add_route(path, route, methods=["POST"])
-    return app
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(_server()) as url:
-        yield url
-
-
-def config(url: str, how: str, key: str = KEY) -> EndpointConfig:
-    return EndpointConfig(
-        kind="openai_chat", base_url=f"{url}/{how}/v1", model="m", api_key=key, timeout_s=60
-    )
+    return {"choices": [choice], "model": text, "usage": usage}
 
 
 @pytest.mark.parametrize(
@@ -110,29 +48,45 @@ def test_an_invalid_estimated_time_is_ignored(value: object) -> None:
     assert found.estimated_s is None
 
 
-async def test_a_wait_beyond_the_calendar_is_a_rate_limit(url: str, transport: Transport) -> None:
-    with pytest.raises(ExamineeError) as caught:
-        await build(config(url, "late"), transport).complete(ASK)
-    assert caught.value.code == "endpoint_rate_limited"
+async def test_a_wait_beyond_the_calendar_is_a_rate_limit(
+    faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    late = {"retry-after": "Fri, 31 Dec 99999 23:59:59 GMT"}
+    path = faults.canned("late", {"error": "x"}, status=429, headers=late)
+    with pytest.raises(RateLimitedError):
+        await examinee_of("openai_chat", path).complete(ask())
 
 
-async def test_infinite_counts_are_unknown(url: str, transport: Transport) -> None:
-    answer = await build(config(url, "endless"), transport).complete(ASK)
+async def test_infinite_counts_are_unknown(faults: FaultServer, examinee_of: ExamineeOf) -> None:
+    body = said("4", prompt_tokens=ENDLESS, completion_tokens="9" * 400)
+    answer = await examinee_of("openai_chat", faults.canned("endless", body)).complete(ask())
     assert (answer.text, answer.tokens_in, answer.tokens_out) == ("4", None, None)
 
 
-async def test_a_vector_of_infinite_numbers_is_malformed(url: str, transport: Transport) -> None:
+async def test_a_vector_of_infinite_numbers_is_malformed(
+    faults: FaultServer, faults_url: str, transport: Transport
+) -> None:
+    path = faults.canned("far", {"data": [{"index": n, "embedding": [ENDLESS]} for n in range(2)]})
+    config = EndpointConfig(kind="openai_chat", base_url=faults_url + path, model="m")
     with pytest.raises(MalformedAnswerError, match="one vector of numbers"):
-        await embed(config(url, "endless"), transport, ["a", "b"])
+        await embed(config, transport, ["a", "b"])
 
 
-async def test_a_deeply_nested_answer_is_malformed(url: str, transport: Transport) -> None:
+async def test_a_deeply_nested_answer_is_malformed(
+    faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    path = faults.canned("deep", b'{"choices":' + b"[" * 900 + b"]" * 900 + b"}")
     with pytest.raises(MalformedAnswerError):
-        await build(config(url, "deep"), transport).complete(ASK)
+        await examinee_of("openai_chat", path).complete(ask())
 
 
-async def test_our_own_key_is_taken_out_in_every_spelling(url: str, transport: Transport) -> None:
-    answer = await build(config(url, "echo"), transport).complete(ASK)
+async def test_our_own_key_is_taken_out_in_every_spelling(
+    faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    coded = base64.b64encode(f"Bearer {KEY}!".encode()).decode()
+    echo = said(" ".join((KEY, quote(KEY, safe=""), KEY.encode().hex(), coded)))
+    examinee = examinee_of("openai_chat", faults.canned("echo", echo), api_key=KEY)
+    answer = await examinee.complete(ask())
     for text in (answer.text, answer.raw, answer.reasoning, answer.model):
         assert text is not None
         assert text.count("[redacted]") == 4
@@ -140,14 +94,21 @@ async def test_our_own_key_is_taken_out_in_every_spelling(url: str, transport: T
             assert spelt not in text
 
 
-async def test_a_short_key_removes_no_words_from_answers(url: str, transport: Transport) -> None:
-    answer = await build(config(url, "short", "a"), transport).complete(ASK)
+async def test_a_short_key_removes_no_words_from_answers(
+    faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    path = faults.canned("short", said("a banana Bearer a"))
+    answer = await examinee_of("openai_chat", path, api_key="a").complete(ask())
     assert answer.text == "a banana Bearer a"
 
 
-async def test_a_redirect_does_not_show_the_key(url: str, transport: Transport) -> None:
+async def test_a_redirect_does_not_show_the_key(
+    faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    location = {"location": f"?said={quote(f'Bearer {KEY}')}"}
+    path = faults.canned("away", {}, status=307, headers=location)
     with pytest.raises(EndpointRejectedError, match="redirected more than") as caught:
-        await build(config(url, "away"), transport).complete(ASK)
+        await examinee_of("openai_chat", path, api_key=KEY).complete(ask())
     assert "Key" not in caught.value.detail
 
 
@@ -157,6 +118,7 @@ async def test_a_redirect_does_not_show_the_key(url: str, transport: Transport) 
         *("http://[::1/", "http://a\u2100b/", "http://a\\b/", "http://a b/", "http://a\x00/"),
         *("http://①②⑦.⓪.⓪.①/", "http://..../", "http://\ud800/", "http://[::1]x/", "http://a\n/"),
         *("http://" + "a" * 300, "http:///x", "http://u:p@h/", "http://h:99999999999/", "//h/"),
+        *("", "localhost:8000", "ftp://host/v1", "https://", "http://0177.0.0.1/", "///"),
     ],
 )
 def test_an_invalid_url_is_refused_with_a_message(text: str) -> None:

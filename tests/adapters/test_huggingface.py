@@ -7,11 +7,7 @@ import pytest
 
 from app.adapters.base import CompletionRequest
 from app.calling import GenerationParams
-from app.errors import (
-    ColdStartError,
-    EndpointRejectedError,
-    MalformedAnswerError,
-)
+from app.errors import ColdStartError, EndpointRejectedError, MalformedAnswerError
 from app.items import FinishReason, Message
 from tests.contracts.examinees import ExamineeOf, ask
 from tests.servers.fault_server import FaultServer
@@ -102,11 +98,7 @@ def generated(text: str, finish: str = "eos_token", **details: Any) -> dict[str,
     ],
 )
 async def test_generations_are_read_with_their_finish_reason(
-    examinee_of: ExamineeOf,
-    faults: FaultServer,
-    body: object,
-    text: str,
-    finish: FinishReason,
+    examinee_of: ExamineeOf, faults: FaultServer, body: object, text: str, finish: FinishReason
 ) -> None:
     completion = await examinee_of("hf_tgi", faults.canned("canned", body)).complete(ask())
     assert (completion.text, completion.finish) == (text, finish)

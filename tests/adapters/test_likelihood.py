@@ -1,11 +1,10 @@
-"""Likelihoods of options, compared with a model whose log-probabilities are read one by one."""
+"""Likelihoods of options, compared with log-probabilities of a model that are read one by one."""
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,8 +25,7 @@ from app.adapters.transport import Transport
 from app.errors import MalformedAnswerError, NoLikelihoodsError
 from tests.contracts.examinees import SECRET, ExamineeOf
 from tests.servers import serving
-from tests.servers.echo_llama import EchoLlama, TinyModel
-from tests.servers.tiny_llama import write_model
+from tests.servers.echo_llama import EchoLlama
 
 WORDS = ("Ada", "the", "bird", "there", "is", "A", "cat", "naïve", "größer", "C", "日本", "that")
 
@@ -36,12 +34,8 @@ Teller = Callable[[str, str], TellsLikelihoods]
 
 
 @pytest.fixture(scope="module")
-def echo(
-    llama_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[EchoLlama, str]]:
-    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    write_model(path)
-    server = EchoLlama(TinyModel(path), llama_url, SECRET)
+def echo(llama_url: str) -> Iterator[tuple[EchoLlama, str]]:
+    server = EchoLlama(llama_url, SECRET)
     with serving(server.app) as url:
         yield server, url
     server.close()
@@ -61,56 +55,14 @@ def teller(echo: tuple[EchoLlama, str], transport: Transport) -> Teller:
     return make
 
 
-class Llama:
-    """Reference values: llama.cpp is asked for each next token with all alternatives."""
-
-    def __init__(self, url: str) -> None:
-        self._client = httpx2.AsyncClient(
-            base_url=url, headers={"authorization": f"Bearer {SECRET}"}, timeout=60.0
-        )
-        self._known: dict[tuple[int, ...], dict[int, float]] = {}
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
-
-    async def _post(self, route: str, body: dict[str, Any]) -> Any:
-        return (await self._client.post(route, json=body)).raise_for_status().json()
-
-    async def logprob(self, context: str, continuation: str) -> tuple[float, int]:
-        """Return the sum over the tokens that hold bytes of the continuation, and their number."""
-        text = context + continuation
-        found = await self._post("/tokenize", {"content": text, "with_pieces": True})
-        ids = [token["id"] for token in found["tokens"]]
-        sizes = [
-            len(token["piece"].encode()) if isinstance(token["piece"], str) else len(token["piece"])
-            for token in found["tokens"]
-        ]
-        assert sum(sizes) == len(text.encode())
-        ends = np.cumsum(sizes)
-        counted = np.flatnonzero(ends > len(context.encode())).tolist()
-        await self._learn([ids[:at] for at in counted])
-        return math.fsum(self._known[tuple(ids[:at])][ids[at]] for at in counted), len(counted)
-
-    async def _learn(self, prompts: list[list[int]]) -> None:
-        """Request what follows each of these prompts, as far as it is unknown."""
-        new = [prompt for prompt in prompts if tuple(prompt) not in self._known]
-        if not new:
-            return
-        # The output is forced, so that an end token leaves no empty answer; log-probabilities are
-        # those before the forcing.
-        body = {"prompt": new, "n_predict": 1, "n_probs": 4096, "logit_bias": [[102, 99]]}
-        found = await self._post("/completion", body)
-        for told in found if isinstance(found, list) else [found]:
-            (one,) = told["completion_probabilities"]
-            after = {each["id"]: each["logprob"] for each in one["top_logprobs"]}
-            self._known[tuple(new[told["index"]])] = after
-
-
-@pytest.fixture
-async def llama(llama_url: str) -> AsyncIterator[Llama]:
-    reference = Llama(llama_url)
-    yield reference
-    await reference.aclose()
+def reference(server: EchoLlama, request: LikelihoodRequest) -> tuple[float, int]:
+    """Return the sum over the tokens that hold bytes of the continuation, and their number."""
+    context, text = request.context, request.context + request.continuation
+    ids, pieces = zip(*server.tokens(text), strict=True)
+    sizes = [len(piece.encode() if isinstance(piece, str) else piece) for piece in pieces]
+    assert sum(sizes) == len(text.encode())
+    n_tokens = int((np.cumsum(sizes) > len(context.encode())).sum())
+    return math.fsum(server.logprobs([*ids])[-n_tokens:]), n_tokens
 
 
 def items(n: int, seed: int) -> list[list[LikelihoodRequest]]:
@@ -134,11 +86,11 @@ def items(n: int, seed: int) -> list[list[LikelihoodRequest]]:
 
 
 async def compare(
-    teller: TellsLikelihoods, llama: Llama, asked: list[list[LikelihoodRequest]]
+    teller: TellsLikelihoods, server: EchoLlama, asked: list[list[LikelihoodRequest]]
 ) -> None:
     for options in asked:
         ours = await asyncio.gather(*map(teller.likelihood, options))
-        theirs = [await llama.logprob(o.context, o.continuation) for o in options]
+        theirs = [reference(server, option) for option in options]
         for our, (logprob, n_tokens) in zip(ours, theirs, strict=True):
             assert our.n_tokens == n_tokens
             assert our.logprob == pytest.approx(logprob, abs=1e-3)
@@ -150,21 +102,19 @@ async def compare(
 
 @pytest.mark.parametrize(
     ("kind", "behaviour"),
-    [
-        ("openai_completions", "vllm"),
-        ("openai_completions", "vllm_only"),
-        ("hf_tgi", "tgi"),
-    ],
+    [("openai_completions", "vllm"), ("openai_completions", "vllm_only"), ("hf_tgi", "tgi")],
 )
 async def test_sums_match_the_real_model_token_by_token(
-    teller: Teller, llama: Llama, kind: str, behaviour: str
+    teller: Teller, echo: tuple[EchoLlama, str], kind: str, behaviour: str
 ) -> None:
-    await compare(teller(kind, behaviour), llama, items(8, seed=1))
+    await compare(teller(kind, behaviour), echo[0], items(8, seed=1))
 
 
 @pytest.mark.slow
-async def test_on_many_items_the_same_options_are_chosen(teller: Teller, llama: Llama) -> None:
-    await compare(teller("openai_completions", "vllm"), llama, items(120, seed=2))
+async def test_on_many_items_the_same_options_are_chosen(
+    teller: Teller, echo: tuple[EchoLlama, str]
+) -> None:
+    await compare(teller("openai_completions", "vllm"), echo[0], items(120, seed=2))
 
 
 @pytest.mark.parametrize("behaviour", ["vllm_only", "no_echo"])
@@ -184,11 +134,7 @@ async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
 
 @pytest.mark.parametrize(
     ("kind", "behaviour"),
-    [
-        ("openai_completions", "ignores"),
-        ("openai_completions", "refuses"),
-        ("hf_tgi", "ignores"),
-    ],
+    [("openai_completions", "ignores"), ("openai_completions", "refuses"), ("hf_tgi", "ignores")],
 )
 async def test_an_endpoint_without_prompt_logprobs_gives_one_sentence(
     teller: Teller, kind: str, behaviour: str

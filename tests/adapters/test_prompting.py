@@ -25,21 +25,13 @@ PLAIN = PromptStyle()
 
 def test_a_multiple_choice_item_lists_its_options_by_letter_and_asks_for_one() -> None:
     assert build_messages(COLOURS, PLAIN) == (
-        Message(
-            "user",
-            "Which is a colour?\n\nA. seven\nB. red\nC. loud\n\n" + CHOICE_INSTRUCTION,
-        ),
+        Message("user", "Which is a colour?\n\nA. seven\nB. red\nC. loud\n\n" + CHOICE_INSTRUCTION),
     )
 
 
 def test_a_free_answer_item_asks_for_a_last_line() -> None:
     (turn,) = build_messages(SUM, PLAIN)
     assert turn == Message("user", "What is 2 + 2?\n\n" + FREE_INSTRUCTION)
-
-
-def test_the_prompt_does_not_reveal_the_answer() -> None:
-    target = ItemContent(prompt="What is the capital of Peru?", target=("Lima",))
-    assert all("Lima" not in turn.content for turn in build_messages(target, PLAIN))
 
 
 def test_system_prompt_and_few_shot_turns_stand_before_the_item() -> None:

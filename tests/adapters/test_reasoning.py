@@ -12,21 +12,23 @@ STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 
 
 @pytest.mark.parametrize(
-    ("raw", "text", "reasoning"),
+    ("raw", "given", "tags", "text", "reasoning"),
     [
-        ("B", "B", None),
-        ("<think>Is it A?</think>\n\nB", "B", "Is it A?"),
-        ("<think>\n\n</think>\n\nB", "B", None),
-        ("Is it A? No.\n</think>\nB", "B", "Is it A? No."),
-        ("<think>one</think>So:<think>two</think> B", "So: B", "one\n\ntwo"),
-        ("rest of one</think>So <think>two</think>B", "So B", "rest of one\n\ntwo"),
-        ("  B  ", "  B  ", None),
+        ("B", None, THINK, "B", None),
+        ("B", "It is not A.", THINK, "B", "It is not A."),
+        ("<think>Is it A?</think>\n\nB", None, THINK, "B", "Is it A?"),
+        ("<think>\n\n</think>\n\nB", None, THINK, "B", None),
+        ("Is it A? No.\n</think>\nB", None, THINK, "B", "Is it A? No."),
+        ("<think>one</think>So:<think>two</think> B", None, THINK, "So: B", "one\n\ntwo"),
+        ("rest of one</think>So <think>two</think>B", None, THINK, "So B", "rest of one\n\ntwo"),
+        ("  B  ", None, THINK, "  B  ", None),
+        ("<think>B", None, ("", ""), "<think>B", None),
     ],
 )
 def test_marked_thoughts_are_taken_out_of_the_answer(
-    raw: str, text: str, reasoning: str | None
+    raw: str, given: str | None, tags: tuple[str, str], text: str, reasoning: str | None
 ) -> None:
-    split = split_reasoning(raw, given=None, tags=THINK, finish=STOP)
+    split = split_reasoning(raw, given=given, tags=tags, finish=STOP)
     assert (split.text, split.reasoning, split.finish) == (text, reasoning, STOP)
 
 
@@ -38,16 +40,6 @@ def test_an_unfinished_thought_is_a_cut_off_answer_whatever_the_endpoint_said(
     split = split_reasoning(raw, given=None, tags=THINK, finish=finish)
     assert (split.text, split.finish) == ("", LENGTH)
     assert split.reasoning
-
-
-def test_a_reasoning_field_is_kept_beside_the_answer() -> None:
-    split = split_reasoning("B", given="It is not A.", tags=THINK, finish=STOP)
-    assert (split.text, split.reasoning) == ("B", "It is not A.")
-
-
-def test_empty_marks_leave_the_text_alone() -> None:
-    split = split_reasoning("<think>B", given=None, tags=("", ""), finish=STOP)
-    assert (split.text, split.reasoning, split.finish) == ("<think>B", None, STOP)
 
 
 def _reference(raw: str, opening: str, closing: str) -> tuple[str, list[str], bool]:

@@ -54,6 +54,7 @@ async def test_another_package_adds_a_kind_but_replaces_none(transport: Transpor
     [
         (EndpointConfig(kind="openai_chat", base_url="http://x/v1"), "/model"),
         (EndpointConfig(kind="openai_completions", base_url="http://x/v1"), "/model"),
+        (replace(TGI, base_url="http://me:pw@x"), "/base_url"),
         (replace(TGI, options={"a": 1}), "/options/a"),
         (replace(TGI, headers={"a": "b\r\nc: d"}), "/headers"),
         (replace(TGI, headers={"a b": "c"}), "/headers"),
@@ -74,6 +75,7 @@ async def test_a_configuration_that_cannot_work_names_the_field(
     with pytest.raises(InvalidInputError) as caught:
         build(config, transport)
     assert [problem.pointer for problem in caught.value.problems] == [pointer]
+    assert "pw" not in str(caught.value)
 
 
 async def test_the_key_is_neither_shown_nor_logged(

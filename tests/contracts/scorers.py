@@ -47,6 +47,7 @@ class ScorerContract:
             result = await self.mark(item, Answer(text=right))
             assert isinstance(result, Scored), (right, result)
             assert result.score == 1.0, (right, result)
+            assert result.extractor
 
     async def test_the_wrong_reference_answer_scores_less_than_one(self) -> None:
         for seed in range(20):
@@ -55,34 +56,19 @@ class ScorerContract:
             assert isinstance(result, Scored), (wrong, result)
             assert result.score < 1.0, (wrong, result)
 
-    async def test_a_scored_answer_names_its_extractor(self) -> None:
+    async def test_no_answer_is_not_a_wrong_answer(self) -> None:
         right, _ = build(self.spec).examples(self.item, np.random.default_rng(0))
-        result = await self.mark(self.item, Answer(text=right))
-        assert isinstance(result, Scored)
-        assert result.extractor
-
-    async def test_an_empty_answer_is_not_scored(self) -> None:
-        result = await self.mark(self.item, Answer(text=" \n\u200b"))
-        assert result == NotScored(outcome=Outcome.UNPARSED, reason="The answer is empty.")
-
-    async def test_a_cut_off_answer_is_truncated_even_when_it_looks_right(self) -> None:
-        right, _ = build(self.spec).examples(self.item, np.random.default_rng(0))
-        answer = Answer(text=right, finish=FinishReason.LENGTH)
-        result = await self.mark(self.item, answer)
-        assert isinstance(result, NotScored)
-        assert result.outcome is Outcome.TRUNCATED
-
-    async def test_a_filtered_answer_is_refused(self) -> None:
-        answer = Answer(text="", finish=FinishReason.CONTENT_FILTER)
-        result = await self.mark(self.item, answer)
-        assert isinstance(result, NotScored)
-        assert result.outcome is Outcome.REFUSED
-
-    async def test_a_refusal_is_not_a_wrong_answer(self) -> None:
-        answer = Answer(text="I'm sorry, but I can't help with that request.")
-        result = await self.mark(self.item, answer)
-        assert isinstance(result, NotScored)
-        assert result.outcome is Outcome.REFUSED
+        refusal = "I'm sorry, but I can't help with that request."
+        for answer, outcome, words in (
+            (Answer(text=" \n\u200b"), Outcome.UNPARSED, "is empty"),
+            (Answer(text=right, finish=FinishReason.LENGTH), Outcome.TRUNCATED, "was cut off"),
+            (Answer(text="", finish=FinishReason.CONTENT_FILTER), Outcome.REFUSED, "filter"),
+            (Answer(text=refusal), Outcome.REFUSED, "declined"),
+        ):
+            result = await self.mark(self.item, answer)
+            assert isinstance(result, NotScored), answer
+            assert result.outcome is outcome
+            assert words in result.reason
 
     async def test_the_same_answer_gets_the_same_score(self) -> None:
         answer = Answer(text="Perhaps 12, or London, or (B).")
@@ -94,6 +80,3 @@ class ScorerContract:
         result = await self.mark(bare, Answer(text="12"))
         assert isinstance(result, NotScored)
         assert result.outcome is Outcome.ERROR
-
-    def test_building_twice_from_one_spec_gives_equal_scorers(self) -> None:
-        assert build(self.spec) == build(self.spec)

@@ -12,7 +12,6 @@ from app.calibration.multidimensional.score_curves import fit_curves
 from app.demo.bank import (
     DEFAULT_SEED,
     N_REFERENCE,
-    DemoItem,
     demo_bank,
     learn,
     learned,
@@ -22,6 +21,7 @@ from app.demo.questions import FAMILIES
 from app.engine.knowledge import curves_of
 from app.items import Answer
 from app.scorers import Scored, build, mark
+from tests.values import not_none
 
 BANK = demo_bank()
 LEARNED = curves_of(BANK.item_bank(), learned())
@@ -47,8 +47,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _quoted(text: str) -> str:
-    match = re.search(r'"([a-z ]+)"', text)
-    assert match is not None
+    match = not_none(re.search(r'"([a-z ]+)"', text))
     return match[1]
 
 
@@ -90,8 +89,7 @@ def _next_interleaved(prompt: str) -> str:
 
 
 def _one_conversion(prompt: str) -> str:
-    match = re.fullmatch(r"How many (.+) are (\d+) (.+)\?", prompt)
-    assert match is not None
+    match = not_none(re.fullmatch(r"How many (.+) are (\d+) (.+)\?", prompt))
     return str(int(match[2]) * RATIOS[match[3], match[1]])
 
 
@@ -160,15 +158,10 @@ ANSWER_OF: dict[str, Callable[[str], str]] = {
 }
 
 
-def _prompt(item: DemoItem) -> str:
-    assert item.content.prompt is not None
-    return item.content.prompt
-
-
 @pytest.mark.parametrize("seed", [DEFAULT_SEED, 1, 2])
 def test_every_answer_is_what_the_question_asks_for(seed: int) -> None:
     for item in demo_bank(seed).items:
-        assert item.right_answer == ANSWER_OF[item.tags[1]](_prompt(item)), item
+        assert item.right_answer == ANSWER_OF[item.tags[1]](not_none(item.content.prompt)), item
 
 
 def test_every_kind_of_question_occurs() -> None:
@@ -201,7 +194,7 @@ def test_there_are_at_least_300_items_of_all_families_and_no_two_are_the_same() 
 
 @pytest.mark.parametrize("seed", [DEFAULT_SEED, 1, 2])
 def test_no_prompt_stands_inside_another(seed: int) -> None:
-    prompts = [_prompt(item) for item in demo_bank(seed).items]
+    prompts = [not_none(item.content.prompt) for item in demo_bank(seed).items]
     inside = [(p, q) for p in prompts for q in prompts if p is not q and p in q]
     assert inside == []
 
@@ -258,8 +251,7 @@ def test_stored_knowledge_belongs_to_the_present_bank() -> None:
 
 @pytest.mark.slow  # a hundred simulated tests
 def test_learning_again_gives_the_stored_file() -> None:
-    again = curves_of(BANK.item_bank(), learn(BANK))
-    assert again is not None
+    again = not_none(curves_of(BANK.item_bank(), learn(BANK)))
     assert LEARNED is not None
     np.testing.assert_allclose(again.curves.slopes, LEARNED.curves.slopes, atol=1e-6)
     assert again.errors.keys() == LEARNED.errors.keys()

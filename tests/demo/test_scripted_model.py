@@ -3,22 +3,14 @@ import pytest
 
 from app.adapters.prompting import PromptStyle, build_messages, flatten
 from app.demo.bank import DemoItem, demo_bank
-from app.demo.scripted_model import (
-    CHOICE_STYLES,
-    FREE_STYLES,
-    UNKNOWN,
-    ScriptedModel,
-)
+from app.demo.scripted_model import CHOICE_STYLES, FREE_STYLES, UNKNOWN, ScriptedModel
 from app.items import Answer, Message
 from app.scorers import Scored, build, mark
 
 ITEMS = demo_bank().items
 FEW_SHOT = PromptStyle(
     system="You are a careful examinee.",
-    prefix=(
-        Message("user", f"{ITEMS[0].content.prompt}\n\nA. 1\nB. 2"),
-        Message("assistant", "A"),
-    ),
+    prefix=(Message("user", f"{ITEMS[0].content.prompt}\n\nA. 1\nB. 2"), Message("assistant", "A")),
 )
 
 

@@ -38,9 +38,7 @@ async def test_a_key_is_shown_once_and_revoked(browser_with: NewBrowser, client:
     assert key["revoked_at"] is not None
 
 
-async def test_the_reference_is_public_and_served_from_here(
-    browser_with: NewBrowser,
-) -> None:
+async def test_the_reference_is_public_and_served_from_here(browser_with: NewBrowser) -> None:
     nobody = await browser_with()
     shown = (await nobody.get("/docs")).text
     Page(shown)

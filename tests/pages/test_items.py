@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from app.api.schemas.versions import VersionItemRead
 from app.pages import items
-from app.pages.items import ItemRow, Items, Wanted, chosen, flag_counts, items_of
+from app.pages.items import ItemRow, Items, Wanted, chosen, flag_counts, held, items_of
 from app.records.banks import ItemAnswer, ItemUse
 from app.services.banks.items import ItemUses
 from app.services.container import Services
@@ -22,6 +22,7 @@ from app.storage.database import Database
 from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.api.test_in_flight import begun
+from tests.api.test_several_abilities import install
 from tests.demo_bank import install_demo_bank
 from tests.pages.browser import Browser
 from tests.pages.conftest import NewBrowser
@@ -138,6 +139,16 @@ def _live(n_right: int, n: int = 100) -> list[ItemAnswer]:
         )
         for score, theta in [*known, (None, _THETA), (1.0, None)]
     ]
+
+
+async def test_answers_are_held_against_the_curve_of_one_ability_alone(
+    app: FastAPI, database: Database
+) -> None:
+    await install(app.state.services)
+    await install_demo_bank(database)
+    one, several = [await app.state.services.versions.load(bank=b) for b in ("demo", "tasks")]
+    assert held(one, 0, _live(10, 20)) is not None
+    assert held(several, 0, _live(10, 20)) is None
 
 
 def _text(page: str) -> str:

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from app.pages.items import held
 from app.pages.live import Live
-from app.records.banks import ItemAnswer
 from app.reports.formats import percent, signed
 from app.storage.database import Database
 from tests.api.calls import answered, posted
@@ -153,28 +151,6 @@ async def test_expected_scores_by_several_abilities_are_those_of_the_report(
     step = (await reader.get(f"{path}/steps/1")).text
     assert f"the shaded line is the model's ability, where {told[0]} is expected" in step
     assert "with the others as estimated" in step
-
-
-async def test_answers_are_held_against_the_curve_of_one_ability_alone(
-    app: FastAPI, database: Database
-) -> None:
-    await install(app.state.services)
-    await install_demo_bank(database)
-    given = [
-        ItemAnswer(
-            session_id="ses",
-            examinee=None,
-            theta=0.0,
-            step=1,
-            outcome="scored",
-            score=float(n % 2),
-            answered_at=None,
-        )
-        for n in range(20)
-    ]
-    one, several = [await app.state.services.versions.load(bank=b) for b in ("demo", "tasks")]
-    assert held(one, 0, given) is not None
-    assert held(several, 0, given) is None
 
 
 async def test_actions_outside_the_scopes_of_a_key_are_hidden(

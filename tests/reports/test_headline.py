@@ -1,6 +1,6 @@
 """The headline of a result: its lines, and the level of trust."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +9,7 @@ from pydantic import TypeAdapter
 
 from app.demo.scripted_model import ScriptedModel
 from app.records.fields import ends
-from app.records.figures import (
-    EstimateFigures,
-)
+from app.records.figures import EstimateFigures
 from app.records.sessions import SessionRecord
 from app.reports.figures import Headline, dollars, headline_lines
 from app.reports.headline import headline_of
@@ -20,6 +18,7 @@ from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
 from tests.services.sessions import opened, spec
+from tests.values import not_none
 
 HEADLINE: dict[str, Any] = {
     "examinee": "my-model",
@@ -104,36 +103,40 @@ def test_asking_all_costs_the_price_of_an_answer_without_the_cache(
     ended: SessionRecord, usd: float | None, cache: Any, judge: Any, all_of_it: float | None
 ) -> None:
     usage: Any = {**ended.summary["usage"], "usd": usd, "cache": cache, "judge": judge}
-    headline = headline_of(replace(ended, summary={**ended.summary, "usage": usage}))
-    assert headline is not None
+    headline = not_none(headline_of(replace(ended, summary={**ended.summary, "usage": usage})))
     assert (headline.n_items, headline.n_askable) == (360, 360)
     assert headline.usd_all == (all_of_it and pytest.approx(all_of_it))
 
 
 @pytest.fixture
-async def ended(settings: Settings, database: Database) -> AsyncIterator[SessionRecord]:
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
     async with opened(settings, database) as services:
-        yield await answered(services)
+        yield services
 
 
-async def test_a_score_of_a_task_is_about_its_questions(
-    settings: Settings, database: Database
-) -> None:
-    async with opened(settings, database) as services:
-        version = await services.versions.load((await answered(services)).bank_version_id)
-        task = next(tag for tag, n in version.tag_counts.items() if 8 < n < 180)
-        record = await answered(services, selection={"target": {task: 1.0}})
-    headline = headline_of(record)
-    assert headline is not None
+@pytest.fixture
+async def ended(services: Services) -> SessionRecord:
+    return await answered(services)
+
+
+async def test_a_score_of_a_task_is_about_its_questions(services: Services) -> None:
+    version = await services.versions.load((await answered(services)).bank_version_id)
+    task = next(tag for tag, n in version.tag_counts.items() if 8 < n < 180)
+    record = await answered(services, selection={"target": {task: 1.0}})
+    headline = not_none(headline_of(record))
     assert headline.n_items == headline.n_askable == version.tag_counts[task]
 
 
-async def answered(services: Services, **design: Any) -> SessionRecord:
+async def answered(
+    services: Services, right: Mapping[str, bool] | None = None, **design: Any
+) -> SessionRecord:
+    """Return an ended test; by default every other answer is right."""
     plan = {"stopping": {"max_items": 8}, **design}
     record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     while record.status == "awaiting_response":
         awaited = await services.manual_sessions.next_item(record.id)
-        answer = ManualAnswer(step_token=awaited.step_token, score=float(awaited.step % 2))
+        score = float(awaited.step % 2 if right is None else right[awaited.item.key])
+        answer = ManualAnswer(step_token=awaited.step_token, score=score)
         record = (await services.manual_sessions.answer(record.id, answer)).record
     return record
 
@@ -151,9 +154,7 @@ def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
 
 
 async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -> None:
-    headline, score = headline_of(ended), ended.summary["score"]
-    assert headline is not None
-    assert score is not None
+    headline, score = not_none(headline_of(ended)), not_none(ended.summary["score"])
     assert (headline.score, headline.interval) == (score["value"], score["interval"])
     assert (headline.asked, headline.answers) == (8, "4 of 8 right")
     assert headline.theta == ended.summary["estimate"]["theta"]
@@ -206,40 +207,21 @@ async def test_trust_depends_on_the_most_important_reason(ended: SessionRecord) 
         assert trust_of(record, **place) == (level, reason)
 
 
-async def test_the_demo_ends_with_a_result_that_is_trusted_and_right(
-    settings: Settings, database: Database
-) -> None:
-    model = ScriptedModel(theta=0.8, seed=7)
-    async with opened(settings, database) as services:
-        plan = {"stopping": {"score_margin": 0.08, "max_items": 60}, "concurrency": 1}
-        record = await services.sessions.create(
-            spec(mode="manual", endpoint=None, plan=plan, seed=7)
-        )
-        while record.status == "awaiting_response":
-            awaited = await services.manual_sessions.next_item(record.id)
-            score = float(model.right[awaited.item.key])
-            answer = ManualAnswer(step_token=awaited.step_token, score=score)
-            record = (await services.manual_sessions.answer(record.id, answer)).record
-    headline = headline_of(record)
-    assert headline is not None
+async def test_the_demo_ends_with_a_result_that_is_trusted_and_right(services: Services) -> None:
+    model, stopping = ScriptedModel(theta=0.8, seed=7), {"score_margin": 0.08, "max_items": 60}
+    record = await answered(services, model.right, stopping=stopping, concurrency=1)
+    headline = not_none(headline_of(record))
     assert headline.trust.level == "good"
-    assert headline.better_than is not None
-    assert 0.5 < headline.better_than < 0.9
+    assert 0.5 < not_none(headline.better_than) < 0.9
     truth = sum(model.right.values()) / len(model.right)
-    lo, hi = ends(headline.interval)
-    assert lo is not None
-    assert hi is not None
+    lo, hi = map(not_none, ends(headline.interval))
     assert lo < truth < hi
-    assert headline.equivalent_random_items is not None
-    assert headline.equivalent_random_items > 1.5 * headline.asked
+    assert not_none(headline.equivalent_random_items) > 1.5 * headline.asked
 
 
-async def test_a_report_says_what_would_reach_the_margin(
-    settings: Settings, database: Database
-) -> None:
-    async with opened(settings, database) as services:
-        record = await answered(services, stopping={"score_margin": 0.04, "max_items": 8})
-        report = await services.session_reports.report(record.id, reveal=True)
+async def test_a_report_says_what_would_reach_the_margin(services: Services) -> None:
+    record = await answered(services, stopping={"score_margin": 0.04, "max_items": 8})
+    report = await services.session_reports.report(record.id, reveal=True)
     (told,) = (one.text for one in report.warnings if one.code == "precision_not_reached")
     assert "±27.5 points, not ±4: about" in told
     assert f"questions would do (sextant sessions extend {record.id} --max-items" in told

@@ -7,6 +7,7 @@ import pytest
 
 from app.reports.reference_strip import Reference, StripPosition, strip, strip_position
 from tests.reports.pages import Page
+from tests.values import not_none
 
 QUARTERS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 BY_POSITION = Reference(population=QUARTERS, thetas=(9.0, 10.0), n=40)
@@ -43,8 +44,7 @@ def test_an_unplaced_result_has_no_position(estimate: dict[str, Any], reference:
 
 def test_the_strip_has_a_dot_per_model_and_counts_weaker_ones() -> None:
     at = StripPosition(value=1.5, lo=1.0, hi=2.0)
-    picture = strip(BY_POSITION, [("<b>m</b>", at), ("unknown", None)])
-    assert picture is not None
+    picture = not_none(strip(BY_POSITION, [("<b>m</b>", at), ("unknown", None)]))
     page = Page(picture)
     dots = [one for tag, one in page.elements if tag == "circle" and one["class"] == "dot among"]
     assert len(dots) == 40
@@ -55,11 +55,9 @@ def test_the_strip_has_a_dot_per_model_and_counts_weaker_ones() -> None:
     assert "interval" not in page.text
     assert "unknown" not in page.text
     assert "Their answers" not in page.text
-    named = strip(replace(BY_POSITION, source="40 <i>simulated</i> models"), [("m", at)])
-    assert named is not None
+    named = not_none(strip(replace(BY_POSITION, source="40 <i>simulated</i> models"), [("m", at)]))
     assert "Their answers: 40 <i>simulated</i> models." in Page(named).text
-    many = strip(BY_THETA, [("m", at)])
-    assert many is not None
+    many = not_none(strip(BY_THETA, [("m", at)]))
     assert many.count("dot among") == 100 + 1
     assert "reference models, by ability: " in many
     assert "place by ability, " in many

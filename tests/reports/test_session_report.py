@@ -23,6 +23,7 @@ from app.reports.session.page import render
 from app.reports.session.words import STOP_WORDS, summary
 from tests.reports.pages import Page
 from tests.reports.sessions import NASTY, known, report, several, taken
+from tests.values import not_none
 
 QUANTILES = tuple(np.linspace(-2.0, 2.0, 101).tolist())
 
@@ -198,34 +199,27 @@ def test_a_place_is_by_score_where_the_position_of_the_score_is_known() -> None:
         reference=Reference(population=QUANTILES),
         estimate={**theta.estimate, "extrapolation": stands},
     )
-    assert theta.score is not None
-    of_a_task = replace(placed, score=replace(theta.score, of={"t": 1.0}))
+    of_a_task = replace(placed, score=replace(not_none(theta.score), of={"t": 1.0}))
     said = [" ".join(summary(one)) for one in (theta, placed, of_a_task)]
     assert ["By ability it is better" in text for text in said] == [True, False, True]
     assert ["That is better" in text for text in said] == [False, True, False]
 
 
 def _width(known: Interval | None) -> float:
-    lo, hi = ends(known)
-    assert lo is not None
-    assert hi is not None
+    lo, hi = map(not_none, ends(known))
     return hi - lo
 
 
 def test_models_below_are_counted_among_the_reference_models() -> None:
     theta = binary().estimate["theta"]
     # Abilities of the reference models, evenly spread between -2 and 2.
-    score = binary(quantiles=QUANTILES).score
-    assert score is not None
-    assert score.below is not None
-    assert score.below.value == pytest.approx((theta + 2) / 4, abs=1e-6)
-    lo, hi = ends(score.below.interval)
-    assert lo is not None
-    assert hi is not None
-    assert lo < score.below.value < hi
+    score = not_none(binary(quantiles=QUANTILES).score)
+    below = not_none(score.below)
+    assert below.value == pytest.approx((theta + 2) / 4, abs=1e-6)
+    lo, hi = map(not_none, ends(below.interval))
+    assert lo < below.value < hi
     guessed = binary(quantiles=QUANTILES, provisional=True)
-    assert guessed.score is not None
-    assert guessed.score.below is None
+    assert not_none(guessed.score).below is None
     assert guessed.warnings[0].code == "provisional"
     few = binary(uncertainty="The bank was calibrated on 5 examinees.").warnings[0]
     assert (few.code, few.text) == ("calibrated_on_few", "The bank was calibrated on 5 examinees.")
@@ -240,8 +234,7 @@ def test_a_result_is_not_compared_with_reference_models_that_are_not_known() -> 
 def test_an_unplaced_result_is_not_compared_with_reference_models() -> None:
     stands = {"standing": "unknown", "position": -4.0, "sd": 1.9, "caution": "Nobody can tell."}
     estimate = {**binary().estimate, "extrapolation": stands}
-    score = binary(quantiles=QUANTILES, changes={"estimate": estimate}).score
-    assert score is not None
+    score = not_none(binary(quantiles=QUANTILES, changes={"estimate": estimate}).score)
     assert score.below is None
 
 

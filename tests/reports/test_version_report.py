@@ -23,8 +23,7 @@ from app.reports.version.facts import (
 )
 from app.reports.version.page import FLAG_WORDS, render, summary
 from tests.reports.pages import Page
-
-NASTY = "<script>alert(\"x\")</script> & 'q'\n{{7*7}}"
+from tests.reports.sessions import NASTY
 
 
 def bank(n_items: int = 60, *, seed: int = 0) -> ItemBank:

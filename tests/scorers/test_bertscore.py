@@ -19,6 +19,7 @@ from app.sandbox.pool_process import WithoutPandas
 from app.scorers import NotScored, Scored, build, mark
 from app.scorers.bertscore import BertScore
 from tests.contracts.scorers import ScorerContract
+from tests.values import of_kind
 
 SPEC = ScorerSpec("bertscore", {"model": "tiny", "layer": 2})
 WRONG = "A tunnel collapsed."
@@ -91,8 +92,7 @@ def f1_by_hand(folder: Path, text: str, reference: str) -> float:
 
 
 async def score(spec: ScorerSpec, text: str, item: ItemContent = ITEM) -> float:
-    result = await mark(build(spec), item, Answer(text=text))
-    assert isinstance(result, Scored), result
+    result = of_kind(await mark(build(spec), item, Answer(text=text)), Scored)
     return result.score
 
 
@@ -158,16 +158,9 @@ async def test_without_the_extra_one_sentence_says_how_to_get_it(
     monkeypatch.setattr("app.scorers.bertscore.find_spec", lambda _: None)
     with pytest.raises(InvalidInputError, match="uv sync --extra neural"):
         await scorers.check(spec)
-    result = await build(spec).score(ITEM, Answer(text=TEXT))
-    assert isinstance(result, NotScored)
+    result = of_kind(await build(spec).score(ITEM, Answer(text=TEXT)), NotScored)
     assert result.outcome is Outcome.ERROR
     assert "uv sync --extra neural" in result.reason
-
-
-@pytest.mark.parametrize("model", ["../tiny", "/models/tiny", "a/tiny", "..", ".", "", "tiny\n"])
-def test_a_model_is_a_name_and_never_a_path(model: str) -> None:
-    with pytest.raises(InvalidInputError, match="model"):
-        build(ScorerSpec("bertscore", {"model": model, "layer": 2}))
 
 
 @pytest.mark.parametrize(
@@ -200,8 +193,7 @@ def test_the_nearest_target_counts_and_blank_texts_are_no_targets(
     models = ModuleType("app.scorers.libraries.bert_models")
     vars(models)["f1"] = lambda *args: [len(text) / 10 for text in args[3]] if args[1] == 2 else []
     monkeypatch.setitem(sys.modules, models.__name__, models)
-    scorer = build(SPEC)
-    assert isinstance(scorer, BertScore)
+    scorer = of_kind(build(SPEC), BertScore)
     assert scorer.similarity("Oslo", ["four", "sixsix", "two", " "]) == 0.6
     assert scorer.similarity(" ", ["four"]) == 0.0
     assert scorer.similarity("Oslo", [" "]) is None

@@ -24,6 +24,7 @@ from tests.contracts.scorers import ScorerContract
 from tests.scorers.direct_tools import DirectTools
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
+from tests.values import of_kind
 
 CAPITAL = ItemContent(prompt="What is the capital of Norway?", target=("Oslo", "The city of Oslo"))
 KEY = "callback-signing-key"
@@ -71,20 +72,17 @@ async def test_a_judge_scores_on_its_scale_and_says_why(judge_url: str) -> None:
 
 
 async def test_several_judges_and_repeats_are_averaged(judge_url: str) -> None:
-    result = await judged(judge_url, "Oslo", judges=["good", "shaky"], repeats=3)
-    assert isinstance(result, Scored)
+    result = of_kind(await judged(judge_url, "Oslo", judges=["good", "shaky"], repeats=3), Scored)
     assert result.evidence is not None
     assert len(result.evidence["judgements"]) == 6
     assert result.score == 1.0
 
 
 async def test_an_unparsed_judgement_is_missing_and_does_not_lower_the_mean(judge_url: str) -> None:
-    alone = await judged(judge_url, "Oslo", judges=["hopeless"], attempts=2)
-    assert isinstance(alone, NotScored)
+    alone = of_kind(await judged(judge_url, "Oslo", judges=["hopeless"], attempts=2), NotScored)
     assert (alone.outcome, alone.code) == (Outcome.ERROR, "judge_unreadable")
     assert "whole score from 1 to 10" in alone.reason
-    result = await judged(judge_url, "Oslo", judges=["good", "hopeless"])
-    assert isinstance(result, Scored)
+    result = of_kind(await judged(judge_url, "Oslo", judges=["good", "hopeless"]), Scored)
     assert result.score == 1.0
     codes = [judgement["code"] for judgement in (result.evidence or {})["judgements"]]
     assert codes == [None, "judge_unreadable"]
@@ -110,8 +108,7 @@ async def test_a_failing_judge_is_an_error_of_the_judge(
     fault_url: str, faults: FaultServer, behaviour: str, code: str
 ) -> None:
     faults.forget()
-    result = await judged(fault_url, "Oslo", judges=[behaviour])
-    assert isinstance(result, NotScored)
+    result = of_kind(await judged(fault_url, "Oslo", judges=[behaviour]), NotScored)
     assert (result.outcome, result.code) == (Outcome.ERROR, code)
     assert len(faults.calls) == (3 if code == "judge_unreadable" else 1)
 
@@ -120,8 +117,7 @@ async def test_structured_output_is_dropped_where_it_is_refused(
     fault_url: str, faults: FaultServer
 ) -> None:
     faults.forget()
-    result = await judged(fault_url, "Oslo", judges=["no_structure"])
-    assert isinstance(result, Scored)
+    result = of_kind(await judged(fault_url, "Oslo", judges=["no_structure"]), Scored)
     assert result.score == pytest.approx(6 / 9)
     asked, plain = faults.calls
     assert asked.body["response_format"]["json_schema"]["schema"] == {
@@ -206,34 +202,6 @@ async def test_a_judge_scores_a_refusal_only_if_it_is_asked_to(judge_url: str) -
         assert isinstance(await judged(judge_url, refusal, judge_refusals=asked), kind)
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "words"),
-    [
-        ("judge", {}, "judges: Field required"),
-        ("judge", {"judges": []}, "at least 1 item"),
-        ("judge", {"judges": ["x"], "lowest": 5, "highest": 5}, "highest must be above lowest"),
-        ("judge", {"judges": ["x"], "budget": {}}, "at least one of usd, tokens and calls"),
-        ("callback", {"endpoint": "e", "lowest": -1.7e308, "highest": 1.7e308}, "too far apart"),
-    ],
-)
-def test_a_scorer_that_could_not_work_is_refused(
-    name: str, params: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=words):
-        build(ScorerSpec(name, params))
-
-
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("judge", {"judges": ["x"], "lowest": 0, "highest": 1, "budget": {"usd": 0.5}}),
-        ("differential", {"incorrect": ["B"]}),
-    ],
-)
-def test_the_least_parameters_are_allowed(name: str, params: dict[str, Any]) -> None:
-    build(ScorerSpec(name, params))
-
-
 async def test_without_tools_a_judge_gives_no_score() -> None:
     with pytest.raises(InvalidInputError, match="needs tools"):
         await mark(build(ScorerSpec("judge", {"judges": ["x"]})), CAPITAL, Answer(text="Oslo"))
@@ -253,12 +221,8 @@ async def test_embeddings_rank_similar_above_dissimilar_texts(judge_url: str) ->
 
 async def test_incorrect_references_give_a_difference_of_similarities(judge_url: str) -> None:
     wrong = {"incorrect": ["Bergen", "Stockholm"]}
-    right = await embedded(judge_url, "Oslo", **wrong)
-    false = await embedded(judge_url, "Bergen", **wrong)
-    assert isinstance(right, Scored)
-    assert isinstance(false, Scored)
-    assert right.score > 0.7
-    assert false.score < 0.3
+    assert of_kind(await embedded(judge_url, "Oslo", **wrong), Scored).score > 0.7
+    assert of_kind(await embedded(judge_url, "Bergen", **wrong), Scored).score < 0.3
 
 
 async def test_the_cosine_does_not_depend_on_the_length_of_vectors(
@@ -266,17 +230,16 @@ async def test_the_cosine_does_not_depend_on_the_length_of_vectors(
 ) -> None:
     vectors = [[0.03, 0.04], [4.0, -3.0], [1.0, 1.0]]  # cosines 0 and 7 / (5 * sqrt(2))
     faults.canned("odd", {"data": [{"embedding": vector} for vector in vectors]})
-    result = await embedded(fault_url, "Oslo", endpoint="odd")
-    assert isinstance(result, Scored)
+    result = of_kind(await embedded(fault_url, "Oslo", endpoint="odd"), Scored)
     assert result.score == pytest.approx(0.98994949)
     assert (result.evidence or {})["cosines"] == [0.0, 0.989949]
-    above = await embedded(fault_url, "Oslo", endpoint="odd", floor=0.2)
-    assert isinstance(above, Scored)
+    above = of_kind(await embedded(fault_url, "Oslo", endpoint="odd", floor=0.2), Scored)
     assert above.score == pytest.approx((0.98994949 - 0.2) / (1 - 0.2))
 
 
-def test_a_cosine_that_rounds_above_one_scores_one() -> None:
-    assert Embedding(endpoint="x")._above_floor(1.0000000000000002) == 1.0
+@pytest.mark.parametrize(("cosine", "score"), [(1.0000000000000002, 1.0), (0.8, 0.0)])
+def test_a_cosine_beyond_its_bounds_scores_one_or_nothing(cosine: float, score: float) -> None:
+    assert Embedding(endpoint="x", floor=0.9)._above_floor(cosine) == score
 
 
 @pytest.mark.parametrize("params", [{}, {"incorrect": ["Bergen"]}])
@@ -284,12 +247,6 @@ def test_a_wrong_answer_is_simulated_by_an_incorrect_reference(params: dict[str,
     made = build(ScorerSpec("embedding", {"endpoint": "x", **params}))
     right, wrong = made.examples(ItemContent(target=("Oslo",)), np.random.default_rng(1))
     assert (right, wrong) == ("Oslo", *params.get("incorrect", ["Something else altogether."]))
-
-
-async def test_similarity_below_the_floor_is_zero(judge_url: str) -> None:
-    result = await embedded(judge_url, "Timbuktu", floor=0.9)
-    assert isinstance(result, Scored)
-    assert result.score == 0.0
 
 
 @pytest.mark.parametrize(
@@ -307,8 +264,7 @@ async def test_unusable_vectors_give_no_score(
     fault_url: str, faults: FaultServer, data: list[dict[str, Any]], code: str
 ) -> None:
     faults.canned("odd", {"data": data})
-    result = await embedded(fault_url, "Oslo", endpoint="odd")
-    assert isinstance(result, NotScored)
+    result = of_kind(await embedded(fault_url, "Oslo", endpoint="odd"), NotScored)
     assert result.code == f"embedding_{code}"
 
 
@@ -331,21 +287,6 @@ def callback_app() -> FastAPI:
         if "can't" in text:
             return JSONResponse({"outcome": "refused", "reason": "It declined."})
         return JSONResponse({"score": min(len(text), asked["scale"]["highest"]), "version": "2"})
-
-    @app.post("/reply/{which}")
-    async def reply(which: str) -> Response:
-        replies: dict[str, Any] = {
-            "high": {"score": 99},
-            "low": {"score": -1},
-            "text": {"score": "5"},
-            "none": {"mark": 1},
-            "both": {"score": 1, "outcome": "refused"},
-            "list": [1],
-            "endless": {"score": 10**400},
-            "nan": {"score": math.nan},
-            "bottomless": {"score": -(10**400)},
-        }
-        return Response(json.dumps(replies[which]), media_type="application/json")
 
     return app
 
@@ -375,8 +316,7 @@ async def called_back(url: str, endpoint: str, answer: str, key: str = KEY, **pa
 async def test_a_callback_scores_on_its_declared_scale(
     callback_url: str, params: dict[str, Any], score: float
 ) -> None:
-    result = await called_back(callback_url, "length", "fives", **params)
-    assert isinstance(result, Scored)
+    result = of_kind(await called_back(callback_url, "length", "fives", **params), Scored)
     assert (result.score, result.extracted) == (score, "5")
     assert result.evidence == {"version": "2"}
 
@@ -384,31 +324,33 @@ async def test_a_callback_scores_on_its_declared_scale(
 async def test_a_callback_can_give_no_score(callback_url: str) -> None:
     result = await called_back(callback_url, "length", "I can't")
     assert result == NotScored(outcome=Outcome.REFUSED, reason="It declined.")
-    result = await called_back(callback_url, "length", "Oslo", key="another")
-    assert isinstance(result, NotScored)
+    result = of_kind(await called_back(callback_url, "length", "Oslo", key="another"), NotScored)
     assert result.code == "callback_unauthorized"
 
 
 @pytest.mark.parametrize(
-    ("which", "code", "words"),
+    ("reply", "code", "words"),
     [
-        ("high", "callback_out_of_range", "the score 99, outside its scale of 0 to 20"),
-        ("low", "callback_out_of_range", "the score -1, outside its scale of 0 to 20"),
-        ("text", "callback_unreadable", "score: Input should be a valid number"),
-        ("none", "callback_unreadable", "the reply: give exactly one of score and outcome"),
-        ("both", "callback_unreadable", "the reply: give exactly one of score and outcome"),
-        ("list", "callback_malformed_answer", ""),
-        ("endless", "callback_unreadable", "score"),
-        ("nan", "callback_unreadable", "score"),
-        ("bottomless", "callback_unreadable", "score"),
+        ({"score": 99}, "out_of_range", "the score 99, outside its scale of 0 to 20"),
+        ({"score": -1}, "out_of_range", "the score -1, outside its scale of 0 to 20"),
+        ({"score": "5"}, "unreadable", "score: Input should be a valid number"),
+        ({"mark": 1}, "unreadable", "the reply: give exactly one of score and outcome"),
+        (
+            {"score": 1, "outcome": "refused"},
+            *("unreadable", "the reply: give exactly one of score and outcome"),
+        ),
+        ([1], "malformed_answer", ""),
+        ({"score": 10**400}, "unreadable", "score"),
+        ({"score": math.nan}, "unreadable", "score"),
+        ({"score": -(10**400)}, "unreadable", "score"),
     ],
 )
 async def test_an_invalid_reply_gives_no_score(
-    callback_url: str, which: str, code: str, words: str
+    fault_url: str, faults: FaultServer, reply: Any, code: str, words: str
 ) -> None:
-    result = await called_back(callback_url, f"reply/{which}", "Oslo")
-    assert isinstance(result, NotScored)
-    assert (result.outcome, result.code) == (Outcome.ERROR, code)
+    faults.canned("odd", reply)
+    result = of_kind(await called_back(fault_url, "odd", "Oslo"), NotScored)
+    assert (result.outcome, result.code) == (Outcome.ERROR, f"callback_{code}")
     assert words in result.reason
 
 
@@ -433,8 +375,7 @@ class TestJudge(_OfJudge):
     async def test_an_item_without_target_is_an_error_not_a_wrong_answer(self) -> None:
         """A rubric alone is enough."""
         bare = ItemContent(prompt=self.item.prompt, choices=self.item.choices)
-        result = await self.mark(bare, Answer(text="London"))
-        assert isinstance(result, Scored), result
+        assert isinstance(await self.mark(bare, Answer(text="London")), Scored)
 
 
 class TestEmbedding(_OfJudge):

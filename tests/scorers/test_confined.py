@@ -91,4 +91,5 @@ async def test_a_hung_formula_does_not_hold_up_other_answers() -> None:
     marks = await asyncio.gather(*(mark(scorer, item, Answer(text=t)) for t in texts))
     assert isinstance(marks[0], NotScored)
     assert marks[0].outcome is Outcome.UNPARSED
+    assert "it takes more than 2 s" in marks[0].reason
     assert [m.score for m in marks[1:] if isinstance(m, Scored)] == [1.0, 1.0]

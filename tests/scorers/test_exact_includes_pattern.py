@@ -3,17 +3,11 @@ import pytest
 
 from app.errors import InvalidInputError
 from app.items import ItemContent, Outcome, ScorerSpec
-from app.scorers import (
-    NotScored,
-    Scored,
-    build,
-    check,
-    examples,
-    pattern,
-)
+from app.scorers import NotScored, Scored, build, check, examples, pattern
 from app.scorers.pattern import altered
 from tests.scorers.claims import pairs
 from tests.scorers.scoring import result_of, score_of
+from tests.values import of_kind
 
 
 async def _exact(target: str, text: str) -> float | str:
@@ -59,8 +53,7 @@ REJECTED = {
     ],
 )
 async def test_the_extractor_of_an_exact_answer_is_recorded(text: str, extractor: str) -> None:
-    result = await result_of("exact", text, "Paris")
-    assert isinstance(result, Scored)
+    result = of_kind(await result_of("exact", text, "Paris"), Scored)
     assert (result.score, result.extractor) == (1.0, extractor)
 
 

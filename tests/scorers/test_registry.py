@@ -33,21 +33,17 @@ def _point(name: str, attribute: str) -> EntryPoint:
     return EntryPoint(name, f"{__name__}:{attribute}", ENTRY_POINT_GROUP)
 
 
-@pytest.fixture
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[Longest.__module__])
-
-
 def test_an_unknown_name_suggests_the_near_one() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'numeric'"):
         build(ScorerSpec("numerc"))
 
 
 def test_an_unknown_parameter_is_named_with_the_known_ones() -> None:
-    with pytest.raises(InvalidInputError, match=r"tolerance.*Known parameters: abs_tol, rel_tol"):
+    with pytest.raises(
+        InvalidInputError, match=r"tolerance.*Known parameters: abs_tol, rel_tol"
+    ) as caught:
         build(ScorerSpec("numeric", {"tolerance": 1}))
+    assert caught.value.problems[0].pointer == "/params/tolerance"
 
 
 def test_all_faulty_parameters_are_reported_at_once() -> None:
@@ -74,20 +70,17 @@ def test_what_is_no_scorer_class_cannot_be_registered(thing: object) -> None:
         ScorerRegistry({}).register("thing", thing)
 
 
-@pytest.mark.usefixtures("importable")
 def test_a_scorer_of_an_installed_package_is_found_through_its_entry_point() -> None:
     registry = ScorerRegistry({})
     registry.load((_point("longest", "Longest"),))
     assert registry.build(ScorerSpec("longest", {"enough": 5})) == Longest(enough=5)
 
 
-@pytest.mark.usefixtures("importable")
 def test_an_entry_point_cannot_take_a_name_that_is_taken() -> None:
     with pytest.raises(AlreadyExistsError):
         ScorerRegistry({"longest": Longest}).load((_point("longest", "Longest"),))
 
 
-@pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize("attribute", ["Missing", "NoScorer"])
 def test_an_entry_point_that_leads_nowhere_is_a_clear_error(attribute: str) -> None:
     with pytest.raises(InvalidInputError, match="odd"):
@@ -137,9 +130,10 @@ NEEDED: dict[str, dict[str, object]] = {
     ("name", "param", "allowed", "refused"),
     [
         ("bertscore", "layer", [1], [0]),
-        ("bertscore", "model", ["m" * 100], ["m" * 101]),
+        ("bertscore", "model", ["m" * 100], ["m" * 101, "../m", "/m", "m/m", "..", ".", "", "m\n"]),
         ("callback", "endpoint", ["e", "e" * 200], ["", "e" * 201]),
         ("callback", "lowest", [0.99], [1.0]),
+        ("choice", "extractors", [["line"]], [[], ["nose"], ["line", "line"], "line"]),
         ("chrf", "word_order", [0, 2], [-1, 3]),
         ("closeness", "abs_limit", [0.01], [0.0]),
         ("closeness", "rel_limit", [0.01], [0.0]),
@@ -157,7 +151,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("judge", "lowest", [0, 999], [-1, 1000]),
         ("judge", "repeats", [1, 10], [0, 11]),
         ("judge", "rubric", ["x"], [""]),
-        ("numeric", "abs_tol", [0.0], [-0.01]),
+        ("numeric", "abs_tol", [0.0], [-0.01, float("inf"), "1"]),
         ("numeric", "rel_tol", [0.0, 0.99], [-0.01, 1.0]),
         ("numeric", "timeout_s", [0.01, 60.0], [0.0, 60.1]),
         ("pattern", "pattern", ["x", "x" * 2000], ["", "x" * 2001]),
@@ -180,6 +174,25 @@ def test_a_parameter_has_bounds_and_never_changes(
     for value in refused:
         with pytest.raises(InvalidInputError, match="Wrong parameters"):
             build(spec(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "words"),
+    [
+        ("judge", {}, "judges: Field required"),
+        ("judge", {"judges": []}, "at least 1 item"),
+        ("judge", {"judges": ["x"], "lowest": 5, "highest": 5}, "highest must be above lowest"),
+        ("judge", {"judges": ["x"], "budget": {}}, "at least one of usd, tokens and calls"),
+        ("callback", {"endpoint": "e", "lowest": -1.7e308, "highest": 1.7e308}, "too far apart"),
+        ("closeness", {}, "rel_limit, abs_limit or both"),
+        ("readability", {"goal": 9.0, "limit": 9.0}, "limit must be above goal"),
+    ],
+)
+def test_a_scorer_that_could_not_work_is_refused(
+    name: str, params: dict[str, object], words: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        build(ScorerSpec(name, params))
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), float("inf")])

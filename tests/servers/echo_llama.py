@@ -1,97 +1,27 @@
 """A server with vLLM's completions (and TGI's `/generate`) on the tiny random model.
 
-llama.cpp's server returns no log-probabilities of a prompt. This server computes them by its own
-forward pass over the same weights, and uses llama.cpp only to tokenise.
+llama.cpp's server returns no log-probabilities of a prompt. This server asks it for what follows
+each beginning of the prompt, with the log-probabilities of all tokens.
 """
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
-import gguf
 import httpx2
 import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from numpy.typing import NDArray
-
-from tests.servers.tiny_llama import HEADS, KV_HEADS, LAYERS
-
-Array = NDArray[np.float64]
-
-_EPSILON = 1e-5
-_ROPE_BASE = 10_000.0
-
-
-class TinyModel:
-    """Logits of a Llama in a GGUF file, in double precision."""
-
-    def __init__(self, path: Path) -> None:
-        reader = gguf.GGUFReader(str(path))
-        self._weights: dict[str, Array] = {
-            tensor.name: np.array(tensor.data, dtype=np.float64) for tensor in reader.tensors
-        }
-
-    def logprobs(self, ids: list[int]) -> Array:
-        """Return log-probabilities of the tokens after `ids`, shape (len(ids), n_vocabulary)."""
-        w = self._weights
-        x = w["token_embd.weight"][ids]
-        for layer in range(LAYERS):
-            block = f"blk.{layer}."
-            h = _normed(x) * w[block + "attn_norm.weight"]
-            x = x + self._attention(h, block)
-            h = _normed(x) * w[block + "ffn_norm.weight"]
-            gate = h @ w[block + "ffn_gate.weight"].T
-            up = h @ w[block + "ffn_up.weight"].T
-            x = x + (gate / (1 + np.exp(-gate)) * up) @ w[block + "ffn_down.weight"].T
-        logits = (_normed(x) * w["output_norm.weight"]) @ w["output.weight"].T
-        logits -= logits.max(axis=-1, keepdims=True)
-        found: Array = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-        return found
-
-    def _attention(self, h: Array, block: str) -> Array:
-        n = len(h)
-        q = _rotated((h @ self._weights[block + "attn_q.weight"].T).reshape(n, HEADS, -1))
-        k = _rotated((h @ self._weights[block + "attn_k.weight"].T).reshape(n, KV_HEADS, -1))
-        v = (h @ self._weights[block + "attn_v.weight"].T).reshape(n, KV_HEADS, -1)
-        k, v = (np.repeat(each, HEADS // KV_HEADS, axis=1) for each in (k, v))
-        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1])
-        scores[:, np.triu(np.ones((n, n), bool), 1)] = -np.inf
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
-        mixed = np.einsum("hqk,khd->qhd", weights, v).reshape(n, -1)
-        return np.asarray(mixed @ self._weights[block + "attn_output.weight"].T)
-
-
-def _normed(x: Array) -> Array:
-    return np.asarray(x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + _EPSILON))
-
-
-def _rotated(x: Array) -> Array:
-    """Apply rotary positions to pairs of neighbours, as llama.cpp does for this architecture."""
-    n, _, width = x.shape
-    angles = np.arange(n)[:, None] * _ROPE_BASE ** (-np.arange(0, width, 2) / width)
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    even, odd = x[..., 0::2], x[..., 1::2]
-    turned = np.empty_like(x)
-    turned[..., 0::2], turned[..., 1::2] = even * cos - odd * sin, even * sin + odd * cos
-    return turned
 
 
 class EchoLlama:
-    """The ASGI application.
+    """The ASGI application, before llama.cpp's server with its API key."""
 
-    Args:
-        model: Computes log-probabilities.
-        llama_url: llama.cpp's server on the same model, used to tokenise.
-        key: API key of that server.
-    """
-
-    def __init__(self, model: TinyModel, llama_url: str, key: str) -> None:
-        self._model = model
+    def __init__(self, llama_url: str, key: str) -> None:
         self._llama = httpx2.Client(
             base_url=llama_url, headers={"authorization": f"Bearer {key}"}, timeout=60.0
         )
+        #: What follows a prompt: tokens with their log-probabilities.
+        self._following: dict[tuple[int, ...], dict[int, float]] = {}
         self.app = FastAPI()
         self.app.post("/{behaviour}/v1/completions")(self._completions)
         self.app.post("/{behaviour}/generate")(self._generate)
@@ -102,21 +32,37 @@ class EchoLlama:
         """Close the client."""
         self._llama.close()
 
-    async def _tokens(self, text: str) -> tuple[list[int], list[str]]:
-        """Return ids and texts; part of a character appears as in vLLM and TGI."""
-        reply = await asyncio.to_thread(
-            self._llama.post, "/tokenize", json={"content": text, "with_pieces": True}
-        )
-        found = reply.raise_for_status().json()["tokens"]
-        pieces = [token["piece"] if isinstance(token["piece"], str) else "�" for token in found]
-        return [token["id"] for token in found], pieces
+    def _post(self, route: str, body: dict[str, Any]) -> Any:
+        return self._llama.post(route, json=body).raise_for_status().json()
+
+    def tokens(self, text: str) -> list[tuple[int, str | list[int]]]:
+        """Return ids and texts of the tokens; a part of a character is a list of bytes."""
+        found = self._post("/tokenize", {"content": text, "with_pieces": True})["tokens"]
+        return [(token["id"], token["piece"]) for token in found]
+
+    def logprobs(self, ids: list[int]) -> list[float]:
+        """Return the log-probability of each token but the first, after those before it."""
+        prompts = [ids[:at] for at in range(1, len(ids))]
+        new = [prompt for prompt in prompts if tuple(prompt) not in self._following]
+        # The output is forced, so that an end token leaves no empty answer; log-probabilities are
+        # those before the forcing.
+        body = {"prompt": new, "n_predict": 1, "n_probs": 4096, "logit_bias": [[102, 99]]}
+        found = self._post("/completion", body) if new else []
+        for told in found if isinstance(found, list) else [found]:
+            (one,) = told["completion_probabilities"]
+            after = {each["id"]: each["logprob"] for each in one["top_logprobs"]}
+            self._following[tuple(new[told["index"]])] = after
+        return [self._following[tuple(ids[:at])][ids[at]] for at in range(1, len(ids))]
 
     async def _prompt(self, text: str) -> tuple[list[int], list[str], list[float | None], str]:
-        """Return ids, texts and log-probabilities of a prompt, and the likeliest next token."""
-        ids, pieces = await self._tokens(text)
-        logprobs = self._model.logprobs(ids)
-        given = [None, *(float(logprobs[at, token]) for at, token in enumerate(ids[1:]))]
-        return ids, pieces, given, "a"
+        """Return ids, texts and log-probabilities of a prompt, and a written token.
+
+        Part of a character is shown as by vLLM and TGI.
+        """
+        found = await asyncio.to_thread(self.tokens, text)
+        ids = [token for token, _ in found]
+        pieces = [piece if isinstance(piece, str) else "�" for _, piece in found]
+        return ids, pieces, [None, *await asyncio.to_thread(self.logprobs, ids)], "a"
 
     async def _completions(self, behaviour: str, request: Request) -> Response:
         body = await request.json()

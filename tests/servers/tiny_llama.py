@@ -1,13 +1,13 @@
 """The real llama.cpp server on a tiny random model that is made at the start.
 
-    python -m tests.servers.tiny_llama --port 0 [--api-key KEY]
+    python -m tests.servers.tiny_llama KEY
 
 prints `{"url": "http://127.0.0.1:PORT"}` and serves until it is stopped. What the model writes is
 noise; everything around it (routes, errors, usage, log-probabilities) is the real thing.
 """
 
-import argparse
 import json
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -34,16 +34,16 @@ def _byte_alphabet() -> list[str]:
     return [chr(b if b in printable else 256 + hidden.index(b)) for b in range(256)]
 
 
-def write_model(path: Path, *, seed: int = 0, context: int = CONTEXT) -> None:
+def write_model(path: Path) -> None:
     """Write a Llama of about 0.5 MB with random weights."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     tokens = [*SPECIAL, *_byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES)]
     kinds = [
         gguf.TokenType.CONTROL if token in SPECIAL else gguf.TokenType.NORMAL for token in tokens
     ]
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name("tiny-random")
-    writer.add_context_length(context)
+    writer.add_context_length(CONTEXT)
     writer.add_embedding_length(EMBEDDING)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(FEED_FORWARD)
@@ -92,30 +92,20 @@ def write_model(path: Path, *, seed: int = 0, context: int = CONTEXT) -> None:
 
 
 def main() -> None:
-    """Serve until stopped."""
-    parser = argparse.ArgumentParser(description="llama.cpp's server on a tiny random model.")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--api-key")
-    parser.add_argument("--seed", type=int, default=0, help="of the model's random weights")
-    parser.add_argument("--context", type=int, default=CONTEXT, help="tokens of one request")
-    arguments = parser.parse_args()
+    """Serve until stopped; the argument is the API key."""
     with tempfile.TemporaryDirectory() as directory:
         model = Path(directory) / "tiny.gguf"
-        write_model(model, seed=arguments.seed, context=arguments.context)
+        write_model(model)
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(model)
         parameters.model_alias = {"tiny"}
-        parameters.n_ctx = 4 * arguments.context
+        parameters.n_ctx = 4 * CONTEXT
         parameters.n_parallel = 4
-        # In full precision, since log-probabilities are compared with another implementation.
-        parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.warmup = False
         parameters.verbosity = 1  # errors only; otherwise ten lines per request
         parameters.cpuparams.n_threads = 1
-        parameters.port = arguments.port or free_port()
-        if arguments.api_key:
-            parameters.api_keys = [arguments.api_key]
+        parameters.port = free_port()
+        parameters.api_keys = sys.argv[1:]
         server = xllamacpp.Server(parameters)
     # The model is mapped into memory by now; its file would outlive a terminated process.
     print(json.dumps({"url": server.listening_address}), flush=True)

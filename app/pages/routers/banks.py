@@ -128,11 +128,7 @@ async def item_list(
 
 @router.get("/banks/{bank}/versions/{version}/items/{item}")
 async def item_page(
-    bank: BankRef,
-    version: VersionRef,
-    item: ItemId,
-    call: Read,
-    number: PageNumber = 1,
+    bank: BankRef, version: VersionRef, item: ItemId, call: Read, number: PageNumber = 1
 ) -> Response:
     """One item: its text, its curve with the scores in sessions, and all answers to it."""
     opened = call.services
@@ -212,12 +208,7 @@ async def leaderboard(
         for one in (board, *board.other_scales)
     ]
     return await call.page(
-        "leaderboard.html",
-        board=board,
-        boards=boards_shown,
-        metadata=known,
-        kept=kept,
-        apart=apart,
+        "leaderboard.html", board=board, boards=boards_shown, metadata=known, kept=kept, apart=apart
     )
 
 

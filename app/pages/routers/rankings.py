@@ -95,8 +95,5 @@ def _ranking(form: dict[str, str]) -> Body:
 
 async def _form(call: PageCall, values: dict[str, str], problem: Faults | None = None) -> Response:
     return await call.page(
-        "new_ranking.html",
-        values={**_DEFAULTS, **values},
-        problem=problem,
-        **await choices(call),
+        "new_ranking.html", values={**_DEFAULTS, **values}, problem=problem, **await choices(call)
     )

@@ -172,11 +172,7 @@ async def answer_page(session_id: SessionId, step: Step, call: Read) -> Response
         item = found.get(asked[0].position)
     shown = ShownSession.of(record, view)
     chart = await asyncio.to_thread(
-        item_curve,
-        version,
-        asked[0].position,
-        theta=shown.estimate["theta"],
-        profile=shown.profile,
+        item_curve, version, asked[0].position, theta=shown.estimate["theta"], profile=shown.profile
     )
     return await call.page(
         "answer.html",

@@ -114,16 +114,7 @@ def session_report(
     known: Known,
     headline: Headline | None = None,
 ) -> SessionReport:
-    """The report of a test.
-
-    Args:
-        identity: Which one.
-        figures: Its stored figures: estimate, score, profile, progress, usage, outcomes ...
-        asked: Its items in order of asking.
-        ended: How it ended.
-        known: What its bank version knows.
-        headline: Of the result.
-    """
+    """The report of a test, by its stored figures and its items in order of asking."""
     scored = sorted(
         (
             item

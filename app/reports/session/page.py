@@ -8,12 +8,7 @@ from markupsafe import Markup
 from app.items import Outcome
 from app.records.fields import ends
 from app.reports.charts import Bar, course_charts, interval_chart
-from app.reports.figures import (
-    UNPARSED_WORDS,
-    headline_lines,
-    interval_note,
-    unscored,
-)
+from app.reports.figures import UNPARSED_WORDS, headline_lines, interval_note, unscored
 from app.reports.formats import number, percent, signed
 from app.reports.joins import join_sentence
 from app.reports.reference_strip import strip

@@ -60,22 +60,13 @@ FAILURE_WORDS: Mapping[str, str] = {
     Outcome.UNPARSED: "no answer could be read from the text",
     Outcome.TRUNCATED: "the answer was cut off at the limit of tokens",
 }
-_CUT = {
-    "budget_exhausted": "the budget was spent",
-    "time_limit": "the time was up",
-    "max_items": "the largest number of questions was reached",
-}
+#: Reasons to stop before the goal is reached.
+_CUT = ("budget_exhausted", "time_limit", "max_items")
 
 
 def summary(report: SessionReport) -> list[str]:
     """The result in a few sentences."""
-    return [
-        _who(report),
-        *_result(report),
-        *_tasks(report),
-        *_failures(report),
-        *_effort(report),
-    ]
+    return [_who(report), *_result(report), *_tasks(report), *_failures(report), *_effort(report)]
 
 
 def details(report: SessionReport) -> list[str]:
@@ -223,12 +214,7 @@ def _effort(report: SessionReport) -> Iterator[str]:
 
 
 def scored_on(shares: Mapping[str, float] | None, whole: str) -> str:
-    """What a score is of, in words.
-
-    Args:
-        shares: By tag; None or empty is the whole bank.
-        whole: What that is.
-    """
+    """What a score is of, in words, by its shares of tags; without any it is of the `whole`."""
     if not shares or set(shares) == {WHOLE_BANK}:
         return whole
     if len(shares) == 1:
@@ -272,10 +258,7 @@ def cautions_of(
     found = (
         *_of_join(join),
         *_of_state(identity, figures),
-        (
-            "asked_otherwise",
-            asked_caution(identity.asked, identity.asked_when_calibrated),
-        ),
+        ("asked_otherwise", asked_caution(identity.asked, identity.asked_when_calibrated)),
         (
             "unparsed_differs",
             unparsed_caution(identity.unparsed_policy, identity.unparsed_when_calibrated),
@@ -390,8 +373,8 @@ def _of_precision(
     missed = missed_margin(margin, headline, unscored(figures), identity.id)
     yield (
         "precision_not_reached",
-        f"The test stopped because {_CUT[stop_reason]}, before the {what} was known as exactly "
-        f"as was asked for.{known} "
+        f"The test stopped because {STOP_WORDS[stop_reason]}, before the {what} was known as "
+        f"exactly as was asked for.{known} "
         + (f"Precision: {missed}." if missed else "The intervals say how much is uncertain."),
     )
 

@@ -59,17 +59,8 @@ def version_report(
 ) -> VersionReport:
     """The report of a bank.
 
-    Args:
-        identity: Which bank it is.
-        bank: All items with parameters.
-        active: Those that tests ask, shape (n_items,).
-        findings: What is wrong with items.
-        calibration: Where the parameters come from.
-        abilities: Quantiles of the examinees' abilities, evenly spaced from the least to the
-            greatest, if they are known.
-        simulated: Tests of held-out examinees, if there were any.
-        correction: Of intervals, if one is stored with the version.
-        join: What answers of live sessions say of the join, if anybody looked.
+    `active` tells which items tests ask, shape (n_items,); `abilities` are quantiles of the
+    examinees' abilities, evenly spaced from the least to the greatest.
 
     Raises:
         InvalidInputError: No item that a test could ask.
@@ -108,10 +99,8 @@ def judged_items(
 ) -> tuple[dict[str, int], tuple[FittedItem, ...]]:
     """How many items fit how well, and those that fit least.
 
-    Args:
-        keys: Of the items.
-        columns: Of a calibration: a, intercept, se_a, se_b, s_x2_p and s_x2_rmsea, NaN where
-            unknown, each of shape (n_items,).
+    The columns are a calibration's a, intercept, se_a, se_b, s_x2_p and s_x2_rmsea, NaN where
+    unknown, each of shape (n_items,).
     """
     rmsea = columns["s_x2_rmsea"]
     known = np.flatnonzero(~np.isnan(rmsea))
@@ -231,9 +220,7 @@ def _flagged(findings: Sequence[Finding], active: set[str]) -> list[FlaggedItem]
             errors.add(finding.item_id)
     flagged = [
         FlaggedItem(
-            key=key,
-            status="in use" if key in active else "kept out of tests",
-            reasons=tuple(found),
+            key=key, status="in use" if key in active else "kept out of tests", reasons=tuple(found)
         )
         for key, found in reasons.items()
     ]

@@ -64,10 +64,7 @@ FLAG_WORDS: Mapping[str, tuple[str, str]] = {
         "Its scores scatter more than right and wrong answers would.",
         "Look at how its answers are scored.",
     ),
-    "no_variance": (
-        "All recorded answers are alike.",
-        "It tells nothing about these models.",
-    ),
+    "no_variance": ("All recorded answers are alike.", "It tells nothing about these models."),
     "misfit": (
         "The recorded answers do not follow the item's curve.",
         "Its difficulty depends on more than ability. Look at the question.",
