@@ -1,5 +1,7 @@
 """Calibrations linked to the scale of a bank version, and unlinked ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,8 @@ from app.records.calibrations import CalibrationRecord
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from tests.calibration.simulated import answer, draw_items
-from tests.services.calibrations import answers, completed, driven, imported
+from tests.services.calibrations import answers, calibrated, completed, imported
+from tests.values import not_none
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -45,8 +48,7 @@ async def linked_set(services: Services) -> tuple[CalibrationRecord, str]:
 async def test_a_later_calibration_lands_on_the_scale_of_a_version(services: Services) -> None:
     _, version_id = await linked_set(services)
     plan = CalibrationPlan(link=LinkPlan(bank_version_id=version_id))
-    made = await services.calibrations.create("second", plan)
-    record = await driven(services, made.id)
+    record = await calibrated(services, plan, "second")
     assert record.status == "completed", record.failure
     link = (record.result or {})["link"]
     assert set(link["anchors"]) <= {f"q{j}" for j in range(5, 13)}
@@ -58,8 +60,7 @@ async def test_a_later_calibration_lands_on_the_scale_of_a_version(services: Ser
     old = await services.versions.load(version_id)
     new = await services.versions.load(version.id)
     assert new.bank.scale == old.bank.scale == link["scale"]
-    assert version.calibration is not None
-    assert version.calibration["link"]["bank_version_id"] == version_id
+    assert not_none(version.calibration)["link"]["bank_version_id"] == version_id
     # Items of the first calibration alone are copied unchanged; the others move little.
     here, there = new.bank.index_of("q2"), old.bank.index_of("q2")
     assert (new.bank.a[here], new.bank.b[here]) == (old.bank.a[there], old.bank.b[there])
@@ -77,28 +78,21 @@ async def test_a_later_calibration_lands_on_the_scale_of_a_version(services: Ser
     assert left[known] == errors[known]
 
 
-async def test_an_impossible_link_is_refused_at_once(
-    services: Services,
-) -> None:
+async def test_an_impossible_link_is_refused_at_once(services: Services) -> None:
     _, version_id = await linked_set(services)
-    with pytest.raises(NotFoundError):
-        await services.calibrations.create(
-            "second", CalibrationPlan(link=LinkPlan(bank_version_id="bkv_none"))
-        )
-    with pytest.raises(UnknownNameError, match="anchor 'q1'"):
-        await services.calibrations.create(
-            "second",
-            CalibrationPlan(link=LinkPlan(bank_version_id=version_id, anchors=("q1", "q5"))),
-        )
-    with pytest.raises(CalibrationError, match="at least 2 common items"):
-        await services.calibrations.create(
-            "second", CalibrationPlan(link=LinkPlan(bank_version_id=version_id, anchors=("q5",)))
-        )
+    for wrong, error, says in (
+        ({"bank_version_id": "bkv_none"}, NotFoundError, "bkv_none"),
+        ({"anchors": ("q1", "q5")}, UnknownNameError, "anchor 'q1'"),
+        ({"anchors": ("q5",)}, CalibrationError, "at least 2 common items"),
+    ):
+        link = LinkPlan(**{"bank_version_id": version_id, **wrong})  # type: ignore[arg-type]
+        with pytest.raises(error, match=says):
+            await services.calibrations.create("second", CalibrationPlan(link=link))
     with pytest.raises(UnknownNameError, match="link method 'haebara'"):
         LinkPlan(method="haebara")
     with pytest.raises(InvalidInputError, match="leave out partition_size"):
         CalibrationPlan(link=LinkPlan(method="fixed_anchor"), partition_size=100)
-    unlinked = await completed(services, KEEP_ALL, imports=False)
+    unlinked = await calibrated(services, KEEP_ALL)
     with pytest.raises(InvalidInputError, match="on a scale of its own"):
         await services.calibrations.publish(unlinked.id, Publication(bank="x", carry_over=True))
 
@@ -106,8 +100,7 @@ async def test_an_impossible_link_is_refused_at_once(
 async def test_versions_that_are_not_linked_have_scales_of_their_own(services: Services) -> None:
     record = await completed(services)
     first = await services.calibrations.publish(record.id, Publication(bank="arc"))
-    easier = CalibrationPlan(model=Family.RASCH, filters=FilterSettings.none())
-    again = await completed(services, easier, imports=False)
+    again = await calibrated(services, replace(KEEP_ALL, model=Family.RASCH))
     second = await services.calibrations.publish(again.id, Publication(bank="arc"))
     assert first.scale != second.scale
     bank = (await services.versions.load(second.id)).bank

@@ -2,6 +2,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from app.demo.model_server import create_model_server
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
@@ -43,3 +44,10 @@ def faults() -> FaultServer:
 def faults_url(faults: FaultServer) -> Iterator[str]:
     with serving(faults.app) as url:
         yield url
+
+
+@pytest.fixture
+def judge_url() -> Iterator[str]:
+    """Serve a model that answers and judges."""
+    with serving(create_model_server(theta=0, seed=1)) as url:
+        yield f"{url}/v1"

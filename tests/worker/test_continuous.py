@@ -1,25 +1,20 @@
 """Continuous scores, from a response set to a version and sessions on it, all with real parts."""
 
-import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fastapi import FastAPI, Request
 
 from app.engine.bank import ItemBank
 from app.engine.simulation.simulate import draw_scores
-from app.exchange.item_record import ItemRecord
-from app.items import ItemContent, ScorerSpec
+from app.items import ScorerSpec
 from app.records.banks import BankSpec
-from app.records.endpoints import EndpointSettings
-from app.services.banks.imports import BankImport
 from app.services.container import Services
-from app.services.endpoints.specs import EndpointSpec
 from tests.servers import serving
-from tests.services.sessions import figures_of
-from tests.worker.sessions import run_session
+from tests.services.banks import make_bank, question
+from tests.services.sessions import figures_of, length
+from tests.worker.models import Model
+from tests.worker.sessions import model_at, run_session
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -31,60 +26,38 @@ TRUE = ItemBank.from_difficulties(
     k=RNG.uniform(0.04, 0.15, N_ITEMS),
     item_ids=[f"q{number}" for number in range(N_ITEMS)],
 )
-PLAN: dict[str, Any] = {"stopping": {"se": None, "min_items": 1, "max_items": 15}}
 
 
-@pytest.fixture
-def model_url() -> Iterator[str]:
-    """Serve a model that says as many words of a target as its ability allows."""
-    app = FastAPI()
+def words(key: str) -> list[str]:
+    return [f"{key}w{n}" for n in range(WORDS)]
+
+
+def partly_right() -> Callable[[str], str]:
+    """Return a model that says as many words of a target as its ability allows."""
     (shares,) = draw_scores(TRUE, [THETA], np.random.default_rng(3))
 
-    @app.post("/v1/chat/completions")
-    async def complete(request: Request) -> dict[str, Any]:
-        prompt = (await request.json())["messages"][-1]["content"]
-        found = re.search(r"q\d+", prompt)
-        assert found is not None
-        right = round(WORDS * shares[TRUE.index_of(found[0])])
-        words = [f"{found[0]}w{n}" for n in range(right)] + ["hm"] * (WORDS - right)
-        message = {"role": "assistant", "content": " ".join(words)}
-        return {
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 9, "completion_tokens": WORDS},
-        }
+    def say(key: str) -> str:
+        right = round(WORDS * shares[TRUE.index_of(key)])
+        return " ".join([*words(key)[:right], *["hm"] * (WORDS - right)])
 
-    with serving(app) as url:
-        yield url
-
-
-def questions(*keys: str) -> list[ItemRecord]:
-    return [
-        ItemRecord(
-            key=key,
-            content=ItemContent(
-                prompt=f"Describe {key}.", target=(" ".join(f"{key}w{n}" for n in range(WORDS)),)
-            ),
-        )
-        for key in keys
-    ]
+    return say
 
 
 @pytest.mark.parametrize("kind", ["continuous", "logistic"])
 async def test_answers_marked_in_parts_measure_a_live_model_in_either_kind_of_bank(
-    working: Services, model_url: str, kind: str
+    working: Services, kind: str
 ) -> None:
     logistic = ItemBank.from_difficulties(a=TRUE.a, b=TRUE.b, item_ids=TRUE.item_ids)
-    await working.banks.import_bank(
+    await make_bank(
+        working,
         BankSpec(name="told", default_scorer=ScorerSpec("token_f1", {})),
-        BankImport(
-            items=questions(*TRUE.item_ids), parameters=TRUE if kind == "continuous" else logistic
-        ),
+        TRUE if kind == "continuous" else logistic,
+        [question(key, " ".join(words(key))) for key in TRUE.item_ids],
     )
-    endpoint = EndpointSpec(
-        settings=EndpointSettings(kind="openai_chat", model="m", base_url=f"{model_url}/v1")
-    )
-    plan = {**PLAN, "concurrency": 3}
-    record = await run_session(working, bank="told", endpoint=endpoint, plan=plan)
+    with serving(Model(partly_right()).app) as url:
+        record = await run_session(
+            working, bank="told", endpoint=model_at(f"{url}/v1"), plan=length(15, concurrency=3)
+        )
 
     assert record.status == "completed", record.failure
     assert figures_of(record)["outcomes"]["scored"] == 15

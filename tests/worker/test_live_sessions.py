@@ -6,17 +6,15 @@ from dataclasses import replace
 import pytest
 
 from app.records.endpoints import Price
-from app.records.sessions import Plan
 from app.services.container import Services
 from tests.servers.fault_server import FaultServer
-from tests.services.sessions import figures_of, scripted, spec, until
+from tests.services.sessions import failure_of, figures_of, length, scripted, spec, until
 from tests.waiting import waiting
-from tests.worker.sessions import QUICK, asked, failure_of, model_at, run_session
+from tests.worker.sessions import QUICK, asked, model_at, run_session
 
 
 async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: Services) -> None:
-    made = [await working.sessions.create(spec()) for _ in range(2)]
-    ended, again = [await until(working, record.id) for record in made]
+    ended, again = await asyncio.gather(run_session(working), run_session(working))
 
     assert (ended.status, ended.stop_reason) == ("completed", "max_items")
     outcomes = dict.fromkeys(("unparsed", "refused", "error", "truncated"), 0)
@@ -35,14 +33,11 @@ async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: S
 
 
 async def test_items_in_flight_cut_the_wait(working: Services) -> None:
-    plan = {"stopping": {"se": None, "max_items": 16}, "concurrency": 8}
     slow = scripted(theta=0.0, seed=1, latency_ms=1000)
-    created = await working.sessions.create(spec(plan=plan, endpoint=slow))
-
-    await until(working, created.id)
+    ended = await run_session(working, plan=length(16, concurrency=8), endpoint=slow)
 
     in_flight = [0]
-    for event in await working.sessions.events(created.id):
+    for event in await working.sessions.events(ended.id):
         change = {"session.item_selected": 1, "response.received": -1}.get(event.type, 0)
         in_flight.append(in_flight[-1] + change)
     assert 4 <= max(in_flight) <= 8
@@ -51,7 +46,7 @@ async def test_items_in_flight_cut_the_wait(working: Services) -> None:
 async def test_faults_of_the_endpoint_are_never_wrong_answers(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
-    plan = {"stopping": {"se": None, "max_items": 40}, "failures": {"max_consecutive": 20}}
+    plan = length(40, failures={"max_consecutive": 20})
     ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}/mixed/v1"))
 
     outcomes = figures_of(ended)["outcomes"]
@@ -65,8 +60,8 @@ async def test_faults_of_the_endpoint_are_never_wrong_answers(
 async def test_the_answers_of_a_session_bear_on_the_join_before_its_end_is_seen(
     working: Services, faults_url: str
 ) -> None:
-    plan = {"stopping": {"se": None, "min_items": 20, "max_items": 20}}
-    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}/ok/v1"))
+    model = model_at(f"{faults_url}/ok/v1")
+    ended = await run_session(working, plan=length(20), endpoint=model)
 
     assert ended.join == (await working.joins.look("demo")).check.verdict
 
@@ -105,9 +100,8 @@ async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     faults.retry_after_s = 0.5
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 1}}
     throttled = model_at(f"{faults_url}/rate_limited-1/v1")
-    created = await working.sessions.create(spec(plan=plan, endpoint=throttled))
+    created = await working.sessions.create(spec(plan=length(1), endpoint=throttled))
 
     waiting = await until(working, created.id, "waiting")
     ended = await until(working, created.id)
@@ -119,15 +113,8 @@ async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(
 
 
 async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> None:
-    plan = {
-        "preset": "ability",
-        "stopping": {"se": None, "max_items": 300},
-        "budget": {"usd": 0.0005},
-        "concurrency": 1,
-    }
-    price = Price(input_per_1m=1.0, output_per_1m=4.0)
-    priced = scripted(theta=0.5, seed=3)
-    priced = replace(priced, settings=replace(priced.settings, price=price))
+    plan = length(300, preset="ability", budget={"usd": 0.0005}, concurrency=1)
+    priced = scripted({"price": Price(input_per_1m=1.0, output_per_1m=4.0)}, theta=0.5, seed=3)
     ended = await run_session(working, plan=plan, endpoint=priced)
 
     assert ended.stop_reason == "budget_exhausted"
@@ -136,10 +123,8 @@ async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> N
 
 
 async def test_cancel_pause_and_resume(working: Services) -> None:
-    plan = {"stopping": {"se": None, "max_items": 40}}
-    slow = scripted(theta=0.0, seed=1, latency_ms=30)
-    first = await working.sessions.create(spec(plan=plan, endpoint=slow))
-    await until(working, first.id, "running")
+    slow = {"plan": length(40), "endpoint": scripted(theta=0.0, seed=1, latency_ms=30)}
+    first = await run_session(working, "running", **slow)
 
     async with waiting() as pause:
         while not (await working.sessions.get(first.id)).summary["progress"]["in_flight"]:
@@ -156,8 +141,7 @@ async def test_cancel_pause_and_resume(working: Services) -> None:
     assert len(await asked(working, ended)) == 40
     assert held < 40
 
-    second = await working.sessions.create(spec(plan=plan, endpoint=slow))
-    await until(working, second.id, "running")
+    second = await run_session(working, "running", **slow)
     cancelled = await working.sessions.cancel(second.id)
     before = await working.sessions.events(second.id)
     await asyncio.sleep(0.5)  # long enough for an answer in flight
@@ -168,15 +152,14 @@ async def test_cancel_pause_and_resume(working: Services) -> None:
 async def test_an_extended_session_continues_where_the_old_one_stopped(working: Services) -> None:
     parent = await run_session(working)
 
-    longer: Plan = {"stopping": {"se": None, "max_items": 20}}
-    extended = await working.derived_sessions.extend(parent.id, longer, {})
+    extended = await working.derived_sessions.extend(parent.id, length(20), {})
     ended = await until(working, extended.id)
 
     old, new = await asked(working, parent), await asked(working, ended)
     assert new[: len(old)] == old
     assert len(new) == 20
     assert ended.parent_id == parent.id
-    straight = await run_session(working, plan={**longer, "concurrency": 1})
+    straight = await run_session(working, plan=length(20, concurrency=1))
     found, told = (figures_of(one)["estimate"]["theta"] for one in (straight, ended))
     assert found == pytest.approx(told)
 

@@ -25,11 +25,12 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
-from tests.api.calls import listing, posted, problem_of, refusal_of
+from tests.api.calls import got, listing, posted, problem_of, refusal_of
 from tests.servers import serving
 from tests.servers.forked import Forked
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import spec, until
+from tests.services.sessions import by_hand, length, spec, until
+from tests.values import not_none
 from tests.waiting import waiting
 from tests.worker.sessions import environment, rescored, said_in
 
@@ -71,12 +72,10 @@ def rotate(settings: Settings, key: str | None) -> "subprocess.CompletedProcess[
 
 async def session_when(client: httpx2.AsyncClient, session_id: str, *states: str) -> Any:
     async with waiting() as pause:
-        while True:
-            found = (await client.get(f"/v1/sessions/{session_id}")).json()
-            if found["status"] in states:
-                return found
+        while (found := await got(client, f"/v1/sessions/{session_id}"))["status"] not in states:
             assert found["status"] not in {"failed", "cancelled"}, found
             await pause()
+    return found
 
 
 @pytest.fixture
@@ -206,7 +205,7 @@ async def test_a_lost_key_file_is_reported_and_a_rotation_reaches_a_running_serv
         assert (await client.post(probe)).status_code == 200
 
 
-PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 8}, "concurrency": 2}
+PLAN = length(8, concurrency=2)
 
 
 class KeyFile:
@@ -243,8 +242,7 @@ async def test_a_session_waits_for_its_endpoints_key_and_continues(
     right = key_file.swap()
     async with running_worker(services):
         waiting = await until(services, made.id, "waiting")
-        assert waiting.waiting_reason is not None
-        assert "SEXTANT_SECRET_KEY" in waiting.waiting_reason
+        assert "SEXTANT_SECRET_KEY" in not_none(waiting.waiting_reason)
         with pytest.raises(SecretsError):
             await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=PLAN))
         key_file.write(right)
@@ -278,20 +276,15 @@ async def test_a_waiting_client_is_told_and_nothing_is_lost(
 ) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
     await judged_bank(services, "judge", judges=["judge"])
-    made = await services.sessions.create(
-        spec(mode="manual", endpoint=None, bank="judged", plan=PLAN | {"concurrency": 1})
-    )
+    made = await by_hand(services, length(8), bank="judged")
     asked = await services.manual_sessions.next_item(made.id)
     answer = ManualAnswer(step_token=asked.step_token, response="It is so.")
     right = key_file.swap()
     with pytest.raises(SecretsError):
         await services.manual_sessions.answer(made.id, answer)
+    judge, content = ScorerSpec("judge", {"judges": ["judge"]}), ItemContent(prompt="?")
     with pytest.raises(SecretsError):
-        await services.scorer_trials.mark(
-            ScorerSpec("judge", {"judges": ["judge"]}),
-            ItemContent(prompt="?", target=("a",)),
-            Answer(text="a"),
-        )
+        await services.scorer_trials.mark(judge, content, Answer(text="a"))
     key_file.write(right)
     await services.manual_sessions.answer(made.id, answer)
 
@@ -313,12 +306,9 @@ async def test_an_older_database_does_not_accept_a_wrong_key(
 
 
 async def test_an_interrupted_rotation_loses_nothing_and_continues(
-    services: Services,
-    database: Database,
-    settings: Settings,
-    model_url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    services: Services, settings: Settings, model_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    database = services.database
     saved = [
         await marker(services, model_url, name=name, api_key=MODEL_KEY) for name in ("a", "b", "c")
     ]
@@ -343,8 +333,7 @@ async def test_an_interrupted_rotation_loses_nothing_and_continues(
     newest = SecretBox(settings.model_copy(update={"secret_key": SecretStr(keys[0])}))
     for endpoint in saved:
         sealed = (await services.endpoints.get(endpoint.id)).sealed.api_key
-        assert sealed is not None
-        assert newest.decrypt(sealed) == MODEL_KEY
+        assert newest.decrypt(not_none(sealed)) == MODEL_KEY
 
 
 async def test_secrets_that_no_key_decrypts_are_listed_and_kept(
@@ -354,9 +343,8 @@ async def test_secrets_that_no_key_decrypts_are_listed_and_kept(
     right = key_file.swap()
     kept = await marker(services, model_url, name="kept", api_key=MODEL_KEY)
     done = await services.secret_keys.rotate()
-    assert [(endpoint.id, names) for endpoint, names in done.unreadable] == [
-        (lost.id, ("api_key",))
-    ]
+    ((unreadable, names),) = done.unreadable
+    assert (unreadable.id, names) == (lost.id, ("api_key",))
     assert (await services.endpoints.get(lost.id)).sealed == lost.sealed
     assert (await services.endpoints.ready(kept.id)).config.api_key == MODEL_KEY
     await services.secret_keys.check()
