@@ -1,7 +1,10 @@
 """Calibrations: creation, refusal and publication; the tests act as the worker."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,7 @@ from app.records.calibrations import COLUMNS
 from app.records.response_sets import ImportEntry
 from app.records.sessions import Examinee
 from app.reports.version.page import summary as version_summary
+from app.services.calibrations import process
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
@@ -41,7 +45,6 @@ from tests.services.calibrations import (
     csv_of,
     driven,
     imported,
-    lost,
     queued,
     runner_of,
 )
@@ -166,14 +169,14 @@ def test_cross_validation_uses_the_calibrated_model(monkeypatch: pytest.MonkeyPa
 
 
 def test_settings_that_exclude_each_other_are_refused() -> None:
-    with pytest.raises(UnknownNameError, match="5pl"):
-        CalibrationPlan(model="5pl")
-    with pytest.raises(InvalidInputError, match="1PL"):
-        CalibrationPlan(model="1pl", negative_slopes=True)
-    with pytest.raises(UnknownNameError, match="rasch"):
-        CalibrationPlan(compare=("2pl", "rasch"))
-    with pytest.raises(InvalidInputError, match="at least 100 items"):
-        CalibrationPlan(partition_size=99)
+    for wrong, error, says in (
+        ({"model": "5pl"}, UnknownNameError, "5pl"),
+        ({"model": "1pl", "negative_slopes": True}, InvalidInputError, "1PL"),
+        ({"compare": ("2pl", "rasch")}, UnknownNameError, "rasch"),
+        ({"partition_size": 99}, InvalidInputError, "at least 100 items"),
+    ):
+        with pytest.raises(error, match=says):
+            CalibrationPlan(**wrong)  # type: ignore[arg-type]  # names of its fields
     plan = CalibrationPlan(
         model="3pl", priors=False, compare=("1pl",), filters=FilterSettings(least_mean=0.05)
     )
@@ -218,16 +221,6 @@ async def test_a_worker_without_its_lease_writes_nothing(services: Services) -> 
             await uow.calibrations.report(late, {"phase": "calibrating"})
     await runner_of(services).drive(late)
     assert await services.calibrations.get(made.id) == cancelled
-    with pytest.raises(InvalidStateError, match="is cancelled; it has ended"):
-        await services.calibrations.cancel(made.id)
-
-
-async def test_a_calibration_that_loses_every_worker_ends(services: Services) -> None:
-    made = await queued(services, answers(60))
-    await lost(services, made.id)
-    record = await services.calibrations.get(made.id)
-    assert record.status == "failed"
-    assert "its worker was lost" in failure_of(record)["detail"]
 
 
 async def test_publishing_makes_one_version_to_test_on(services: Services) -> None:
@@ -388,3 +381,31 @@ async def test_with_few_reference_models_the_score_is_given_and_theta_withheld(
     if withheld:
         with pytest.raises(InvalidInputError, match=told):
             await by_hand(services, {"stopping": {"se": 0.5}}, bank="few")
+
+
+MATRIX = answers(60, 6).matrix
+SENT = process.header(MATRIX, CalibrationPlan(), None, ()) + MATRIX.scores.tobytes()
+
+
+def test_the_process_ends_silently_once_its_output_is_closed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", process.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        child.stdin.write(SENT)
+        child.stdin.flush()  # stays open: it learns from its output alone
+        told = child.stderr.read()
+    assert child.returncode == 1
+    assert told == b""
+
+
+@pytest.mark.parametrize("sent", [SENT[:10], SENT[:-10]])
+def test_the_process_distinguishes_a_lost_parent_from_invalid_answers(sent: bytes) -> None:
+    with pytest.raises(EOFError):
+        process.read(BytesIO(sent))

@@ -1,7 +1,7 @@
 """Installing a bank by name from a folder: completely or not at all."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,9 @@ import pytest
 
 from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.records.banks import BankSpec, BankVersion
-from app.services.container import Services, open_services
+from app.services.container import Services
 from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.worker.queue import JobQueue
 from tests.services.catalog import (
     PARAMETERS,
     QUESTIONS,
@@ -28,12 +26,8 @@ from tests.services.catalog import (
 
 
 @pytest.fixture
-async def services(
-    settings: Settings, database: Database, tmp_path: Path
-) -> AsyncIterator[Services]:
-    settings = settings.model_copy(update={"catalog": write_entry(tmp_path / "catalog")})
-    async with open_services(settings, database, JobQueue(database)) as services:
-        yield services
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    return settings.model_copy(update={"catalog": write_entry(tmp_path / "catalog")})
 
 
 Installed = tuple[BankVersion, Mapping[str, Any]]
@@ -117,14 +111,14 @@ async def test_missing_or_changed_files_give_one_sentence_and_no_bank(
     with pytest.raises(InvalidInputError, match=said) as fault:
         await install(services, folder)
     assert "\n" not in fault.value.detail
-    assert await banks(services) == []
+    assert await banks(services) == ["demo"]
 
 
 async def test_an_unknown_entry_is_not_found(services: Services) -> None:
     hint = r"no entry of the catalogue 'smal'\. Did you mean 'small'\?"
     with pytest.raises(NotFoundError, match=hint):
         await services.catalog.start("smal")
-    assert await banks(services) == []
+    assert await banks(services) == ["demo"]
 
 
 async def test_answers_of_the_entry_refuse_a_wrong_join(services: Services, tmp_path: Path) -> None:
@@ -156,7 +150,7 @@ async def test_answers_of_the_entry_refuse_a_wrong_join(services: Services, tmp_
             with pytest.raises(InvalidInputError, match="belong to these questions") as fault:
                 await install(services, brought)
             assert "\n" not in fault.value.detail
-            assert await banks(services) == []
+            assert await banks(services) == ["demo"]
         else:
             _, result = await install(services, brought)
             assert result["join_check"]["verdict"] == "holds"

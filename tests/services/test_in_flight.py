@@ -1,10 +1,11 @@
-"""Calls in flight, on a virtual clock."""
+"""Calls in flight, on a virtual clock, and work that several callers want at once."""
 
 import asyncio
 
 import pytest
 
 from app.services.sessions.runner import InFlight
+from app.services.waiting import InProgress
 from tests.services import virtual_time
 
 
@@ -89,3 +90,44 @@ async def test_calls_given_up_are_cancelled() -> None:
     assert await calls.give_up() == [1, 2]
     assert await calls.give_up() == []
     assert now() == 0.0
+
+
+async def test_several_callers_share_one_result() -> None:
+    shared = InProgress[str, int]()
+    begun: list[None] = []
+
+    async def work() -> int:
+        begun.append(None)
+        await asyncio.sleep(0)
+        return 7
+
+    assert await asyncio.gather(*(shared.once("key", work) for _ in range(3))) == [7, 7, 7]
+    assert len(begun) == 1
+    assert await shared.once("key", work) == 7
+    assert len(begun) == 2
+
+
+async def test_the_last_caller_waits_until_the_work_has_cleaned_up() -> None:
+    shared = InProgress[str, None]()
+    begins, gives_back, given_back = (asyncio.Event() for _ in range(3))
+
+    async def work() -> None:
+        try:
+            begins.set()
+            await asyncio.Event().wait()
+        finally:
+            gives_back.set()
+            await given_back.wait()
+
+    first, last = (asyncio.create_task(shared.once("key", work)) for _ in range(2))
+    await begins.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    assert not gives_back.is_set()
+    last.cancel()
+    await gives_back.wait()
+    assert not last.done()
+    given_back.set()
+    await asyncio.wait([last])
+    assert first.cancelled()
+    assert last.cancelled()

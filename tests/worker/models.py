@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from starlette.routing import Route
 from app.engine.bank import ItemBank
 from app.records.banks import BankSpec
 from app.services.container import Services
+from app.services.endpoints.specs import EndpointSpec
+from tests.servers.fault_server import FaultServer
 from tests.services.banks import make_bank, question
+from tests.worker.sessions import model_at
 
 N_ITEMS = 12
 USAGE = {"prompt_tokens": 10, "completion_tokens": 1}
@@ -41,6 +45,21 @@ class Model:
         text = self.says(body["messages"][-1]["content"].partition("?")[0])
         choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         return JSONResponse({"choices": [choice], **({"usage": self.usage} if self.usage else {})})
+
+
+@dataclass(slots=True, kw_only=True)
+class Faults(FaultServer):
+    """A fault server that is up at `url`."""
+
+    url: str
+
+    def at(self, behaviour: str) -> str:
+        """Return the base URL of a model that behaves so."""
+        return f"{self.url}/{behaviour}/v1"
+
+    def model(self, behaviour: str, /, **settings: Any) -> EndpointSpec:
+        """Return an endpoint of a model that behaves so."""
+        return model_at(self.at(behaviour), **settings)
 
 
 def chance(key: str) -> float:

@@ -42,6 +42,7 @@ async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
         change = EndpointChange(settings={"limits": CallLimits(usd_per_day=1e6)})
         await services.endpoints.update(saved.id, change, expected_revision=1)
         ended = await until(services, made.id, "completed")
+    assert (ended.waiting_until, ended.waiting_reason) == (None, None)
     found = (await closings(services, ended)).values()
     assert [(closing.outcome, closing.attempts) for closing in found] == [("scored", 1)] * 12
     await services.endpoints.budgets.close()

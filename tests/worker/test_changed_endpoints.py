@@ -121,10 +121,12 @@ async def test_a_new_key_and_price_reach_a_session_and_its_model_stays(working: 
         honest.after[3] = rotate
         ended = await run(working, endpoint)
         found = await closings(working, ended)
+        board = (await working.leaderboards.of_bank("sums")).board
     assert ended.status == "completed", ended.failure
     keys = [key for key, _ in honest.calls]
     assert keys == ["Bearer key-of-the-first"] * 3 + ["Bearer key-of-the-next"] * (N_ITEMS - 3)
     assert {body["model"] for _, body in honest.calls} == {"m"}
+    assert [entry.session.endpoint_model for entry in board.entries] == ["m"]
     revisions = [(closing.method or {})["endpoint_revision"] or 0 for closing in found.values()]
     assert sorted(revisions) == [1] * 3 + [2] * (N_ITEMS - 3)
     assert figures_of(ended)["usage"]["usd"] > 9 * 12 * 100 / 1e6
@@ -180,18 +182,6 @@ async def test_a_ranking_continues_without_an_endpoint_that_moves(services: Serv
         (decided,) = figures_of(ended)["pairs"]
         assert {decided["a"], decided["b"]} == {*ids[1:]}
         assert other.calls == []
-
-
-async def test_a_leaderboard_names_the_model_that_was_asked(working: Services) -> None:
-    await sums(working)
-    honest = Model()
-    with serving(honest.app) as url:
-        endpoint = await saved(working, url)
-        ended = await run(working, endpoint)
-        await changed(working, endpoint, model="a-better-one")
-        board = (await working.leaderboards.of_bank("sums")).board
-    assert ended.endpoint_model == "m"
-    assert [entry.session.endpoint_model for entry in board.entries] == ["m"]
 
 
 @pytest.mark.parametrize("there_and_back", [False, True])

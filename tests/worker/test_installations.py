@@ -54,7 +54,7 @@ def settings(settings: Settings, tmp_path: Path, url: str) -> Settings:
 
 
 @pytest.fixture
-async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
+async def app(settings: Settings, database: Database, helpers_stay: None) -> AsyncIterator[FastAPI]:
     app = create_app(settings, database)
     async with app.router.lifespan_context(app):
         yield app

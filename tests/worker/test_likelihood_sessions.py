@@ -13,11 +13,11 @@ from app.records.endpoints import Price
 from app.records.sessions import AskedJson, SessionRecord
 from app.reports.figures import asked_caution
 from app.services.container import Services
-from tests.servers.fault_server import FaultServer
 from tests.services.banks import alike, make_bank
 from tests.services.rankings import contest, members_of
 from tests.services.sessions import failure_of, spec
 from tests.values import not_none
+from tests.worker.models import Faults
 from tests.worker.sessions import closings, model_at, rescored, run_session
 
 CALIBRATED: AskedJson = {"mode": "loglikelihood", "normalise": "none", "shots": 0}
@@ -49,15 +49,13 @@ def said_of(session: SessionRecord) -> str | None:
 
 
 async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
-    working: Services, faults_url: str, faults: FaultServer
+    working: Services, faults: Faults
 ) -> None:
     await install(
         working, record("right", "two words", "one"), record("wrong", "one", "two words"),
         record("tie", "one", "two"), record("twice", "a b", "a b", "c"),
     )  # fmt: skip
-    endpoint = model_at(
-        f"{faults_url}/ok/v1", kind="openai_completions", price=Price(input_per_1m=1e6)
-    )
+    endpoint = faults.model("ok", kind="openai_completions", price=Price(input_per_1m=1e6))
     ended = await run_session(working, bank="choices", plan=PLAN, endpoint=endpoint)
 
     found = await closings(working, ended)
@@ -87,12 +85,10 @@ async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
 
 
 async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
-    working: Services, faults_url: str, faults: FaultServer
+    working: Services, faults: Faults
 ) -> None:
     await install(working, record("one", "a", "b"))
-    ended = await run_session(
-        working, bank="choices", plan=PLAN, endpoint=model_at(f"{faults_url}/ok/v1")
-    )
+    ended = await run_session(working, bank="choices", plan=PLAN, endpoint=faults.model("ok"))
 
     assert "Answer with the letter" in faults.calls[0].body["messages"][-1]["content"]
     asked = ended.provenance["asked"]
@@ -106,11 +102,11 @@ async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
 
 
 async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sentence(
-    working: Services, faults_url: str, faults: FaultServer
+    working: Services, faults: Faults
 ) -> None:
     await install(working, record("one", "a", "b"), record("two", "a", "b"))
-    path = faults.canned("mute", {"choices": [{"text": "A"}], "usage": {"prompt_tokens": 3}})
-    endpoint = model_at(f"{faults_url}{path}", kind="openai_completions")
+    faults.canned("mute", {"choices": [{"text": "A"}], "usage": {"prompt_tokens": 3}})
+    endpoint = faults.model("mute", kind="openai_completions")
     ended = await run_session(working, bank="choices", plan=PLAN, endpoint=endpoint)
 
     assert ended.status == "failed"

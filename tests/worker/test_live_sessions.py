@@ -1,16 +1,23 @@
 """Live sessions from the queue to the result, with a real worker and database."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from app.engine.bank import ItemBank
+from app.engine.simulation.simulate import draw_scores
+from app.items import ScorerSpec
+from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.services.container import Services
-from tests.servers.fault_server import FaultServer
-from tests.services.sessions import failure_of, figures_of, length, scripted, spec, until
+from tests.servers import serving
+from tests.services.banks import make_bank, question
+from tests.services.sessions import failure_of, figures_of, length, scripted, until
 from tests.waiting import waiting
-from tests.worker.sessions import QUICK, asked, model_at, run_session
+from tests.worker.models import Faults, Model
+from tests.worker.sessions import asked, model_at, run_session
 
 
 async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: Services) -> None:
@@ -44,10 +51,10 @@ async def test_items_in_flight_cut_the_wait(working: Services) -> None:
 
 
 async def test_faults_of_the_endpoint_are_never_wrong_answers(
-    working: Services, faults_url: str, faults: FaultServer
+    working: Services, faults: Faults
 ) -> None:
     plan = length(40, failures={"max_consecutive": 20})
-    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}/mixed/v1"))
+    ended = await run_session(working, plan=plan, endpoint=faults.model("mixed"))
 
     outcomes = figures_of(ended)["outcomes"]
     rows = await working.sessions.responses(ended.id)
@@ -58,19 +65,17 @@ async def test_faults_of_the_endpoint_are_never_wrong_answers(
 
 
 async def test_the_answers_of_a_session_bear_on_the_join_before_its_end_is_seen(
-    working: Services, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
-    model = model_at(f"{faults_url}/ok/v1")
+    model = faults.model("ok")
     ended = await run_session(working, plan=length(20), endpoint=model)
 
     assert ended.join == (await working.joins.look("demo")).check.verdict
 
 
-async def test_a_wrong_key_ends_the_session_at_once(
-    working: Services, faults_url: str, faults: FaultServer
-) -> None:
+async def test_a_wrong_key_ends_the_session_at_once(working: Services, faults: Faults) -> None:
     faults.api_key = "right"
-    one_by_one, model = {"concurrency": 1}, model_at(f"{faults_url}/ok/v1")
+    one_by_one, model = {"concurrency": 1}, faults.model("ok")
     ended = await run_session(working, "failed", plan=one_by_one, endpoint=model)
 
     assert ended.stop_reason == "too_many_failures"
@@ -79,37 +84,6 @@ async def test_a_wrong_key_ends_the_session_at_once(
     assert str(ended.stop_detail).endswith(start_again)
     assert figures_of(ended)["outcomes"]["error"] == 1
     assert faults.asked["ok"] == 1
-
-
-async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
-    working: Services,
-) -> None:
-    plan = {"failures": {"max_consecutive": 2}}
-    nobody = model_at("http://127.0.0.1:9/v1", retry=replace(QUICK, max_attempts=1))
-    ended = await run_session(working, "failed", plan=plan, endpoint=nobody)
-
-    assert failure_of(ended)["code"] == "endpoint_unreachable"
-    told = f"then continue the session (sextant sessions extend {ended.id} --max-items N)."
-    assert str(ended.stop_detail).endswith(f"refused. Repair the endpoint, {told}")
-    estimate = figures_of(ended)["estimate"]
-    assert estimate["theta"] is None
-    assert estimate["reason"].startswith("Needs at least 5 scored answers, has 0")
-
-
-async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(
-    working: Services, faults_url: str, faults: FaultServer
-) -> None:
-    faults.retry_after_s = 0.5
-    throttled = model_at(f"{faults_url}/rate_limited-1/v1")
-    created = await working.sessions.create(spec(plan=length(1), endpoint=throttled))
-
-    waiting = await until(working, created.id, "waiting")
-    ended = await until(working, created.id)
-
-    assert waiting.waiting_until is not None
-    assert ended.status == "completed"
-    assert ended.waiting_until is None
-    assert "session.waiting" in {e.type for e in await working.sessions.events(created.id)}
 
 
 async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> None:
@@ -164,28 +138,54 @@ async def test_an_extended_session_continues_where_the_old_one_stopped(working: 
     assert found == pytest.approx(told)
 
 
-async def test_a_model_with_only_unparsed_answers_gets_no_theta(
-    working: Services, faults_url: str, faults: FaultServer
+N_ITEMS, THETA, WORDS = 40, 0.8, 20
+RNG = np.random.default_rng(1)
+TRUE = ItemBank.from_difficulties(
+    a=RNG.lognormal(0.0, 0.2, N_ITEMS),
+    b=RNG.normal(0.0, 1.0, N_ITEMS),
+    k=RNG.uniform(0.04, 0.15, N_ITEMS),
+    item_ids=[f"q{number}" for number in range(N_ITEMS)],
+)
+
+
+def words(key: str) -> list[str]:
+    return [f"{key}w{n}" for n in range(WORDS)]
+
+
+def partly_right() -> Callable[[str], str]:
+    """Return a model that says as many words of a target as its ability allows."""
+    (shares,) = draw_scores(TRUE, [THETA], np.random.default_rng(3))
+
+    def say(key: str) -> str:
+        right = round(WORDS * shares[TRUE.index_of(key)])
+        return " ".join([*words(key)[:right], *["hm"] * (WORDS - right)])
+
+    return say
+
+
+@pytest.mark.usefixtures("fits_here")
+@pytest.mark.parametrize("kind", ["continuous", "logistic"])
+async def test_answers_marked_in_parts_measure_a_live_model_in_either_kind_of_bank(
+    working: Services, kind: str
 ) -> None:
-    choice = {"message": {"content": ""}, "finish_reason": "stop"}
-    silent = faults.canned("silent", {"choices": [choice], "usage": {}})
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 6}}
-    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}{silent}/v1"))
+    logistic = ItemBank.from_difficulties(a=TRUE.a, b=TRUE.b, item_ids=TRUE.item_ids)
+    await make_bank(
+        working,
+        BankSpec(name="told", default_scorer=ScorerSpec("token_f1", {})),
+        TRUE if kind == "continuous" else logistic,
+        [question(key, " ".join(words(key))) for key in TRUE.item_ids],
+    )
+    with serving(Model(partly_right()).app) as url:
+        record = await run_session(
+            working, bank="told", endpoint=model_at(f"{url}/v1"), plan=length(15, concurrency=3)
+        )
 
-    assert ended.status == "failed"
-    assert figures_of(ended)["outcomes"]["unparsed"] == 6
-    assert "None of 6 answers could be parsed" in str(ended.stop_detail)
-
-
-async def test_an_extended_session_repeats_items_that_failed(
-    working: Services, faults_url: str, faults: FaultServer
-) -> None:
-    faults.api_key = "right"
-    failed = await run_session(working, endpoint=model_at(f"{faults_url}/ok/v1"))
-    faults.api_key = None
-
-    again = await until(working, (await working.derived_sessions.extend(failed.id, {}, {})).id)
-
-    assert failed.status == "failed"
-    assert again.status == "completed"
-    assert figures_of(again)["outcomes"]["error"] == 0
+    assert record.status == "completed", record.failure
+    assert figures_of(record)["outcomes"]["scored"] == 15
+    rows = await working.sessions.responses(record.id)
+    marks = [row.closing.score for row in rows if row.closing]
+    assert any(mark is not None and 0 < mark < 1 for mark in marks)
+    estimate = figures_of(record)["estimate"]
+    assert abs(estimate["theta"] - THETA) < 4 * max(estimate["se"], 0.1)
+    # A fraction counts as one answer where items are binary, and as 1 / k where they are graded.
+    assert estimate["se"] < 0.2 if kind == "continuous" else estimate["se"] > 0.3

@@ -10,10 +10,10 @@ from app.records.endpoints import Price
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from tests.servers import serving
-from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import answered, by_hand, failure_of, figures_of, length
 from tests.values import not_none
+from tests.worker.models import Faults
 from tests.worker.sessions import closings, run_session
 
 PLAN = length(12, concurrency=3)
@@ -47,12 +47,10 @@ async def test_a_judged_session_shows_the_judges_cost_apart(
         assert closing.score in (0.0, 1.0)
 
 
-async def test_what_a_judge_writes_can_always_be_stored(
-    working: Services, faults: FaultServer, faults_url: str
-) -> None:
+async def test_what_a_judge_writes_can_always_be_stored(working: Services, faults: Faults) -> None:
     said = {"role": "assistant", "content": r'{"score": 9, "reason": "go\u0000od \ud800"}'}
     faults.canned("odd", {"model": "m", "choices": [{"message": said, "finish_reason": "stop"}]})
-    await marker(working, f"{faults_url}/odd/v1")
+    await marker(working, faults.at("odd"))
 
     ended = await judged(working)
 
@@ -84,30 +82,17 @@ async def test_a_spent_judge_ends_the_session_without_a_wrong_number(
 
 
 async def test_a_judge_without_usage_cannot_have_a_budget(
-    working: Services, faults: FaultServer, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
     said = {"role": "assistant", "content": '{"score": 9, "reason": "good"}'}
     faults.canned("silent", {"choices": [{"message": said, "finish_reason": "stop"}]})
     endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for a judgement
-    await marker(working, f"{faults_url}/silent/v1", sampling=endless)
+    await marker(working, faults.at("silent"), sampling=endless)
 
     ended = await judged(working, budget={"tokens": 10**6})
 
     assert ended.stop_reason == "budget_exhausted"
     assert "does not say what a call took" in (ended.stop_detail or "")
-
-
-async def test_a_dead_judge_is_not_the_examinees_failure(
-    working: Services, faults: FaultServer, faults_url: str
-) -> None:
-    await marker(working, f"{faults_url}/error_500/v1")
-
-    ended = await judged(working)
-
-    assert ended.status == "failed"
-    assert failure_of(ended)["code"] == "judge_fault"
-    found = (await closings(working, ended)).values()
-    assert all(closing.answer_text and closing.attempts == 1 for closing in found)
 
 
 async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge(
@@ -126,19 +111,6 @@ async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge
     # All answers arrived: the endpoint did not fail once.
     found = (await closings(working, ended)).values()
     assert [closing.answer_text is None for closing in found] == [False] * 6
-
-
-async def test_a_judge_whose_key_is_refused_ends_the_session_at_once(
-    working: Services, faults: FaultServer, faults_url: str
-) -> None:
-    faults.api_key = "right"
-    await marker(working, f"{faults_url}/ok/v1", api_key="wrong")
-
-    ended = await judged(working, plan={**PLAN, "concurrency": 1})
-
-    assert failure_of(ended)["code"] == "judge_unauthorized"
-    assert len(await closings(working, ended)) == 1
-    assert "wrong" not in str(ended.failure)
 
 
 async def test_a_judge_that_reports_no_usage_counts_as_reserved(

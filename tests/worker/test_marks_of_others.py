@@ -7,16 +7,15 @@ from app.services.banks.spec import item_scorer
 from app.services.container import Services
 from app.services.scoring import hash_of
 from app.storage.paging import PageRequest
-from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank, marker
 from tests.services.living import BANK, living_bank
 from tests.services.sessions import by_hand, figures_of, length, scripted
 from tests.values import not_none
+from tests.worker.models import Faults
 from tests.worker.sessions import closings, rescored, run_session
 
 #: One item at a time, so that items do not depend on which answer arrives first.
 PLAN = length(12, concurrency=1)
-ANYTHING = ScorerSpec("pattern", {"pattern": "(?s).*"})
 THETA = -3.0  # nearly all answers are wrong
 
 
@@ -49,17 +48,24 @@ async def assert_marked_as_told(services: Services, record: SessionRecord) -> No
         assert closing.scorer_hash == hash_of(scorer)
 
 
-async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) -> None:
+async def test_a_rescore_leaves_the_sessions_of_others_alone(
+    working: Services, faults: Faults
+) -> None:
     await judged_bank(working, "includes")
     theirs = await measured(working)
     await changed(working)
+    url = faults.url + faults.canned("mark", {"score": 1.0})
+    await marker(working, url, name="mine", kind="callback", api_key="signs")
+    hook = ScorerSpec("callback", {"endpoint": "mine"})
 
-    mine = await rescored(working, theirs.id, ANYTHING)
+    mine = await rescored(working, theirs.id, hook, "completed")
+    assert len(faults.calls) == 12
     later = await measured(working)
 
+    assert len(faults.calls) == 12  # it receives no other answers
     assert figures_of(mine)["rescore"]["mean_after"] == 1.0
     found = (await closings(working, mine)).values()
-    assert {closing.scorer_hash for closing in found} == {hash_of(ANYTHING)}
+    assert {closing.scorer_hash for closing in found} == {hash_of(hook)}
     assert figures_of(later)["estimate"]["theta"] == figures_of(theirs)["estimate"]["theta"]
     await assert_marked_as_told(working, later)
     await assert_marked_as_told(working, theirs)
@@ -82,27 +88,9 @@ async def test_items_in_pretest_are_marked_by_their_own_session(working: Service
     plan = {**PLAN, "pretest": {"items_per_session": 3}}
     theirs = await measured(working, BANK, plan=plan)
     await changed(working, BANK)
-    await rescored(working, theirs.id, ANYTHING)
+    await rescored(working, theirs.id, ScorerSpec("pattern", {"pattern": "(?s).*"}))
 
     later = await measured(working, BANK, plan=plan)
 
     assert figures_of(later)["pretest"]["items"] == 3
-    await assert_marked_as_told(working, later)
-
-
-async def test_a_callback_of_a_rescore_receives_no_other_answers(
-    working: Services, faults: FaultServer, faults_url: str
-) -> None:
-    await judged_bank(working, "includes")
-    theirs = await measured(working)
-    await changed(working)
-    url = f"{faults_url}{faults.canned('mark', {'score': 1.0})}"
-    await marker(working, url, name="mine", kind="callback", api_key="signs")
-    mine = ScorerSpec("callback", {"endpoint": "mine"})
-    await rescored(working, theirs.id, mine, "completed")
-    assert len(faults.calls) == 12
-
-    later = await measured(working)
-
-    assert len(faults.calls) == 12
     await assert_marked_as_told(working, later)

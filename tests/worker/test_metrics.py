@@ -21,7 +21,7 @@ from tests.api.conftest import client_of
 from tests.services.calibrations import answers, queued
 from tests.services.sessions import by_hand, spec, until
 from tests.values import not_none
-from tests.worker.sessions import model_at
+from tests.worker.models import Faults
 
 BOARD = Path(__file__).parents[2] / "grafana" / "sextant.json"
 Samples = dict[str, list[tuple[dict[str, str], float]]]
@@ -81,11 +81,9 @@ async def scrape(settings: Settings, database: Database) -> AsyncIterator[Scrape
 
 
 async def test_metrics_match_the_work_done_and_fill_each_panel(
-    services: Services, scrape: Scrape, faults_url: str
+    services: Services, scrape: Scrape, faults: Faults
 ) -> None:
-    endpoint = model_at(
-        f"{faults_url}/error_500-1/v1", price=Price(input_per_1m=2.0, output_per_1m=30.0)
-    )
+    endpoint = faults.model("error_500-1", price=Price(input_per_1m=2.0, output_per_1m=30.0))
     session = await services.sessions.create(spec(endpoint=endpoint))
     await by_hand(services)
     calibration = await queued(services, answers(40, 12))

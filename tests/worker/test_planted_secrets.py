@@ -21,9 +21,9 @@ from app.storage.backups import back_up
 from app.storage.database import Database
 from tests.api.calls import ended, got, listing
 from tests.databases import libpq
-from tests.servers.fault_server import FaultServer
 from tests.values import not_none
 from tests.waiting import waiting
+from tests.worker.models import Faults
 from tests.worker.test_secret_key import KEY_A, serve
 
 PLANTED = {
@@ -127,8 +127,7 @@ class Ids(dict[str, str]):
 async def test_planted_secrets_are_found_nowhere(
     settings: Settings,
     database: Database,
-    faults: FaultServer,
-    faults_url: str,
+    faults: Faults,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -144,7 +143,7 @@ async def test_planted_secrets_are_found_nowhere(
         given: dict[str, Any] = {"kind": "openai_chat", "model": "m"}
         given["api_key"] = PLANTED["the endpoint's key"]
         given["headers"] = {"X-Extra": PLANTED["its extra header"]}
-        urls = {name: f"{faults_url}/{name}/v1" for name in ("said", "talkative", "judging")}
+        urls = {name: faults.at(name) for name in ("said", "talkative", "judging")}
         tested = {**given, "name": "first", "base_url": urls["said"]}
         first = await made(client, "/v1/endpoints", tested)
         judge = {**given, "name": "judge", "base_url": urls["judging"]}

@@ -11,11 +11,10 @@ from app.errors import InvalidStateError
 from app.records.endpoints import Price
 from app.records.rankings import RankingRecord
 from app.services.container import Services
-from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest, members_of, places, ranked
 from tests.services.sessions import events_of, failure_of, figures_of, scripted
 from tests.waiting import waiting
-from tests.worker.sessions import model_at
+from tests.worker.models import Faults
 
 _WAITING_STEP = """
     SELECT FROM pg_stat_activity WHERE datname = current_database()
@@ -76,8 +75,8 @@ async def test_endpoints_are_ranked_and_each_has_a_session_of_its_own(working: S
     assert events[-1].data["order"] == figures_of(ended)["order"]
 
 
-async def test_endpoints_are_asked_side_by_side(working: Services, faults_url: str) -> None:
-    endpoints = [model_at(f"{faults_url}/slow/v1", model=name) for name in "abcd"]
+async def test_endpoints_are_asked_side_by_side(working: Services, faults: Faults) -> None:
+    endpoints = [faults.model("slow", model=name) for name in "abcd"]
     rules = RankingRules(min_items=5, max_items=5)
     ended = await run_ranking(working, endpoints=endpoints, rules=rules, asking={"concurrency": 1})
 
@@ -108,10 +107,10 @@ async def test_endpoints_with_few_scored_answers_have_no_rank(working: Services)
 
 
 async def test_the_shared_budget_is_kept_and_expensive_endpoints_are_asked_less(
-    working: Services, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
     endpoints = [
-        model_at(f"{faults_url}/ok/v1", model=name, price=Price(input_per_1m=usd, output_per_1m=0))
+        faults.model("ok", model=name, price=Price(input_per_1m=usd, output_per_1m=0))
         for name, usd in (("a", 1.0), ("b", 1.0), ("c", 50.0), ("d", 50.0))
     ]
     rules = RankingRules(min_items=5, max_items=80, futility=0.0)
@@ -128,11 +127,11 @@ async def test_the_shared_budget_is_kept_and_expensive_endpoints_are_asked_less(
 
 
 async def test_two_endpoints_are_compared_though_a_third_one_fails(
-    working: Services, faults: FaultServer, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
     # The failed one has no answers, so its theta is that of the prior, between the others.
     faults.api_key = "right"
-    broken = model_at(f"{faults_url}/ok/v1", model="broken")
+    broken = faults.model("ok", model="broken")
     near = [scripted(theta=-0.6, seed=1), broken, scripted(theta=0.6, seed=2)]
     rules = RankingRules(min_items=3, max_items=200)
     ended = await run_ranking(working, endpoints=near, rules=rules, budget=RankingBudget(items=300))
@@ -154,9 +153,9 @@ async def test_two_endpoints_are_compared_though_a_third_one_fails(
 
 
 async def test_a_failed_endpoint_leaves_its_budget_to_the_others(
-    working: Services, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
-    broken = model_at(f"{faults_url}/error_500/v1", model="broken")
+    broken = faults.model("error_500", model="broken")
     ended = await run_ranking(
         working,
         endpoints=[scripted(theta=0.1, seed=1), broken, scripted(theta=0.0, seed=2)],
@@ -172,10 +171,10 @@ async def test_a_failed_endpoint_leaves_its_budget_to_the_others(
 
 
 async def test_a_ranking_without_any_answer_fails_with_a_reason(
-    working: Services, faults: FaultServer, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
     faults.api_key = "right"
-    endpoints = [model_at(f"{faults_url}/ok/v1", model=name) for name in "ab"]
+    endpoints = [faults.model("ok", model=name) for name in "ab"]
     ended = await run_ranking(working, endpoints=endpoints)
 
     assert ended.status == "failed"

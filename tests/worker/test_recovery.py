@@ -17,17 +17,16 @@ from app.storage.migrate import upgrade
 from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
-from tests.servers.fault_server import FaultServer
 from tests.services.living import BANK, living_bank
 from tests.services.rankings import contest, ranked
 from tests.services.sessions import figures_of, length, opened, scripted, spec, until
 from tests.values import not_none
 from tests.waiting import waiting
+from tests.worker.models import Faults
 from tests.worker.sessions import (
     asked,
     epoch_above,
     lapse_twice,
-    model_at,
     run_session,
     worker_process,
 )
@@ -35,9 +34,9 @@ from tests.worker.sessions import (
 
 @pytest.mark.slow
 async def test_a_ranking_is_taken_over_from_a_killed_worker(
-    services: Services, settings: Settings, faults: FaultServer, faults_url: str
+    services: Services, settings: Settings, faults: Faults
 ) -> None:
-    endpoints = [model_at(f"{faults_url}/slow/v1", model=name) for name in "ab"]
+    endpoints = [faults.model("slow", model=name) for name in "ab"]
     rules = RankingRules(min_items=20, max_items=20)
     asked_of_two = contest(endpoints=endpoints, rules=rules, asking={"concurrency": 2})
     created = await services.rankings.create(asked_of_two)

@@ -13,8 +13,8 @@ from app.services.scoring import AnswerScorer
 from app.services.sessions.service import AskedAnswer
 from app.worker.loop import running_worker
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import answered, by_hand, figures_of, length, until
-from tests.worker.sessions import rescored, run_session
+from tests.services.sessions import answered, by_hand, failure_of, figures_of, length, until
+from tests.worker.sessions import closings, rescored, run_session
 
 PLAN = length(15, concurrency=3)
 
@@ -85,6 +85,9 @@ async def test_answers_unscored_by_a_dead_judge_are_scored_later(
     await marker(working, "http://127.0.0.1:9/v1")
     await judged_bank(working, "judge", judges=["judge"])
     failed = await run_session(working, "failed", bank="judged", plan=PLAN)
+    assert failure_of(failed)["code"] == "judge_unreachable"
+    found = (await closings(working, failed)).values()
+    assert all(closing.answer_text and closing.attempts == 1 for closing in found)
     await marker(working, judge_url, name="spare")
     spare = ScorerSpec("judge", {"judges": ["spare"]})
 

@@ -15,19 +15,19 @@ from structlog.testing import capture_logs
 from app.observability import run_span, span, traces_sent, traces_to
 from app.services.container import Services
 from app.worker.loop import running_worker
-from tests.servers.fault_server import FaultServer
 from tests.services.sessions import figures_of, length
 from tests.values import not_none
-from tests.worker.sessions import model_at, run_session
+from tests.worker.models import Faults
+from tests.worker.sessions import run_session
 
 
 async def test_a_session_is_one_tree_with_a_span_per_call(
-    services: Services, faults: FaultServer, faults_url: str
+    services: Services, faults: Faults
 ) -> None:
     exporter = InMemorySpanExporter()
     with traces_to(exporter):
         async with running_worker(services):
-            endpoint = replace(model_at(f"{faults_url}/mixed/v1"), api_key="sk-never-told")
+            endpoint = replace(faults.model("mixed"), api_key="sk-never-told")
             ended = await run_session(services, endpoint=endpoint, plan=length(40, concurrency=1))
 
     spans = exporter.get_finished_spans()
