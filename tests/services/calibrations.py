@@ -5,6 +5,7 @@ from datetime import timedelta
 import numpy as np
 
 from app.calibration.logistic.curves import Family
+from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable
 from app.exchange.response_files import write_csv
@@ -26,9 +27,9 @@ def answers(n_examinees: int = 300, n_items: int = 12, *, seed: int = 7) -> Simu
     return simulate(seed, Family.TWO_PL, n_examinees, n_items)
 
 
-def csv_of(simulated: Simulated) -> str:
-    """Return the answers as a wide table: items q1, q2, ..."""
-    matrix = simulated.matrix
+def csv_of(recorded: Simulated | ScoreMatrix) -> str:
+    """Return answers as a wide table: items q1, q2, ..."""
+    matrix = recorded.matrix if isinstance(recorded, Simulated) else recorded
     table = ResponseTable(
         tuple(f"model-{name}" for name in matrix.examinees),
         tuple(f"q{name}" for name in matrix.items),
@@ -38,7 +39,7 @@ def csv_of(simulated: Simulated) -> str:
 
 
 async def imported(
-    services: Services, recorded: Simulated | str, name: str = "answers"
+    services: Services, recorded: Simulated | ScoreMatrix | str, name: str = "answers"
 ) -> ResponseSet:
     """Import answers, or one CSV file, as a response set."""
     text = recorded if isinstance(recorded, str) else csv_of(recorded)

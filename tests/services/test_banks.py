@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from app.services.banks.spec import item_scorer
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
+from tests.services.banks import spread
 from tests.values import not_none
 
 
@@ -54,21 +56,14 @@ def record(
     b: float | None = None,
     a: float = 1.0,
     target: Sequence[str] = ("1",),
-    **fields: object,
+    **fields: Any,
 ) -> ItemRecord:
     parameters = None if b is None else WrittenParameters(a, -a * b, 0.0, 1.0)
     content = ItemContent(prompt=prompt or f"What is {key}?", target=tuple(target))
-    return replace(
-        ItemRecord(key=key, content=content, parameters=parameters),
-        **fields,  # type: ignore[arg-type]  # names of its fields
-    )
+    return ItemRecord(key=key, content=content, parameters=parameters, **fields)
 
 
-def table(*keys: str, a: float = 1.0) -> ItemBank:
-    b = np.linspace(-1, 1, len(keys))
-    return ItemBank.from_difficulties(a=[a] * len(keys), b=b, item_ids=keys)
-
-
+table = partial(spread, lowest=-1.0)
 SUMS = BankSpec(name="sums")
 
 

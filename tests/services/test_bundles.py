@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +84,11 @@ async def bundle_of(services: Services, name: str = "whole") -> bytes:
     return b"".join([block async for block in file.blocks])
 
 
+def documents_of(content: bytes) -> list[dict[str, Any]]:
+    """Return all lines of a bundle but that of its hash."""
+    return [json.loads(text) for text in content.splitlines()][:-1]
+
+
 def hashed(content: bytes) -> bytes:
     """Return the content with its hash line renewed."""
     return content + line({"sha256": hashlib.sha256(content).hexdigest()})
@@ -132,7 +137,6 @@ async def test_a_bank_of_parameters_only_has_a_bundle_too(services: Services) ->
 async def test_a_bundle_that_was_hashed_again_is_still_checked(
     services: Services, content: bytes
 ) -> None:
-    documents = [json.loads(text) for text in content.splitlines()][:-1]
     for place, wrong in [
         (("bank", "name"), 5),
         (("bank", "prompt"), []),
@@ -144,7 +148,7 @@ async def test_a_bundle_that_was_hashed_again_is_still_checked(
         (("version", "knowledge", "asked"), {"mode": "evil"}),
         (("version", "knowledge", "unparsed_policy"), "evil"),
     ]:
-        changed = deepcopy(documents)
+        changed = documents_of(content)
         part = changed[1 if place[0] == "bank" else 2]
         for name in place[:-1]:
             part = part[name]
@@ -156,7 +160,7 @@ async def test_a_bundle_that_was_hashed_again_is_still_checked(
 async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(
     services: Services, content: bytes
 ) -> None:
-    documents = [json.loads(text) for text in content.splitlines()][:-1]
+    documents = documents_of(content)
     curves = {
         "items": ["sum", "choice"],
         "abilities": 1,
@@ -166,22 +170,22 @@ async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(
         "errors": {"all": {"within": 0.1, "above": 0.1, "below": 0.1}},
         "population": [-1.0, 1.0],
     }
-    for name, value in [
-        ("population", "abc"),
-        ("intercept", packed(np.zeros(30_000_000))),
-        ("slopes", packed(np.zeros(3))),
-        ("abilities", 10**9),
-        ("dispersion", None),
-        (None, None),
-    ]:
-        documents[2]["version"]["knowledge"]["curves"] = curves | ({name: value} if name else {})
-        changed = hashed(b"".join(map(line, documents)))
-        if name is None:
-            await sent(services, changed)
-        else:
-            with pytest.raises(FileFormatError, match="its facts about the version") as fault:
-                await sent(services, changed)
-            assert "\n" not in fault.value.detail
+
+    def with_curves(**changes: Any) -> bytes:
+        documents[2]["version"]["knowledge"]["curves"] = curves | changes
+        return hashed(b"".join(map(line, documents)))
+
+    for wrong in (
+        {"population": "abc"},
+        {"intercept": packed(np.zeros(30_000_000))},
+        {"slopes": packed(np.zeros(3))},
+        {"abilities": 10**9},
+        {"dispersion": None},
+    ):
+        with pytest.raises(FileFormatError, match="its facts about the version") as fault:
+            await sent(services, with_curves(**wrong))
+        assert "\n" not in fault.value.detail
+    await sent(services, with_curves())
 
 
 async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(

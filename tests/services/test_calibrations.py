@@ -42,7 +42,6 @@ from tests.services.calibrations import (
     calibrated,
     claimed,
     completed,
-    csv_of,
     driven,
     imported,
     queued,
@@ -176,7 +175,7 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
         ({"partition_size": 99}, InvalidInputError, "at least 100 items"),
     ):
         with pytest.raises(error, match=says):
-            CalibrationPlan(**wrong)  # type: ignore[arg-type]  # names of its fields
+            CalibrationPlan(**wrong)
     plan = CalibrationPlan(
         model="3pl", priors=False, compare=("1pl",), filters=FilterSettings(least_mean=0.05)
     )
@@ -184,14 +183,13 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
 
 
 async def test_filtered_items_are_listed_with_a_reason(services: Services) -> None:
-    text = csv_of(answers(60)).splitlines()
-    lines = [text[0] + ",easy", *(f"{line},1" for line in text[1:])]
-    found = await imported(services, "\n".join(lines) + "\n")
+    scores = answers(60).matrix.scores
+    found = await imported(services, ScoreMatrix.of(np.column_stack([scores, np.ones(60)])))
     result = (await calibrated(services, KEEP_ALL)).result or {}
     assert result["response_set_revision"] == found.revision
     assert result["dropped"]["items"] == []
-    assert result["score_only"] == [{"name": "easy", "reason": "constant", "value": 1.0}]
-    assert result["constants"] == {"easy": 1.0}
+    assert result["score_only"] == [{"name": "q13", "reason": "constant", "value": 1.0}]
+    assert result["constants"] == {"q13": 1.0}
     assert any("fewer than 250 answers" in warning for warning in result["warnings"])
 
 
@@ -268,12 +266,7 @@ async def test_misfitting_items_are_flagged_in_the_version(services: Services) -
     scores = simulated.matrix.scores.copy()
     middle = np.abs(simulated.theta) < 0.8  # right only in the middle, so no logistic curve
     scores[:, 4] = np.where(middle, rng.random(600) < 0.97, rng.random(600) < 0.35)
-    lines = csv_of(simulated).splitlines()
-    cells = [
-        ",".join([line.split(",")[0], *map(str, row)])
-        for line, row in zip(lines[1:], scores, strict=True)
-    ]
-    await imported(services, "\n".join([lines[0], *cells]) + "\n")
+    await imported(services, ScoreMatrix.of(scores))
     record = await calibrated(services, KEEP_ALL)
     version = await services.calibrations.publish(
         record.id, Publication(bank="arc", allow=("negative_slope",))

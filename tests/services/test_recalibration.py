@@ -8,7 +8,7 @@ import pytest
 
 from app.calibration.filters import FilterSettings
 from app.calibration.logistic.curves import Family
-from app.calibration.matrix import MISSING
+from app.calibration.matrix import MISSING, ScoreMatrix
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.base import ItemParameters
@@ -216,9 +216,9 @@ async def linked_set(services: Services) -> tuple[CalibrationRecord, str]:
         *(np.concatenate([old[4:], new]) for old, new in zip(items[:4], more[:4], strict=True))
     )
     scores = answer(rng, mixed, rng.normal(0.5, 1.2, 800)).scores
-    lines = ["model," + ",".join(f"q{j}" for j in range(5, 17))]
-    lines += [f"new-{i}," + ",".join(map(str, row)) for i, row in enumerate(scores)]
-    await imported(services, "\n".join(lines) + "\n", "second")
+    names = [[f"new-{i}" for i in range(800)], [str(j) for j in range(5, 17)]]
+    matrix = ScoreMatrix.of(scores, examinees=names[0], items=names[1])
+    await imported(services, matrix, "second")
     return record, version.id
 
 

@@ -18,6 +18,7 @@ from app.records.calibrations import CalibrationRecord
 from app.services.container import Services
 from app.settings import Settings
 from app.worker.loop import running_worker
+from tests.chaos.fleet import children_of
 from tests.services.calibrations import answers, ended, queued
 from tests.services.sessions import events_of, failure_of
 from tests.waiting import waiting
@@ -26,16 +27,13 @@ from tests.worker.sessions import lapse_twice, run_session, worker_process
 
 def processes_of(worker_pid: int) -> list[int]:
     """Return the processes that calibrate for a worker."""
-    found: list[int] = []
-    for tasks in Path(f"/proc/{worker_pid}/task").glob("*/children"):
-        with suppress(OSError):  # a thread or a process that has just ended
-            children = [int(pid) for pid in tasks.read_text().split()]
-            found += [
-                pid
-                for pid in children
-                if "calibrations.process" in Path(f"/proc/{pid}/cmdline").read_text()
-            ]
-    return found
+    with suppress(OSError):  # a process that has just ended
+        return [
+            pid
+            for pid in children_of(worker_pid)
+            if "calibrations.process" in Path(f"/proc/{pid}/cmdline").read_text()
+        ]
+    return []
 
 
 async def halted(worker_pid: int) -> int:
