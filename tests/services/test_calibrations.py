@@ -230,6 +230,9 @@ async def test_publishing_makes_one_version_to_test_on(services: Services) -> No
     facts = not_none(version.calibration)
     assert (facts["id"], facts["n_examinees"]) == (record.id, 300)
     assert facts["fit"] == (record.result or {})["fit"]
+    assert set((record.result or {})["knowledge"]) == {"curves"}  # scores are still predicted
+    with pytest.raises(InvalidStateError, match="with a report card"):
+        await services.calibrations.abilities(record.id)
     loaded = await services.versions.load(version.id)
     rows = await services.calibrations.items(record.id)
     assert loaded.bank.a.tolist() == [row.columns["a"] for row in rows]
@@ -326,13 +329,6 @@ async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
             await uow.calibrations.delete(record.id)
 
 
-async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:
-    record = await completed(services)
-    assert set((record.result or {})["knowledge"]) == {"curves"}  # scores are still predicted
-    with pytest.raises(InvalidStateError, match="with a report card"):
-        await services.calibrations.abilities(record.id)
-
-
 async def test_too_few_examinees_for_a_card_still_correct_intervals(services: Services) -> None:
     await imported(services, answers(20))
     result = (await calibrated(services, replace(KEEP_ALL, report_card=True))).result or {}
@@ -387,13 +383,11 @@ def test_the_process_ends_silently_once_its_output_is_closed() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stderr is not None
-        child.stdout.close()
-        child.stdin.write(SENT)
-        child.stdin.flush()  # stays open: it learns from its output alone
-        told = child.stderr.read()
+        given = not_none(child.stdin)
+        not_none(child.stdout).close()
+        given.write(SENT)
+        given.flush()  # stays open: it learns from its output alone
+        told = not_none(child.stderr).read()
     assert child.returncode == 1
     assert told == b""
 

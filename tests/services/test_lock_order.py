@@ -106,29 +106,25 @@ _LOCKS: dict[str, Use] = {
 }
 
 
+async def _drawn(uow: UnitOfWork, version_id: str) -> object:
+    return await uow.versions.draw_pretest(version_id, 1, seed=1, barred=(), need_content=False)
+
+
 async def test_changes_in_an_erased_project_wait_before_they_lock_rows(services: Services) -> None:
     """As when a session starts, or a member joins a ranking, in a project under deletion."""
     ids = await made(services)
 
-    async def locked(kind: str) -> None:
+    async def locked(use: Use, row_id: str) -> None:
         async with services.database.unit_of_work() as uow:
-            await _LOCKS[kind](uow, ids[kind])
+            await use(uow, row_id)
 
     for kind, row_id in ids.items():
-        async with held(services, "projects", DEFAULT_PROJECT, locked(kind)) as watch:
+        async with held(
+            services, "projects", DEFAULT_PROJECT, locked(_LOCKS[kind], row_id)
+        ) as watch:
             assert await watch.is_free(kind, row_id), kind
-
-
-async def test_a_session_that_starts_in_a_project_that_is_erased_does_not_hold_its_bank(
-    services: Services,
-) -> None:
     version = await services.banks.ensure_demo_bank()
-
-    async def drawn() -> None:
-        async with services.database.unit_of_work() as uow:
-            await uow.versions.draw_pretest(version.id, 1, seed=1, barred=(), need_content=False)
-
-    async with held(services, "projects", DEFAULT_PROJECT, drawn()) as watch:
+    async with held(services, "projects", DEFAULT_PROJECT, locked(_drawn, version.id)) as watch:
         assert await watch.is_free("banks", version.bank_id)
 
 

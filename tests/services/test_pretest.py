@@ -62,24 +62,20 @@ async def answered(
     return await sessions.answered(services, record, answer)
 
 
-async def test_a_gate_reports_the_items_that_its_score_excludes(services: Services) -> None:
+async def test_gates_pages_and_files_say_that_a_score_excludes_uncalibrated_questions(
+    services: Services,
+) -> None:
     session = await answered(services, await begun(services, 0))
     version = await services.versions.load(session.bank_version_id)
     assert session.provenance["n_uncalibrated"] == len(version.pretest) > 0
-
-    about_score = GateSpec(metric="score", threshold=0.5)
-    said = (await services.gates.create(about_score, session.id)).detail
-    assert f"excludes {len(version.pretest)} uncalibrated questions" in said
-    about_theta = GateSpec(metric="theta", threshold=0.5)
-    said = (await services.gates.create(about_theta, session.id)).detail
-    assert "without parameters" not in said
-
-
-async def test_the_score_is_called_that_of_calibrated_questions(services: Services) -> None:
-    session = await answered(services, await begun(services, 0))
-    version = await services.versions.load(session.bank_version_id)
     counted = f"the bank's {version.bank.n_items:,} calibrated questions"
     left_out = f"excludes {len(version.pretest)} uncalibrated questions"
+
+    for metric in ("score", "theta"):
+        about = GateSpec(metric=metric, threshold=0.5)
+        said = (await services.gates.create(about, session.id)).detail
+        assert (left_out in said) == (metric == "score")
+
     shown = {"session": SessionRead.of(session, View(is_whole=True)), "strip": None}
     live = fragment("parts/figures.html", shown)
     as_file = await export_session(
