@@ -284,7 +284,9 @@ async def test_misfitting_items_are_flagged_in_the_version(services: Services) -
     assert "misfit" in {finding.code for finding in validation.findings}
 
 
-async def test_items_of_the_bank_without_parameters_go_to_pretest(services: Services) -> None:
+async def test_nothing_is_published_to_a_bank_that_has_none_of_the_items(
+    services: Services,
+) -> None:
     record = await completed(services)
     with pytest.raises(InvalidInputError, match="none names one"):
         await services.calibrations.publish(record.id, Publication(bank="demo"))
