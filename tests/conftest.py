@@ -26,7 +26,7 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from importlib.abc import MetaPathFinder
 from itertools import islice
@@ -41,6 +41,7 @@ from typing_extensions import override
 from app.sandbox.pool_process import WithoutPandas
 
 if TYPE_CHECKING:
+    from app.services.container import Services
     from app.settings import Settings
     from app.storage.database import Database
     from app.storage.embedded import EmbeddedPostgres
@@ -233,6 +234,17 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
     from app.settings import Settings
 
     return Settings(database_url=database_url, data_dir=tmp_path / "data")
+
+
+@pytest.fixture
+async def services(
+    settings: Settings, database: Database, helpers_stay: None
+) -> AsyncIterator[Services]:
+    """Services of such a server, with the demo bank installed."""
+    from tests.services.sessions import opened
+
+    async with opened(settings, database) as services:
+        yield services
 
 
 @pytest.fixture(scope="session")

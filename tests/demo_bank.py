@@ -3,10 +3,10 @@
 import asyncio
 
 import psycopg
-from sqlalchemy import make_url
 
 from app.services.banks.service import BankService
 from app.storage.database import Database
+from tests.databases import libpq
 
 # The rows are kept in tables of the same names in a separate schema.
 _KEEP = """
@@ -44,8 +44,7 @@ def keep_demo_bank(url: str) -> None:
         await database.dispose()
 
     asyncio.run(install())
-    libpq = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(libpq) as connection:
+    with psycopg.connect(libpq(url)) as connection:
         connection.execute(_KEEP)
 
 

@@ -26,12 +26,11 @@ from app.records.gates import GateSpec
 from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
-from app.services.sessions.manual import ManualAnswer
 from app.services.visibility import View
 from app.settings import Settings
 from app.storage.database import Database
 from tests.cli.shell import done, write_scores
-from tests.services.sessions import opened, spec
+from tests.services.sessions import answered, by_hand, opened
 
 HERE = Path(__file__).parent
 WRITES = os.environ.get("SEXTANT_GOLDEN") == "write"
@@ -118,20 +117,14 @@ async def services(settings: Settings, database: Database) -> AsyncIterator[Serv
         yield services
 
 
-async def answered(services: Services, every: int) -> SessionRecord:
+async def answered_by_hand(services: Services, every: int) -> SessionRecord:
     """Answer twelve items of a session by hand; every `every`-th answer is wrong."""
-    plan = {"stopping": {"max_items": 12}}
-    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
-    while record.status == "awaiting_response":
-        awaited = await services.manual_sessions.next_item(record.id)
-        score = float(awaited.step % every != 0)
-        answer = ManualAnswer(step_token=awaited.step_token, score=score)
-        record = (await services.manual_sessions.answer(record.id, answer)).record
-    return record
+    record = await by_hand(services, {"stopping": {"max_items": 12}})
+    return await answered(services, record, lambda at: {"score": float(at.step % every != 0)})
 
 
 async def test_sessions_comparison_and_gate_are_unchanged(services: Services) -> None:
-    first, second = await answered(services, 2), await answered(services, 5)
+    first, second = [await answered_by_hand(services, every) for every in (2, 5)]
     view = View(is_whole=True)
     compare("session", SessionRead.of(first, view).model_dump(mode="json"), 9)
     found = await services.comparisons.sessions(first.id, second.id, confidence=0.95)

@@ -2,17 +2,13 @@
 
 from typing import Any
 
-import numpy as np
-
 from app.calling import RetryPolicy
-from app.engine.bank import ItemBank
-from app.exchange.item_record import ItemRecord
-from app.items import ItemContent, ScorerSpec
+from app.items import ScorerSpec
 from app.records.banks import BankSpec, BankVersion
 from app.records.endpoints import Endpoint, EndpointSettings, Price
-from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
+from tests.services.banks import make_bank, question, spread
 
 N_ITEMS = 30
 
@@ -39,16 +35,6 @@ async def judged_bank(
 ) -> BankVersion:
     """Create open questions of graded difficulty, all scored by one scorer."""
     keys = [f"q{number}" for number in range(N_ITEMS)]
-    items = [
-        ItemRecord(
-            key=key, content=ItemContent(prompt=f"What is {key}?", target=(f"It is {key}.",))
-        )
-        for key in keys
-    ]
-    parameters = ItemBank.from_difficulties(
-        a=np.full(N_ITEMS, 1.5), b=np.linspace(-2, 2, N_ITEMS), item_ids=keys
-    )
-    spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer, params))
-    report = await services.banks.import_bank(spec, BankImport(items=items, parameters=parameters))
-    assert report.version is not None
-    return report.version
+    bank = BankSpec(name=name, default_scorer=ScorerSpec(scorer, params))
+    items = [question(key, f"It is {key}.") for key in keys]
+    return await make_bank(services, bank, spread(*keys, a=1.5), items)

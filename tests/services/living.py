@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from app.demo.bank import demo_bank
 from app.engine.bank import ItemBank
-from app.records.banks import BankSpec, BankVersion
-from app.services.banks.imports import BankImport, demo_import
+from app.records.banks import BankVersion
+from app.services.banks.imports import demo_import
 from app.services.container import Services
+from tests.services.banks import make_bank
 
 BANK = "living"
 
@@ -26,11 +27,5 @@ async def living_bank(services: Services, *, every: int = 5, scale: str = "old")
     """Create a bank of the demo's items in which each `every`-th one is in pretest."""
     demo = demo_bank()
     known = [row for row in range(len(demo.items)) if row % every]
-    request = BankImport(
-        items=demo_import(demo).items,
-        parameters=some_of(demo.item_bank(), known),
-        scale=scale,
-    )
-    report = await services.banks.import_bank(BankSpec(name=BANK), request)
-    assert report.version is not None
-    return report.version
+    parameters = some_of(demo.item_bank(), known)
+    return await make_bank(services, BANK, parameters, demo_import(demo).items, scale=scale)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from app.records.rankings import RankingRecord
+from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.rankings.service import RankingSpec
 from tests.services.sessions import scripted
@@ -31,3 +32,9 @@ async def ranked(services: Services, ranking_id: str) -> RankingRecord:
 def places(record: RankingRecord) -> list[str]:
     """Return session ids of the members, best first."""
     return [entry["session_id"] for entry in record.summary["order"]]
+
+
+async def members_of(services: Services, ranking_id: str) -> list[SessionRecord]:
+    """Return the sessions of the members, in the order in which they were given."""
+    async with services.database.reading() as uow:
+        return list(await uow.sessions.of_ranking(ranking_id))

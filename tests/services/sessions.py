@@ -8,9 +8,9 @@ from typing import Any
 
 from app.adapters.base import EndpointConfig
 from app.records.endpoints import EndpointSettings
-from app.records.leased import StoredEvent
+from app.records.leased import LeasedRecord, StoredEvent
 from app.records.rankings import RankingRecord
-from app.records.sessions import Administration, Closing, SessionRecord
+from app.records.sessions import Administration, Closing, Plan, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services, open_services
 from app.services.endpoints.specs import EndpointSpec
@@ -41,11 +41,15 @@ def figures_of(record: SessionRecord | RankingRecord) -> Any:
     return record.summary
 
 
-def scripted(**options: Any) -> EndpointSpec:
-    """Return a simulated examinee that the worker runs itself."""
-    return EndpointSpec(
-        settings=EndpointSettings(kind="scripted", model="simulated", options=options)
-    )
+def scripted(settings: Mapping[str, Any] | None = None, /, **options: Any) -> EndpointSpec:
+    """Return a simulated examinee that the worker runs itself, with settings of its endpoint."""
+    given = {"kind": "scripted", "model": "simulated", "options": options}
+    return EndpointSpec(settings=EndpointSettings(**{**given, **(settings or {})}))
+
+
+def length(n: int, **plan: Any) -> Any:
+    """Return the plan of a test of so many items, with these other parts."""
+    return {"stopping": {"se": None, "min_items": n, "max_items": n}, **plan}
 
 
 def spec(**changes: Any) -> SessionSpec:
@@ -55,10 +59,28 @@ def spec(**changes: Any) -> SessionSpec:
         "bank": "demo",
         "endpoint": scripted(theta=0.5, seed=3),
         # One item at a time, so that items do not depend on which answer arrives first.
-        "plan": {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1},
+        "plan": length(12, concurrency=1),
         "seed": 11,
     }
     return SessionSpec(**{**given, **changes})
+
+
+async def by_hand(services: Services, plan: Any = None, **changes: Any) -> SessionRecord:
+    """Begin a manual session; `changes` as for `spec`."""
+    given = {"mode": "manual", "endpoint": None, **({} if plan is None else {"plan": plan})}
+    return await services.sessions.create(spec(**{**given, **changes}))
+
+
+async def tell(services: Services, session_id: str, **answer: Any) -> SessionRecord:
+    """Answer the next item of a manual session."""
+    awaited = await services.manual_sessions.next_item(session_id)
+    given = ManualAnswer(step_token=awaited.step_token, **answer)
+    return (await services.manual_sessions.answer(session_id, given)).record
+
+
+def by_turns(awaited: NextItem) -> dict[str, Any]:
+    """Return a right answer to the first item, a wrong one to the second, and so on."""
+    return {"score": float(awaited.step % 2)}
 
 
 async def until(
@@ -69,7 +91,9 @@ async def until(
 
 
 async def answered(
-    services: Services, record: SessionRecord, answer: Callable[[NextItem], Mapping[str, Any]]
+    services: Services,
+    record: SessionRecord,
+    answer: Callable[[NextItem], Mapping[str, Any]] = by_turns,
 ) -> SessionRecord:
     """Answer a manual session to its end; `answer` gives the fields of each answer."""
     while record.status == "awaiting_response":
@@ -77,6 +101,21 @@ async def answered(
         given = ManualAnswer(step_token=awaited.step_token, **answer(awaited))
         record = (await services.manual_sessions.answer(record.id, given)).record
     return record
+
+
+async def replayed(
+    services: Services, session_id: str, changes: Plan | None = None, version: str | None = None
+) -> SessionRecord:
+    """Estimate again from the answers of a session, by default with the settings it had."""
+    return await services.derived_sessions.replay(
+        session_id, changes or {}, bank_version_id=version, metadata={"why": "again"}
+    )
+
+
+def failure_of(record: LeasedRecord) -> Mapping[str, Any]:
+    """Return why work failed."""
+    assert record.failure is not None
+    return record.failure
 
 
 async def events_of(

@@ -11,6 +11,7 @@ from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from app.storage.unit_of_work import UnitOfWork
+from tests.databases import executed
 
 
 @pytest.fixture
@@ -23,10 +24,8 @@ async def test_the_secret_is_not_stored(keys: ApiKeyService, database: Database)
     assert secret not in repr(key)
     assert secret.startswith(key.prefix)
     assert len(secret) - len(key.prefix) >= 32
-    async with database.unit_of_work() as uow:
-        raw = await uow.driver_connection()
-        (row,) = await (await raw.execute("SELECT k::text FROM api_keys AS k")).fetchall()
-    assert secret not in row[0]
+    ((row,),) = await executed(database, "SELECT k::text FROM api_keys AS k")
+    assert secret not in row
 
 
 async def test_an_unknown_secret_or_the_shown_prefix_is_refused(keys: ApiKeyService) -> None:

@@ -1,7 +1,7 @@
 """Daily budgets: reserved before each call, over all processes, and charged after it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -29,6 +29,7 @@ from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.spend import SpendRepository
+from tests.databases import executed
 
 CALL = MostTaken(usd=0.3, tokens=300)
 TOOK = Taken(usd=0.2, tokens=200)
@@ -52,6 +53,19 @@ async def limit(database: Database, limits: ProjectLimits) -> None:
     projects = ProjectService(database)
     found = await projects.find()
     await projects.update(found.id, found.revision, {"limits": limits})
+
+
+@pytest.fixture
+async def who(database: Database) -> Endpoint:
+    """An endpoint whose calls cost as much in USD as a thousandth of their tokens."""
+    return await endpoint(database)
+
+
+@pytest.fixture
+async def budgets(database: Database) -> AsyncIterator[Budgets]:
+    budgets = Budgets(database)
+    yield budgets
+    await budgets.close()
 
 
 async def today(database: Database, owner_id: str = DEFAULT_PROJECT) -> DaySpend:
@@ -102,9 +116,8 @@ async def asked_to_the_end(
 
 
 async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
-    database: Database, database_url: str
+    database: Database, database_url: str, who: Endpoint
 ) -> None:
-    who = await endpoint(database)
     await limit(database, ProjectLimits(usd_per_day=2.0))
     calls, refusals = await asked_to_the_end(
         database, database_url, who, DEFAULT_PROJECT, usd=2.0, tokens=10_000
@@ -123,10 +136,10 @@ async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
     )
 
 
-async def test_an_endpoint_has_a_budget_of_its_own(database: Database) -> None:
-    budgets = Budgets(database)
-    poor = await endpoint(database, CallLimits(tokens_per_day=400))
-    rich = await endpoint(database)
+async def test_an_endpoint_has_a_budget_of_its_own(
+    database: Database, budgets: Budgets, who: Endpoint
+) -> None:
+    poor, rich = await endpoint(database, CallLimits(tokens_per_day=400)), who
     await call(budgets, poor)
     with pytest.raises(BudgetSpentError, match=r"budget of 400 tokens .* 200 tokens are left"):
         await call(budgets, poor)
@@ -137,14 +150,12 @@ async def test_an_endpoint_has_a_budget_of_its_own(database: Database) -> None:
 
 
 async def test_a_key_has_a_budget_of_its_own_over_all_processes(
-    database: Database, database_url: str
+    database: Database, database_url: str, budgets: Budgets, who: Endpoint
 ) -> None:
-    who = await endpoint(database)
     keys = ApiKeyService(database)
     few = ProjectLimits(tokens_per_day=2000)
     poor, _ = await keys.create(name="poor", scopes=["run"], limits=few)
     free, _ = await keys.create(name="free", scopes=["run"])
-    budgets = Budgets(database)
     with acting_for(Acting(DEFAULT_PROJECT, poor.id)):
         calls, refusals = await asked_to_the_end(
             database, database_url, who, poor.id, usd=10.0, tokens=2000
@@ -165,11 +176,9 @@ async def test_a_key_has_a_budget_of_its_own_over_all_processes(
 
 
 async def test_what_a_key_spends_counts_for_its_project_too(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, budgets: Budgets, who: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_KEPT_S", 0.0)
-    budgets = Budgets(database)
-    who = await endpoint(database)
     await limit(database, ProjectLimits(usd_per_day=0.4))
     keys = ApiKeyService(database)
     key, _ = await keys.create(name="k", scopes=["run"], limits=ProjectLimits(usd_per_day=0.4))
@@ -188,31 +197,25 @@ async def test_what_a_key_spends_counts_for_its_project_too(
 
 
 async def test_budgets_reset_each_day_and_can_be_raised(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, budgets: Budgets, who: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_REFUSED_S", 0.0)
     monkeypatch.setattr(module, "_KEPT_S", 0.0)
-    budgets = Budgets(database)
-    who = await endpoint(database)
     await limit(database, ProjectLimits(tokens_per_day=300))
     await call(budgets, who)
     with pytest.raises(BudgetSpentError, match="is spent"):
         await call(budgets, who)
-    async with database.unit_of_work() as uow:
-        connection = await uow.driver_connection()
-        await connection.execute("UPDATE spend SET day = day - 1")
+    await executed(database, "UPDATE spend SET day = day - 1")
     await call(budgets, who)
     with pytest.raises(BudgetSpentError, match="is spent"):
         await call(budgets, who)
     await limit(database, ProjectLimits(tokens_per_day=500))
     await call(budgets, who)
-    await budgets.close()
 
 
 async def test_a_killed_process_spends_its_reservations_and_a_stopped_one_its_calls(
-    database: Database,
+    database: Database, who: Endpoint
 ) -> None:
-    who = await endpoint(database)
     await limit(database, ProjectLimits(usd_per_day=0.4))
     killed, alive = Budgets(database), Budgets(database)
     halted = killed.held(who, CALL, timeout_s=TIMEOUT_S)
@@ -221,14 +224,7 @@ async def test_a_killed_process_spends_its_reservations_and_a_stopped_one_its_ca
         await call(alive, who)
     assert refused.value.passes
 
-    async def lapse(since: str) -> None:
-        async with database.unit_of_work() as uow:
-            connection = await uow.driver_connection()
-            await connection.execute(
-                f"UPDATE reservations SET lapses_at = now() - {since}".encode()
-            )
-
-    await lapse("interval '1 s'")
+    await executed(database, "UPDATE reservations SET lapses_at = now() - interval '1 s'")
     with pytest.raises(BudgetSpentError, match=r"is spent: 0\.10 USD are left") as refused:
         await call(alive, who)
     assert not refused.value.passes
@@ -244,7 +240,7 @@ async def test_a_killed_process_spends_its_reservations_and_a_stopped_one_its_ca
 
     again = Budgets(database)  # the other one waits after a refusal
     await again.held(who, CALL, timeout_s=TIMEOUT_S).__aenter__()
-    await lapse("interval '25 h'")
+    await executed(database, "UPDATE reservations SET lapses_at = now() - interval '25 h'")
     async with database.reading() as uow:
         await uow.spend.purge()
     assert (await today(database)).usd == pytest.approx(0.4)
@@ -254,10 +250,8 @@ async def test_a_killed_process_spends_its_reservations_and_a_stopped_one_its_ca
     ("error", "usd"), [(EndpointFaultError("503"), 0.0), (ExamineeTimeoutError("late"), 0.3)]
 )
 async def test_a_failure_counts_where_it_may_be_paid(
-    database: Database, error: Exception, usd: float
+    database: Database, budgets: Budgets, who: Endpoint, error: Exception, usd: float
 ) -> None:
-    budgets = Budgets(database)
-    who = await endpoint(database)
     await limit(database, ProjectLimits(usd_per_day=1.0))
     with pytest.raises(type(error)):
         async with budgets.held(who, CALL, timeout_s=TIMEOUT_S):
@@ -268,7 +262,11 @@ async def test_a_failure_counts_where_it_may_be_paid(
 
 @pytest.mark.parametrize("stops", [False, True])
 async def test_a_call_that_ends_while_others_are_settled_is_settled_by_itself(
-    database: Database, monkeypatch: pytest.MonkeyPatch, stops: bool
+    database: Database,
+    budgets: Budgets,
+    who: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    stops: bool,
 ) -> None:
     monkeypatch.setattr(module, "_SETTLED_WITHIN_S", 0.0)
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -280,8 +278,6 @@ async def test_a_call_that_ends_while_others_are_settled_is_settled_by_itself(
         await settle(spend, project_id, used)
 
     monkeypatch.setattr(SpendRepository, "settle", held_up)
-    budgets = Budgets(database)
-    who = await endpoint(database)
     await limit(database, ProjectLimits(usd_per_day=1.0))
     await call(budgets, who)
     await begun.wait()
@@ -293,9 +289,9 @@ async def test_a_call_that_ends_while_others_are_settled_is_settled_by_itself(
     assert (await today(database)).usd == pytest.approx(0.4)
 
 
-async def test_settling_twice_counts_once(database: Database) -> None:
-    budgets = Budgets(database)
-    who = await endpoint(database)
+async def test_settling_twice_counts_once(
+    database: Database, budgets: Budgets, who: Endpoint
+) -> None:
     await limit(database, ProjectLimits(usd_per_day=1.0))
     await call(budgets, who)
     ended = {project: dict(calls) for project, calls in budgets._ended.items()}
@@ -305,30 +301,28 @@ async def test_settling_twice_counts_once(database: Database) -> None:
     assert (await today(database)).usd == pytest.approx(0.2)
 
 
-async def test_calls_of_unbounded_cost_are_refused(database: Database) -> None:
-    budgets = Budgets(database)
-    settings = (await endpoint(database)).settings
-    await limit(database, ProjectLimits(usd_per_day=1.0))
-    await budgets.require_bounds(settings, DEFAULT_PROJECT)
-    await budgets.require_bounds(replace(settings, kind="scripted", price=Price()), DEFAULT_PROJECT)
-    with pytest.raises(InvalidInputError, match="has no price, so the project's budget"):
-        await budgets.require_bounds(replace(settings, price=Price()), DEFAULT_PROJECT)
-    endless = replace(settings, sampling=GenerationParams(max_tokens=None))
-    with pytest.raises(InvalidInputError, match=r"has no sampling.max_tokens"):
-        await budgets.require_bounds(endless, DEFAULT_PROJECT)
-
-
-async def test_a_budget_of_a_key_asks_for_prices_and_limits_of_tokens(database: Database) -> None:
-    settings = replace((await endpoint(database)).settings, price=Price())
+async def test_calls_of_unbounded_cost_are_refused(
+    database: Database, budgets: Budgets, who: Endpoint
+) -> None:
+    settings, free = who.settings, replace(who.settings, price=Price())
     key, _ = await ApiKeyService(database).create(
         name="k", scopes=["run"], limits=ProjectLimits(usd_per_day=1.0)
     )
-    await Budgets(database).require_bounds(settings, DEFAULT_PROJECT)
+    without_limits = Budgets(database)
+    await without_limits.require_bounds(free, DEFAULT_PROJECT)
     with (
         acting_for(Acting(DEFAULT_PROJECT, key.id)),
         pytest.raises(InvalidInputError, match="has no price, so the key's budget"),
     ):
-        await Budgets(database).require_bounds(settings, DEFAULT_PROJECT)
+        await without_limits.require_bounds(free, DEFAULT_PROJECT)
+    await limit(database, ProjectLimits(usd_per_day=1.0))
+    await budgets.require_bounds(settings, DEFAULT_PROJECT)
+    await budgets.require_bounds(replace(free, kind="scripted"), DEFAULT_PROJECT)
+    with pytest.raises(InvalidInputError, match="has no price, so the project's budget"):
+        await budgets.require_bounds(free, DEFAULT_PROJECT)
+    endless = replace(settings, sampling=GenerationParams(max_tokens=None))
+    with pytest.raises(InvalidInputError, match=r"has no sampling.max_tokens"):
+        await budgets.require_bounds(endless, DEFAULT_PROJECT)
 
 
 def test_a_reservation_exceeds_the_cost_of_its_call() -> None:
@@ -345,15 +339,11 @@ def test_a_reservation_exceeds_the_cost_of_its_call() -> None:
     assert most_taken(settings, 9, None).tokens is None
 
 
-async def test_old_rows_are_deleted(database: Database) -> None:
-    budgets = Budgets(database)
-    who = await endpoint(database)
+async def test_old_rows_are_deleted(database: Database, budgets: Budgets, who: Endpoint) -> None:
     await limit(database, ProjectLimits(usd_per_day=1.0))
     await call(budgets, who)
     await budgets.close()
-    async with database.unit_of_work() as uow:
-        connection = await uow.driver_connection()
-        await connection.execute("UPDATE spend SET day = day - 101 WHERE owner_id LIKE 'end%'")
+    await executed(database, "UPDATE spend SET day = day - 101 WHERE owner_id LIKE 'end%'")
+    async with database.reading() as uow:
         await uow.spend.purge()
-        left = await connection.execute("SELECT owner_id FROM spend")
-        assert await left.fetchall() == [(DEFAULT_PROJECT,)]
+    assert await executed(database, "SELECT owner_id FROM spend") == [(DEFAULT_PROJECT,)]

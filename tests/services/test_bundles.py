@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +16,7 @@ from app.errors import FileFormatError, InvalidInputError, InvalidStateError, No
 from app.exchange.bundles import line
 from app.exchange.item_record import parse_item
 from app.items import ScorerSpec
-from app.records.banks import BankSpec
-from app.services.banks.imports import BankImport
-from app.services.banks.service import ImportReport
+from app.records.banks import BankSpec, BankVersion
 from app.services.calibrations.publication import Publication
 from app.services.container import Services, open_services
 from app.services.responses.confined_reading import SentFile
@@ -27,7 +25,9 @@ from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.worker.queue import JobQueue
 from tests.databases import new_database
-from tests.services.calibrations import answers, completed, csv_of, imported
+from tests.services.banks import make_bank, spread
+from tests.services.calibrations import answers, calibrated, imported
+from tests.values import not_none
 
 SPEC = BankSpec(
     name="whole",
@@ -54,32 +54,29 @@ ITEMS = [
 ]
 
 
-async def made(services: Services) -> None:
+async def made(services: Services) -> BankVersion:
     parameters = ItemBank.from_intercepts(
-        a=np.array([1.1, 1 / 3]),
-        intercept=np.array([-0.2, 0.7]),
-        c=np.array([0.0, 0.25]),
-        item_ids=("sum", "choice"),
+        a=[1.1, 1 / 3], intercept=[-0.2, 0.7], c=[0.0, 0.25], item_ids=("sum", "choice")
     )
-    request = BankImport(
-        items=ITEMS,
-        parameters=parameters,
+    misfit = Finding(
+        code="misfit",
+        severity="warning",
+        item_id="sum",
+        field="s_x2",
+        value=1.5,
+        message="fits badly",
+    )
+    return await make_bank(
+        services,
+        SPEC,
+        parameters,
+        ITEMS,
         allow=["misfit"],
         notes="November",
-        findings=[
-            Finding(
-                code="misfit",
-                severity="warning",
-                item_id="sum",
-                field="s_x2",
-                value=1.5,
-                message="fits badly",
-            )
-        ],
+        findings=[misfit],
         knowledge={"reference_abilities": {"quantiles": [-1.0, 0.0, 1.0]}},
         unparsed_policy="wrong",
     )
-    await services.banks.import_bank(SPEC, request)
 
 
 async def bundle_of(services: Services, name: str = "whole") -> bytes:
@@ -87,36 +84,39 @@ async def bundle_of(services: Services, name: str = "whole") -> bytes:
     return b"".join([block async for block in file.blocks])
 
 
+def documents_of(content: bytes) -> list[dict[str, Any]]:
+    """Return all lines of a bundle but that of its hash."""
+    return [json.loads(text) for text in content.splitlines()][:-1]
+
+
 def hashed(content: bytes) -> bytes:
     """Return the content with its hash line renewed."""
     return content + line({"sha256": hashlib.sha256(content).hexdigest()})
 
 
-async def emptied(services: Services) -> None:
-    overview = await services.banks.get_bank("whole")
-    await services.banks.delete_bank("whole", overview.bank.revision)
+async def moved_out(services: Services) -> bytes:
+    """Return the bundle of a bank that is deleted then."""
+    content = await bundle_of(services)
+    await services.banks.delete_bank("whole", 1)
+    return content
 
 
 @pytest.fixture
 async def content(services: Services) -> bytes:
-    """Return the bundle of a bank that is deleted again."""
     await made(services)
-    content = await bundle_of(services)
-    await emptied(services)
-    return content
+    return await moved_out(services)
 
 
-async def sent(services: Services, content: bytes, name: str | None = None) -> ImportReport:
-    return await services.bundles.import_file(SentFile("whole.jsonl", content), name)
+async def sent(services: Services, content: bytes, name: str | None = None) -> BankVersion:
+    report = await services.bundles.import_file(SentFile("whole.jsonl", content), name)
+    assert report.bank.name == (name or "whole")
+    return not_none(report.version)
 
 
 async def test_a_bundle_makes_the_same_version_again(services: Services) -> None:
-    await made(services)
-    before = await services.versions.get("whole")
-    content = await bundle_of(services)
-    await emptied(services)
-    after = (await sent(services, content)).version
-    assert after is not None
+    before = await made(services)
+    content = await moved_out(services)
+    after = await sent(services, content)
     assert after.id != before.id
     assert after.parameters_hash == before.parameters_hash
     assert (after.scale, after.lint, after.notes) == (before.scale, before.lint, before.notes)
@@ -128,24 +128,15 @@ async def test_a_bundle_makes_the_same_version_again(services: Services) -> None
 
 
 async def test_a_bank_of_parameters_only_has_a_bundle_too(services: Services) -> None:
-    parameters = ItemBank.from_difficulties(
-        a=np.ones(3), b=np.arange(3.0), item_ids=("a", "b", "c")
-    )
-    await services.banks.import_bank(BankSpec(name="whole"), BankImport(parameters=parameters))
-    before = await services.versions.get("whole")
-    content = await bundle_of(services)
-    await emptied(services)
-    report = await sent(services, content, "other")
-    assert report.bank.name == "other"
-    assert report.version is not None
-    assert report.version.parameters_hash == before.parameters_hash
-    assert not report.version.has_content
+    before = await make_bank(services, "whole", spread("a", "b", "c"))
+    after = await sent(services, await moved_out(services), "other")
+    assert after.parameters_hash == before.parameters_hash
+    assert not after.has_content
 
 
 async def test_a_bundle_that_was_hashed_again_is_still_checked(
     services: Services, content: bytes
 ) -> None:
-    documents = [json.loads(text) for text in content.splitlines()][:-1]
     for place, wrong in [
         (("bank", "name"), 5),
         (("bank", "prompt"), []),
@@ -157,7 +148,7 @@ async def test_a_bundle_that_was_hashed_again_is_still_checked(
         (("version", "knowledge", "asked"), {"mode": "evil"}),
         (("version", "knowledge", "unparsed_policy"), "evil"),
     ]:
-        changed = deepcopy(documents)
+        changed = documents_of(content)
         part = changed[1 if place[0] == "bank" else 2]
         for name in place[:-1]:
             part = part[name]
@@ -169,7 +160,7 @@ async def test_a_bundle_that_was_hashed_again_is_still_checked(
 async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(
     services: Services, content: bytes
 ) -> None:
-    documents = [json.loads(text) for text in content.splitlines()][:-1]
+    documents = documents_of(content)
     curves = {
         "items": ["sum", "choice"],
         "abilities": 1,
@@ -179,22 +170,22 @@ async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(
         "errors": {"all": {"within": 0.1, "above": 0.1, "below": 0.1}},
         "population": [-1.0, 1.0],
     }
-    for name, value in [
-        ("population", "abc"),
-        ("intercept", packed(np.zeros(30_000_000))),
-        ("slopes", packed(np.zeros(3))),
-        ("abilities", 10**9),
-        ("dispersion", None),
-        (None, None),
-    ]:
-        documents[2]["version"]["knowledge"]["curves"] = curves | ({name: value} if name else {})
-        changed = hashed(b"".join(map(line, documents)))
-        if name is None:
-            await sent(services, changed)
-        else:
-            with pytest.raises(FileFormatError, match="its facts about the version") as fault:
-                await sent(services, changed)
-            assert "\n" not in fault.value.detail
+
+    def with_curves(**changes: Any) -> bytes:
+        documents[2]["version"]["knowledge"]["curves"] = curves | changes
+        return hashed(b"".join(map(line, documents)))
+
+    for wrong in (
+        {"population": "abc"},
+        {"intercept": packed(np.zeros(30_000_000))},
+        {"slopes": packed(np.zeros(3))},
+        {"abilities": 10**9},
+        {"dispersion": None},
+    ):
+        with pytest.raises(FileFormatError, match="its facts about the version") as fault:
+            await sent(services, with_curves(**wrong))
+        assert "\n" not in fault.value.detail
+    await sent(services, with_curves())
 
 
 async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(
@@ -223,21 +214,20 @@ async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(
 
 async def test_a_bundle_keeps_the_visibility_of_texts(services: Services, content: bytes) -> None:
     *lines, _ = content.splitlines(keepends=True)
-    for setting, name in (("visibility", "hidden"), ("visible", "strange")):
-        said = f'"bank": {{"{setting}": "withheld", '.encode()
-        changed = hashed(b"".join(lines).replace(b'"bank": {', said, 1))
-        if setting == "visibility":
-            await sent(services, changed, name)
-            assert (await services.banks.get_bank(name)).bank.visibility == "withheld"
-        else:
-            with pytest.raises(FileFormatError, match="the setting 'visible', which is not known"):
-                await sent(services, changed, name)
+
+    def with_setting(name: str) -> bytes:
+        said = f'"bank": {{"{name}": "withheld", '.encode()
+        return hashed(b"".join(lines).replace(b'"bank": {', said, 1))
+
+    await sent(services, with_setting("visibility"), "hidden")
+    assert (await services.banks.get_bank("hidden")).bank.visibility == "withheld"
+    with pytest.raises(FileFormatError, match="the setting 'visible', which is not known"):
+        await sent(services, with_setting("visible"), "strange")
 
 
 async def test_a_withheld_bank_gives_no_bundle(services: Services) -> None:
     await made(services)
-    overview = await services.banks.get_bank("whole")
-    await services.banks.update_bank("whole", overview.bank.revision, {"visibility": "withheld"})
+    await services.banks.update_bank("whole", 1, {"visibility": "withheld"})
     with pytest.raises(InvalidStateError, match="'whole' is withheld: a bundle would give"):
         await services.bundles.export("whole")
 
@@ -247,8 +237,8 @@ async def test_a_withheld_bank_gives_no_bundle(services: Services) -> None:
 async def test_another_server_gets_the_same_version_and_shows_its_report_card(
     services: Services, postgres_server: EmbeddedPostgres, template_url: str, tmp_path: Path
 ) -> None:
-    await imported(services, csv_of(answers(40)))
-    record = await completed(services, CalibrationPlan(report_card=True), imports=False)
+    await imported(services, answers(40))
+    record = await calibrated(services, CalibrationPlan(report_card=True))
     before = await services.calibrations.publish(record.id, Publication(bank="whole"))
     shown = await services.version_reports.report("whole")
     content = await bundle_of(services)
@@ -258,18 +248,14 @@ async def test_another_server_gets_the_same_version_and_shows_its_report_card(
         settings = Settings(database_url=url, data_dir=tmp_path)
         other = Database(url)
         async with open_services(settings, other, JobQueue(other)) as others:
-            imported_there = await others.bundles.import_file(SentFile("x", content))
+            there = await sent(others, content)
             report = await others.version_reports.report("whole")
             again = await bundle_of(others)
         await other.dispose()
 
-    assert imported_there.version is not None
-    assert imported_there.version.parameters_hash == before.parameters_hash
+    assert there.parameters_hash == before.parameters_hash
     assert again == content
-    assert shown.simulated is not None
-    assert report.simulated == shown.simulated
+    assert report.simulated == not_none(shown.simulated)
     assert report.correction == shown.correction
-    assert report.calibration is not None
-    assert shown.calibration is not None
-    assert report.calibration.n_examinees == 40
-    assert report.calibration.fit == shown.calibration.fit
+    assert not_none(report.calibration).n_examinees == 40
+    assert not_none(report.calibration).fit == not_none(shown.calibration).fit

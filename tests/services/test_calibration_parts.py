@@ -12,14 +12,15 @@ from app.storage.paging import PageRequest
 from tests.services.calibrations import (
     answers,
     claimed,
-    csv_of,
     driven,
     imported,
     lost,
+    queued,
     run,
     runner_of,
 )
-from tests.services.sessions import events_of
+from tests.services.sessions import events_of, failure_of
+from tests.values import not_none
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -28,8 +29,7 @@ IN_PARTS = CalibrationPlan(partition_size=100, seed=3)
 
 async def started(services: Services) -> tuple[CalibrationRecord, list[str]]:
     """Start a calibration in two parts; return all ids."""
-    await imported(services, csv_of(answers(120, 210)))
-    made = await services.calibrations.create("answers", IN_PARTS)
+    made = await queued(services, answers(120, 210), IN_PARTS)
     async with services.database.unit_of_work() as uow:
         return made, [part.id for part in await uow.calibrations.parts(made.id)]
 
@@ -72,8 +72,7 @@ async def test_parts_are_hidden_from_callers(services: Services) -> None:
 
 async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Services) -> None:
     made, parts = await started(services)
-    running = await claimed(services, parts[0])
-    assert running is not None
+    running = not_none(await claimed(services, parts[0]))
     assert (await services.calibrations.get(made.id)).status == "running"
     await services.calibrations.cancel(made.id)
     async with services.database.unit_of_work() as uow:
@@ -94,8 +93,7 @@ async def test_a_part_that_loses_every_worker_ends_the_calibration(services: Ser
     await lost(services, parts[1])
     found = await services.calibrations.get(made.id)
     assert found.status == "failed"
-    assert found.failure is not None
-    assert "its worker was lost" in found.failure["detail"]
+    assert "its worker was lost" in failure_of(found)["detail"]
     assert await claimed(services, parts[0]) is None
     assert (await kinds(services, made.id))[-1] == "failed"
 
@@ -108,26 +106,23 @@ async def test_answers_that_changed_between_the_parts_are_not_joined(services: S
     await imported(services, other)
     record = await driven(services, made.id)
     assert record.status == "failed"
-    assert record.failure is not None
-    assert "answers changed while their parts were calibrated" in record.failure["detail"]
+    assert "answers changed while their parts were calibrated" in failure_of(record)["detail"]
     assert record.result is None
 
 
 async def test_only_runnable_work_without_a_worker_is_stalled(services: Services) -> None:
     made, parts = await started(services)
-    async with services.database.unit_of_work() as uow:
-        assert set(
-            await uow.calibrations.stalled(grace=timedelta(0), lease=timedelta(minutes=1))
-        ) == set(parts)
+
+    async def stalled() -> set[str]:
+        async with services.database.unit_of_work() as uow:
+            found = uow.calibrations.stalled(grace=timedelta(0), lease=timedelta(minutes=1))
+            return set(await found)
+
+    assert await stalled() == set(parts)
     for part in parts:
         await run(services, part)
-    async with services.database.unit_of_work() as uow:
-        assert await uow.calibrations.stalled(grace=timedelta(0), lease=timedelta(minutes=1)) == [
-            made.id
-        ]
+    assert await stalled() == {made.id}
 
 
 async def test_a_set_that_fills_one_part_is_calibrated_as_a_whole(services: Services) -> None:
-    await imported(services, csv_of(answers(60, 110)))
-    made = await services.calibrations.create("answers", IN_PARTS)
-    assert made.n_parts is None
+    assert (await queued(services, answers(60, 110), IN_PARTS)).n_parts is None

@@ -1,7 +1,10 @@
 """Calibrations: creation, refusal and publication; the tests act as the worker."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,7 @@ from app.records.calibrations import COLUMNS
 from app.records.response_sets import ImportEntry
 from app.records.sessions import Examinee
 from app.reports.version.page import summary as version_summary
+from app.services.calibrations import process
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
@@ -35,15 +39,16 @@ from app.storage.paging import PageRequest
 from app.storage.repositories.response_sets import ResponseSetRepository
 from tests.services.calibrations import (
     answers,
+    calibrated,
     claimed,
     completed,
-    csv_of,
     driven,
     imported,
-    lost,
+    queued,
     runner_of,
 )
-from tests.services.sessions import answered, figures_of, spec
+from tests.services.sessions import answered, by_hand, failure_of, figures_of
+from tests.values import not_none
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -54,8 +59,8 @@ KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
 async def test_answers_arriving_during_the_read_wait_for_the_next_calibration(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = await imported(services, csv_of(answers(60, 5)))
-    item_keys, newer = ResponseSetRepository.item_keys, csv_of(answers(70, 8, seed=8))
+    found = await imported(services, answers(60, 5))
+    item_keys, newer = ResponseSetRepository.item_keys, answers(70, 8, seed=8)
 
     async def overtaken(self: ResponseSetRepository, set_id: str) -> list[str]:
         keys = await item_keys(self, set_id)
@@ -78,7 +83,7 @@ async def test_a_calibration_in_a_process_gives_the_same_result(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()  # as many models are held out as in the process
-    await imported(services, csv_of(answers()))
+    await imported(services, answers())
     matrix = prepared(await services.response_sets.matrix("answers"), PLAN).matrix
     seen: list[dict[str, Any]] = []
 
@@ -110,56 +115,44 @@ async def test_a_calibration_in_a_process_gives_the_same_result(
         ("model,q1,q2,q3\nm1,1,,\nm2,,0,\nm3,,,1\n", "No item is left"),
         ("model,q1,q2\nm1,1,0\nm2,0.5,1\nm3,0,1\n", "got 0.5 .* model 'continuous' takes"),
     ],
-    ids=[
-        "one row",
-        "one item",
-        "one set aside",
-        "equal columns",
-        "one examinee an item",
-        "fractions",
-    ],
 )
 async def test_answers_without_information_are_refused_before_queueing(
     services: Services, text: str, expected: str
 ) -> None:
-    await imported(services, text)
     with pytest.raises((CalibrationError, InvalidInputError), match=expected):
-        await services.calibrations.create("answers", KEEP_ALL)
+        await queued(services, text, KEEP_ALL)
     assert (await services.calibrations.list_page(PageRequest())).items == ()
 
 
-async def test_an_empty_set_and_a_missing_one_are_refused(services: Services) -> None:
+async def test_an_empty_set_is_refused(services: Services) -> None:
     await services.response_sets.create("empty")
     with pytest.raises(InvalidInputError, match="no scored answers"):
         await services.calibrations.create("empty", PLAN)
-    with pytest.raises(NotFoundError):
-        await services.calibrations.create("nowhere", PLAN)
 
 
 def test_every_response_model_of_a_plan_can_be_calibrated() -> None:
     assert set(CALIBRATORS) == set(MODELS)
 
 
-def test_negative_slopes_are_allowed_if_falling_items_pass_the_filters() -> None:
-    rising = answers().matrix
-    scores = rising.scores.copy()
+def with_a_falling_item() -> ScoreMatrix:
+    scores = answers().matrix.scores.copy()
     scores[:, 3] = 1 - scores[:, 3]
-    falling = ScoreMatrix.of(scores)
+    return ScoreMatrix.of(scores)
+
+
+def test_negative_slopes_are_allowed_if_falling_items_pass_the_filters() -> None:
+    rising, falling = answers().matrix, with_a_falling_item()
+    rasch = CalibrationPlan(model="1pl", filters=KEEP_ALL.filters)
     assert not decided(rising, KEEP_ALL).settings().negative_slopes
     assert decided(falling, KEEP_ALL).settings().negative_slopes
     assert not decided(falling, PLAN).settings().negative_slopes  # its filter removes the item
-    rasch = CalibrationPlan(model="1pl", filters=KEEP_ALL.filters)
     assert not decided(falling, rasch).settings().negative_slopes
     positive = CalibrationPlan(filters=KEEP_ALL.filters, negative_slopes=False)
     assert decided(falling, positive) == positive
 
 
 def test_cross_validation_uses_the_calibrated_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = answers().matrix.scores.copy()
-    scores[:, 3] = 1 - scores[:, 3]
-    falling = ScoreMatrix.of(scores)
-    plan = replace(KEEP_ALL, report_card=True)
-    kinds = []
+    falling, plan, kinds = with_a_falling_item(), replace(KEEP_ALL, report_card=True), []
 
     def calibrated(
         matrix: ScoreMatrix, settings: CalibrationSettings, *, watch: object
@@ -175,14 +168,14 @@ def test_cross_validation_uses_the_calibrated_model(monkeypatch: pytest.MonkeyPa
 
 
 def test_settings_that_exclude_each_other_are_refused() -> None:
-    with pytest.raises(UnknownNameError, match="5pl"):
-        CalibrationPlan(model="5pl")
-    with pytest.raises(InvalidInputError, match="1PL"):
-        CalibrationPlan(model="1pl", negative_slopes=True)
-    with pytest.raises(UnknownNameError, match="rasch"):
-        CalibrationPlan(compare=("2pl", "rasch"))
-    with pytest.raises(InvalidInputError, match="at least 100 items"):
-        CalibrationPlan(partition_size=99)
+    for wrong, error, says in (
+        ({"model": "5pl"}, UnknownNameError, "5pl"),
+        ({"model": "1pl", "negative_slopes": True}, InvalidInputError, "1PL"),
+        ({"compare": ("2pl", "rasch")}, UnknownNameError, "rasch"),
+        ({"partition_size": 99}, InvalidInputError, "at least 100 items"),
+    ):
+        with pytest.raises(error, match=says):
+            CalibrationPlan(**wrong)
     plan = CalibrationPlan(
         model="3pl", priors=False, compare=("1pl",), filters=FilterSettings(least_mean=0.05)
     )
@@ -190,62 +183,42 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
 
 
 async def test_filtered_items_are_listed_with_a_reason(services: Services) -> None:
-    text = csv_of(answers(60)).splitlines()
-    lines = [text[0] + ",easy", *(f"{line},1" for line in text[1:])]
-    found = await imported(services, "\n".join(lines) + "\n")
-    made = await services.calibrations.create("answers", KEEP_ALL)
-    result = (await driven(services, made.id)).result or {}
+    scores = answers(60).matrix.scores
+    found = await imported(services, ScoreMatrix.of(np.column_stack([scores, np.ones(60)])))
+    result = (await calibrated(services, KEEP_ALL)).result or {}
     assert result["response_set_revision"] == found.revision
     assert result["dropped"]["items"] == []
-    assert result["score_only"] == [{"name": "easy", "reason": "constant", "value": 1.0}]
-    assert result["constants"] == {"easy": 1.0}
+    assert result["score_only"] == [{"name": "q13", "reason": "constant", "value": 1.0}]
+    assert result["constants"] == {"q13": 1.0}
     assert any("fewer than 250 answers" in warning for warning in result["warnings"])
 
 
 async def test_a_set_whose_answers_went_bad_after_it_was_queued_fails_with_the_reason(
     services: Services,
 ) -> None:
-    await imported(services, csv_of(answers(60)))
-    made = await services.calibrations.create("answers", PLAN)
+    made = await queued(services, answers(60))
     await imported(services, "model,q1\nodd,0.25\n")
     record = await driven(services, made.id)
     assert record.status == "failed"
-    assert record.failure is not None
-    assert record.failure["code"] == "invalid_input"
-    assert "got 0.25 for examinee 'odd', item 'q1'" in record.failure["detail"]
+    assert failure_of(record)["code"] == "invalid_input"
+    assert "got 0.25 for examinee 'odd', item 'q1'" in failure_of(record)["detail"]
     with pytest.raises(InvalidStateError, match="failed"):
         await services.calibrations.items(made.id)
 
 
 async def test_a_worker_without_its_lease_writes_nothing(services: Services) -> None:
-    await imported(services, csv_of(answers(60)))
-    made = await services.calibrations.create("answers", PLAN)
-    late = await claimed(services, made.id, "late")
-    assert late is not None
+    made = await queued(services, answers(60))
+    late = not_none(await claimed(services, made.id, "late"))
     assert await claimed(services, made.id, "other") is None
     cancelled = await services.calibrations.cancel(made.id)
     assert cancelled.status == "cancelled"
+    held, lease = {made.id: late.lease_epoch}, timedelta(seconds=9)
     async with services.database.unit_of_work() as uow:
-        assert (
-            await uow.calibrations.renew({made.id: late.lease_epoch}, lease=timedelta(seconds=9))
-            == set()
-        )
+        assert await uow.calibrations.renew(held, lease=lease) == set()
         with pytest.raises(LeaseLostError):
             await uow.calibrations.report(late, {"phase": "calibrating"})
     await runner_of(services).drive(late)
     assert await services.calibrations.get(made.id) == cancelled
-    with pytest.raises(InvalidStateError, match="is cancelled; it has ended"):
-        await services.calibrations.cancel(made.id)
-
-
-async def test_a_calibration_that_loses_every_worker_ends(services: Services) -> None:
-    await imported(services, csv_of(answers(60)))
-    made = await services.calibrations.create("answers", PLAN)
-    await lost(services, made.id)
-    record = await services.calibrations.get(made.id)
-    assert record.status == "failed"
-    assert record.failure is not None
-    assert "its worker was lost" in record.failure["detail"]
 
 
 async def test_publishing_makes_one_version_to_test_on(services: Services) -> None:
@@ -254,10 +227,12 @@ async def test_publishing_makes_one_version_to_test_on(services: Services) -> No
     assert (version.number, version.response_model, version.provisional) == (1, "2pl", False)
     assert version.scale.startswith("arc-v1-")
     assert version.notes == "first"
-    assert version.calibration is not None
-    assert version.calibration["id"] == record.id
-    assert version.calibration["n_examinees"] == 300
-    assert version.calibration["fit"] == (record.result or {})["fit"]
+    facts = not_none(version.calibration)
+    assert (facts["id"], facts["n_examinees"]) == (record.id, 300)
+    assert facts["fit"] == (record.result or {})["fit"]
+    assert set((record.result or {})["knowledge"]) == {"curves"}  # scores are still predicted
+    with pytest.raises(InvalidStateError, match="with a report card"):
+        await services.calibrations.abilities(record.id)
     loaded = await services.versions.load(version.id)
     rows = await services.calibrations.items(record.id)
     assert loaded.bank.a.tolist() == [row.columns["a"] for row in rows]
@@ -294,14 +269,8 @@ async def test_misfitting_items_are_flagged_in_the_version(services: Services) -
     scores = simulated.matrix.scores.copy()
     middle = np.abs(simulated.theta) < 0.8  # right only in the middle, so no logistic curve
     scores[:, 4] = np.where(middle, rng.random(600) < 0.97, rng.random(600) < 0.35)
-    lines = csv_of(simulated).splitlines()
-    cells = [
-        ",".join([line.split(",")[0], *map(str, row)])
-        for line, row in zip(lines[1:], scores, strict=True)
-    ]
-    await imported(services, "\n".join([lines[0], *cells]) + "\n")
-    made = await services.calibrations.create("answers", KEEP_ALL)
-    record = await driven(services, made.id)
+    await imported(services, ScoreMatrix.of(scores))
+    record = await calibrated(services, KEEP_ALL)
     version = await services.calibrations.publish(
         record.id, Publication(bank="arc", allow=("negative_slope",))
     )
@@ -315,7 +284,9 @@ async def test_misfitting_items_are_flagged_in_the_version(services: Services) -
     assert "misfit" in {finding.code for finding in validation.findings}
 
 
-async def test_items_of_the_bank_without_parameters_go_to_pretest(services: Services) -> None:
+async def test_nothing_is_published_to_a_bank_that_has_none_of_the_items(
+    services: Services,
+) -> None:
     record = await completed(services)
     with pytest.raises(InvalidInputError, match="none names one"):
         await services.calibrations.publish(record.id, Publication(bank="demo"))
@@ -333,15 +304,14 @@ async def test_an_unconverged_calibration_is_published_only_on_request(services:
     version = await services.calibrations.publish(
         record.id, Publication(bank="arc", allow_unconverged=True)
     )
-    assert version.calibration is not None
-    assert version.calibration["converged"] is False
+    assert not_none(version.calibration)["converged"] is False
 
 
 @pytest.mark.parametrize("erases", [False, True])
 async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
     services: Services, erases: bool
 ) -> None:
-    record = await completed(services, PLAN)
+    record = await completed(services)
     first = await services.calibrations.publish(record.id, Publication(bank="first"))
     await services.calibrations.publish(record.id, Publication(bank="second"))
     second = (await services.banks.get_bank("second")).bank
@@ -361,17 +331,9 @@ async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
             await uow.calibrations.delete(record.id)
 
 
-async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:
-    record = await completed(services)
-    assert set((record.result or {})["knowledge"]) == {"curves"}  # scores are still predicted
-    with pytest.raises(InvalidStateError, match="with a report card"):
-        await services.calibrations.abilities(record.id)
-
-
 async def test_too_few_examinees_for_a_card_still_correct_intervals(services: Services) -> None:
-    await imported(services, csv_of(answers(20)))
-    plan = CalibrationPlan(report_card=True, filters=FilterSettings.none())
-    result = (await completed(services, plan, imports=False)).result or {}
+    await imported(services, answers(20))
+    result = (await calibrated(services, replace(KEEP_ALL, report_card=True))).result or {}
     assert "at least 40 examinees, got 20" in result["warnings"][-1]
     assert "report_card" not in result
     assert result["knowledge"]["interval_correction"]["n_examinees"] == 20
@@ -381,13 +343,11 @@ async def test_too_few_examinees_for_a_card_still_correct_intervals(services: Se
 async def test_with_few_reference_models_the_score_is_given_and_theta_withheld(
     services: Services, n_examinees: int, withheld: bool
 ) -> None:
-    await imported(services, csv_of(answers(n_examinees)))
-    plan = CalibrationPlan(report_card=True, filters=FilterSettings.none())
-    record = await completed(services, plan, imports=False)
+    await imported(services, answers(n_examinees))
+    record = await calibrated(services, replace(KEEP_ALL, report_card=True))
     await services.calibrations.publish(record.id, Publication(bank="few"))
-    by_hand = spec(mode="manual", endpoint=None, bank="few", plan={"stopping": {"max_items": 8}})
-    session = await services.sessions.create(by_hand)
-    session = await answered(services, session, lambda at: {"score": float(at.step % 2)})
+    session = await by_hand(services, {"stopping": {"max_items": 8}}, bank="few")
+    session = await answered(services, session)
     summary = figures_of(session)
     estimate, told = summary["estimate"], "has 12 reference models"
     assert (estimate["theta"] is None) == withheld
@@ -411,4 +371,30 @@ async def test_with_few_reference_models_the_score_is_given_and_theta_withheld(
     assert (told in said) == ("to within" not in said) == withheld
     if withheld:
         with pytest.raises(InvalidInputError, match=told):
-            await services.sessions.create(replace(by_hand, plan={"stopping": {"se": 0.5}}))
+            await by_hand(services, {"stopping": {"se": 0.5}}, bank="few")
+
+
+MATRIX = answers(60, 6).matrix
+SENT = process.header(MATRIX, CalibrationPlan(), None, ()) + MATRIX.scores.tobytes()
+
+
+def test_the_process_ends_silently_once_its_output_is_closed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", process.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        given = not_none(child.stdin)
+        not_none(child.stdout).close()
+        given.write(SENT)
+        given.flush()  # stays open: it learns from its output alone
+        told = not_none(child.stderr).read()
+    assert child.returncode == 1
+    assert told == b""
+
+
+@pytest.mark.parametrize("sent", [SENT[:10], SENT[:-10]])
+def test_the_process_distinguishes_a_lost_parent_from_invalid_answers(sent: bytes) -> None:
+    with pytest.raises(EOFError):
+        process.read(BytesIO(sent))

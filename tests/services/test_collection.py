@@ -1,8 +1,8 @@
 """Collecting answers of sessions in a response set: each session once."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +12,11 @@ from app.items import Outcome
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.responses.collection import Collection
-from app.services.sessions.manual import NextItem
 from app.worker.loop import running_worker
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import answered, scripted, spec, until
+from tests.services.sessions import answered, by_hand, by_turns, length, replayed, spec, until
 
-PLAN = {
-    "stopping": {"se": None, "min_items": 6, "max_items": 6},
-    "pretest": {"items_per_session": 2},
-}
+PLAN = length(6, pretest={"items_per_session": 2})
 WANTED = Collection(bank=BANK)
 
 
@@ -32,17 +28,12 @@ async def _living(services: Services) -> None:
 
 async def manual(services: Services, *, seed: int = 1, error_at: int = 0) -> SessionRecord:
     """Answer a session to its end; every other answer is wrong, one may be missing."""
-    given = spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN, seed=seed)
-    record = await services.sessions.create(given)
+    record = await by_hand(services, PLAN, bank=BANK, seed=seed)
     return await answered(
         services,
         record,
-        lambda at: {"outcome": Outcome.ERROR} if at.step == error_at else odd_right(at),
+        lambda at: {"outcome": Outcome.ERROR} if at.step == error_at else by_turns(at),
     )
-
-
-def odd_right(awaited: NextItem) -> dict[str, Any]:
-    return {"score": float(awaited.step % 2)}
 
 
 async def test_the_answers_of_sessions_become_a_set(services: Services) -> None:
@@ -80,24 +71,17 @@ async def test_a_session_is_collected_once(services: Services) -> None:
     assert (await services.response_sets.get("live")).outcomes["scored"] == 16
 
 
-async def test_an_extension_adds_the_missing_answers_of_its_session(
-    services: Services,
-) -> None:
+async def test_an_extension_adds_the_missing_answers_of_its_session(services: Services) -> None:
     parent = await manual(services, error_at=3)
     first = await services.collector.collect("live", WANTED)
-    extended = await services.derived_sessions.extend(
-        parent.id, {"stopping": {"se": None, "min_items": 6, "max_items": 9}}, {}
-    )
+    extended = await services.derived_sessions.extend(parent.id, length(9), {})
     unfinished = await services.collector.collect("live", WANTED)
-    await answered(services, extended, odd_right)
-    replayed = await services.derived_sessions.replay(
-        parent.id, {}, bank_version_id=None, metadata={}
-    )
+    await answered(services, extended)
+    await replayed(services, parent.id)
     report = await services.collector.collect("live", WANTED)
 
     table = await services.response_sets.matrix("live")
     assert (first.outcomes["scored"], first.outcomes["error"]) == (7, 1)
-    assert replayed.relation == "replay"
     assert unfinished.left_out == {"taken_before": 1, "not_ended": 1}
     assert report.left_out == {"taken_before": 1, "replay": 1}
     assert report.sessions == 1
@@ -109,11 +93,9 @@ async def test_an_extension_adds_the_missing_answers_of_its_session(
 
 
 async def test_simulated_examinees_are_left_out_unless_asked_for(services: Services) -> None:
+    simulated_model = spec(bank=BANK, plan=PLAN)
     async with running_worker(services):
-        created = await services.sessions.create(
-            spec(bank=BANK, plan=PLAN, endpoint=scripted(theta=0.5))
-        )
-        await until(services, created.id)
+        await until(services, (await services.sessions.create(simulated_model)).id)
 
     without = await services.collector.collect("live", WANTED)
     simulated = Collection(bank=BANK, simulated=True)
@@ -125,9 +107,7 @@ async def test_simulated_examinees_are_left_out_unless_asked_for(services: Servi
     (examinee,) = table.examinees
     assert examinee.startswith("simulated/")
     async with running_worker(services):  # the same model is no second examinee
-        again = await services.sessions.create(
-            spec(bank=BANK, plan=PLAN, endpoint=scripted(theta=0.5), seed=9)
-        )
+        again = await services.sessions.create(replace(simulated_model, seed=9))
         await until(services, again.id)
     later = await services.collector.collect("live", simulated)
     assert (later.sessions, later.new_examinees) == (1, 0)

@@ -20,6 +20,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from app.storage.secrets import SecretBox
+from tests.databases import executed
 
 
 @pytest.fixture
@@ -51,13 +52,8 @@ async def test_the_worker_gets_secrets_decrypted_and_nothing_prints_them(
     ready = await endpoints.ready(created.id)
     assert ready.config.api_key == "sk-secret"
     assert ready.config.headers == {"X-Team": "blue"}
-    for value in (
-        created,
-        ready,
-        spec(),
-        EndpointChange(api_key="sk-secret"),
-        origin_of(ready.endpoint),
-    ):
+    change, origin = EndpointChange(api_key="sk-secret"), origin_of(ready.endpoint)
+    for value in (created, ready, spec(), change, origin):
         assert "sk-secret" not in repr(value)
         assert "blue" not in repr(value)
 
@@ -86,13 +82,9 @@ async def test_an_endpoint_without_a_name_is_found_by_id_only(endpoints: Endpoin
 
 async def test_of_two_changes_at_once_one_is_refused(endpoints: EndpointService) -> None:
     created = await endpoints.create(spec())
+    changes = [EndpointChange(settings={"model": model}) for model in ("x", "y")]
     results = await asyncio.gather(
-        *(
-            endpoints.update(
-                created.id, EndpointChange(settings={"model": model}), expected_revision=1
-            )
-            for model in ("x", "y")
-        ),
+        *(endpoints.update(created.id, change, expected_revision=1) for change in changes),
         return_exceptions=True,
     )
     refused = [result for result in results if isinstance(result, BaseException)]
@@ -105,22 +97,23 @@ async def test_an_endpoint_without_limits_is_never_waited_for_nor_written_to(
 ) -> None:
     created = await endpoints.create(spec(limits=CallLimits(concurrency=3)))
     assert await endpoints.reserve(created.id, 1e9) == 0.0
-    async with database.unit_of_work() as uow:
-        connection = await uow.driver_connection()
-        cursor = await connection.execute("SELECT next_request_at, next_token_at FROM endpoints")
-        assert await cursor.fetchall() == [(None, None)]
+    scheduled = "SELECT next_request_at, next_token_at FROM endpoints"
+    assert await executed(database, scheduled) == [(None, None)]
 
 
-async def test_tokens_are_spread_over_the_minute(endpoints: EndpointService) -> None:
-    created = await endpoints.create(spec(limits=CallLimits(tpm=0.6)))  # one in 100 s
-    waits = [await endpoints.reserve(created.id, tokens) for tokens in (20, 0, 30, 1)]
-    assert waits == [0.0, *(pytest.approx(seconds, abs=60) for seconds in (2000, 2000, 5000))]
-
-
-async def test_both_limits_hold_together(endpoints: EndpointService) -> None:
-    created = await endpoints.create(spec(limits=CallLimits(rpm=0.06, tpm=0.6)))
-    waits = [await endpoints.reserve(created.id, tokens) for tokens in (1, 30, 1)]
-    assert waits == [0.0, *(pytest.approx(seconds, abs=60) for seconds in (1000, 4000))]
+@pytest.mark.parametrize(
+    ("limits", "tokens", "waits"),
+    [
+        (CallLimits(tpm=0.6), (20, 0, 30, 1), (0, 2000, 2000, 5000)),  # one token in 100 s
+        (CallLimits(rpm=0.06, tpm=0.6), (1, 30, 1), (0, 1000, 4000)),
+    ],
+)
+async def test_each_call_waits_for_the_tokens_and_requests_before_it(
+    endpoints: EndpointService, limits: CallLimits, tokens: list[int], waits: list[int]
+) -> None:
+    created = await endpoints.create(spec(limits=limits))
+    found = [await endpoints.reserve(created.id, each) for each in tokens]
+    assert found == [0.0, *(pytest.approx(seconds, abs=60) for seconds in waits[1:])]
 
 
 async def test_new_limits_start_a_new_schedule(endpoints: EndpointService) -> None:
@@ -185,9 +178,8 @@ async def test_sessions_of_one_process_share_the_concurrency_of_an_endpoint(
 def test_cost_is_the_price_per_million_times_the_tokens(tokens_in: int, tokens_out: int) -> None:
     price = Price(input_per_1m=2.0, output_per_1m=8.0)
     assert price.usd(tokens_in, tokens_out) == pytest.approx((2 * tokens_in + 8 * tokens_out) / 1e6)
-    assert Price(output_per_1m=8.0).usd(tokens_in, tokens_out) == pytest.approx(
-        8 * tokens_out / 1e6
-    )
+    for_output = Price(output_per_1m=8.0).usd(tokens_in, tokens_out)
+    assert for_output == pytest.approx(8 * tokens_out / 1e6)
 
 
 def test_cost_is_unknown_without_a_price_or_without_counts() -> None:

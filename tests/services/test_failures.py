@@ -10,8 +10,9 @@ import pytest
 from app.engine import Stop, StopReason
 from app.errors import InvalidInputError
 from app.records.figures import CallsFigures, Marking
-from app.records.sessions import Closing
+from app.records.sessions import Closing, Ending
 from app.services.sessions.plan import FailureLimits, Failures, SessionPlan, ending_of
+from tests.values import not_none
 
 
 def binomial_tail(failed: int, closed: int, share: float) -> float:
@@ -39,9 +40,10 @@ def test_a_session_within_its_limit_is_rarely_ended_by_chance() -> None:
     assert (failed >= least).any(axis=1).mean() < 0.005
 
 
-def test_a_limit_of_null_is_refused_as_it_is_not_no_limit() -> None:
+@pytest.mark.parametrize("limit", [0, None])  # null is not "no limit"
+def test_a_limit_is_a_number_above_zero(limit: int | None) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        SessionPlan.from_dict({"failures": {"max_consecutive": None}})
+        SessionPlan.from_dict({"failures": {"max_consecutive": limit}})
     assert [one.pointer for one in refused.value.problems] == ["/failures/max_consecutive"]
 
 
@@ -107,18 +109,22 @@ def test_failures_in_a_row_or_in_all_end_a_session(
     if told is None:
         assert stop is None
         return
-    assert stop is not None
-    assert told in stop.detail
+    assert told in not_none(stop).detail
     spent = closings == [JUDGE_SPENT]
-    assert stop.reason == ("budget_exhausted" if spent else "too_many_failures")
+    assert not_none(stop).reason == ("budget_exhausted" if spent else "too_many_failures")
 
 
 def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
     failures = Failures(FailureLimits(), is_saved=False)
     failures.take(REFUSED)
-    stop = failures.stop(closed=1, scored=0, parsed=0)
-    assert stop is not None
+    stop = not_none(failures.stop(closed=1, scored=0, parsed=0))
     assert "Start again with the right address and key" in stop.detail
+
+
+def ended(stop: Stop, **how: Any) -> Ending:
+    """Return the ending of a session of nine items that was precise enough."""
+    given = {"last_failure": None, "precise_since": None, **how}
+    return ending_of(stop, precision_reached=True, min_items=9, session_id="ses_1", **given)
 
 
 DONE = Stop(StopReason.MAX_ITEMS, "It asked all.")
@@ -158,16 +164,7 @@ def test_a_session_without_a_score_or_with_too_many_failures_has_failed(
     detail: str,
     failure: tuple[str, str] | None,
 ) -> None:
-    made = ending_of(
-        stop,
-        closed=closed,
-        parsed=parsed,
-        last_failure=last,
-        precision_reached=True,
-        precise_since=None,
-        min_items=9,
-        session_id="ses_1",
-    )
+    made = ended(stop, closed=closed, parsed=parsed, last_failure=last)
     assert made.stop_detail.startswith(detail)
     assert made.precision_reached
     if failure is None:
@@ -179,15 +176,6 @@ def test_a_session_without_a_score_or_with_too_many_failures_has_failed(
 
 @pytest.mark.parametrize(("precise_since", "is_told"), [(None, False), (8, True), (9, False)])
 def test_a_test_that_min_items_kept_going_says_so(precise_since: int | None, is_told: bool) -> None:
-    made = ending_of(
-        DONE,
-        closed=9,
-        parsed=9,
-        last_failure=None,
-        precision_reached=True,
-        precise_since=precise_since,
-        min_items=9,
-        session_id="ses_1",
-    )
+    made = ended(DONE, closed=9, parsed=9, precise_since=precise_since)
     sentence = f" The SE target was reached with answer {precise_since}; min_items 9 kept the test "
     assert made.stop_detail == "It asked all." + (f"{sentence}going." if is_told else "")

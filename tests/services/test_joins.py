@@ -1,25 +1,22 @@
 """Versions with parameters joined to wrong questions, detected from answers."""
 
 from dataclasses import replace
-from pathlib import PurePosixPath
 
 import numpy as np
 
 from app.acting import Acting, acting_for
-from app.engine.bank import ItemBank
-from app.exchange.results.recorded import SourceFile
-from app.records.banks import BankSpec
 from app.records.gates import GateSpec
-from app.records.sessions import Examinee, Plan, SessionRecord
+from app.records.sessions import Examinee, SessionRecord
 from app.reports.figures import Trust
 from app.reports.headline import headline_of
 from app.reports.joins import HEADINGS, join_sentence
 from app.reports.session.page import render as session_page
 from app.reports.version.page import render, summary
-from app.services.banks.imports import BankImport
 from app.services.container import Services
-from app.services.responses.imports import AnswerImport
-from tests.services.sessions import answered, spec
+from tests.services.banks import make_bank, spread
+from tests.services.calibrations import imported
+from tests.services.sessions import answered, by_hand, length
+from tests.values import not_none
 
 KEYS = tuple(f"q{n}" for n in range(80))
 B = np.linspace(-2.5, 2.5, len(KEYS))
@@ -29,9 +26,9 @@ _DEALT = np.random.default_rng(5).permutation(len(KEYS))
 
 async def banks_of(services: Services) -> None:
     """Create a bank joined correctly, and one with shuffled parameters."""
-    for name, b in (("right", B), ("wrong", B[_DEALT])):
-        parameters = ItemBank.from_difficulties(a=np.full(len(KEYS), 1.8), b=b, item_ids=KEYS)
-        await services.banks.import_bank(BankSpec(name=name), BankImport(parameters=parameters))
+    right = spread(*KEYS, lowest=-2.5, a=1.8)
+    await make_bank(services, "right", right)
+    await make_bank(services, "wrong", replace(right, intercept=right.intercept[_DEALT]))
 
 
 def answers(theta: float, seed: int) -> list[float]:
@@ -44,9 +41,8 @@ async def test_answers_of_a_response_set_tell_a_wrong_join(services: Services) -
     rows = ["model," + ",".join(KEYS)]
     for n, theta in enumerate((-1.0, 0.0, 0.5, 1.0)):
         rows.append(f"m{n}," + ",".join(f"{score:g}" for score in answers(theta, n)))
-    file = SourceFile(PurePosixPath("new.csv"), "", "\n".join(rows).encode())
     await banks_of(services)
-    await services.response_sets.import_set("new", AnswerImport(files=[file]))
+    await imported(services, "\n".join(rows), "new")
     right = (await services.joins.look("right", response_set="new")).check
     wrong = (await services.joins.look("wrong", response_set="new")).check
     assert right.verdict == "holds"
@@ -55,15 +51,12 @@ async def test_answers_of_a_response_set_tell_a_wrong_join(services: Services) -
 
 
 async def test_one_session_suffices_where_its_answers_show_it(services: Services) -> None:
-    plan = {"stopping": {"se": None, "min_items": 80, "max_items": 80}}
     await banks_of(services)
     scores = dict(zip(KEYS, answers(0.3, 9), strict=True))
     for bank in ("right", "wrong"):
         nobody = (await services.joins.look(bank)).check
         assert (nobody.verdict, nobody.n_answers) == ("undecided", 0)
-        session = await services.sessions.create(
-            spec(mode="manual", bank=bank, endpoint=None, plan=plan)
-        )
+        session = await by_hand(services, length(80), bank=bank)
         await answered(services, session, lambda at: {"score": scores[at.item.key]})
         told = (await services.joins.look(bank)).check
         session_report = await services.session_reports.report(session.id, reveal=True)
@@ -87,17 +80,8 @@ async def session_on(
     services: Services, bank: str, scores: list[float], name: str = "m", *, model: str | None = None
 ) -> SessionRecord:
     """Return a session that asked every question of a bank but one."""
-    plan = {"stopping": {"se": None, "min_items": 79, "max_items": 79}}
-    given = dict(zip(KEYS, scores, strict=True))
-    session = await services.sessions.create(
-        spec(
-            mode="manual",
-            bank=bank,
-            endpoint=None,
-            plan=plan,
-            examinee=Examinee(name=name, model=model),
-        )
-    )
+    given, examinee = dict(zip(KEYS, scores, strict=True)), Examinee(name=name, model=model)
+    session = await by_hand(services, length(79), bank=bank, examinee=examinee)
     return await answered(services, session, lambda at: {"score": given[at.item.key]})
 
 
@@ -115,20 +99,17 @@ async def test_a_broken_join_makes_the_trust_in_all_results_on_it_poor(services:
         compared = await services.comparisons.sessions(one, other, confidence=0.95)
         said[bank] = {gate.detail, board.caution or "", compared.caution or ""}
         for session in (sessions[2], await services.sessions.get(one)):
-            headline = headline_of(session)
+            headline = not_none(headline_of(session))
             report = await services.session_reports.report(session.id, reveal=True)
-            assert headline is not None
             assert report.headline == headline
             is_poor = headline.trust == Trust(level="poor", reason=BROKEN)
             assert is_poor == (bank == "wrong")
             if bank == "right":
                 assert headline_of(replace(session, join=None)) == headline
-                unsure = headline_of(replace(session, join="doubtful"))
-                assert unsure is not None
+                unsure = not_none(headline_of(replace(session, join="doubtful")))
                 assert unsure.trust == Trust(level="fair", reason=HEADINGS["doubtful"])
             else:
-                failed = headline_of(replace(session, status="failed"))
-                assert failed is not None
+                failed = not_none(headline_of(replace(session, status="failed")))
                 assert failed.trust.reason.startswith("The test failed")
     assert all(BROKEN in words for words in said["wrong"])
     assert not any(BROKEN in words for words in said["right"])
@@ -150,10 +131,7 @@ async def test_one_odd_model_does_not_convict_a_bank(services: Services) -> None
 async def test_unparseable_answers_tell_nothing_of_a_join(services: Services) -> None:
     await banks_of(services)
     # Had they counted as wrong answers, the hard questions would have been answered best.
-    plan = {"stopping": {"se": None, "min_items": 20, "max_items": 20}}
-    session = await services.sessions.create(
-        spec(mode="manual", bank="right", endpoint=None, plan=plan, unparsed_policy="wrong")
-    )
+    session = await by_hand(services, length(20), bank="right", unparsed_policy="wrong")
     await answered(
         services, session, lambda at: {"score": 1.0} if at.step == 3 else {"outcome": "unparsed"}
     )
@@ -175,13 +153,8 @@ async def test_answers_of_a_lent_bank_bear_on_results_of_their_project_alone(
 
 async def test_a_session_and_what_extends_it_are_one_examinee(services: Services) -> None:
     await banks_of(services)
-    plan = {"stopping": {"se": None, "min_items": 10, "max_items": 10}}
-    session = await services.sessions.create(
-        spec(mode="manual", bank="right", endpoint=None, plan=plan)
-    )
-    await answered(services, session, lambda at: {"score": float(at.step % 2)})
-    more: Plan = {"stopping": {"se": None, "min_items": 12, "max_items": 12}}
-    longer = await services.derived_sessions.extend(session.id, more, {})
-    await answered(services, longer, lambda at: {"score": float(at.step % 2)})
+    session = await answered(services, await by_hand(services, length(10), bank="right"))
+    longer = await services.derived_sessions.extend(session.id, length(12), {})
+    await answered(services, longer)
     check = (await services.joins.look("right")).check
     assert (check.n_examinees, check.n_answers) == (1, 12)

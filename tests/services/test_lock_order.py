@@ -7,7 +7,7 @@ row would be a deadlock with a use case that locks in the other direction.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -16,9 +16,7 @@ from cryptography.fernet import Fernet
 from pydantic import SecretStr
 
 from app.acting import DEFAULT_PROJECT, Acting, acting_for
-from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import NotFoundError
-from app.records.endpoints import EndpointSettings
 from app.records.projects import Retention
 from app.records.sessions import Examinee
 from app.services.calibrations.publication import Publication
@@ -28,9 +26,11 @@ from app.services.secret_keys import SecretKeys
 from app.storage.secrets import SecretBox
 from app.storage.unit_of_work import UnitOfWork
 from app.worker.loop import purge
-from tests.services.calibrations import answers, completed, csv_of, imported
-from tests.services.rankings import contest
-from tests.services.sessions import spec
+from tests.databases import executed
+from tests.services.calibrations import answers, completed, queued
+from tests.services.rankings import contest, members_of
+from tests.services.sessions import by_hand, scripted, spec
+from tests.values import not_none
 
 _WAITING = """
     SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
@@ -85,15 +85,14 @@ async def held(
 
 async def made(services: Services) -> dict[str, str]:
     """Create one row of each kind that is locked for a change."""
-    manual = await services.sessions.create(spec(mode="manual", endpoint=None))
+    manual = await by_hand(services)
     ranking = await services.rankings.create(contest())
-    answered = await imported(services, csv_of(answers(40, 12)))
-    calibration = await services.calibrations.create(answered.id, CalibrationPlan())
+    calibration = await queued(services, answers(40, 12))
     return {
         "banks": manual.bank_id,
         "sessions": manual.id,
         "rankings": ranking.id,
-        "response_sets": answered.id,
+        "response_sets": calibration.response_set_id,
         "calibrations": calibration.id,
     }
 
@@ -107,29 +106,25 @@ _LOCKS: dict[str, Use] = {
 }
 
 
+async def _drawn(uow: UnitOfWork, version_id: str) -> object:
+    return await uow.versions.draw_pretest(version_id, 1, seed=1, barred=(), need_content=False)
+
+
 async def test_changes_in_an_erased_project_wait_before_they_lock_rows(services: Services) -> None:
     """As when a session starts, or a member joins a ranking, in a project under deletion."""
     ids = await made(services)
 
-    async def locked(kind: str) -> None:
+    async def locked(use: Use, row_id: str) -> None:
         async with services.database.unit_of_work() as uow:
-            await _LOCKS[kind](uow, ids[kind])
+            await use(uow, row_id)
 
     for kind, row_id in ids.items():
-        async with held(services, "projects", DEFAULT_PROJECT, locked(kind)) as watch:
+        async with held(
+            services, "projects", DEFAULT_PROJECT, locked(_LOCKS[kind], row_id)
+        ) as watch:
             assert await watch.is_free(kind, row_id), kind
-
-
-async def test_a_session_that_starts_in_a_project_that_is_erased_does_not_hold_its_bank(
-    services: Services,
-) -> None:
     version = await services.banks.ensure_demo_bank()
-
-    async def drawn() -> None:
-        async with services.database.unit_of_work() as uow:
-            await uow.versions.draw_pretest(version.id, 1, seed=1, barred=(), need_content=False)
-
-    async with held(services, "projects", DEFAULT_PROJECT, drawn()) as watch:
+    async with held(services, "projects", DEFAULT_PROJECT, locked(_drawn, version.id)) as watch:
         assert await watch.is_free("banks", version.bank_id)
 
 
@@ -142,24 +137,20 @@ async def test_nothing_is_created_in_an_erased_project(services: Services) -> No
 async def test_a_manual_ranking_is_locked_before_its_members(services: Services) -> None:
     pair = [Examinee(name=name) for name in "ab"]
     ranking = await services.rankings.create(contest(endpoints=pair))
-    async with services.database.unit_of_work() as uow:
-        first, last = sorted(one.id for one in await uow.sessions.of_ranking(ranking.id))
-    by_hand = services.manual_sessions
-    async with held(
-        services, "rankings", ranking.id, by_hand.ranking_items(ranking.id, 1)
-    ) as watch:
+    first, last = sorted(one.id for one in await members_of(services, ranking.id))
+    items = services.manual_sessions.ranking_items
+    async with held(services, "rankings", ranking.id, items(ranking.id, 1)) as watch:
         assert await watch.is_free("sessions", first)
-    async with held(services, "sessions", first, by_hand.ranking_items(ranking.id, 2)) as watch:
+    async with held(services, "sessions", first, items(ranking.id, 2)) as watch:
         assert not await watch.is_free("rankings", ranking.id)
         assert await watch.is_free("sessions", last)
 
 
 async def test_expired_rows_in_an_erased_project_are_not_locked(services: Services) -> None:
-    old = await services.sessions.create(spec(mode="manual", endpoint=None))
+    old = await by_hand(services)
     await services.sessions.cancel(old.id)
-    async with services.database.unit_of_work() as uow:
-        connection = await uow.driver_connection()
-        await connection.execute("UPDATE sessions SET finished_at = now() - interval '9 days'")
+    old_now = "UPDATE sessions SET finished_at = now() - interval '9 days'"
+    await executed(services.database, old_now)
     await services.projects.update("default", 1, {"retention": Retention(sessions_days=1)})
     async with held(services, "projects", DEFAULT_PROJECT, purge(services.database)) as watch:
         assert await watch.is_free("sessions", old.id)
@@ -171,7 +162,7 @@ async def test_expired_rows_in_an_erased_project_are_not_locked(services: Servic
 async def test_a_calibration_that_is_published_again_is_not_held_while_its_bank_is_deleted(
     services: Services,
 ) -> None:
-    record = await completed(services, CalibrationPlan())
+    record = await completed(services)
     again = Publication(bank="arc")
     version = await services.calibrations.publish(record.id, again)
     publishing = services.calibrations.publish(record.id, again)
@@ -180,10 +171,7 @@ async def test_a_calibration_that_is_published_again_is_not_held_while_its_bank_
 
 
 def _with_key(name: str) -> EndpointSpec:
-    return EndpointSpec(
-        settings=EndpointSettings(name=name, kind="scripted", model="simulated"),
-        api_key="sk-1",
-    )
+    return replace(scripted({"name": name}), api_key="sk-1")
 
 
 async def _in_team(services: Services) -> tuple[str, list[str]]:
@@ -191,9 +179,8 @@ async def _in_team(services: Services) -> tuple[str, list[str]]:
     team = await services.projects.create("team")
     with acting_for(Acting(team.id)):
         ids = sorted([(await services.endpoints.create(_with_key(name))).id for name in "ab"])
-    async with services.database.unit_of_work() as uow:
-        connection = await uow.driver_connection()
-        await connection.execute("UPDATE endpoints SET metadata = '{}' WHERE id = %s", [ids[0]])
+    moved = "UPDATE endpoints SET metadata = '{}' WHERE id = %s"
+    await executed(services.database, moved, [ids[0]])
     return team.id, ids
 
 
@@ -211,14 +198,9 @@ async def test_a_secret_is_rotated_while_sessions_are_made_with_it(services: Ser
     async with await psycopg.AsyncConnection.connect(services.database.conninfo) as starting:
         # The lock that a referencing row takes.
         await starting.execute("SELECT FROM endpoints WHERE id = %s FOR KEY SHARE", [first])
-        keys = ",".join(Fernet.generate_key().decode() for _ in "12")
-        done = await asyncio.wait_for(
-            SecretKeys(
-                services.database,
-                SecretBox(services.settings.model_copy(update={"secret_key": SecretStr(keys)})),
-            ).rotate(),
-            timeout=60,
-        )
+        keys = SecretStr(",".join(Fernet.generate_key().decode() for _ in "12"))
+        box = SecretBox(services.settings.model_copy(update={"secret_key": keys}))
+        done = await asyncio.wait_for(SecretKeys(services.database, box).rotate(), timeout=60)
     assert len(done.unreadable) == 2  # read, though its key differs
 
 
@@ -237,9 +219,8 @@ async def test_a_copied_session_does_not_hold_its_endpoint(services: Services) -
     parent = await services.sessions.create(spec())
     await services.sessions.cancel(parent.id)
     copying = services.derived_sessions.extend(parent.id, {}, {})
-    assert parent.endpoint_id is not None
     async with held(services, "sessions", parent.id, copying) as watch:
-        assert await watch.is_free("endpoints", parent.endpoint_id)
+        assert await watch.is_free("endpoints", not_none(parent.endpoint_id))
 
 
 async def test_a_session_is_not_copied_from_one_deleted_meanwhile(services: Services) -> None:

@@ -8,7 +8,7 @@ from app.demo.bank import demo_bank
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
-from app.records.sessions import Plan, SessionRecord
+from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services, open_services
 from app.services.sessions.manual import ManualAnswer
@@ -16,32 +16,22 @@ from app.services.sessions.run import open_run
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.queue import JobQueue
-from tests.services.sessions import figures_of, spec
+from tests.services.sessions import by_hand, figures_of, length, replayed, tell
 
 
 @pytest.fixture
 async def manual(services: Services) -> SessionRecord:
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 5}}
-    return await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    return await by_hand(services, length(5))
 
 
-async def tell(services: Services, session_id: str, **answer: object) -> SessionRecord:
-    awaited = await services.manual_sessions.next_item(session_id)
-    given = ManualAnswer(step_token=awaited.step_token, **answer)  # type: ignore[arg-type]  # the test's own keywords
-    return (await services.manual_sessions.answer(session_id, given)).record
-
-
-async def test_a_version_corrects_its_sessions_intervals(
-    services: Services,
-) -> None:
+async def test_a_version_corrects_its_sessions_intervals(services: Services) -> None:
     twice = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
     correction = IntervalCorrection(theta=twice, n_examinees=99)
     knowledge = {"interval_correction": correction.to_dict()}
     request = BankImport(parameters=demo_bank().item_bank(), knowledge=knowledge)
     version = await services.banks.create_version("demo", request)
     assert (await services.versions.get("demo")).knowledge == knowledge == version.knowledge
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 5}}
-    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    record = await by_hand(services, length(5))
     for _ in range(5):
         record = await tell(services, record.id, score=1.0)
 
@@ -58,7 +48,7 @@ async def test_alternating_servers_measure_as_one(
         told = []
         for turns in ([services], [services, services, others, others, others]):
             plan = {"stopping": {"se": 0.2, "min_items": 1, "max_items": 9}}
-            record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+            record = await by_hand(services, plan)
             for number in range(9):
                 given = {"outcome": Outcome.REFUSED} if number == 4 else {"score": number % 3 / 2}
                 record = await tell(turns[number % len(turns)], record.id, **given)
@@ -77,13 +67,11 @@ async def test_a_session_continues_from_its_first_item_without_other_reads(
 
     monkeypatch.setattr("app.services.sessions.manual.open_run", opening)
     first = await services.manual_sessions.next_item(manual.id)
-    await tell(services, manual.id, score=1.0)
-    for _ in range(2):
+    for _ in range(3):
         await tell(services, manual.id, score=1.0)
+    late = ManualAnswer(step_token=first.step_token, score=1.0)
     with pytest.raises(StaleStepError):
-        await services.manual_sessions.answer(
-            manual.id, ManualAnswer(step_token=first.step_token, score=1.0)
-        )
+        await services.manual_sessions.answer(manual.id, late)
     await tell(services, manual.id, score=1.0)
 
     assert opened_runs == []
@@ -101,15 +89,14 @@ async def test_a_waiting_session_takes_one_kind_of_answer_to_its_item_and_nothin
         with pytest.raises(InvalidInputError, match=words):
             await tell(services, manual.id, **given)
     with pytest.raises(InvalidStateError, match="ended"):
-        await services.derived_sessions.replay(manual.id, {}, bank_version_id=None, metadata={})
+        await replayed(services, manual.id)
     with pytest.raises(InvalidStateError, match="ended"):
         await services.derived_sessions.extend(manual.id, {}, {})
     awaited = await services.manual_sessions.next_item(manual.id)
     await services.sessions.cancel(manual.id)
+    late = ManualAnswer(step_token=awaited.step_token, score=1.0)
     with pytest.raises(InvalidStateError, match="cancelled"):
-        await services.manual_sessions.answer(
-            manual.id, ManualAnswer(step_token=awaited.step_token, score=1.0)
-        )
+        await services.manual_sessions.answer(manual.id, late)
 
 
 async def test_a_replay_keeps_answers_and_with_equal_settings_every_bit(
@@ -119,19 +106,17 @@ async def test_a_replay_keeps_answers_and_with_equal_settings_every_bit(
         await tell(services, manual.id, score=float(number < 3))
     parent = await services.sessions.get(manual.id)
 
-    replayed = await services.derived_sessions.replay(
-        parent.id, {"estimator": {"method": "wle"}}, bank_version_id=None, metadata={"why": "wle"}
-    )
+    by_wle = await replayed(services, parent.id, {"estimator": {"method": "wle"}})
 
-    old, new = [await services.sessions.responses(r.id) for r in (parent, replayed)]
-    assert figures_of(replayed)["estimate"]["method"] == "wle"
-    assert figures_of(replayed)["estimate"] != figures_of(parent)["estimate"]
+    old, new = [await services.sessions.responses(r.id) for r in (parent, by_wle)]
+    assert figures_of(by_wle)["estimate"]["method"] == "wle"
+    assert figures_of(by_wle)["estimate"] != figures_of(parent)["estimate"]
     assert [(r.item_key, r.closing.score) for r in old if r.closing] == [
         (r.item_key, r.closing.score) for r in new if r.closing
     ]
-    assert (replayed.parent_id, replayed.relation) == (parent.id, "replay")
-    assert replayed.metadata == {"why": "wle"}
-    alike = await services.derived_sessions.replay(parent.id, {}, bank_version_id=None, metadata={})
+    assert (by_wle.parent_id, by_wle.relation) == (parent.id, "replay")
+    assert by_wle.metadata == {"why": "again"}
+    alike = await replayed(services, parent.id)
     assert figures_of(alike) == figures_of(parent)
     assert alike.provenance["left_out"] == 0
 
@@ -143,9 +128,7 @@ async def test_an_extended_manual_session_waits_for_its_next_answer_and_keeps_it
         await tell(services, manual.id, score=1.0)
     parent = await services.sessions.get(manual.id)
 
-    extended = await services.derived_sessions.extend(
-        manual.id, {"stopping": {"se": None, "max_items": 6}}, {}
-    )
+    extended = await services.derived_sessions.extend(manual.id, length(6), {})
     ended = await tell(services, extended.id, score=0.0)
 
     seconds = [figures_of(record)["usage"]["seconds"] for record in (parent, extended, ended)]
@@ -157,18 +140,14 @@ async def test_an_extended_manual_session_waits_for_its_next_answer_and_keeps_it
 async def test_an_extended_session_counts_the_failures_that_it_asks_again(
     services: Services, manual: SessionRecord
 ) -> None:
-    plan: Plan = {"stopping": {"se": None, "max_items": 6}}
     await tell(services, manual.id, score=1.0, tokens_in=5, tokens_out=1, usd=0.25)
     await tell(services, manual.id, outcome="error", tokens_in=7, tokens_out=2, usd=0.5)
     await services.sessions.cancel(manual.id)
     record, took = manual, []
     for _ in range(2):
-        record = await services.derived_sessions.extend(record.id, plan, {})
+        record = await services.derived_sessions.extend(record.id, length(6), {})
         took.append(figures_of(record)["usage"])
         await tell(services, record.id, outcome="error", tokens_in=0, tokens_out=0, usd=1.0)
         await services.sessions.cancel(record.id)
-    replay = await services.derived_sessions.replay(
-        record.id, {}, bank_version_id=None, metadata={}
-    )
     assert [(usage["tokens_in"], usage["usd"]) for usage in took] == [(12, 0.75), (12, 1.75)]
-    assert figures_of(replay)["usage"]["usd"] == 2.75
+    assert figures_of(await replayed(services, record.id))["usage"]["usd"] == 2.75

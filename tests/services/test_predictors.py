@@ -16,15 +16,10 @@ from app.services.sessions.derived import moved, renumbered
 from app.services.sessions.figures import SpareTime, position_of
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from tests.services.sessions import administration, played
+from tests.services.sessions import administration, length, played
+from tests.values import not_none
 
-FOR_SCORE = SessionPlan.from_dict(
-    {
-        "selection": {"criterion": "v_optimal"},
-        "stopping": {"se": None, "max_items": 40},
-        "concurrency": 3,
-    }
-)
+FOR_SCORE = SessionPlan.from_dict(length(40, selection={"criterion": "v_optimal"}, concurrency=3))
 
 
 @pytest.fixture
@@ -67,9 +62,7 @@ async def test_probabilities_are_kept_where_known_and_otherwise_the_model_is_use
         SessionRun(test=test, plan=FOR_SCORE, version=version, seed=4, administrations=some)
         for some in (older, stored)
     )
-    accuracy, drawn = (one.summary(elapsed_s=9.0)["score"] for one in (run, known))
-    assert accuracy is not None
-    assert drawn is not None
+    accuracy, drawn = (not_none(one.summary(elapsed_s=9.0)["score"]) for one in (run, known))
     assert accuracy["method"] == drawn["method"] == "combined"
     assert accuracy["value"] != drawn["value"]
 
@@ -86,8 +79,7 @@ async def test_probabilities_are_kept_where_known_and_otherwise_the_model_is_use
 async def test_a_test_about_a_tag_places_its_examinee_by_the_curves_of_the_whole_bank(
     version: LoadedVersion,
 ) -> None:
-    learned = version.curves
-    assert learned is not None
+    learned = not_none(version.curves)
     n = version.bank.n_items
     known = ReferencePopulation(quantiles=(-2.0, 0.0, 2.0), mean=0.0, sd=1.0, n_items=n)
     version = replace(version, curves=replace(learned, population=known))
@@ -102,8 +94,7 @@ async def test_a_test_about_a_tag_places_its_examinee_by_the_curves_of_the_whole
         position_of(version, run.test, run.state, target)
         for target in (None, {"all": 1.0}, {"choice": 1.0})
     )
-    assert None not in (by_test, of_tag)
-    assert by_test == of_all
+    assert not_none(by_test) == of_all
     items = [int(response.item) for response in run.state.responses]
     scores = np.array([response.score for response in run.state.responses])
     curves = learned.curves
@@ -115,9 +106,8 @@ async def test_a_test_about_a_tag_places_its_examinee_by_the_curves_of_the_whole
     spread = curves.dispersion * (left**2 * chances * (1 - chances)).sum()
     reach = 1.96 * (spread + curves.doubt(at, left, chances)) ** 0.5
     lo, hi = (known.position(end) for end in (score - reach, score + reach))
-    assert of_tag is not None
-    assert of_tag["position"] == pytest.approx(known.position(score))
-    assert of_tag["sd"] == pytest.approx((hi - lo) / (2 * 1.96), rel=1e-4)
+    assert not_none(of_tag)["position"] == pytest.approx(known.position(score))
+    assert not_none(of_tag)["sd"] == pytest.approx((hi - lo) / (2 * 1.96), rel=1e-4)
 
 
 def told(run: SessionRun, *, elapsed_s: float) -> Any:
@@ -128,9 +118,7 @@ def told(run: SessionRun, *, elapsed_s: float) -> Any:
     return run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s).summary["score"]
 
 
-async def test_each_step_has_a_score_computed_in_spare_time(
-    version: LoadedVersion,
-) -> None:
+async def test_each_step_has_a_score_computed_in_spare_time(version: LoadedVersion) -> None:
     now = 0.0
 
     def clock() -> float:  # each reading advances it by a second
@@ -138,9 +126,7 @@ async def test_each_step_has_a_score_computed_in_spare_time(
         now += 1.0
         return now
 
-    plan = SessionPlan.from_dict(
-        {"preset": "ability", "concurrency": 1, "stopping": {"se": None, "max_items": 40}}
-    )
+    plan = SessionPlan.from_dict(length(40, preset="ability", concurrency=1))
     test = version.adaptive_test(plan.design)
     idle = SpareTime(share=1.0, most_s=1.0, clock=clock)
     run = SessionRun(test=test, plan=plan, version=version, seed=4, spare=idle)

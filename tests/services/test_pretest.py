@@ -21,7 +21,7 @@ from app.records.sessions import Closing, Provenance, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.results.measured import scores_left_out
-from app.services.sessions.manual import ManualAnswer, NextItem
+from app.services.sessions.manual import NextItem
 from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
 from app.services.sessions.report import SessionFormat
 from app.services.sessions.run import SessionRun
@@ -29,9 +29,10 @@ from app.services.visibility import View
 from app.storage.paging import PageRequest
 from tests.services import sessions
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import figures_of, played, spec
+from tests.services.sessions import by_hand, figures_of, length, played, replayed, tell
+from tests.values import not_none
 
-PLAN = {"stopping": {"se": None, "min_items": 12, "max_items": 12}}
+PLAN = length(12)
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +40,13 @@ async def _living(services: Services) -> None:
     await living_bank(services)
 
 
-def manual(*, n_pretest: int | None, seed: int = 3, **plan: Any) -> Any:
+async def begun(
+    services: Services, n_pretest: int | None, *, seed: int = 3, bank: str = BANK, **plan: Any
+) -> SessionRecord:
     given = {**PLAN, **plan}
     if n_pretest is not None:
         given["pretest"] = {"items_per_session": n_pretest}
-    return spec(mode="manual", endpoint=None, bank=BANK, plan=given, seed=seed)
+    return await by_hand(services, given, bank=bank, seed=seed)
 
 
 async def answered(
@@ -59,26 +62,20 @@ async def answered(
     return await sessions.answered(services, record, answer)
 
 
-async def test_a_gate_reports_the_items_that_its_score_excludes(services: Services) -> None:
-    session = await answered(services, await services.sessions.create(manual(n_pretest=0)))
-    version = await services.versions.load(session.bank_version_id)
-    assert session.provenance["n_uncalibrated"] == len(version.pretest) > 0
-
-    about_score = GateSpec(metric="score", threshold=0.5)
-    said = (await services.gates.create(about_score, session.id)).detail
-    assert f"excludes {len(version.pretest)} uncalibrated questions" in said
-    about_theta = GateSpec(metric="theta", threshold=0.5)
-    said = (await services.gates.create(about_theta, session.id)).detail
-    assert "without parameters" not in said
-
-
-async def test_the_score_is_called_that_of_calibrated_questions(
+async def test_gates_pages_and_files_say_that_a_score_excludes_uncalibrated_questions(
     services: Services,
 ) -> None:
-    session = await answered(services, await services.sessions.create(manual(n_pretest=0)))
+    session = await answered(services, await begun(services, 0))
     version = await services.versions.load(session.bank_version_id)
+    assert session.provenance["n_uncalibrated"] == len(version.pretest) > 0
     counted = f"the bank's {version.bank.n_items:,} calibrated questions"
     left_out = f"excludes {len(version.pretest)} uncalibrated questions"
+
+    for metric in ("score", "theta"):
+        about = GateSpec(metric=metric, threshold=0.5)
+        said = (await services.gates.create(about, session.id)).detail
+        assert (left_out in said) == (metric == "score")
+
     shown = {"session": SessionRead.of(session, View(is_whole=True)), "strip": None}
     live = fragment("parts/figures.html", shown)
     as_file = await services.session_reports.export(session.id, SessionFormat.EEE, reveal=True)
@@ -97,8 +94,8 @@ async def test_the_score_is_called_that_of_calibrated_questions(
 
 
 async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: Services) -> None:
-    plain = await answered(services, await services.sessions.create(manual(n_pretest=0)))
-    seeded = await answered(services, await services.sessions.create(manual(n_pretest=4)))
+    plain = await answered(services, await begun(services, 0))
+    seeded = await answered(services, await begun(services, 4))
 
     rows = await services.sessions.responses(seeded.id)
     of_test = [row.item_key for row in rows if not row.is_pretest]
@@ -118,7 +115,7 @@ async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: 
 
 async def test_failed_answers_in_pretest_are_no_failures_of_the_test(services: Services) -> None:
     failures = {"max_consecutive": 1, "max_share": 0.01}
-    created = await services.sessions.create(manual(n_pretest=5, failures=failures))
+    created = await begun(services, 5, failures=failures)
 
     ended = await answered(services, created, pretest_outcome="error")
 
@@ -172,17 +169,11 @@ async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Serv
     run, _ = played(
         version, plan, closings, lambda steps, turn: steps[turn % 4], seed=5, final=True
     )
-    figures = run.summary(elapsed_s=1.0)["pretest"]
-    assert figures is not None
-    assert figures["items"] == 8
+    assert not_none(run.summary(elapsed_s=1.0)["pretest"])["items"] == 8
 
 
-async def test_items_in_pretest_are_asked_equally_often(
-    services: Services,
-) -> None:
-    await asyncio.gather(
-        *(services.sessions.create(manual(n_pretest=7, seed=seed)) for seed in range(12))
-    )
+async def test_items_in_pretest_are_asked_equally_often(services: Services) -> None:
+    await asyncio.gather(*(begun(services, 7, seed=seed) for seed in range(12)))
 
     page = await services.versions.items(BANK, "latest", PageRequest(limit=100), status="pretest")
     counts = [item.pretest_sessions for item in page.items]
@@ -194,16 +185,14 @@ async def test_the_bank_sets_the_number_unless_the_session_does(services: Servic
     bank = (await services.banks.get_bank(BANK)).bank
     await services.banks.update_bank(bank.id, bank.revision, {"pretest_items": 2})
 
-    by_bank = await services.sessions.create(manual(n_pretest=None))
-    by_session = await services.sessions.create(manual(n_pretest=0))
+    by_bank = await begun(services, None)
+    by_session = await begun(services, 0)
 
     assert figures_of(by_bank)["pretest"]["planned"] == 2
     assert figures_of(by_bank)["pretest"]["caution"] is None
     assert figures_of(by_session)["pretest"]["planned"] == 0
-    with pytest.raises(
-        InvalidInputError, match="items_per_session: expected a number >= 0, got -1"
-    ):
-        await services.sessions.create(manual(n_pretest=-1))
+    with pytest.raises(InvalidInputError, match="items_per_session: expected a number >= 0, got"):
+        await begun(services, -1)
     changed = (await services.banks.get_bank(BANK)).bank
     with pytest.raises(InvalidInputError, match="expected 0 to 1000, got 1001"):
         await services.banks.update_bank(bank.id, changed.revision, {"pretest_items": 1001})
@@ -221,7 +210,7 @@ async def test_no_more_are_asked_than_there_are_and_none_with_faults(services: S
     request = BankImport(items=[parse_item(row) for row in rows], parameters=parameters)
     await services.banks.import_bank(BankSpec(name="faulty"), request)
 
-    record = await services.sessions.create(replace(manual(n_pretest=9), bank="faulty"))
+    record = await begun(services, 9, bank="faulty")
 
     version = await services.versions.load(record.bank_version_id)
     positions = record.design["pretest"]["positions"]
@@ -230,18 +219,14 @@ async def test_no_more_are_asked_than_there_are_and_none_with_faults(services: S
     assert figures_of(record)["pretest"]["caution"].startswith("The bank version has only 1 item ")
 
 
-async def test_answers_in_pretest_count_in_a_later_version(
-    services: Services,
-) -> None:
-    ended = await answered(services, await services.sessions.create(manual(n_pretest=4)))
+async def test_answers_in_pretest_count_in_a_later_version(services: Services) -> None:
+    ended = await answered(services, await begun(services, 4))
     whole = await services.banks.create_version(
         BANK, BankImport(parameters=demo_bank().item_bank(), scale="old")
     )
 
-    same = await services.derived_sessions.replay(ended.id, {}, bank_version_id=None, metadata={})
-    later = await services.derived_sessions.replay(
-        ended.id, {}, bank_version_id=whole.id, metadata={}
-    )
+    same = await replayed(services, ended.id)
+    later = await replayed(services, ended.id, version=whole.id)
 
     assert figures_of(same)["estimate"] == figures_of(ended)["estimate"]
     assert figures_of(same)["pretest"]["outcomes"]["scored"] == 4
@@ -249,14 +234,9 @@ async def test_answers_in_pretest_count_in_a_later_version(
     assert figures_of(later)["pretest"]["items"] == 0
 
 
-async def test_an_extended_session_asks_the_planned_pretest_items(
-    services: Services,
-) -> None:
-    parent = await services.sessions.create(manual(n_pretest=6))
-    awaited = await services.manual_sessions.next_item(parent.id)
-    await services.manual_sessions.answer(
-        parent.id, ManualAnswer(step_token=awaited.step_token, score=1.0)
-    )
+async def test_an_extended_session_asks_the_planned_pretest_items(services: Services) -> None:
+    parent = await begun(services, 6)
+    await tell(services, parent.id, score=1.0)
     await services.sessions.cancel(parent.id)
 
     extended = await services.derived_sessions.extend(parent.id, {}, {})
@@ -296,25 +276,19 @@ def moments(n: int, min_items: int | None, max_items: int | None, seed: int) -> 
     return found
 
 
-async def test_new_items_join_in_pretest_beside_the_old(
-    services: Services,
-) -> None:
+async def test_new_items_join_in_pretest_beside_the_old(services: Services) -> None:
     old = await services.versions.get(BANK)
     new = [parse_item({"key": f"new-{i}", "prompt": f"{i}?", "target": "x"}) for i in range(3)]
     report = await services.banks.import_into(BANK, BankImport(items=new, from_version="latest"))
 
-    version = report.version
-    assert version is not None
+    version = not_none(report.version)
     assert (version.number, version.scale) == (old.number + 1, old.scale)
     assert version.parameters_hash == old.parameters_hash
     assert version.n_items == old.n_items + 3
     loaded = await services.versions.load(version.id)
     before = await services.versions.load(old.id)
-    assert {item.key for item in loaded.pretest} - {item.key for item in before.pretest} == {
-        "new-0",
-        "new-1",
-        "new-2",
-    }
+    added = {item.key for item in loaded.pretest} - {item.key for item in before.pretest}
+    assert added == {item.key for item in new}
     with pytest.raises(InvalidInputError, match="not both"):
         await services.banks.create_version(BANK, BankImport(from_version="1", scale="other"))
     with pytest.raises(NotFoundError, match="version"):

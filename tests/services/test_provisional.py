@@ -1,6 +1,7 @@
 """New questions without answers: asked at once, then calibrated from sessions."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,23 +9,23 @@ import pytest
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import InvalidInputError
 from app.exchange.item_record import parse_item
-from app.records.banks import PROVISIONAL, BankSpec, Provisional
+from app.records.banks import PROVISIONAL, BankSpec, BankVersion, Provisional
 from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.provisional import level_in
-from app.services.banks.service import ImportReport
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.responses.collection import Collection
 from app.services.sessions.manual import NextItem
-from tests.services.calibrations import driven
-from tests.services.sessions import answered, spec
+from tests.services.calibrations import calibrated
+from tests.services.sessions import answered, by_hand, length
+from tests.values import not_none
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
 BANK = "own"
 N = 12
-PLAN = {"stopping": {"se": None, "min_items": 10, "max_items": 10}}
+PLAN = length(10)
 N_EXAMINEES = 8
 
 
@@ -41,16 +42,15 @@ def items(n: int = N, **fields: object) -> list[dict[str, object]]:
     ]
 
 
-async def made(services: Services, **how: object) -> ImportReport:
-    records = [parse_item(item) for item in items()]
-    request = replace(BankImport(items=records, provisional=True), **how)  # type: ignore[arg-type]
-    return await services.banks.import_bank(BankSpec(name=BANK), request)
+async def made(services: Services, **how: Any) -> BankVersion:
+    given = {"items": [parse_item(item) for item in items()], "provisional": True, **how}
+    report = await services.banks.import_bank(BankSpec(name=BANK), BankImport(**given))
+    return not_none(report.version)
 
 
-async def by_hand(services: Services, seed: int) -> SessionRecord:
+async def taken(services: Services, seed: int) -> SessionRecord:
     """Run a manual session where items with lower numbers are more often right."""
-    given = spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN, seed=seed)
-    record = await services.sessions.create(given)
+    record = await by_hand(services, PLAN, bank=BANK, seed=seed)
     rng = np.random.default_rng(seed)
     theta = rng.normal()
 
@@ -65,18 +65,14 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.records.banks.FIRST_EXAMINEES", N_EXAMINEES)
-    version = (await made(services)).version
-    assert version is not None
+    version = await made(services)
     assert version.provisional
-    sessions = [await by_hand(services, seed) for seed in range(N_EXAMINEES)]
+    sessions = [await taken(services, seed) for seed in range(N_EXAMINEES)]
 
     offer = await services.recalibration_advice.look(BANK)
     await services.response_sets.create("live")
     report = await services.collector.collect("live", Collection(bank=BANK))
-    record = await services.calibrations.create(
-        "live", CalibrationPlan(prior_version_id=version.id)
-    )
-    record = await driven(services, record.id)
+    record = await calibrated(services, CalibrationPlan(prior_version_id=version.id), "live")
     later = await services.calibrations.publish(record.id, Publication(bank=BANK))
 
     # Guesses cannot distinguish items well enough to select by them: all are sampled.
@@ -87,10 +83,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert (offer.n_examinees, offer.due) == (N_EXAMINEES, True)
     assert "recalibrate own" in offer.words
     assert report.accepted == 10 * N_EXAMINEES
-    known = Provisional.of(later.knowledge)
-    before = Provisional.of(version.knowledge)
-    assert known is not None
-    assert before is not None
+    known, before = (not_none(Provisional.of(one.knowledge)) for one in (later, version))
     assert (known.n_examinees, known.n_answers) == (N_EXAMINEES, 10 * N_EXAMINEES)
     assert known.widening < before.widening
     assert later.provisional
@@ -99,9 +92,8 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert np.corrcoef([b[f"q{i}"] for i in range(N)], range(N))[0, 1] > 0.7
     again = await services.recalibration_advice.look(BANK)
     assert (again.n_examinees, again.due) == (N_EXAMINEES, False)
-    assert again.known is not None
-    assert again.known.next_examinees == 12
-    after = await services.sessions.create(spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN))
+    assert not_none(again.known).next_examinees == 12
+    after = await by_hand(services, PLAN, bank=BANK)
     assert "answers of 8 examinees" in after.provenance["uncertainty"]
     # The prior belief remains the start of the next calibration.
     assert later.knowledge[PROVISIONAL]["beliefs"] == version.knowledge[PROVISIONAL]["beliefs"]
@@ -109,9 +101,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
 
 
 async def test_difficulty_comes_from_where_the_import_says(services: Services) -> None:
-    report = await made(services, difficulty="position")
-    assert report.version is not None
-    loaded = await services.versions.load(report.version.id)
+    loaded = await services.versions.load((await made(services, difficulty="position")).id)
     assert (np.diff(loaded.bank.b) > 0).all()
     assert loaded.bank.c[:2] == pytest.approx([0.0, 0.25], abs=0.02)
 
@@ -121,31 +111,26 @@ async def test_difficulty_comes_from_where_the_import_says(services: Services) -
         await made(services, provisional=False, difficulty="position")
 
 
-async def test_earlier_guesses_are_kept_beside_later_ones(
-    services: Services,
-) -> None:
+async def test_earlier_guesses_are_kept_beside_later_ones(services: Services) -> None:
     first = [parse_item(item) for item in items(6)]
     guessed = [replace(record, difficulty=float(n)) for n, record in enumerate(first)]
     await made(services, items=guessed)
     rest = [parse_item(item) for item in items()[6:]]
     later = [replace(record, difficulty=2.5 if n else None) for n, record in enumerate(rest)]
-    report = await made(services, items=later)
-    assert report.version is not None
-    known = report.version.knowledge[PROVISIONAL]
+    known = (await made(services, items=later)).knowledge[PROVISIONAL]
     assert (known["difficulty"], known["n_guessed"]) == ("given", 11)
     b = dict(zip(known["beliefs"]["keys"], known["beliefs"]["b"], strict=True))
     assert b["q0"] < b["q2"] < b["q7"] == b["q11"] < b["q3"] < b["q5"]
     assert b["q6"] == 0.0
 
-    anew = (await made(services, items=[], difficulty="none")).version
-    assert anew is not None
+    anew = await made(services, items=[], difficulty="none")
     assert set(anew.knowledge[PROVISIONAL]["beliefs"]["b"]) == {0.0}
 
 
 async def test_only_versions_of_guesses_are_revised(services: Services) -> None:
     demo = await services.versions.get("demo")
     await made(services)
-    await by_hand(services, 1)
+    await taken(services, 1)
     await services.response_sets.create("live")
     await services.collector.collect("live", Collection(bank=BANK))
 

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from app.records.figures import SessionFigures
 from app.services.container import Services
 from app.services.sessions.run import SessionRun
 from app.storage.paging import PageRequest
-from tests.services.rankings import contest
+from tests.services.rankings import contest, members_of
 from tests.services.sessions import figures_of, scripted
 
 pytestmark = pytest.mark.usefixtures("fits_here")
@@ -29,8 +28,7 @@ async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(
     monkeypatch.setattr(SessionRun, "summary", noted)
     created = await services.rankings.create(contest())
 
-    async with services.database.unit_of_work() as uow:
-        members = await uow.sessions.of_ranking(created.id)
+    members = await members_of(services, created.id)
     assert created.status == "queued"
     assert [member.ranking_member for member in members] == [0, 1, 2]
     assert {(member.status, member.ranking_id) for member in members} == {("queued", created.id)}
@@ -40,10 +38,7 @@ async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(
 
 
 async def test_a_refused_ranking_leaves_no_endpoint_behind(services: Services) -> None:
-    twins = [
-        replace(each, settings=replace(each.settings, name="the same"))
-        for each in (scripted(theta=0.0), scripted(theta=1.0))
-    ]
+    twins = [scripted({"name": "the same"}, theta=theta) for theta in (0.0, 1.0)]
     with pytest.raises(AlreadyExistsError):
         await services.rankings.create(contest(endpoints=twins))
 
@@ -56,14 +51,12 @@ async def test_a_refused_ranking_leaves_no_endpoint_behind(services: Services) -
 async def test_saved_endpoints_are_ranked_by_their_ids(services: Services) -> None:
     saved = [await services.endpoints.create(scripted(theta=theta)) for theta in (0.0, 1.0)]
     created = await services.rankings.create(contest(endpoints=[each.id for each in saved]))
-    async with services.database.unit_of_work() as uow:
-        members = await uow.sessions.of_ranking(created.id)
+    members = await members_of(services, created.id)
     assert [member.endpoint_id for member in members] == [each.id for each in saved]
 
-    with pytest.raises(InvalidInputError, match="twice"):
-        await services.rankings.create(contest(endpoints=[saved[0].id, saved[0].id]))
-    with pytest.raises(InvalidInputError, match="twice"):
-        await services.rankings.create(contest(endpoints=[saved[0].id, scripted(theta=0.0)]))
+    for same in (saved[0].id, scripted(theta=0.0)):
+        with pytest.raises(InvalidInputError, match="twice"):
+            await services.rankings.create(contest(endpoints=[saved[0].id, same]))
     with pytest.raises(NotFoundError):
         await services.rankings.create(contest(endpoints=[saved[0].id, "end_" + "0" * 26]))
 
@@ -72,12 +65,10 @@ async def test_rankings_are_listed_by_state_and_bank(services: Services) -> None
     first, second = [await services.rankings.create(contest()) for _ in range(2)]
     await services.rankings.cancel(first.id)
 
-    queued = await services.rankings.list_page(PAGE, status="queued")
-    of_bank = await services.rankings.list_page(PAGE, bank_id=first.bank_id)
-    after = await services.rankings.list_page(
-        PageRequest(limit=1, after=second.id, descending=True)
-    )
-
-    assert [record.id for record in queued.items] == [second.id]
-    assert [record.id for record in of_bank.items] == [second.id, first.id]
-    assert [record.id for record in after.items] == [first.id]
+    for page, filters, found in (
+        (PAGE, {"status": "queued"}, [second]),
+        (PAGE, {"bank_id": first.bank_id}, [second, first]),
+        (PageRequest(limit=1, after=second.id), {}, [first]),
+    ):
+        listed = await services.rankings.list_page(page, **filters)
+        assert [record.id for record in listed.items] == [record.id for record in found]

@@ -81,9 +81,7 @@ async def test_a_scored_answer_takes_the_place_of_a_failed_one(sets: ResponseSet
     scored = {"id": 1, "scores": {"s": {"value": "C"}}}
     report = await sets.import_set("s", AnswerImport(files=[inspect_log([failed])]))
     assert report.without_scores == ("m",)
-    assert report.response_set.outcomes == {
-        "scored": 0, "error": 1, "truncated": 0, "refused": 0, "unparsed": 0
-    }  # fmt: skip
+    assert {name: n for name, n in report.response_set.outcomes.items() if n} == {"error": 1}
     report = await sets.import_into("s", AnswerImport(files=[inspect_log([scored])]))
     assert (report.accepted, report.skipped) == (1, ())
     assert report.response_set.outcomes["error"] == 0
@@ -109,9 +107,7 @@ async def test_the_matrix_holds_the_mean_of_repeated_answers(sets: ResponseSetSe
     assert (await sets.matrix("s")).scores[1, 0] == 0.5
 
 
-async def test_examinees_without_answers_are_named_and_not_stored(
-    sets: ResponseSetService,
-) -> None:
+async def test_examinees_without_answers_are_named_and_not_stored(sets: ResponseSetService) -> None:
     report = await sets.import_set("s", table("model,q1\nm1,1\nm2,\n"))
     assert report.without_scores == ("m2",)
     assert (report.new_examinees, report.response_set.n_examinees) == (1, 1)
@@ -193,9 +189,7 @@ def test_moving_a_sheet_moves_every_answer_with_its_item(
     assert np.count_nonzero(~np.isnan(moved)) == np.count_nonzero(~np.isnan(scores))
 
 
-async def test_each_reason_names_its_first_places(
-    sets: ResponseSetService,
-) -> None:
+async def test_each_reason_names_its_first_places(sets: ResponseSetService) -> None:
     line = json.dumps({"subject_id": "m", "responses": {"q": 1}}) + "\n"
     report = await sets.import_set("s", table(line * 30, "x.jsonl"))
     (skipped,) = report.skipped

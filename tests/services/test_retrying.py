@@ -185,14 +185,8 @@ async def test_cancelling_ends_a_wait_at_once_and_asks_no_more() -> None:
         is_waiting.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(
-        persist(
-            lambda: scene.complete(ask()),
-            RetryPolicy(),
-            np.random.default_rng(0),
-            sleep=wait_for_ever,
-        )
-    )
+    scene.sleep = wait_for_ever  # type: ignore[method-assign]
+    task = asyncio.create_task(scene.run())
     await is_waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -15,14 +15,15 @@ from app.engine import Design
 from app.engine.bank import ItemBank
 from app.engine.design.parts import BudgetDesign
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.prediction.correction import (
+    ExtrapolationAdjustment,
+    IntervalCorrection,
+    IntervalFactor,
+)
 from app.engine.state import Usage
 from app.errors import InvalidInputError
-from app.exchange.item_record import ItemRecord
-from app.items import ItemContent
-from app.records.banks import BankSpec
 from app.records.figures import NOT_TOLD
 from app.records.sessions import Closing
-from app.services.banks.imports import BankImport
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.asking import combined
@@ -37,8 +38,11 @@ from app.services.sessions.figures import (
     spent_figures,
 )
 from app.services.sessions.plan import SessionPlan
+from app.services.sessions.result import Result
 from app.services.sessions.run import SessionRun
-from tests.services.sessions import spec
+from tests.services.banks import alike, make_bank, question
+from tests.services.sessions import length, spec
+from tests.values import not_none
 
 PAID = Closing(outcome="scored", score=1.0, tokens_in=10, tokens_out=2, usd=0.5, attempts=1)
 UNTOLD = replace(PAID, tokens_in=None, tokens_out=None, usd=None)
@@ -133,12 +137,8 @@ def test_judges_and_the_cache_are_summed_apart() -> None:
         "cache": None,
     }
     unknown: Any = {**cost, "usd": None}
-    assert saved([None, unknown, unknown]) == {
-        "calls": 4,
-        "tokens_in": 60,
-        "tokens_out": 8,
-        "usd": None,
-    }
+    twice = {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": None}
+    assert saved([None, unknown, unknown]) == twice
 
 
 def repeated(*scores: float | None) -> Closing:
@@ -152,7 +152,7 @@ def repeated(*scores: float | None) -> Closing:
 
 async def test_repeats_estimate_chances_of_single_answers(services: Services) -> None:
     version = await services.versions.load(bank="demo")
-    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 9}, "repeats": 4})
+    plan = SessionPlan.from_dict(length(9, repeats=4))
     run = SessionRun(test=version.adaptive_test(plan.design), plan=plan, version=version, seed=1)
     items: list[list[float | None]] = [
         [1.0, 1.0, 0.0, 1.0],
@@ -165,10 +165,9 @@ async def test_repeats_estimate_chances_of_single_answers(services: Services) ->
     meter = metered(PAID, *(repeated(*scores) for scores in items))
     meter.take(repeated(0.0, 0.0, 0.0, 0.0), None)  # of a pretest item
 
-    figures = meter.repeats(run.test, run.state)
+    figures = not_none(meter.repeats(run.test, run.state))
 
     known = [[score for score in scores if score is not None] for scores in items[:5]]
-    assert figures is not None
     assert (figures["n"], figures["items"], figures["estimate"]) == (4, 5, None)
     spread = fmean(variance(scores) for scores in known if len(scores) > 1)
     assert figures["within_item_variance"] == pytest.approx(spread)
@@ -224,14 +223,7 @@ def test_spare_time_grows_with_the_clock_up_to_its_most() -> None:
     now = 0.0
     spare = SpareTime(share=0.5, most_s=2.0, clock=lambda: now)
     found = []
-    for spent_s, waited_s in (
-        (1.5, 0.0),
-        (0.5, 0.0),
-        (3.0, 0.0),
-        (0.0, 3.0),
-        (0.0, 1.0),
-        (0.0, 99.0),
-    ):
+    for spent_s, waited_s in zip((1.5, 0.5, 3, 0, 0, 0), (0, 0, 0, 3, 1, 99), strict=True):
         with spare.spent():
             now += spent_s
         now += waited_s
@@ -250,6 +242,18 @@ def opened(version: LoadedVersion, **plan: Any) -> SessionRun:
     return SessionRun(test=version.adaptive_test(made.design), plan=made, version=version, seed=1)
 
 
+def with_nine_answers(run: SessionRun, *, refused: int) -> float:
+    """Answer nine items, refusing the first ones; return the information of the last."""
+    information: float | None = None
+    for turn in range(9):
+        ((asked,), _) = run.choose(elapsed_s=0.0)
+        information = asked.information
+        score = None if turn < refused else float(turn % 2)
+        outcome = "refused" if score is None else "scored"
+        run.close(asked.step, Closing(outcome=outcome, score=score, attempts=1))
+    return not_none(information)
+
+
 @pytest.mark.parametrize(
     ("stopping", "unscored"),
     [
@@ -266,22 +270,14 @@ async def test_items_are_expected_until_the_standard_error_is_reached(
 ) -> None:
     version = await services.versions.load(bank="demo")
     run = opened(version, stopping=stopping)
-    information: float | None = None
-    for turn in range(9):
-        ((asked,), _) = run.choose(elapsed_s=0.0)
-        information = asked.information
-        score = None if turn < unscored else float(turn % 2)
-        outcome = "refused" if score is None else "scored"
-        run.close(asked.step, Closing(outcome=outcome, score=score, attempts=1))
-    assert information is not None
+    information = with_nine_answers(run, refused=unscored)
 
     told = run.summary(elapsed_s=1.0)["progress"]
     at_end = run.summary(elapsed_s=1.0, final=True)["progress"]
 
     scored, more, se = 9 - unscored, 0, run.state.belief.se
-    while (se**-2 + more * information) ** -0.5 > stopping["se"] or scored + more < stopping[
-        "min_items"
-    ]:
+    least = stopping["min_items"]
+    while (se**-2 + more * information) ** -0.5 > stopping["se"] or scored + more < least:
         more += 1
     expected = min(9 + math.ceil(more * 9 / scored), int(stopping["max_items"]))
     assert told["expected_items"] == min(expected, version.n_active)
@@ -293,11 +289,7 @@ async def test_items_are_expected_until_the_margin_of_a_finite_bank_is_reached(
 ) -> None:
     version = await services.versions.load(bank="demo")
     run = opened(version, stopping={"se": None, "score_margin": 0.05, "max_items": 300})
-    for turn in range(9):
-        ((asked,), _) = run.choose(elapsed_s=0.0)
-        score = None if turn < 3 else float(turn % 2)
-        outcome = "refused" if score is None else "scored"
-        run.close(asked.step, Closing(outcome=outcome, score=score, attempts=1))
+    with_nine_answers(run, refused=3)
     figures: Any = run.summary(elapsed_s=1.0)
 
     interval, n = figures["score"]["interval"], run.test.n_counted
@@ -353,14 +345,20 @@ async def test_without_enough_scored_answers_no_result_is_shown(services: Servic
         assert "Needs at least 5 scored answers" in told["estimate"]["reason"]
     whole = figures[4]
     assert None not in (whole["estimate"]["theta"], whole["score"])
-    withheld = shown(whole, "Theta is not to be had.")
-    assert withheld["score"] == whole["score"]
-    assert withheld["estimate"] == {
-        **whole["estimate"],
-        **dict.fromkeys(("theta", "se", "interval", "interval_raw")),
-        "at_bound": False,
-        "reason": "Theta is not to be had.",
+    whole["repeats"] = {"n": 2, "estimate": {"theta": 0.4, "se": 0.3}}
+    whole["profile"] = {"abilities": [{"name": "general", "value": 0.5}], "tasks": [{"tag": "law"}]}
+    assert shown(whole, "Theta is not to be had.") == {
+        **whole,
+        "estimate": {
+            **whole["estimate"],
+            **dict.fromkeys(("theta", "se", "interval", "interval_raw")),
+            "at_bound": False,
+            "reason": "Theta is not to be had.",
+        },
+        "repeats": {"n": 2, "estimate": None},
+        "profile": {"abilities": [], "tasks": [{"tag": "law"}]},
     }
+    assert shown(whole, None) == whole
 
 
 @pytest.mark.parametrize(
@@ -370,11 +368,7 @@ async def test_an_se_is_reachable_if_all_items_reach_it_at_the_best_theta(
     services: Services, method: str, precision: float
 ) -> None:
     keys = [f"q{number}" for number in range(12)]  # each has an information of 1/4 at theta 0
-    items = [ItemRecord(key=key, content=ItemContent(prompt=key, target=("x",))) for key in keys]
-    bank = ItemBank.from_difficulties(a=np.ones(12), b=np.zeros(12), item_ids=keys)
-    await services.banks.import_bank(
-        BankSpec(name="alike"), BankImport(items=items, parameters=bank)
-    )
+    await make_bank(services, "alike", alike(*keys), map(question, keys))
     least = precision**-0.5
     estimator = {"method": method, "prior_sd": 2.0} if method != "mle" else {"method": method}
 
@@ -417,3 +411,32 @@ async def test_of_several_abilities_the_main_one_is_reached_as_far_as_the_others
         errors[float(value)] = np.linalg.inv(precision)[0, 0] ** 0.5
     assert least == pytest.approx(min(errors.values()), rel=1e-5)
     assert errors[theta] == min(errors.values())
+
+
+BEYOND = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=3.0)
+STRETCH = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
+LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
+
+
+def result(extrapolation: Any) -> Result:
+    """Return a result with a skewed posterior, whose lower tail is longer."""
+    given: Any = {"theta": -2.0, "se": 0.5, "interval": (-6.5, 0.5), "score": None, "n_scored": 15}
+    return Result(**given, extrapolation=extrapolation)
+
+
+def at(standing: str, sd: float) -> dict[str, Any]:
+    """Return an extrapolation whose score is known with this error."""
+    return {"standing": standing, "sd": sd, "position": -2.0}
+
+
+def test_decisions_use_no_narrower_interval_than_reported() -> None:
+    # A score may be known where the ability is open, and the other way round.
+    open_, placed = result(at("unknown", 0.3)), result(at("within", 1.7))
+
+    lo, hi = open_.to_decide(LEARNED)
+    compared = open_.ability(LEARNED).stated().interval
+    assert compared[0] > -6.5  # alone it would exclude values that the session holds possible
+    assert lo == -6.5
+    assert hi == compared[1] > 0.5
+    assert placed.to_decide(LEARNED) == placed.interval
+    assert open_.to_decide(None) == open_.interval

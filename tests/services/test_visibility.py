@@ -10,24 +10,15 @@ def test_only_sentences_made_of_numbers_are_shown() -> None:
     stands = {"standing": "above", "detail": "This examinee is stronger than all."}
     estimate = {"theta": None, "reason": "No answer is marked.", "extrapolation": stands}
     member = {"rank_lo": 1, "reason": "Only 3 answers are marked.", "left_behind": "It said: 42"}
-    told = (
-        View(is_whole=False)
-        .event(
-            StoredEvent(
-                "session.failed",
-                {
-                    "estimate": estimate,
-                    "order": [member | {"extrapolation": stands}],
-                    "detail": "It said: 42",
-                    "reason": "No number in 'It said: 42'.",
-                },
-                seq=1,
-                created_at=datetime(2026, 1, 1, tzinfo=UTC),
-                withheld=True,
-            )
-        )
-        .data
-    )
+    data = {
+        "estimate": estimate,
+        "order": [member | {"extrapolation": stands}],
+        "detail": "It said: 42",
+        "reason": "No number in 'It said: 42'.",
+    }
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    event = StoredEvent("session.failed", data, seq=1, created_at=now, withheld=True)
+    told = View(is_whole=False).event(event).data
     assert told["estimate"] == estimate
     (entry,) = told["order"]
     assert (entry["extrapolation"], entry["reason"]) == (stands, member["reason"])

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from app.calling import RetryPolicy
 from app.items import ScorerSpec
 from app.records.endpoints import EndpointSettings
-from app.records.leased import LeasedRecord
 from app.records.sessions import Closing, SessionRecord
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
@@ -18,6 +17,7 @@ from app.settings import Settings
 from tests.databases import executed
 from tests.servers.forked import Forked
 from tests.services.sessions import spec, until
+from tests.values import not_none
 from tests.waiting import waiting
 
 QUICK = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
@@ -54,12 +54,6 @@ async def rescored(
     return await until(services, made.id, *statuses)
 
 
-def failure_of(record: LeasedRecord) -> Mapping[str, Any]:
-    """Return why it failed."""
-    assert record.failure is not None
-    return record.failure
-
-
 async def lapse_twice(services: Services, table: str) -> None:
     """Have all work of a table look as if its lease had run out twice without a step."""
     await executed(services.database, f"UPDATE {table} SET lapses = 2")
@@ -67,10 +61,9 @@ async def lapse_twice(services: Services, table: str) -> None:
 
 def environment(settings: Settings) -> dict[str, str]:
     """Return the environment of processes with these settings, whose lines are not wrapped."""
-    assert settings.database_url is not None
     return {
         **os.environ,
-        "DATABASE_URL": settings.database_url,
+        "DATABASE_URL": not_none(settings.database_url),
         "SEXTANT_DATA_DIR": str(settings.data_dir),
         "SEXTANT_HEARTBEAT_S": str(settings.heartbeat_s),
         "SEXTANT_LEASE_S": str(settings.lease_s),
@@ -102,8 +95,8 @@ def worker_process(settings: Settings) -> Iterator[Forked]:
 async def epoch_above(services: Services, session_id: str, epoch: int) -> SessionRecord:
     """Return the session once a worker has claimed it after `epoch`, or it has ended."""
     async with waiting() as pause:
-        while True:
-            record = await services.sessions.get(session_id)
-            if record.lease_epoch > epoch or record.finished_at is not None:
-                return record
+        while (record := await services.sessions.get(session_id)).lease_epoch <= epoch:
+            if record.finished_at is not None:
+                break
             await pause()
+    return record

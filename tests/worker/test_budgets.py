@@ -1,6 +1,5 @@
 """Sessions that exhaust a daily budget: they wait, say why, and continue when it is raised."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -12,45 +11,29 @@ from app.records.projects import Limits as ProjectLimits
 from app.services.api_keys import ApiKeyService
 from app.services.container import Services
 from app.services.endpoints import budgets, calls
-from app.services.endpoints.specs import EndpointChange, EndpointSpec
+from app.services.endpoints.specs import EndpointChange
 from app.services.visibility import UNTOLD, View
-from app.settings import Settings
-from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.services.rankings import contest
-from tests.services.sessions import opened, scripted, spec, until
+from tests.services.rankings import contest, members_of, ranked
+from tests.services.sessions import scripted, spec, until
 from tests.waiting import waiting
 from tests.worker.sessions import closings
 
 
-@pytest.fixture
-async def services(
-    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Services]:
+@pytest.fixture(autouse=True)
+def _looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "BUDGET_LOOK_S", 0.05)
     monkeypatch.setattr(budgets, "_REFUSED_S", 0.01)
     monkeypatch.setattr(budgets, "_KEPT_S", 0.01)
-    async with opened(settings, database) as services:
-        yield services
-
-
-def endpoint(price: Price, limits: CallLimits | None = None) -> EndpointSpec:
-    simulated = scripted(theta=0.5, seed=3)
-    return replace(
-        simulated,
-        settings=replace(
-            simulated.settings, name="model", price=price, limits=limits or CallLimits()
-        ),
-    )
 
 
 async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
     services: Services,
 ) -> None:
     dear = Price(input_per_1m=1e6, output_per_1m=1e6)
-    saved = await services.endpoints.create(endpoint(dear, CallLimits(usd_per_day=1300.0)))
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1}
-    made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=plan))
+    settings = {"name": "model", "price": dear, "limits": CallLimits(usd_per_day=1300.0)}
+    saved = await services.endpoints.create(scripted(settings, theta=0.5, seed=3))
+    made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id))
     async with running_worker(services):
         waiting = await until(services, made.id, "waiting")
         reason = waiting.waiting_reason or ""
@@ -59,6 +42,7 @@ async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
         change = EndpointChange(settings={"limits": CallLimits(usd_per_day=1e6)})
         await services.endpoints.update(saved.id, change, expected_revision=1)
         ended = await until(services, made.id, "completed")
+    assert (ended.waiting_until, ended.waiting_reason) == (None, None)
     found = (await closings(services, ended)).values()
     assert [(closing.outcome, closing.attempts) for closing in found] == [("scored", 1)] * 12
     await services.endpoints.budgets.close()
@@ -67,24 +51,17 @@ async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
     assert spent.usd > 0
 
 
-async def test_the_key_that_adds_a_member_pays_for_its_questions(
-    services: Services, database: Database
-) -> None:
-    keys = ApiKeyService(database)
+async def test_the_key_that_adds_a_member_pays_for_its_questions(services: Services) -> None:
+    keys = ApiKeyService(services.database)
     boss, _ = await keys.create(name="boss", scopes=["run"])
     poor, _ = await keys.create(name="poor", scopes=["run"], limits=ProjectLimits(tokens_per_day=1))
     with acting_for(Acting(DEFAULT_PROJECT, boss.id)):
         made = await services.rankings.create(contest(-1.8, 1.8, asking={"concurrency": 1}))
     async with running_worker(services), waiting(120) as pause:
-        while (await services.rankings.get(made.id)).status != "completed":
-            await pause()
+        await ranked(services, made.id)
         with acting_for(Acting(DEFAULT_PROJECT, poor.id)):
             await services.rankings.join(made.id, scripted(theta=0.0, seed=7), RankingBudget())
-        while True:
-            async with database.reading() as uow:
-                *_, joined = await uow.sessions.of_ranking(made.id)
-            if joined.waiting_reason:
-                break
+        while not (joined := (await members_of(services, made.id))[-1]).waiting_reason:
             await pause()
         shown = await services.rankings.get(made.id)
     assert joined.waiting_reason.startswith("The key's budget of 1 tokens a day is less than")

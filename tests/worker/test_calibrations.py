@@ -18,35 +18,31 @@ from app.records.calibrations import CalibrationRecord
 from app.services.container import Services
 from app.settings import Settings
 from app.worker.loop import running_worker
-from tests.services.calibrations import answers, csv_of, ended, imported
-from tests.services.sessions import events_of, spec, until
-from tests.worker.sessions import failure_of, lapse_twice, worker_process
-
-PLAN = CalibrationPlan()
+from tests.chaos.fleet import children_of
+from tests.services.calibrations import answers, ended, queued
+from tests.services.sessions import events_of, failure_of
+from tests.waiting import waiting
+from tests.worker.sessions import lapse_twice, run_session, worker_process
 
 
 def processes_of(worker_pid: int) -> list[int]:
     """Return the processes that calibrate for a worker."""
-    found: list[int] = []
-    for tasks in Path(f"/proc/{worker_pid}/task").glob("*/children"):
-        with suppress(OSError):  # a thread or a process that has just ended
-            children = [int(pid) for pid in tasks.read_text().split()]
-            found += [
-                pid
-                for pid in children
-                if "calibrations.process" in Path(f"/proc/{pid}/cmdline").read_text()
-            ]
-    return found
+    with suppress(OSError):  # a process that has just ended
+        return [
+            pid
+            for pid in children_of(worker_pid)
+            if "calibrations.process" in Path(f"/proc/{pid}/cmdline").read_text()
+        ]
+    return []
 
 
 async def halted(worker_pid: int) -> int:
     """Halt the process that calibrates for a worker as soon as it exists; return it."""
-    async with asyncio.timeout(240):
-        while True:
-            if found := processes_of(worker_pid):
-                os.kill(found[0], signal.SIGSTOP)
-                return found[0]
-            await asyncio.sleep(0.02)
+    async with waiting() as pause:
+        while not (found := processes_of(worker_pid)):
+            await pause()
+    os.kill(found[0], signal.SIGSTOP)
+    return found[0]
 
 
 def is_running(pid: int) -> bool:
@@ -59,23 +55,19 @@ def is_running(pid: int) -> bool:
 
 async def gone(pid: int) -> None:
     """Wait for the end of a process."""
-    async with asyncio.timeout(240):
-        while True:
-            if not is_running(pid):
-                return
-            await asyncio.sleep(0.02)
+    async with waiting() as pause:
+        while is_running(pid):
+            await pause()
 
 
 async def test_sessions_and_the_lease_go_on_beside_a_calibration_that_can_be_cancelled(
     working: Services,
 ) -> None:
-    await imported(working, csv_of(answers()))
-    made = await working.calibrations.create("answers", PLAN)
+    made = await queued(working, answers())
     process = await halted(os.getpid())
     begun, seed = time.monotonic(), 0
     while time.monotonic() < begun + 2 * working.settings.lease_s:
-        created = await working.sessions.create(spec(seed=seed))
-        assert (await until(working, created.id)).status == "completed"
+        await run_session(working, "completed", seed=seed)
         await asyncio.sleep(working.settings.heartbeat_s)
         seed += 1
     still = await working.calibrations.get(made.id)
@@ -84,22 +76,20 @@ async def test_sessions_and_the_lease_go_on_beside_a_calibration_that_can_be_can
     cancelled = await working.calibrations.cancel(made.id)
     assert cancelled.status == "cancelled"
     await gone(process)
-    following = await working.calibrations.create("answers", PLAN)
+    following = await working.calibrations.create("answers", CalibrationPlan())
     await ended(working, following.id, "completed")
     assert await working.calibrations.get(made.id) == cancelled
 
 
 async def test_a_process_that_dies_is_a_failure_with_a_reason(working: Services) -> None:
-    await imported(working, csv_of(answers()))
-    made = await working.calibrations.create("answers", PLAN)
+    made = await queued(working, answers())
     os.kill(await halted(os.getpid()), signal.SIGKILL)
     record = await ended(working, made.id, "failed")
     assert "ended without a result (exit -9)" in failure_of(record)["detail"]
 
 
 async def test_a_stopped_worker_hands_its_calibration_over(services: Services) -> None:
-    await imported(services, csv_of(answers()))
-    made = await services.calibrations.create("answers", PLAN)
+    made = await queued(services, answers())
     async with running_worker(services):
         process = await halted(os.getpid())
     assert not is_running(process)
@@ -113,8 +103,7 @@ async def test_a_stopped_worker_hands_its_calibration_over(services: Services) -
 
 async def in_parts(services: Services) -> CalibrationRecord:
     """Queue a calibration in two parts; too few models for curves, which take longest."""
-    await imported(services, csv_of(answers(19, 250)))
-    return await services.calibrations.create("answers", CalibrationPlan(partition_size=100))
+    return await queued(services, answers(19, 250), CalibrationPlan(partition_size=100))
 
 
 async def data_of(services: Services, calibration_id: str, kind: str) -> list[dict[str, Any]]:

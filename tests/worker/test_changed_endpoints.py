@@ -1,21 +1,16 @@
 """Endpoints that change while sessions use them, and endpoints that report no usage."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from app.calling import GenerationParams
 from app.errors import EndpointMovedError
 from app.items import ScorerSpec
 from app.records.endpoints import CallLimits, Endpoint, Price
-from app.records.sessions import Plan, SessionRecord
+from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.endpoints import calls
 from app.services.endpoints.budgets import counted
@@ -24,10 +19,11 @@ from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.services.judged import marker
 from tests.services.rankings import contest, ranked
-from tests.services.sessions import figures_of, spec, until
+from tests.services.sessions import failure_of, figures_of, length, replayed, spec, until
+from tests.values import not_none
 from tests.waiting import waiting
-from tests.worker.sessions import closings, failure_of, model_at
-from tests.worker.test_repeats_and_cache import N_ITEMS, Sampling, install
+from tests.worker.models import N_ITEMS, Model, sampling, sums
+from tests.worker.sessions import closings, model_at
 
 PRICE = Price(input_per_1m=1.0, output_per_1m=2.0)
 
@@ -35,30 +31,6 @@ PRICE = Price(input_per_1m=1.0, output_per_1m=2.0)
 @pytest.fixture(autouse=True)
 def looking_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "LOOK_EVERY_S", 0.0)
-
-
-class Model:
-    """Gives equal answers, records the callers, and calls a hook after some answers."""
-
-    def __init__(self, text: str = "4", usage: dict[str, Any] | None = None) -> None:
-        self.text, self.usage = text, usage
-        self.seen: list[tuple[str, str]] = []
-        self.after: dict[int, Callable[[], Any]] = {}
-        self.app = Starlette(
-            routes=[Route("/{at}/chat/completions", self._answer, methods=["POST"])]
-        )
-
-    async def _answer(self, request: Request) -> Response:
-        body = await request.json()
-        self.seen.append((request.headers.get("authorization", ""), body["model"]))
-        if (change := self.after.pop(len(self.seen), None)) is not None:
-            await change()
-        choice = {"message": {"content": self.text}, "finish_reason": "stop"}
-        return JSONResponse({"choices": [choice], **({"usage": self.usage} if self.usage else {})})
-
-
-def usage(**counts: int) -> dict[str, Any]:
-    return {"prompt_tokens": 10, "completion_tokens": 1, **counts}
 
 
 async def saved(services: Services, url: str, name: str = "model", **settings: Any) -> Endpoint:
@@ -74,8 +46,7 @@ async def changed(services: Services, found: Endpoint, **change: Any) -> Endpoin
 
 
 async def begun(services: Services, endpoint: Endpoint, **plan: Any) -> SessionRecord:
-    stopping = {"se": None, "min_items": 1, "max_items": N_ITEMS}
-    given = {"stopping": stopping, "concurrency": 1, **plan}
+    given = {**length(N_ITEMS, concurrency=1), **plan}
     return await services.sessions.create(
         spec(bank="sums", endpoint=None, endpoint_id=endpoint.id, plan=given)
     )
@@ -89,8 +60,8 @@ async def run(services: Services, endpoint: Endpoint, **plan: Any) -> SessionRec
 async def test_another_address_ends_a_session_and_is_never_asked(
     services: Services, change: str
 ) -> None:
-    await install(services)
-    honest, other = Model(usage=usage()), Model("5", usage=usage())
+    await sums(services)
+    honest, other = Model(), Model()
     with serving(honest.app) as url, serving(other.app) as elsewhere:
         endpoint = await saved(services, url)
         told = {"path": {"base_url": f"{url}/v2"}, "kind": {"kind": "openai_completions"}}.get(
@@ -100,52 +71,46 @@ async def test_another_address_ends_a_session_and_is_never_asked(
         async def move() -> None:
             await changed(services, endpoint, **told, api_key="key-of-the-other")
 
+        made = await begun(services, endpoint)
         if change.endswith("claimed"):
-            made = await begun(services, endpoint)
             await move()
         else:
             honest.after[3] = move
-            made = await begun(services, endpoint)
         async with running_worker(services):
             ended = await until(services, made.id)
         assert ended.status == "failed"
         assert failure_of(ended)["code"] == EndpointMovedError.code
         assert "was changed from openai_chat at" in failure_of(ended)["detail"]
-        assert other.seen == []
-        assert {key for key, _ in honest.seen} <= {"Bearer key-of-the-first"}
+        assert other.calls == []
+        assert {key for key, _ in honest.calls} <= {"Bearer key-of-the-first"}
 
 
 async def test_an_extended_session_asks_what_the_older_one_asked_or_is_refused(
     working: Services,
 ) -> None:
-    await install(working)
-    honest, other = Model(usage=usage()), Model("5", usage=usage())
+    await sums(working)
+    honest, other = Model(), Model()
     with serving(honest.app) as url, serving(other.app) as elsewhere:
         endpoint = await saved(working, url)
-        stopping = {"se": None, "min_items": 1, "max_items": 4}
-        made = await run(working, endpoint, stopping=stopping)
-        further: Plan = {"stopping": {**stopping, "max_items": N_ITEMS}}
+        made, further = await run(working, endpoint, **length(4)), length(N_ITEMS)
         await changed(working, endpoint, model="n")
         extended = await working.derived_sessions.extend(made.id, further, {})
         ended = await until(working, extended.id, "completed")
-        assert len(honest.seen) == N_ITEMS
+        assert len(honest.calls) == N_ITEMS
         await changed(working, endpoint, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
         with pytest.raises(EndpointMovedError, match="start it again"):
             await working.derived_sessions.extend(made.id, further, {})
-        again = await working.derived_sessions.replay(
-            made.id, {}, bank_version_id=None, metadata={}
-        )
-    assert {model for _, model in honest.seen} == {"m"}
-    assert other.seen == []
-    assert ended.provenance["endpoint"] is not None
-    assert ended.provenance["endpoint"]["model"] == "m"
+        again = await replayed(working, made.id)
+    assert {body["model"] for _, body in honest.calls} == {"m"}
+    assert other.calls == []
+    assert not_none(ended.provenance["endpoint"])["model"] == "m"
     # Sessions that ask no questions belong to whoever answered.
     assert again.provenance["endpoint"] == made.provenance["endpoint"]
 
 
 async def test_a_new_key_and_price_reach_a_session_and_its_model_stays(working: Services) -> None:
-    await install(working)
-    honest = Model(usage=usage())
+    await sums(working)
+    honest = Model()
     with serving(honest.app) as url:
         endpoint = await saved(working, url)
 
@@ -156,24 +121,26 @@ async def test_a_new_key_and_price_reach_a_session_and_its_model_stays(working: 
         honest.after[3] = rotate
         ended = await run(working, endpoint)
         found = await closings(working, ended)
+        board = (await working.leaderboards.of_bank("sums")).board
     assert ended.status == "completed", ended.failure
-    keys = [key for key, _ in honest.seen]
+    keys = [key for key, _ in honest.calls]
     assert keys == ["Bearer key-of-the-first"] * 3 + ["Bearer key-of-the-next"] * (N_ITEMS - 3)
-    assert {model for _, model in honest.seen} == {"m"}
+    assert {body["model"] for _, body in honest.calls} == {"m"}
+    assert [entry.session.endpoint_model for entry in board.entries] == ["m"]
     revisions = [(closing.method or {})["endpoint_revision"] or 0 for closing in found.values()]
     assert sorted(revisions) == [1] * 3 + [2] * (N_ITEMS - 3)
     assert figures_of(ended)["usage"]["usd"] > 9 * 12 * 100 / 1e6
 
 
 async def test_a_judge_with_a_new_address_scores_no_more(working: Services) -> None:
-    honest, judge, other = Model(usage=usage()), Model("{}", usage=usage()), Model("{}")
+    honest, judge, other = Model(), Model(), Model()
     with (
         serving(honest.app) as url,
         serving(judge.app) as judge_url,
         serving(other.app) as elsewhere,
     ):
         found = await marker(working, f"{judge_url}/v1", api_key="key-of-the-judge")
-        await install(working, default_scorer=ScorerSpec("judge", {"judges": ["judge"]}))
+        await sums(working, default_scorer=ScorerSpec("judge", {"judges": ["judge"]}))
 
         async def move() -> None:
             await changed(working, found, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
@@ -181,15 +148,14 @@ async def test_a_judge_with_a_new_address_scores_no_more(working: Services) -> N
         judge.after[2] = move
         ended = await run(working, await saved(working, url))
     assert failure_of(ended)["code"] == "judge_moved"
-    assert other.seen == []
+    assert other.calls == []
 
 
 async def test_a_ranking_continues_without_an_endpoint_that_moves(services: Services) -> None:
     for when in ("under way", "before it is claimed"):
         bank = f"sums {when}"
-        await install(services, bank, n=40)
-        models = [Model(usage=usage()), Model("5", usage=usage()), Model(usage=usage())]
-        other = Model("5", usage=usage())
+        await sums(services, bank, n=40)
+        models, other = [Model(), Model(lambda _: "5"), Model()], Model()
         with ExitStack() as stack:
             urls = [stack.enter_context(serving(each.app)) for each in (*models, other)]
             found = [
@@ -215,27 +181,15 @@ async def test_a_ranking_continues_without_an_endpoint_that_moves(services: Serv
         assert [order[one]["left_behind"] for one in ids[1:]] == [None, None]
         (decided,) = figures_of(ended)["pairs"]
         assert {decided["a"], decided["b"]} == {*ids[1:]}
-        assert other.seen == []
-
-
-async def test_a_leaderboard_names_the_model_that_was_asked(working: Services) -> None:
-    await install(working)
-    honest = Model(usage=usage())
-    with serving(honest.app) as url:
-        endpoint = await saved(working, url)
-        ended = await run(working, endpoint)
-        await changed(working, endpoint, model="a-better-one")
-        board = (await working.leaderboards.of_bank("sums")).board
-    assert ended.endpoint_model == "m"
-    assert [entry.session.endpoint_model for entry in board.entries] == ["m"]
+        assert other.calls == []
 
 
 @pytest.mark.parametrize("there_and_back", [False, True])
 async def test_no_answer_is_cached_under_another_address(
     working: Services, there_and_back: bool
 ) -> None:
-    await install(working)
-    honest, other = Sampling(), Model("5", usage=usage())
+    await sums(working)
+    honest, other = sampling(), Model()
     with serving(honest.app) as url, serving(other.app) as elsewhere:
         attacked = await saved(working, url, limits=CallLimits(rpm=600))
         made = await begun(working, attacked, cache=True)
@@ -253,7 +207,7 @@ async def test_no_answer_is_cached_under_another_address(
     assert ended.status == "completed", ended.failure
     assert kept <= n_before
     assert kept + len(honest.calls) - n_before == N_ITEMS
-    assert other.seen == []
+    assert other.calls == []
 
 
 @pytest.mark.parametrize(
@@ -281,7 +235,7 @@ def test_tokens_that_are_not_reported_count_as_reserved(
 async def test_unreported_usage_counts_as_reserved(
     working: Services, told: dict[str, Any] | None, budget: dict[str, float]
 ) -> None:
-    await install(working)
+    await sums(working)
     hiding = Model(usage=told)
     with serving(hiding.app) as url:
         price = Price(input_per_1m=50.0, output_per_1m=2.0)
@@ -289,18 +243,17 @@ async def test_unreported_usage_counts_as_reserved(
         ended = await run(working, endpoint, budget=budget)
         found = await closings(working, ended)
     assert ended.stop_reason == "budget_exhausted", ended.stop_detail
-    assert len(hiding.seen) == 1
+    assert len(hiding.calls) == 1
     (closing,) = found.values()
     assert (closing.method or {})["usage"] == "not told"
     assert (closing.tokens_in, closing.tokens_out, closing.usd) == (None, None, None)
 
 
 async def test_what_was_reserved_is_not_told_as_usage(working: Services) -> None:
-    await install(working)
-    with serving(Model().app) as url:
+    await sums(working)
+    with serving(Model(usage=None).app) as url:
         endpoint = await saved(working, url)
-        first = await until(working, (await begun(working, endpoint, cache=True)).id)
-        again = await until(working, (await begun(working, endpoint, cache=True)).id)
+        first, again = [await run(working, endpoint, cache=True) for _ in range(2)]
         board = (await working.leaderboards.of_bank("sums")).board
     spent = figures_of(first)["usage"]
     unknown = {"tokens_in": None, "tokens_out": None, "usd": None}
@@ -315,8 +268,8 @@ async def test_what_was_reserved_is_not_told_as_usage(working: Services) -> None
 async def test_a_repeat_that_tells_no_usage_makes_that_of_its_question_unknown(
     working: Services,
 ) -> None:
-    await install(working)
-    model = Model(usage=usage())
+    await sums(working)
+    model = Model()
 
     async def hide() -> None:
         model.usage = None
@@ -324,8 +277,7 @@ async def test_a_repeat_that_tells_no_usage_makes_that_of_its_question_unknown(
     model.after[2] = hide
     with serving(model.app) as url:
         endpoint = await saved(working, url)
-        plan = {"repeats": 2, "stopping": {"se": None, "min_items": 1, "max_items": 1}}
-        ended = await until(working, (await begun(working, endpoint, **plan)).id)
+        ended = await run(working, endpoint, **length(1, repeats=2))
         (closing,) = (await closings(working, ended)).values()
     method: Any = closing.method
     assert closing.usd is figures_of(ended)["usage"]["usd"] is None
@@ -342,7 +294,7 @@ async def test_a_repeat_that_tells_no_usage_makes_that_of_its_question_unknown(
 async def test_unreported_usage_counts_against_the_daily_budget_as_reserved(
     working: Services, told: dict[str, Any] | None, budget: dict[str, float]
 ) -> None:
-    await install(working)
+    await sums(working)
     hiding = Model(usage=told)
     with serving(hiding.app) as url:
         sampling = GenerationParams(max_tokens=1000)
@@ -355,6 +307,6 @@ async def test_unreported_usage_counts_against_the_daily_budget_as_reserved(
         _, spent = await working.endpoints.spend(endpoint.id)
     assert "is spent" in (held.waiting_reason or "")
     # A call may take 1,040 tokens, 40 of them for its prompt.
-    assert len(hiding.seen) == (5 if told and "completion_tokens" in told else 1)
+    assert len(hiding.calls) == (5 if told and "completion_tokens" in told else 1)
     assert spent.usd is not None
     assert spent.usd <= 0.0605

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import procrastinate
@@ -28,9 +27,10 @@ from app.storage.unit_of_work import UnitOfWork
 from app.worker import loop
 from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
-from tests.servers.fault_server import FaultServer
-from tests.services.sessions import scripted, spec, until
-from tests.worker.sessions import model_at, run_session
+from tests.services.sessions import by_hand, length, scripted, spec, until
+from tests.values import not_none
+from tests.worker.models import Faults
+from tests.worker.sessions import run_session
 
 ANSWER = {"choices": [{"message": {"content": "A"}, "finish_reason": "stop"}]}
 
@@ -71,17 +71,15 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
 
 
 async def test_a_session_that_an_unexpected_fault_ends_says_so_in_its_last_event(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+    working: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> None:
         raise RuntimeError("a scorer's own fault")
 
     monkeypatch.setattr(scorers, "mark", broken)
-    slow = scripted(theta=0.0, seed=1, latency_ms=20)
-    async with running_worker(services):
-        ended = await run_session(services, endpoint=slow)
+    ended = await run_session(working, endpoint=scripted(theta=0.0, seed=1, latency_ms=20))
 
-    events = await services.sessions.events(ended.id)
+    events = await working.sessions.events(ended.id)
     assert ended.status == "failed"
     assert events[-1].type == "session.failed"
     assert events[-1].seq == ended.event_seq
@@ -99,12 +97,9 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
         return await answer(self, request)
 
     monkeypatch.setattr(Scripted, "complete", silent_in_the_end)
-    plan = {"stopping": {"se": None, "max_items": 300}, "budget": {"seconds": 3.0}}
-    plan["concurrency"] = 64
     # Each round of answers doubles the number in flight, starting at four.
-    priced = scripted(theta=0.0)
-    price = Price(input_per_1m=1.0, output_per_1m=4.0)
-    priced = replace(priced, settings=replace(priced.settings, price=price))
+    plan = length(300, budget={"seconds": 3.0}, concurrency=64)
+    priced = scripted({"price": Price(input_per_1m=1.0, output_per_1m=4.0)}, theta=0.0)
     ended = await run_session(working, plan=plan, endpoint=priced)
 
     assert (ended.status, ended.stop_reason) == ("completed", "time_limit")
@@ -126,7 +121,7 @@ async def test_a_session_that_was_paused_in_the_queue_is_resumed(services: Servi
 
 
 async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
-    services: Services, monkeypatch: pytest.MonkeyPatch, faults: FaultServer, faults_url: str
+    working: Services, monkeypatch: pytest.MonkeyPatch, faults: Faults
 ) -> None:
     reserve = EndpointRepository.reserve
     refused: list[str] = []
@@ -138,9 +133,8 @@ async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
         return await reserve(self, endpoint_id, tokens)
 
     monkeypatch.setattr(EndpointRepository, "reserve", flickering)
-    paced = model_at(f"{faults_url}/ok/v1", limits=CallLimits(rpm=60_000))
-    async with running_worker(services):
-        ended = await run_session(services, "completed", endpoint=paced)
+    paced = faults.model("ok", limits=CallLimits(rpm=60_000))
+    ended = await run_session(working, "completed", endpoint=paced)
 
     assert ended.summary["outcomes"]["error"] == 0
     assert faults.asked["ok"] == 12
@@ -167,9 +161,8 @@ async def test_a_fault_of_a_background_task_does_not_stop_the_worker(
     # procrastinate raises this when Postgres stays away longer than its pool waits.
     failing_once(loop, "queue_app", psycopg.OperationalError("pool initialization incomplete"))
     async with running_worker(services):
-        first = await services.sessions.create(
-            spec(endpoint=scripted(theta=0.0, seed=1, latency_ms=50))
-        )
+        slow = scripted(theta=0.0, seed=1, latency_ms=50)
+        first = await services.sessions.create(spec(endpoint=slow))
         async with asyncio.timeout(240):
             for event in met.values():
                 await event.wait()
@@ -179,26 +172,28 @@ async def test_a_fault_of_a_background_task_does_not_stop_the_worker(
     assert {record.status for record in ended} == {"completed"}
 
 
-async def test_a_session_given_back_no_longer_says_that_it_waits(
-    services: Services, faults: FaultServer, faults_url: str
+async def test_a_session_waits_for_a_throttled_endpoint_only_while_a_worker_has_it(
+    services: Services, faults: Faults
 ) -> None:
     faults.retry_after_s = 30
-    throttled = model_at(f"{faults_url}/rate_limited-1/v1")
+    throttled = faults.model("rate_limited-1")
     async with running_worker(services):
-        created = await services.sessions.create(spec(endpoint=throttled))
-        waiting = await until(services, created.id, "waiting")
-
-    given_back = await services.sessions.get(created.id)
+        waiting = await run_session(services, "waiting", plan=length(1), endpoint=throttled)
     assert waiting.waiting_until is not None
+    events = await services.sessions.events(waiting.id)
+    assert "session.waiting" in {event.type for event in events}
+
+    given_back = await services.sessions.get(waiting.id)
     assert given_back.status == "queued"
     assert (given_back.waiting_until, given_back.waiting_reason) == (None, None)
+    async with running_worker(services):
+        await until(services, waiting.id, "completed")
 
 
 async def test_an_answer_that_another_process_gave_meanwhile_is_a_conflict(
     services: Services, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 1}}
-    manual = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    manual = await by_hand(services, length(1))
     token = (await services.manual_sessions.next_item(manual.id)).step_token
     read = SessionRepository.administrations
 
@@ -214,36 +209,31 @@ async def test_an_answer_that_another_process_gave_meanwhile_is_a_conflict(
         late = ManualAnswer(step_token=token, score=0.0)
         with pytest.raises(InvalidStateError):
             await others.manual_sessions.answer(manual.id, late)
-    stored = (await services.sessions.responses(manual.id))[0].closing
-    assert stored is not None
-    assert stored.score == 1.0
+    (stored,) = await services.sessions.responses(manual.id)
+    assert not_none(stored.closing).score == 1.0
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 5000}, {"usd": 1.0}])
 async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
-    working: Services, faults: FaultServer, faults_url: str, budget: dict[str, float]
+    working: Services, faults: Faults, budget: dict[str, float]
 ) -> None:
-    silent = faults.canned("unmetered", ANSWER)
-    plan = {"stopping": {"se": None, "max_items": 30}, "budget": budget, "concurrency": 1}
+    faults.canned("unmetered", ANSWER)
+    plan = length(30, budget=budget, concurrency=1)
     price = Price(input_per_1m=1.0, output_per_1m=4.0)
     endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for an answer
-    priced = model_at(f"{faults_url}{silent}/v1", price=price, sampling=endless)
+    priced = faults.model("unmetered", price=price, sampling=endless)
     ended = await run_session(working, plan=plan, endpoint=priced)
 
     assert ended.stop_reason == "budget_exhausted"
-    assert ended.stop_detail is not None
-    assert "does not say how many tokens" in ended.stop_detail
+    assert "does not say how many tokens" in not_none(ended.stop_detail)
     assert faults.asked["unmetered"] == 1
 
 
-async def test_an_absurd_token_count_counts_as_unknown(
-    working: Services, faults: FaultServer, faults_url: str
-) -> None:
+async def test_an_absurd_token_count_counts_as_unknown(working: Services, faults: Faults) -> None:
     usage = {"prompt_tokens": 10**12, "completion_tokens": 5}
-    absurd = faults.canned("absurd", {**ANSWER, "usage": usage})
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
-    model = model_at(f"{faults_url}{absurd}/v1")
-    ended = await run_session(working, "completed", plan=plan, endpoint=model)
+    faults.canned("absurd", {**ANSWER, "usage": usage})
+    absurd = faults.model("absurd")
+    ended = await run_session(working, "completed", plan=length(3), endpoint=absurd)
 
     told = ended.summary["usage"]
     assert (told["tokens_in"], told["tokens_out"]) == (None, None)
@@ -280,15 +270,13 @@ async def test_a_worker_stops_even_if_it_is_not_in_good_order(
 
 
 async def test_calls_that_an_endpoint_refuses_cost_nothing(
-    services: Services, faults: FaultServer, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
-    refused = faults.canned("refused", {"error": "no such model"}, status=400)
+    faults.canned("refused", {"error": "no such model"}, status=400)
     price = Price(input_per_1m=1.0, output_per_1m=1.0)
-    async with running_worker(services):
-        ended = await run_session(
-            services, endpoint=model_at(f"{faults_url}{refused}/v1", price=price)
-        )
+    ended = await run_session(working, endpoint=faults.model("refused", price=price))
     usage = ended.summary["usage"]
     assert ended.stop_reason == "too_many_failures"
+    assert f"(sextant sessions extend {ended.id} --max-items N)" in not_none(ended.stop_detail)
     assert usage["calls"] >= 1
     assert (usage["tokens_in"], usage["tokens_out"], usage["usd"]) == (0, 0, 0.0)

@@ -49,18 +49,12 @@ def url(hub: Hub, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def settings(database_url: str, tmp_path: Path, url: str) -> Settings:
-    return Settings(
-        database_url=database_url,
-        data_dir=tmp_path,
-        catalog=tmp_path / "catalog",
-        heartbeat_s=0.2,
-        lease_s=3.0,
-    )
+def settings(settings: Settings, tmp_path: Path, url: str) -> Settings:
+    return settings.model_copy(update={"catalog": tmp_path / "catalog"})
 
 
 @pytest.fixture
-async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
+async def app(settings: Settings, database: Database, helpers_stay: None) -> AsyncIterator[FastAPI]:
     app = create_app(settings, database)
     async with app.router.lifespan_context(app):
         yield app
@@ -83,21 +77,28 @@ def services(app: FastAPI) -> Services:
 async def until(
     client: Client, name: str, ready: Callable[[dict[str, Any]], object]
 ) -> dict[str, Any]:
+    found: dict[str, Any]
     async with waiting(120) as pause:
-        while True:
-            found: dict[str, Any] = await got(client, f"/v1/installations/{name}")
-            if ready(found):
-                return found
+        while not ready(found := await got(client, f"/v1/installations/{name}")):
             await pause()
+    return found
 
 
 def ended(found: dict[str, Any]) -> bool:
     return found["finished_at"] is not None
 
 
-async def installed(client: Client) -> dict[str, Any]:
-    started = await posted(client, "/v1/catalog/small:install", None)
+async def installed(client: Client, name: str = "small") -> dict[str, Any]:
+    started = await posted(client, f"/v1/catalog/{name}:install", None)
     return await until(client, started["id"], ended)
+
+
+async def half_way(client: Client, hub: Hub) -> str:
+    """Start an installation whose second file never arrives in whole; return its id."""
+    hub.held.add("irt.csv")
+    started = await posted(client, "/v1/catalog/small:install", None)
+    await until(client, started["id"], lambda found: found["progress"]["file"] == "irt.csv")
+    return str(started["id"])
 
 
 async def names(client: Client) -> list[str]:
@@ -143,13 +144,10 @@ async def test_a_failure_is_one_sentence_and_the_same_call_continues(
 
 
 async def test_cancelling_makes_no_bank(client: Client, services: Services, hub: Hub) -> None:
-    hub.held.add("irt.csv")
     async with running_worker(services):
-        started = await posted(client, "/v1/catalog/small:install", None)
-        await until(client, started["id"], lambda found: found["progress"]["file"] == "irt.csv")
-        cancelled = await client.post(f"/v1/installations/{started['id']}:cancel")
-        assert cancelled.json()["status"] == "cancelled"
-        assert (await client.post(f"/v1/installations/{started['id']}:cancel")).status_code == 409
+        cancel = f"/v1/installations/{await half_way(client, hub)}:cancel"
+        assert (await posted(client, cancel, None))["status"] == "cancelled"
+        assert (await client.post(cancel)).status_code == 409
         hub.held.clear()
         assert (await installed(client))["status"] == "completed"
 
@@ -157,14 +155,12 @@ async def test_cancelling_makes_no_bank(client: Client, services: Services, hub:
 async def test_a_stopped_worker_hands_its_installation_over(
     client: Client, services: Services, hub: Hub
 ) -> None:
-    hub.held.add("irt.csv")
-    started = await posted(client, "/v1/catalog/small:install", None)
     async with running_worker(services):
-        await until(client, started["id"], lambda found: found["progress"]["file"] == "irt.csv")
+        started = await half_way(client, hub)
     assert await names(client) == []
     hub.held.clear()
     async with running_worker(services):
-        assert (await until(client, started["id"], ended))["status"] == "completed"
+        assert (await until(client, started, ended))["status"] == "completed"
     assert await names(client) == ["small"]
     assert any(wanted.startswith("bytes=") for path, wanted in hub.ranges if path == "irt.csv")
 
@@ -192,13 +188,12 @@ async def test_results_of_agents_are_calibrated_after_the_download(
     hub.files["responses.jsonl"] = content.replace(b": 1", b": 2", 1)
     source = f'{{url = "{url}/plain/responses.jsonl"}}'
     (tmp_path / "catalog/agents.toml").write_text(agents_entry(source))
-    install = "/v1/catalog/agents:install"
     async with running_worker(services):
-        faulty = await until(client, (await posted(client, install, None))["id"], ended)
+        faulty = await installed(client, "agents")
         assert "responses.jsonl, line 1: expected 0 or 1" in faulty["failure"]["detail"]
         assert await names(client) == []
         hub.files["responses.jsonl"] = content
-        done = await until(client, (await posted(client, install, None))["id"], ended)
+        done = await installed(client, "agents")
     result = done["result"]
     assert result["files"]["responses"]["checked_by"] == "content"
     assert result["files"]["responses"]["sha256"] == sha256(content)

@@ -15,17 +15,15 @@ from app.storage.leased import MAX_LAPSES
 from app.storage.repositories.sessions import SessionRepository
 from app.worker.loop import running_worker
 from tests.databases import executed
-from tests.services.sessions import scripted, spec, until
-from tests.worker.sessions import failure_of
+from tests.services.sessions import failure_of, length, scripted, spec, until
+from tests.values import not_none
 
 LEASE, GRACE = timedelta(seconds=60), timedelta(0)
 
 
 async def _claimed(services: Services, session_id: str) -> SessionRecord:
     async with services.database.unit_of_work() as uow:
-        record = await uow.sessions.claim(session_id, worker_id="frozen", lease=LEASE)
-    assert record is not None
-    return record
+        return not_none(await uow.sessions.claim(session_id, worker_id="frozen", lease=LEASE))
 
 
 async def _run_out(services: Services, session_id: str, *, counts: bool = True) -> int:
@@ -38,8 +36,7 @@ async def _run_out(services: Services, session_id: str, *, counts: bool = True) 
 
 
 async def _created(services: Services) -> str:
-    short = {"stopping": {"se": None, "max_items": 3}}
-    return (await services.sessions.create(spec(endpoint=scripted(), plan=short))).id
+    return (await services.sessions.create(spec(endpoint=scripted(), plan=length(3)))).id
 
 
 async def test_only_leases_of_running_work_lapse(services: Services) -> None:
@@ -68,7 +65,7 @@ async def test_repeated_lapses_fail_with_a_reason_and_can_be_resumed(services: S
         lapses = await _run_out(services, session)
     assert lapses == MAX_LAPSES + 1
     name, labels = "sextant_leases_lost_total", {"kind": "session"}
-    before = REGISTRY.get_sample_value(name, labels)
+    before = not_none(REGISTRY.get_sample_value(name, labels))
     async with running_worker(services):
         ended = await until(services, session)
         assert ended.status == "failed"
@@ -77,7 +74,6 @@ async def test_repeated_lapses_fail_with_a_reason_and_can_be_resumed(services: S
         resumed = await services.sessions.resume(session)
         assert (resumed.failure, resumed.lapses) == (None, 0)
         await until(services, session, "completed")
-    assert before is not None
     assert REGISTRY.get_sample_value(name, labels) == before + 1
 
 
@@ -148,8 +144,10 @@ async def test_concurrent_steps_share_a_statement_but_no_errors(
 async def test_a_cancelled_step_does_not_affect_the_others(services: Services) -> None:
     gone, stays = [await _claimed(services, await _created(services)) for _ in range(2)]
     writer = StepWriter(services.database)
-    first = asyncio.create_task(writer.write(gone.id, gone.lease_epoch, asking(gone)))
-    second = asyncio.create_task(writer.write(stays.id, stays.lease_epoch, asking(stays)))
+    first, second = (
+        asyncio.create_task(writer.write(one.id, one.lease_epoch, asking(one)))
+        for one in (gone, stays)
+    )
     await asyncio.sleep(0)
     first.cancel()
     await second

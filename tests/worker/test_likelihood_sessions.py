@@ -1,12 +1,9 @@
 """Sessions that compare options by likelihood, and sessions on banks that require it."""
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from app.engine.bank import ItemBank
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
@@ -15,12 +12,13 @@ from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.sessions import AskedJson, SessionRecord
 from app.reports.figures import asked_caution
-from app.services.banks.imports import BankImport
 from app.services.container import Services
-from tests.servers.fault_server import FaultServer
-from tests.services.rankings import contest
-from tests.services.sessions import scripted, spec
-from tests.worker.sessions import closings, failure_of, model_at, rescored, run_session
+from tests.services.banks import alike, make_bank
+from tests.services.rankings import contest, members_of
+from tests.services.sessions import failure_of, spec
+from tests.values import not_none
+from tests.worker.models import Faults
+from tests.worker.sessions import closings, model_at, rescored, run_session
 
 CALIBRATED: AskedJson = {"mode": "loglikelihood", "normalise": "none", "shots": 0}
 PLAN = {
@@ -28,6 +26,7 @@ PLAN = {
     "failures": {"max_share": 1.0},
     "concurrency": 1,
 }
+NOWHERE = "http://127.0.0.1:9/v1"
 
 
 def record(key: str, *choices: str) -> ItemRecord:
@@ -39,13 +38,8 @@ def record(key: str, *choices: str) -> ItemRecord:
 async def install(services: Services, *items: ItemRecord, **prompt: Any) -> None:
     """Create a bank that requires likelihoods; the fault server prefers the fewest words."""
     style = {"mode": "loglikelihood", "normalise": "none", **prompt}
-    keys = [item.key for item in items]
-    ones = np.ones(len(keys))
-    alike = ItemBank.from_intercepts(a=ones, intercept=0 * ones, item_ids=keys)
-    await services.banks.import_bank(
-        BankSpec(name="choices", prompt=style),
-        BankImport(items=items, parameters=alike, asked=CALIBRATED),
-    )
+    bank = BankSpec(name="choices", prompt=style)
+    await make_bank(services, bank, alike(*(i.key for i in items)), items, asked=CALIBRATED)
 
 
 def said_of(session: SessionRecord) -> str | None:
@@ -55,15 +49,13 @@ def said_of(session: SessionRecord) -> str | None:
 
 
 async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
-    working: Services, faults_url: str, faults: FaultServer
+    working: Services, faults: Faults
 ) -> None:
     await install(
         working, record("right", "two words", "one"), record("wrong", "one", "two words"),
         record("tie", "one", "two"), record("twice", "a b", "a b", "c"),
     )  # fmt: skip
-    endpoint = model_at(
-        f"{faults_url}/ok/v1", kind="openai_completions", price=Price(input_per_1m=1e6)
-    )
+    endpoint = faults.model("ok", kind="openai_completions", price=Price(input_per_1m=1e6))
     ended = await run_session(working, bank="choices", plan=PLAN, endpoint=endpoint)
 
     found = await closings(working, ended)
@@ -77,8 +69,7 @@ async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
         "Options A and B of the item are the same text: no likelihood tells them apart."
     )
     right = found["right"]
-    assert right.method is not None
-    first, second = right.method["options"]
+    first, second = not_none(right.method)["options"]
     assert (first["tokens"], second["tokens"]) == (2, 1)
     assert first["logprob"] == pytest.approx(2 * second["logprob"])
     assert (first["bytes"], second["bytes"]) == (9, 3)
@@ -94,12 +85,10 @@ async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
 
 
 async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
-    working: Services, faults_url: str, faults: FaultServer
+    working: Services, faults: Faults
 ) -> None:
     await install(working, record("one", "a", "b"))
-    ended = await run_session(
-        working, bank="choices", plan=PLAN, endpoint=model_at(f"{faults_url}/ok/v1")
-    )
+    ended = await run_session(working, bank="choices", plan=PLAN, endpoint=faults.model("ok"))
 
     assert "Answer with the letter" in faults.calls[0].body["messages"][-1]["content"]
     asked = ended.provenance["asked"]
@@ -113,11 +102,11 @@ async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
 
 
 async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sentence(
-    working: Services, faults_url: str, faults: FaultServer
+    working: Services, faults: Faults
 ) -> None:
     await install(working, record("one", "a", "b"), record("two", "a", "b"))
-    path = faults.canned("mute", {"choices": [{"text": "A"}], "usage": {"prompt_tokens": 3}})
-    endpoint = model_at(f"{faults_url}{path}", kind="openai_completions")
+    faults.canned("mute", {"choices": [{"text": "A"}], "usage": {"prompt_tokens": 3}})
+    endpoint = faults.model("mute", kind="openai_completions")
     ended = await run_session(working, bank="choices", plan=PLAN, endpoint=endpoint)
 
     assert ended.status == "failed"
@@ -128,16 +117,13 @@ async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sent
 
 async def test_banks_unfit_for_likelihoods_are_refused_before_any_call(services: Services) -> None:
     await install(services, record("one", "a", "b"))
-    endpoint = model_at("http://127.0.0.1:9/v1")
-    with pytest.raises(InvalidInputError, match="kind 'openai_chat' gives no likelihoods"):
-        await services.sessions.create(
-            spec(bank="choices", endpoint=endpoint, prompt={"mode": "loglikelihood"})
-        )
-    likely = replace(endpoint, settings=replace(endpoint.settings, kind="openai_completions"))
-    with pytest.raises(InvalidInputError, match="no options to compare by log-likelihood"):
-        await services.sessions.create(
-            spec(bank="demo", endpoint=likely, prompt={"mode": "loglikelihood"})
-        )
+    for kind, bank, says in (
+        ("openai_chat", "choices", "kind 'openai_chat' gives no likelihoods"),
+        ("openai_completions", "demo", "no options to compare by log-likelihood"),
+    ):
+        endpoint, prompt = model_at(NOWHERE, kind=kind), {"mode": "loglikelihood"}
+        with pytest.raises(InvalidInputError, match=says):
+            await services.sessions.create(spec(bank=bank, endpoint=endpoint, prompt=prompt))
 
 
 async def test_a_session_takes_fewer_examples_or_another_system_prompt_and_says_so(
@@ -146,9 +132,7 @@ async def test_a_session_takes_fewer_examples_or_another_system_prompt_and_says_
     turns = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "a"}]
     await install(services, record("one", "a", "b"), prefix=turns * 2)
     prompt = {"shots": 1, "system": "Think."}
-    created = await services.sessions.create(
-        spec(bank="choices", endpoint=scripted(theta=0.0), prompt=prompt)
-    )
+    created = await services.sessions.create(spec(bank="choices", prompt=prompt))
 
     asking = created.provenance["asking"]["prompt"]
     assert (len(asking["prefix"]), asking["system"]) == (2, "Think.")
@@ -156,9 +140,7 @@ async def test_a_session_takes_fewer_examples_or_another_system_prompt_and_says_
     assert "0 examples stood before each question" in said
     assert "and 1 stand here" in said
     with pytest.raises(InvalidInputError, match="at most the 2 examples"):
-        await services.sessions.create(
-            spec(bank="choices", endpoint=scripted(theta=0.0), prompt={"shots": 3})
-        )
+        await services.sessions.create(spec(bank="choices", prompt={"shots": 3}))
 
 
 @pytest.mark.parametrize(
@@ -175,11 +157,10 @@ async def test_all_members_of_a_ranking_are_asked_alike(
     created = await services.rankings.create(
         contest(
             bank="choices",
-            endpoints=[model_at("http://127.0.0.1:9/v1", kind=kind) for kind in kinds],
+            endpoints=[model_at(NOWHERE, kind=kind) for kind in kinds],
             rules=RankingRules(min_items=1, max_items=4),
             budget=RankingBudget(items=8),
         )
     )
-    async with services.database.unit_of_work() as uow:
-        members = await uow.sessions.of_ranking(created.id)
+    members = await members_of(services, created.id)
     assert [member.provenance["asked"]["mode"] for member in members] == [mode, mode]

@@ -1,22 +1,27 @@
 """Live sessions from the queue to the result, with a real worker and database."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from app.engine.bank import ItemBank
+from app.engine.simulation.simulate import draw_scores
+from app.items import ScorerSpec
+from app.records.banks import BankSpec
 from app.records.endpoints import Price
-from app.records.sessions import Plan
 from app.services.container import Services
-from tests.servers.fault_server import FaultServer
-from tests.services.sessions import figures_of, scripted, spec, until
+from tests.servers import serving
+from tests.services.banks import make_bank, question
+from tests.services.sessions import failure_of, figures_of, length, scripted, until
 from tests.waiting import waiting
-from tests.worker.sessions import QUICK, asked, failure_of, model_at, run_session
+from tests.worker.models import Faults, Model
+from tests.worker.sessions import asked, model_at, run_session
 
 
 async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: Services) -> None:
-    made = [await working.sessions.create(spec()) for _ in range(2)]
-    ended, again = [await until(working, record.id) for record in made]
+    ended, again = await asyncio.gather(run_session(working), run_session(working))
 
     assert (ended.status, ended.stop_reason) == ("completed", "max_items")
     outcomes = dict.fromkeys(("unparsed", "refused", "error", "truncated"), 0)
@@ -35,24 +40,21 @@ async def test_a_live_session_runs_to_its_end_and_its_seed_repeats_it(working: S
 
 
 async def test_items_in_flight_cut_the_wait(working: Services) -> None:
-    plan = {"stopping": {"se": None, "max_items": 16}, "concurrency": 8}
     slow = scripted(theta=0.0, seed=1, latency_ms=1000)
-    created = await working.sessions.create(spec(plan=plan, endpoint=slow))
-
-    await until(working, created.id)
+    ended = await run_session(working, plan=length(16, concurrency=8), endpoint=slow)
 
     in_flight = [0]
-    for event in await working.sessions.events(created.id):
+    for event in await working.sessions.events(ended.id):
         change = {"session.item_selected": 1, "response.received": -1}.get(event.type, 0)
         in_flight.append(in_flight[-1] + change)
     assert 4 <= max(in_flight) <= 8
 
 
 async def test_faults_of_the_endpoint_are_never_wrong_answers(
-    working: Services, faults_url: str, faults: FaultServer
+    working: Services, faults: Faults
 ) -> None:
-    plan = {"stopping": {"se": None, "max_items": 40}, "failures": {"max_consecutive": 20}}
-    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}/mixed/v1"))
+    plan = length(40, failures={"max_consecutive": 20})
+    ended = await run_session(working, plan=plan, endpoint=faults.model("mixed"))
 
     outcomes = figures_of(ended)["outcomes"]
     rows = await working.sessions.responses(ended.id)
@@ -63,19 +65,17 @@ async def test_faults_of_the_endpoint_are_never_wrong_answers(
 
 
 async def test_the_answers_of_a_session_bear_on_the_join_before_its_end_is_seen(
-    working: Services, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
-    plan = {"stopping": {"se": None, "min_items": 20, "max_items": 20}}
-    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}/ok/v1"))
+    model = faults.model("ok")
+    ended = await run_session(working, plan=length(20), endpoint=model)
 
     assert ended.join == (await working.joins.look("demo")).check.verdict
 
 
-async def test_a_wrong_key_ends_the_session_at_once(
-    working: Services, faults_url: str, faults: FaultServer
-) -> None:
+async def test_a_wrong_key_ends_the_session_at_once(working: Services, faults: Faults) -> None:
     faults.api_key = "right"
-    one_by_one, model = {"concurrency": 1}, model_at(f"{faults_url}/ok/v1")
+    one_by_one, model = {"concurrency": 1}, faults.model("ok")
     ended = await run_session(working, "failed", plan=one_by_one, endpoint=model)
 
     assert ended.stop_reason == "too_many_failures"
@@ -86,48 +86,9 @@ async def test_a_wrong_key_ends_the_session_at_once(
     assert faults.asked["ok"] == 1
 
 
-async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
-    working: Services,
-) -> None:
-    plan = {"failures": {"max_consecutive": 2}}
-    nobody = model_at("http://127.0.0.1:9/v1", retry=replace(QUICK, max_attempts=1))
-    ended = await run_session(working, "failed", plan=plan, endpoint=nobody)
-
-    assert failure_of(ended)["code"] == "endpoint_unreachable"
-    told = f"then continue the session (sextant sessions extend {ended.id} --max-items N)."
-    assert str(ended.stop_detail).endswith(f"refused. Repair the endpoint, {told}")
-    estimate = figures_of(ended)["estimate"]
-    assert estimate["theta"] is None
-    assert estimate["reason"].startswith("Needs at least 5 scored answers, has 0")
-
-
-async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(
-    working: Services, faults_url: str, faults: FaultServer
-) -> None:
-    faults.retry_after_s = 0.5
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 1}}
-    throttled = model_at(f"{faults_url}/rate_limited-1/v1")
-    created = await working.sessions.create(spec(plan=plan, endpoint=throttled))
-
-    waiting = await until(working, created.id, "waiting")
-    ended = await until(working, created.id)
-
-    assert waiting.waiting_until is not None
-    assert ended.status == "completed"
-    assert ended.waiting_until is None
-    assert "session.waiting" in {e.type for e in await working.sessions.events(created.id)}
-
-
 async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> None:
-    plan = {
-        "preset": "ability",
-        "stopping": {"se": None, "max_items": 300},
-        "budget": {"usd": 0.0005},
-        "concurrency": 1,
-    }
-    price = Price(input_per_1m=1.0, output_per_1m=4.0)
-    priced = scripted(theta=0.5, seed=3)
-    priced = replace(priced, settings=replace(priced.settings, price=price))
+    plan = length(300, preset="ability", budget={"usd": 0.0005}, concurrency=1)
+    priced = scripted({"price": Price(input_per_1m=1.0, output_per_1m=4.0)}, theta=0.5, seed=3)
     ended = await run_session(working, plan=plan, endpoint=priced)
 
     assert ended.stop_reason == "budget_exhausted"
@@ -136,10 +97,8 @@ async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> N
 
 
 async def test_cancel_pause_and_resume(working: Services) -> None:
-    plan = {"stopping": {"se": None, "max_items": 40}}
-    slow = scripted(theta=0.0, seed=1, latency_ms=30)
-    first = await working.sessions.create(spec(plan=plan, endpoint=slow))
-    await until(working, first.id, "running")
+    slow = {"plan": length(40), "endpoint": scripted(theta=0.0, seed=1, latency_ms=30)}
+    first = await run_session(working, "running", **slow)
 
     async with waiting() as pause:
         while not (await working.sessions.get(first.id)).summary["progress"]["in_flight"]:
@@ -156,8 +115,7 @@ async def test_cancel_pause_and_resume(working: Services) -> None:
     assert len(await asked(working, ended)) == 40
     assert held < 40
 
-    second = await working.sessions.create(spec(plan=plan, endpoint=slow))
-    await until(working, second.id, "running")
+    second = await run_session(working, "running", **slow)
     cancelled = await working.sessions.cancel(second.id)
     before = await working.sessions.events(second.id)
     await asyncio.sleep(0.5)  # long enough for an answer in flight
@@ -168,41 +126,66 @@ async def test_cancel_pause_and_resume(working: Services) -> None:
 async def test_an_extended_session_continues_where_the_old_one_stopped(working: Services) -> None:
     parent = await run_session(working)
 
-    longer: Plan = {"stopping": {"se": None, "max_items": 20}}
-    extended = await working.derived_sessions.extend(parent.id, longer, {})
+    extended = await working.derived_sessions.extend(parent.id, length(20), {})
     ended = await until(working, extended.id)
 
     old, new = await asked(working, parent), await asked(working, ended)
     assert new[: len(old)] == old
     assert len(new) == 20
     assert ended.parent_id == parent.id
-    straight = await run_session(working, plan={**longer, "concurrency": 1})
+    straight = await run_session(working, plan=length(20, concurrency=1))
     found, told = (figures_of(one)["estimate"]["theta"] for one in (straight, ended))
     assert found == pytest.approx(told)
 
 
-async def test_a_model_with_only_unparsed_answers_gets_no_theta(
-    working: Services, faults_url: str, faults: FaultServer
+N_ITEMS, THETA, WORDS = 40, 0.8, 20
+RNG = np.random.default_rng(1)
+TRUE = ItemBank.from_difficulties(
+    a=RNG.lognormal(0.0, 0.2, N_ITEMS),
+    b=RNG.normal(0.0, 1.0, N_ITEMS),
+    k=RNG.uniform(0.04, 0.15, N_ITEMS),
+    item_ids=[f"q{number}" for number in range(N_ITEMS)],
+)
+
+
+def words(key: str) -> list[str]:
+    return [f"{key}w{n}" for n in range(WORDS)]
+
+
+def partly_right() -> Callable[[str], str]:
+    """Return a model that says as many words of a target as its ability allows."""
+    (shares,) = draw_scores(TRUE, [THETA], np.random.default_rng(3))
+
+    def say(key: str) -> str:
+        right = round(WORDS * shares[TRUE.index_of(key)])
+        return " ".join([*words(key)[:right], *["hm"] * (WORDS - right)])
+
+    return say
+
+
+@pytest.mark.usefixtures("fits_here")
+@pytest.mark.parametrize("kind", ["continuous", "logistic"])
+async def test_answers_marked_in_parts_measure_a_live_model_in_either_kind_of_bank(
+    working: Services, kind: str
 ) -> None:
-    choice = {"message": {"content": ""}, "finish_reason": "stop"}
-    silent = faults.canned("silent", {"choices": [choice], "usage": {}})
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 6}}
-    ended = await run_session(working, plan=plan, endpoint=model_at(f"{faults_url}{silent}/v1"))
+    logistic = ItemBank.from_difficulties(a=TRUE.a, b=TRUE.b, item_ids=TRUE.item_ids)
+    await make_bank(
+        working,
+        BankSpec(name="told", default_scorer=ScorerSpec("token_f1", {})),
+        TRUE if kind == "continuous" else logistic,
+        [question(key, " ".join(words(key))) for key in TRUE.item_ids],
+    )
+    with serving(Model(partly_right()).app) as url:
+        record = await run_session(
+            working, bank="told", endpoint=model_at(f"{url}/v1"), plan=length(15, concurrency=3)
+        )
 
-    assert ended.status == "failed"
-    assert figures_of(ended)["outcomes"]["unparsed"] == 6
-    assert "None of 6 answers could be parsed" in str(ended.stop_detail)
-
-
-async def test_an_extended_session_repeats_items_that_failed(
-    working: Services, faults_url: str, faults: FaultServer
-) -> None:
-    faults.api_key = "right"
-    failed = await run_session(working, endpoint=model_at(f"{faults_url}/ok/v1"))
-    faults.api_key = None
-
-    again = await until(working, (await working.derived_sessions.extend(failed.id, {}, {})).id)
-
-    assert failed.status == "failed"
-    assert again.status == "completed"
-    assert figures_of(again)["outcomes"]["error"] == 0
+    assert record.status == "completed", record.failure
+    assert figures_of(record)["outcomes"]["scored"] == 15
+    rows = await working.sessions.responses(record.id)
+    marks = [row.closing.score for row in rows if row.closing]
+    assert any(mark is not None and 0 < mark < 1 for mark in marks)
+    estimate = figures_of(record)["estimate"]
+    assert abs(estimate["theta"] - THETA) < 4 * max(estimate["se"], 0.1)
+    # A fraction counts as one answer where items are binary, and as 1 / k where they are graded.
+    assert estimate["se"] < 0.2 if kind == "continuous" else estimate["se"] > 0.3

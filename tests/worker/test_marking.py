@@ -1,10 +1,8 @@
 """Sessions scored by models that the scorer calls over real HTTP."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
 from app.calling import GenerationParams
 from app.demo.model_server import create_model_server
@@ -12,34 +10,27 @@ from app.records.endpoints import Price
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from tests.servers import serving
-from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import answered, figures_of, spec
-from tests.worker.sessions import closings, failure_of, run_session
+from tests.services.sessions import answered, by_hand, failure_of, figures_of, length
+from tests.values import not_none
+from tests.worker.models import Faults
+from tests.worker.sessions import closings, run_session
 
-PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 3}
-
-
-@pytest.fixture
-def judge_url() -> Iterator[str]:
-    app = FastAPI()
-    app.mount("/good", create_model_server(theta=0, seed=1))
-    app.mount("/mute", create_model_server(theta=0, seed=4, judge_faults=1.0))
-    with serving(app) as url:
-        yield url
+PLAN = length(12, concurrency=3)
 
 
-async def measured(services: Services, **changes: Any) -> SessionRecord:
-    return await run_session(services, **{"bank": "judged", "plan": PLAN, **changes})
+async def judged(services: Services, *, plan: Any = None, **params: Any) -> SessionRecord:
+    """Return a session whose answers the saved judge has scored, with these parameters."""
+    await judged_bank(services, "judge", judges=["judge"], **params)
+    return await run_session(services, bank="judged", plan=plan or PLAN)
 
 
 async def test_a_judged_session_shows_the_judges_cost_apart(
     working: Services, judge_url: str
 ) -> None:
-    judge = await marker(working, f"{judge_url}/good/v1")
-    await judged_bank(working, "judge", judges=["judge"])
+    judge = await marker(working, judge_url)
 
-    ended = await measured(working)
+    ended = await judged(working)
 
     assert ended.status == "completed", ended.failure
     assert figures_of(ended)["outcomes"]["scored"] == 12
@@ -56,15 +47,12 @@ async def test_a_judged_session_shows_the_judges_cost_apart(
         assert closing.score in (0.0, 1.0)
 
 
-async def test_what_a_judge_writes_can_always_be_stored(
-    working: Services, faults: FaultServer, faults_url: str
-) -> None:
+async def test_what_a_judge_writes_can_always_be_stored(working: Services, faults: Faults) -> None:
     said = {"role": "assistant", "content": r'{"score": 9, "reason": "go\u0000od \ud800"}'}
     faults.canned("odd", {"model": "m", "choices": [{"message": said, "finish_reason": "stop"}]})
-    await marker(working, f"{faults_url}/odd/v1")
-    await judged_bank(working, "judge", judges=["judge"])
+    await marker(working, faults.at("odd"))
 
-    ended = await measured(working)
+    ended = await judged(working)
 
     assert ended.status == "completed", ended.failure
     for closing in (await closings(working, ended)).values():
@@ -79,14 +67,12 @@ async def test_what_a_judge_writes_can_always_be_stored(
 async def test_a_spent_judge_ends_the_session_without_a_wrong_number(
     working: Services, judge_url: str, budget: dict[str, Any]
 ) -> None:
-    await marker(working, f"{judge_url}/good/v1")
-    await judged_bank(working, "judge", judges=["judge"], budget=budget)
+    await marker(working, judge_url)
 
-    ended = await measured(working)
+    ended = await judged(working, budget=budget)
 
     assert (ended.status, ended.stop_reason) == ("completed", "budget_exhausted"), ended.failure
-    assert ended.stop_detail is not None
-    assert "budget of scorer 'judge'" in ended.stop_detail
+    assert "budget of scorer 'judge'" in not_none(ended.stop_detail)
     found = [*(await closings(working, ended)).values()]
     unmarked = [closing for closing in found if closing.outcome == "error"]
     assert unmarked
@@ -96,43 +82,26 @@ async def test_a_spent_judge_ends_the_session_without_a_wrong_number(
 
 
 async def test_a_judge_without_usage_cannot_have_a_budget(
-    working: Services, faults: FaultServer, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
     said = {"role": "assistant", "content": '{"score": 9, "reason": "good"}'}
     faults.canned("silent", {"choices": [{"message": said, "finish_reason": "stop"}]})
     endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for a judgement
-    await marker(working, f"{faults_url}/silent/v1", sampling=endless)
-    await judged_bank(working, "judge", judges=["judge"], budget={"tokens": 10**6})
+    await marker(working, faults.at("silent"), sampling=endless)
 
-    ended = await measured(working)
+    ended = await judged(working, budget={"tokens": 10**6})
 
     assert ended.stop_reason == "budget_exhausted"
     assert "does not say what a call took" in (ended.stop_detail or "")
 
 
-async def test_a_dead_judge_is_not_the_examinees_failure(
-    working: Services, faults: FaultServer, faults_url: str
-) -> None:
-    await marker(working, f"{faults_url}/error_500/v1")
-    await judged_bank(working, "judge", judges=["judge"])
-
-    ended = await measured(working)
-
-    assert ended.status == "failed"
-    assert failure_of(ended)["code"] == "judge_fault"
-    found = (await closings(working, ended)).values()
-    assert all(closing.answer_text and closing.attempts == 1 for closing in found)
-
-
 async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge(
-    working: Services, judge_url: str
+    working: Services,
 ) -> None:
-    await marker(working, f"{judge_url}/mute/v1")
-    await judged_bank(working, "judge", judges=["judge"], attempts=1)
-    plan = {"stopping": {"se": None, "max_items": 40}, "failures": {"max_consecutive": 3}}
-    plan |= {"concurrency": 1}
-
-    ended = await measured(working, plan=plan)
+    plan = length(40, failures={"max_consecutive": 3}, concurrency=1)
+    with serving(create_model_server(theta=0, seed=4, judge_faults=1.0)) as url:
+        await marker(working, f"{url}/v1")
+        ended = await judged(working, plan=plan, attempts=1)
 
     assert (ended.status, ended.stop_reason) == ("failed", "too_many_failures")
     assert failure_of(ended)["code"] == "judge_unreadable"
@@ -144,42 +113,26 @@ async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge
     assert [closing.answer_text is None for closing in found] == [False] * 6
 
 
-async def test_a_judge_whose_key_is_refused_ends_the_session_at_once(
-    working: Services, faults: FaultServer, faults_url: str
-) -> None:
-    faults.api_key = "right"
-    await marker(working, f"{faults_url}/ok/v1", api_key="wrong")
-    await judged_bank(working, "judge", judges=["judge"])
-
-    ended = await measured(working, plan={**PLAN, "concurrency": 1})
-
-    assert failure_of(ended)["code"] == "judge_unauthorized"
-    assert len(await closings(working, ended)) == 1
-    assert "wrong" not in str(ended.failure)
-
-
 async def test_a_judge_that_reports_no_usage_counts_as_reserved(
     working: Services, monkeypatch: pytest.MonkeyPatch, judge_url: str
 ) -> None:
     monkeypatch.setattr("app.adapters.endpoint.token_count", lambda _: None)
-    await marker(working, f"{judge_url}/good/v1")
-    await judged_bank(working, "judge", judges=["judge"], budget={"usd": 0.05})
+    await marker(working, judge_url)
 
-    ended = await measured(working, plan={**PLAN, "concurrency": 1})
+    ended = await judged(working, plan={**PLAN, "concurrency": 1}, budget={"usd": 0.05})
 
     usage = figures_of(ended)["usage"]["judge"]
     assert (usage["tokens_in"], usage["tokens_out"], usage["usd"]) == (None, None, None)
     assert 0 < usage["calls"] < 12
     (marking, *_) = [each.marking for each in (await closings(working, ended)).values()]
-    assert marking is not None
-    assert (marking["at_most"]["usd"] or 0) > 0
+    assert (not_none(marking)["at_most"]["usd"] or 0) > 0
 
 
 async def test_embeddings_score_a_session(working: Services, judge_url: str) -> None:
-    await marker(working, f"{judge_url}/good/v1", name="vectors", price=Price(input_per_1m=1.0))
+    await marker(working, judge_url, name="vectors", price=Price(input_per_1m=1.0))
     await judged_bank(working, "embedding", endpoint="vectors", floor=0.5)
 
-    ended = await measured(working)
+    ended = await run_session(working, bank="judged", plan=PLAN)
 
     assert ended.status == "completed", ended.failure
     usage = figures_of(ended)["usage"]["judge"]
@@ -189,11 +142,9 @@ async def test_embeddings_score_a_session(working: Services, judge_url: str) -> 
 
 
 async def test_a_manual_answer_is_judged_too(working: Services, judge_url: str) -> None:
-    await marker(working, f"{judge_url}/good/v1")
+    await marker(working, judge_url)
     await judged_bank(working, "judge", judges=["judge"], budget={"calls": 2})
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 5}}
-    by_hand = spec(mode="manual", endpoint=None, bank="judged", plan=plan)
-    record = await working.sessions.create(by_hand)
+    record = await by_hand(working, length(5), bank="judged")
     record = await answered(working, record, lambda at: {"response": at.item.content.target[0]})
 
     found = [*(await closings(working, record)).values()]

@@ -1,42 +1,22 @@
 """A session's answers are scored as that session says, whatever other sessions ask for."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from app.items import Answer, ScorerSpec
-from app.records.endpoints import EndpointSettings
 from app.records.sessions import SessionRecord
 from app.scorers import Scored, build
 from app.services.banks.spec import item_scorer
 from app.services.container import Services
-from app.services.endpoints.specs import EndpointSpec
 from app.services.scoring import hash_of
 from app.storage.paging import PageRequest
-from tests.servers import serving
-from tests.servers.fault_server import FaultServer
-from tests.services.judged import judged_bank
+from tests.services.judged import judged_bank, marker
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import figures_of, scripted, spec
-from tests.worker.sessions import rescored, run_session
+from tests.services.sessions import by_hand, figures_of, length, scripted
+from tests.values import not_none
+from tests.worker.models import Faults
+from tests.worker.sessions import closings, rescored, run_session
 
 #: One item at a time, so that items do not depend on which answer arrives first.
-PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1}
-ANYTHING = ScorerSpec("pattern", {"pattern": "(?s).*"})
+PLAN = length(12, concurrency=1)
 THETA = -3.0  # nearly all answers are wrong
-
-
-@pytest.fixture
-def marker() -> FaultServer:
-    server = FaultServer()
-    server.canned("mark", {"score": 1.0})
-    return server
-
-
-@pytest.fixture
-def marker_url(marker: FaultServer) -> Iterator[str]:
-    with serving(marker.app) as url:
-        yield f"{url}/mark"
 
 
 async def measured(services: Services, bank: str = "judged", **changes: object) -> SessionRecord:
@@ -54,37 +34,38 @@ async def changed(services: Services, bank: str = "judged", **changes: object) -
 async def assert_marked_as_told(services: Services, record: SessionRecord) -> None:
     """Assert that each score is what the scorer in the session's provenance gives the answer."""
     told = record.provenance["asking"]["default_scorer"]
-    items = {
-        item.key: item for item in (await services.items.list_page(record.bank_name, _ALL)).items
-    }
-    rows = await services.sessions.responses(record.id)
-    assert rows
-    for row in rows:
-        closing = row.closing
-        assert closing is not None
-        assert closing.answer_text is not None
-        item = items[row.item_key]
+    page = await services.items.list_page(record.bank_name, PageRequest(limit=1000))
+    items = {item.key: item for item in page.items}
+    found = await closings(services, record)
+    assert found
+    for key, closing in found.items():
+        item = items[key]
         scorer = item_scorer(item.scorer, ScorerSpec(**told), item.content)
-        mark = await build(scorer).score(item.content, Answer(text=closing.answer_text))
+        answer = Answer(text=not_none(closing.answer_text))
+        mark = await build(scorer).score(item.content, answer)
         assert isinstance(mark, Scored)
-        assert (row.item_key, closing.score) == (row.item_key, mark.score)
+        assert (key, closing.score) == (key, mark.score)
         assert closing.scorer_hash == hash_of(scorer)
 
 
-_ALL = PageRequest(limit=1000)
-
-
-async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) -> None:
+async def test_a_rescore_leaves_the_sessions_of_others_alone(
+    working: Services, faults: Faults
+) -> None:
     await judged_bank(working, "includes")
     theirs = await measured(working)
     await changed(working)
+    url = faults.url + faults.canned("mark", {"score": 1.0})
+    await marker(working, url, name="mine", kind="callback", api_key="signs")
+    hook = ScorerSpec("callback", {"endpoint": "mine"})
 
-    mine = await rescored(working, theirs.id, ANYTHING)
+    mine = await rescored(working, theirs.id, hook, "completed")
+    assert len(faults.calls) == 12
     later = await measured(working)
 
+    assert len(faults.calls) == 12  # it receives no other answers
     assert figures_of(mine)["rescore"]["mean_after"] == 1.0
-    rows = await working.sessions.responses(mine.id)
-    assert {r.closing and r.closing.scorer_hash for r in rows} == {hash_of(ANYTHING)}
+    found = (await closings(working, mine)).values()
+    assert {closing.scorer_hash for closing in found} == {hash_of(hook)}
     assert figures_of(later)["estimate"]["theta"] == figures_of(theirs)["estimate"]["theta"]
     await assert_marked_as_told(working, later)
     await assert_marked_as_told(working, theirs)
@@ -92,14 +73,12 @@ async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) 
 
 async def test_a_session_keeps_the_scorer_it_was_made_with(working: Services) -> None:
     await judged_bank(working, "includes")
-    manual = {"mode": "manual", "endpoint": None, "plan": {"stopping": {"max_items": 2}}}
-    old = await working.sessions.create(spec(bank="judged", **manual))
+    old = await by_hand(working, length(2), bank="judged")
     await changed(working, default_scorer=ScorerSpec("exact"))
     new = await measured(working)
 
-    for _ in range(2):
-        awaited = await working.manual_sessions.next_item(old.id)
-        assert awaited.item.scorer == ScorerSpec("includes")
+    awaited = await working.manual_sessions.next_item(old.id)
+    assert awaited.item.scorer == ScorerSpec("includes")
     assert new.provenance["asking"]["default_scorer"]["name"] == "exact"
     await assert_marked_as_told(working, new)
 
@@ -109,28 +88,9 @@ async def test_items_in_pretest_are_marked_by_their_own_session(working: Service
     plan = {**PLAN, "pretest": {"items_per_session": 3}}
     theirs = await measured(working, BANK, plan=plan)
     await changed(working, BANK)
-    await rescored(working, theirs.id, ANYTHING)
+    await rescored(working, theirs.id, ScorerSpec("pattern", {"pattern": "(?s).*"}))
 
     later = await measured(working, BANK, plan=plan)
 
     assert figures_of(later)["pretest"]["items"] == 3
-    await assert_marked_as_told(working, later)
-
-
-async def test_a_callback_of_a_rescore_receives_no_other_answers(
-    working: Services, marker: FaultServer, marker_url: str
-) -> None:
-    await judged_bank(working, "includes")
-    theirs = await measured(working)
-    await changed(working)
-    hook = EndpointSettings(name="mine", kind="callback", model="mine", base_url=marker_url)
-    await working.endpoints.create(EndpointSpec(settings=hook, api_key="signs"))
-    mine = ScorerSpec("callback", {"endpoint": "mine"})
-    await rescored(working, theirs.id, mine, "completed")
-    heard = len(marker.calls)
-    assert heard == 12
-
-    later = await measured(working)
-
-    assert len(marker.calls) == heard
     await assert_marked_as_told(working, later)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.calibration.pipeline.plan import CalibrationPlan
 from app.main import create_app
 from app.records.endpoints import Price
 from app.services.container import Services
@@ -19,9 +18,10 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.api.conftest import client_of
-from tests.services.calibrations import answers, csv_of, imported
-from tests.services.sessions import spec, until
-from tests.worker.sessions import model_at
+from tests.services.calibrations import answers, queued
+from tests.services.sessions import by_hand, spec, until
+from tests.values import not_none
+from tests.worker.models import Faults
 
 BOARD = Path(__file__).parents[2] / "grafana" / "sextant.json"
 Samples = dict[str, list[tuple[dict[str, str], float]]]
@@ -81,16 +81,12 @@ async def scrape(settings: Settings, database: Database) -> AsyncIterator[Scrape
 
 
 async def test_metrics_match_the_work_done_and_fill_each_panel(
-    services: Services, scrape: Scrape, faults_url: str
+    services: Services, scrape: Scrape, faults: Faults
 ) -> None:
-    endpoint = model_at(
-        f"{faults_url}/error_500-1/v1", price=Price(input_per_1m=2.0, output_per_1m=30.0)
-    )
+    endpoint = faults.model("error_500-1", price=Price(input_per_1m=2.0, output_per_1m=30.0))
     session = await services.sessions.create(spec(endpoint=endpoint))
-    await services.sessions.create(spec(mode="manual", endpoint=None))
-    calibration = await services.calibrations.create(
-        (await imported(services, csv_of(answers(40, 12)))).id, CalibrationPlan()
-    )
+    await by_hand(services)
+    calibration = await queued(services, answers(40, 12))
     underway, leases = "sextant_underway", "sextant_leases"
 
     before = await scrape()
@@ -100,8 +96,7 @@ async def test_metrics_match_the_work_done_and_fill_each_panel(
     await services.calibrations.cancel(calibration.id)
     async with services.database.unit_of_work() as uow:
         lease = timedelta(seconds=60)
-        held = await uow.sessions.claim(session.id, worker_id="w", lease=lease)
-    assert held
+        held = not_none(await uow.sessions.claim(session.id, worker_id="w", lease=lease))
     claimed = await scrape()
     assert total(claimed, underway, kind="session", status="running") == 1
     assert total(claimed, leases, kind="session") == 1

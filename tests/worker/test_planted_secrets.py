@@ -21,8 +21,9 @@ from app.storage.backups import back_up
 from app.storage.database import Database
 from tests.api.calls import ended, got, listing
 from tests.databases import libpq
-from tests.servers.fault_server import FaultServer
+from tests.values import not_none
 from tests.waiting import waiting
+from tests.worker.models import Faults
 from tests.worker.test_secret_key import KEY_A, serve
 
 PLANTED = {
@@ -33,23 +34,14 @@ PLANTED = {
 }
 
 
-def talkative(whose: str) -> bytes:
-    """Return a model server whose error repeats all that it received."""
+def talkative(whose: str) -> dict[str, Any]:
+    """Return an error that repeats all that a model server received."""
     sent = f"Bearer {PLANTED[whose]}, {PLANTED['its extra header']}"
-    return json.dumps({"error": {"message": f"refused: {sent}"}}).encode()
+    return {"error": {"message": f"refused: {sent}"}}
 
 
-ANSWER = json.dumps(
-    {
-        "object": "chat.completion",
-        "model": "m",
-        "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}
-        ],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
-    }
-)
-JSON = {"content-type": "application/json"}
+CHOICE = {"message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}
+ANSWER = {"choices": [CHOICE], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
 
 
 def told_in(text: str, secrets: dict[str, str]) -> set[str]:
@@ -97,11 +89,11 @@ async def made(client: httpx2.AsyncClient, path: str, body: object) -> Any:
 
 
 async def delivered(client: httpx2.AsyncClient, webhook_id: str, event: str) -> None:
+    path = f"/v1/webhooks/{webhook_id}/deliveries"
     async with waiting() as pause:
-        while True:
-            found = await listing(client, f"/v1/webhooks/{webhook_id}/deliveries")
-            if any(one["type"] == event and one["status"] == "delivered" for one in found):
-                return
+        while (event, "delivered") not in [
+            (e["type"], e["status"]) for e in await listing(client, path)
+        ]:
             await pause()
 
 
@@ -135,24 +127,23 @@ class Ids(dict[str, str]):
 async def test_planted_secrets_are_found_nowhere(
     settings: Settings,
     database: Database,
-    faults: FaultServer,
-    faults_url: str,
+    faults: Faults,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert settings.database_url is not None
+    database_url = not_none(settings.database_url)
     monkeypatch.setenv("SEXTANT_LOG_LEVEL", "debug")
     monkeypatch.setenv("SEXTANT_LOG_FORMAT", "json")
-    faults.answers["said"] = (200, JSON, ANSWER.encode())
-    faults.answers["talkative"] = (401, JSON, talkative("the endpoint's key"))
-    faults.answers["judging"] = (401, JSON, talkative("the judge's key"))
+    faults.canned("said", ANSWER)
+    faults.canned("talkative", talkative("the endpoint's key"), status=401)
+    faults.canned("judging", talkative("the judge's key"), status=401)
     _, key = await ApiKeyService(database).create(name="all", scopes=[Scope.ADMIN])
     secrets = {**PLANTED, "the API key": key, "the secret key": KEY_A}
     async with serve(settings, key, KEY_A) as (client, log):
         given: dict[str, Any] = {"kind": "openai_chat", "model": "m"}
         given["api_key"] = PLANTED["the endpoint's key"]
         given["headers"] = {"X-Extra": PLANTED["its extra header"]}
-        urls = {name: f"{faults_url}/{name}/v1" for name in ("said", "talkative", "judging")}
+        urls = {name: faults.at(name) for name in ("said", "talkative", "judging")}
         tested = {**given, "name": "first", "base_url": urls["said"]}
         first = await made(client, "/v1/endpoints", tested)
         judge = {**given, "name": "judge", "base_url": urls["judging"]}
@@ -197,14 +188,14 @@ async def test_planted_secrets_are_found_nowhere(
     notices = [call for call in faults.calls if "webhook-id" in call.headers]
 
     backup = tmp_path / "all.backup"
-    await asyncio.to_thread(back_up, settings.database_url, backup)
+    await asyncio.to_thread(back_up, database_url, backup)
     places = {
         "processes": processes,
         "webhooks": str(notices),
         "answers": "\n".join(told),
         "log": log.read_text(),
         "backup": of_backup(backup),
-        "rows": of_rows(settings.database_url),
+        "rows": of_rows(database_url),
     }
     assert '"level": "debug"' in places["log"] or '"level":"debug"' in places["log"]
     assert "COPY public.endpoints" in places["backup"]

@@ -1,7 +1,7 @@
 """Rankings from the queue to the result, with a real worker and database."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from typing import Any
 
 import psycopg
 import pytest
@@ -9,12 +9,12 @@ import pytest
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import InvalidStateError
 from app.records.endpoints import Price
+from app.records.rankings import RankingRecord
 from app.services.container import Services
-from tests.servers.fault_server import FaultServer
-from tests.services.rankings import contest, places, ranked
-from tests.services.sessions import events_of, figures_of, scripted
+from tests.services.rankings import contest, members_of, places, ranked
+from tests.services.sessions import events_of, failure_of, figures_of, scripted
 from tests.waiting import waiting
-from tests.worker.sessions import failure_of, model_at
+from tests.worker.models import Faults
 
 _WAITING_STEP = """
     SELECT FROM pg_stat_activity WHERE datname = current_database()
@@ -27,37 +27,34 @@ _FREE_MEMBERS = """
 """
 
 
-async def shown(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until the database shows something."""
+async def run_ranking(services: Services, **changes: Any) -> RankingRecord:
+    """Return a ranking that has ended; `changes` as for `contest`."""
+    created = await services.rankings.create(contest(**changes))
+    return await ranked(services, created.id)
+
+
+async def slow_one(services: Services, latency_ms: int) -> RankingRecord:
+    """Return a ranking of two slow endpoints, once answers have changed it."""
+    slow = [scripted(theta=theta, seed=1, latency_ms=latency_ms) for theta in (0.0, 0.1)]
+    created = await services.rankings.create(contest(endpoints=slow))
     async with waiting() as pause:
-        while True:
-            if await condition():
-                return
+        while "ranking.updated" not in await kinds(services, created):
             await pause()
+    return created
 
 
-async def connected(services: Services) -> psycopg.AsyncConnection[tuple[()]]:
-    """Open a connection outside the pool."""
-    return await psycopg.AsyncConnection.connect(services.database.conninfo, autocommit=True)
+async def kinds(services: Services, ranking: RankingRecord) -> list[str]:
+    return [event.type for event in await events_of(services, "ranking", ranking.id)]
 
 
-async def under_way(services: Services, ranking_id: str) -> bool:
-    """Return whether answers have changed the ranking."""
-    events = await events_of(services, "ranking", ranking_id)
-    return any(event.type == "ranking.updated" for event in events)
-
-
-async def member_ids(services: Services, ranking_id: str) -> list[str]:
-    async with services.database.unit_of_work() as uow:
-        return [member.id for member in await uow.sessions.of_ranking(ranking_id)]
+async def statuses(services: Services, ranking: RankingRecord) -> set[str]:
+    return {member.status for member in await members_of(services, ranking.id)}
 
 
 async def test_endpoints_are_ranked_and_each_has_a_session_of_its_own(working: Services) -> None:
-    created = await working.rankings.create(contest())
+    ended = await run_ranking(working)
 
-    ended = await ranked(working, created.id)
-
-    lowest, highest, middle = await member_ids(working, created.id)
+    lowest, highest, middle = [one.id for one in await members_of(working, ended.id)]
     assert ended.status == "completed", ended.failure
     assert ended.stop_reason == "decision_reached"
     assert places(ended) == [highest, middle, lowest]
@@ -70,7 +67,7 @@ async def test_endpoints_are_ranked_and_each_has_a_session_of_its_own(working: S
         assert session.stop_reason == "decision_reached"
         assert figures_of(session)["progress"]["items"] == entry["items"] >= 10
         assert figures_of(session)["estimate"]["theta"] == entry["theta"]
-    events = await events_of(working, "ranking", created.id)
+    events = await events_of(working, "ranking", ended.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[0].type == "ranking.created"
     assert {event.type for event in events[1:-1]} == {"ranking.updated"}
@@ -78,20 +75,15 @@ async def test_endpoints_are_ranked_and_each_has_a_session_of_its_own(working: S
     assert events[-1].data["order"] == figures_of(ended)["order"]
 
 
-async def test_endpoints_are_asked_side_by_side(working: Services, faults_url: str) -> None:
-    endpoints = [model_at(f"{faults_url}/slow/v1", model=name) for name in "abcd"]
+async def test_endpoints_are_asked_side_by_side(working: Services, faults: Faults) -> None:
+    endpoints = [faults.model("slow", model=name) for name in "abcd"]
     rules = RankingRules(min_items=5, max_items=5)
-    one_each = {"concurrency": 1}
-    created = await working.rankings.create(
-        contest(endpoints=endpoints, rules=rules, asking=one_each)
-    )
-
-    await ranked(working, created.id)
+    ended = await run_ranking(working, endpoints=endpoints, rules=rules, asking={"concurrency": 1})
 
     rows = [
         row
-        for member in await member_ids(working, created.id)
-        for row in await working.sessions.responses(member)
+        for member in await members_of(working, ended.id)
+        for row in await working.sessions.responses(member.id)
     ]
     under_way = [
         sum(row.asked_at <= moment.asked_at < (row.answered_at or row.asked_at) for row in rows)
@@ -103,9 +95,7 @@ async def test_endpoints_are_asked_side_by_side(working: Services, faults_url: s
 async def test_endpoints_with_few_scored_answers_have_no_rank(working: Services) -> None:
     rules = RankingRules(min_items=1, max_items=3)
     endpoints = [scripted(theta=theta, seed=1) for theta in (-3.0, 3.0)]
-    created = await working.rankings.create(contest(endpoints=endpoints, rules=rules))
-
-    ended = await ranked(working, created.id)
+    ended = await run_ranking(working, endpoints=endpoints, rules=rules)
 
     assert ended.status == "completed"
     order = figures_of(ended)["order"]
@@ -117,21 +107,16 @@ async def test_endpoints_with_few_scored_answers_have_no_rank(working: Services)
 
 
 async def test_the_shared_budget_is_kept_and_expensive_endpoints_are_asked_less(
-    working: Services, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
     endpoints = [
-        model_at(f"{faults_url}/ok/v1", model=name, price=Price(input_per_1m=usd, output_per_1m=0))
+        faults.model("ok", model=name, price=Price(input_per_1m=usd, output_per_1m=0))
         for name, usd in (("a", 1.0), ("b", 1.0), ("c", 50.0), ("d", 50.0))
     ]
-    created = await working.rankings.create(
-        contest(
-            endpoints=endpoints,
-            rules=RankingRules(min_items=5, max_items=80, futility=0.0),
-            budget=RankingBudget(items=80),
-        )
+    rules = RankingRules(min_items=5, max_items=80, futility=0.0)
+    ended = await run_ranking(
+        working, endpoints=endpoints, rules=rules, budget=RankingBudget(items=80)
     )
-
-    ended = await ranked(working, created.id)
 
     items = {entry["model"]: entry["items"] for entry in figures_of(ended)["order"]}
     assert figures_of(ended)["progress"]["items"] <= 80
@@ -142,20 +127,16 @@ async def test_the_shared_budget_is_kept_and_expensive_endpoints_are_asked_less(
 
 
 async def test_two_endpoints_are_compared_though_a_third_one_fails(
-    working: Services, faults: FaultServer, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
     # The failed one has no answers, so its theta is that of the prior, between the others.
     faults.api_key = "right"
-    broken = model_at(f"{faults_url}/ok/v1", model="broken")
+    broken = faults.model("ok", model="broken")
     near = [scripted(theta=-0.6, seed=1), broken, scripted(theta=0.6, seed=2)]
     rules = RankingRules(min_items=3, max_items=200)
-    created = await working.rankings.create(
-        contest(endpoints=near, rules=rules, budget=RankingBudget(items=300))
-    )
+    ended = await run_ranking(working, endpoints=near, rules=rules, budget=RankingBudget(items=300))
 
-    ended = await ranked(working, created.id)
-
-    low, failed, high = await member_ids(working, created.id)
+    low, failed, high = [one.id for one in await members_of(working, ended.id)]
     assert (ended.status, ended.stop_reason) == ("completed", "decision_reached")
     assert places(ended) == [high, low, failed]
     assert figures_of(ended)["decided"]
@@ -172,19 +153,16 @@ async def test_two_endpoints_are_compared_though_a_third_one_fails(
 
 
 async def test_a_failed_endpoint_leaves_its_budget_to_the_others(
-    working: Services, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
-    broken = model_at(f"{faults_url}/error_500/v1", model="broken")
-    created = await working.rankings.create(
-        contest(
-            endpoints=[scripted(theta=0.1, seed=1), broken, scripted(theta=0.0, seed=2)],
-            # A confidence at which forty items decide nothing, whoever answers first.
-            rules=RankingRules(min_items=10, max_items=60, futility=0.0, confidence=0.99999),
-            budget=RankingBudget(items=40),
-        )
+    broken = faults.model("error_500", model="broken")
+    ended = await run_ranking(
+        working,
+        endpoints=[scripted(theta=0.1, seed=1), broken, scripted(theta=0.0, seed=2)],
+        # A confidence at which forty items decide nothing, whoever answers first.
+        rules=RankingRules(min_items=10, max_items=60, futility=0.0, confidence=0.99999),
+        budget=RankingBudget(items=40),
     )
-
-    ended = await ranked(working, created.id)
 
     assert ended.stop_reason == "budget_exhausted"
     assert figures_of(ended)["progress"]["items"] == 40
@@ -193,55 +171,49 @@ async def test_a_failed_endpoint_leaves_its_budget_to_the_others(
 
 
 async def test_a_ranking_without_any_answer_fails_with_a_reason(
-    working: Services, faults: FaultServer, faults_url: str
+    working: Services, faults: Faults
 ) -> None:
     faults.api_key = "right"
-    endpoints = [model_at(f"{faults_url}/ok/v1", model=name) for name in "ab"]
-    created = await working.rankings.create(contest(endpoints=endpoints))
-
-    ended = await ranked(working, created.id)
+    endpoints = [faults.model("ok", model=name) for name in "ab"]
+    ended = await run_ranking(working, endpoints=endpoints)
 
     assert ended.status == "failed"
     assert "Only 0 of 2 examinees" in failure_of(ended)["detail"]
 
 
 async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None:
-    slow = [scripted(theta=theta, seed=1, latency_ms=100) for theta in (0.0, 0.1)]
-    created = await working.rankings.create(contest(endpoints=slow))
-    await shown(lambda: under_way(working, created.id))
+    ranking = await slow_one(working, 100)
 
-    cancelled = await working.rankings.cancel(created.id)
+    cancelled = await working.rankings.cancel(ranking.id)
 
-    members = await member_ids(working, created.id)
     assert cancelled.status == "cancelled"
-    assert {(await working.sessions.get(member)).status for member in members} == {"cancelled"}
-    before = await events_of(working, "ranking", created.id)
+    assert await statuses(working, ranking) == {"cancelled"}
+    before = await kinds(working, ranking)
     await asyncio.sleep(0.3)
-    assert await events_of(working, "ranking", created.id) == before
-    assert before[-1].type == "ranking.cancelled"
+    assert await kinds(working, ranking) == before
+    assert before[-1] == "ranking.cancelled"
     with pytest.raises(InvalidStateError):
-        await working.rankings.cancel(created.id)
+        await working.rankings.cancel(ranking.id)
     with pytest.raises(InvalidStateError):
-        await working.rankings.join(created.id, scripted(theta=0.0), RankingBudget())
+        await working.rankings.join(ranking.id, scripted(theta=0.0), RankingBudget())
 
 
 async def test_a_ranking_is_cancelled_while_a_step_of_it_waits_for_its_row(
     working: Services,
 ) -> None:
-    slow = [scripted(theta=theta, seed=1, latency_ms=50) for theta in (0.0, 0.1)]
-    created = await working.rankings.create(contest(endpoints=slow))
-    await shown(lambda: under_way(working, created.id))
-    async with await connected(working) as watching, working.database.unit_of_work() as uow:
-        await uow.rankings.get(created.id, for_update=True)
+    ranking = await slow_one(working, 50)
+    connect, url = psycopg.AsyncConnection.connect, working.database.conninfo
+    async with (
+        await connect(url, autocommit=True) as watching,
+        working.database.unit_of_work() as uow,
+        waiting() as pause,
+    ):
+        await uow.rankings.get(ranking.id, for_update=True)
+        while not (await watching.execute(_WAITING_STEP)).rowcount:
+            await pause()
+        free = (await watching.execute(_FREE_MEMBERS, [ranking.id])).rowcount
+        await uow.rankings.cancel(ranking.id, detail="")
 
-        async def step_waits() -> bool:
-            return await (await watching.execute(_WAITING_STEP)).fetchone() is not None
-
-        await shown(step_waits)
-        free = await (await watching.execute(_FREE_MEMBERS, [created.id])).fetchall()
-        await uow.rankings.cancel(created.id, detail="")
-
-    members = await member_ids(working, created.id)
     # With the lock held, the step and the cancellation would wait for each other.
-    assert len(free) == len(members)
-    assert {(await working.sessions.get(member)).status for member in members} == {"cancelled"}
+    assert free == len(await members_of(working, ranking.id))
+    assert await statuses(working, ranking) == {"cancelled"}

@@ -17,16 +17,16 @@ from app.storage.migrate import upgrade
 from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
-from tests.servers.fault_server import FaultServer
 from tests.services.living import BANK, living_bank
 from tests.services.rankings import contest, ranked
-from tests.services.sessions import figures_of, opened, scripted, spec, until
+from tests.services.sessions import figures_of, length, opened, scripted, spec, until
+from tests.values import not_none
 from tests.waiting import waiting
+from tests.worker.models import Faults
 from tests.worker.sessions import (
     asked,
     epoch_above,
     lapse_twice,
-    model_at,
     run_session,
     worker_process,
 )
@@ -34,9 +34,9 @@ from tests.worker.sessions import (
 
 @pytest.mark.slow
 async def test_a_ranking_is_taken_over_from_a_killed_worker(
-    services: Services, settings: Settings, faults: FaultServer, faults_url: str
+    services: Services, settings: Settings, faults: Faults
 ) -> None:
-    endpoints = [model_at(f"{faults_url}/slow/v1", model=name) for name in "ab"]
+    endpoints = [faults.model("slow", model=name) for name in "ab"]
     rules = RankingRules(min_items=20, max_items=20)
     asked_of_two = contest(endpoints=endpoints, rules=rules, asking={"concurrency": 2})
     created = await services.rankings.create(asked_of_two)
@@ -69,11 +69,11 @@ async def test_a_session_survives_a_stop_of_postgres(scratch: Path, tmp_path: Pa
             database_url=postgres.url, data_dir=tmp_path, heartbeat_s=0.2, lease_s=1.0
         )
         database = Database(postgres.url)
-        plan = {"stopping": {"se": None, "max_items": 60}, "concurrency": 3}
         async with opened(settings, database) as services, running_worker(services):
             examinee = scripted(theta=0.3, seed=1, latency_ms=40)
-            created = await services.sessions.create(spec(plan=plan, endpoint=examinee))
-            await until(services, created.id, "running")
+            created = await run_session(
+                services, "running", plan=length(60, concurrency=3), endpoint=examinee
+            )
             await asyncio.to_thread(postgres.stop)
             await asyncio.sleep(3)
             await asyncio.to_thread(postgres.start)
@@ -88,10 +88,8 @@ async def test_a_session_survives_a_stop_of_postgres(scratch: Path, tmp_path: Pa
 async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
     services: Services, settings: Settings
 ) -> None:
-    plan = {"stopping": {"se": None, "max_items": 100}}
-    created = await services.sessions.create(
-        spec(plan=plan, endpoint=scripted(theta=0.0, latency_ms=50))
-    )
+    slow = scripted(theta=0.0, latency_ms=50)
+    created = await services.sessions.create(spec(plan=length(100), endpoint=slow))
     with worker_process(settings) as process:
         await until(services, created.id, "running")
         process.terminate()
@@ -110,11 +108,7 @@ async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
 @pytest.mark.slow
 async def test_pretest_items_survive_killed_workers(services: Services, settings: Settings) -> None:
     await living_bank(services)
-    plan = {
-        "stopping": {"se": None, "min_items": 30, "max_items": 30},
-        "pretest": {"items_per_session": 8},
-        "concurrency": 1,
-    }
+    plan = length(30, pretest={"items_per_session": 8}, concurrency=1)
     slow = scripted(theta=0.6, seed=4, latency_ms=60)
     created = await services.sessions.create(spec(bank=BANK, plan=plan, endpoint=slow))
     epoch = 0
@@ -142,7 +136,7 @@ async def test_pretest_items_survive_killed_workers(services: Services, settings
 
 
 #: One call at a time: with two in flight the order of answers would change the next item.
-PLAN = {"stopping": {"se": None, "max_items": 30}, "concurrency": 1}
+PLAN = length(30, concurrency=1)
 
 
 async def to_the_end(services: Services, ids: list[str]) -> list[SessionRecord]:
@@ -153,9 +147,7 @@ async def each_answered(services: Services, ids: list[str], least: int) -> None:
     """Wait until each session has so many answers."""
     async with waiting() as pause:
         for session_id in ids:
-            while True:
-                if len(await services.sessions.responses(session_id)) >= least:
-                    break
+            while len(await services.sessions.responses(session_id)) < least:
                 await pause()
 
 
@@ -169,7 +161,7 @@ async def told(services: Services, ended: list[SessionRecord]) -> list[object]:
 async def test_sessions_continue_from_a_backup_in_a_new_data_directory(
     services: Services, settings: Settings, scratch: Path, tmp_path: Path
 ) -> None:
-    assert settings.database_url is not None
+    url = not_none(settings.database_url)
     await services.secret_keys.check()
     examinees = [scripted(theta=theta, seed=3, latency_ms=30) for theta in (-0.5, 0.8)]
     async with running_worker(services):
@@ -180,7 +172,7 @@ async def test_sessions_continue_from_a_backup_in_a_new_data_directory(
         await each_answered(services, ids, 5)
         waiting = await services.sessions.create(spec(plan=PLAN, endpoint=examinees[0], seed=12))
         ids.append(waiting.id)
-        await asyncio.to_thread(back_up, settings.database_url, tmp_path / "all.backup")
+        await asyncio.to_thread(back_up, url, tmp_path / "all.backup")
         here = await told(services, await to_the_end(services, ids))
 
     elsewhere = Settings(data_dir=scratch, heartbeat_s=0.4, lease_s=3.0)

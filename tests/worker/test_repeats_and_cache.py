@@ -1,69 +1,29 @@
 """Items asked several times, and the cache of answers."""
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from app.calling import GenerationParams
 from app.demo.model_server import create_model_server
-from app.engine.bank import ItemBank
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.sessions import SessionRecord
-from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.responses.collection import Collection
 from tests.servers import serving
+from tests.services.banks import alike, make_bank
 from tests.services.judged import marker
-from tests.services.sessions import figures_of, spec, until
-from tests.worker.sessions import closings, model_at, rescored
-
-N_ITEMS = 12
-
-
-class Sampling:
-    """A model that is right with a probability of each item, drawn anew at each call."""
-
-    def __init__(self, *, seed: int = 0) -> None:
-        self._rng = np.random.default_rng(seed)
-        self.calls: list[dict[str, Any]] = []
-        self.app = Starlette(routes=[Route("/v1/chat/completions", self._answer, methods=["POST"])])
-
-    async def _answer(self, request: Request) -> Response:
-        body = await request.json()
-        self.calls.append(body)
-        question = body["messages"][-1]["content"].split("?")[0]
-        text = "4" if self._rng.random() < chance(question) else "5"
-        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 10, "completion_tokens": 1}
-        return JSONResponse({"choices": [choice], "usage": usage, "model": "m"})
-
-
-def chance(question: str) -> float:
-    """Return the probability of a right answer: 0.1 to 0.9, by question."""
-    return 0.1 + 0.8 * hashlib.sha256(question.encode()).digest()[0] / 255
-
-
-async def install(services: Services, name: str = "sums", n: int = N_ITEMS, **more: Any) -> None:
-    keys = [f"item {number}" for number in range(n)]
-    items = [
-        ItemRecord(key=key, content=ItemContent(prompt=f"{key}?", target=("4",))) for key in keys
-    ]
-    bank = ItemBank.from_intercepts(a=np.ones(n), intercept=np.linspace(-1, 1, n), item_ids=keys)
-    await services.banks.import_bank(
-        BankSpec(name=name, prompt={"free_instruction": ""}, **more),
-        BankImport(items=items, parameters=bank),
-    )
+from tests.services.sessions import figures_of, spec
+from tests.values import not_none
+from tests.worker.models import N_ITEMS, chance, sampling, sums
+from tests.worker.sessions import closings, model_at, rescored, run_session
 
 
 async def run(
@@ -74,8 +34,7 @@ async def run(
     endpoint = model_at(f"{url}/v1", price=Price(input_per_1m=1.0, output_per_1m=2.0))
     endpoint = replace(endpoint, api_key=changes.pop("api_key", "key-one-two"))
     given = {"bank": "sums", "plan": full, "endpoint": endpoint, **changes}
-    created = await services.sessions.create(spec(**given))
-    return await until(services, created.id, limit_s=300)
+    return await run_session(services, **given)
 
 
 def assert_same_estimate(one: SessionRecord, other: SessionRecord) -> None:
@@ -86,8 +45,8 @@ def assert_same_estimate(one: SessionRecord, other: SessionRecord) -> None:
 
 
 async def test_the_second_test_makes_no_call_and_finds_the_same(working: Services) -> None:
-    await install(working)
-    model = Sampling()
+    await sums(working)
+    model = sampling()
     with serving(model.app) as url:
         first = await run(working, url, {"cache": True})
         n_calls = len(model.calls)
@@ -112,10 +71,10 @@ async def test_the_second_test_makes_no_call_and_finds_the_same(working: Service
 
 
 async def test_answers_on_a_withheld_bank_are_cached_for_that_bank_only(working: Services) -> None:
-    await install(working)
-    await install(working, "alike")
-    await install(working, "secret", visibility="withheld")
-    model = Sampling()
+    await sums(working)
+    await sums(working, "alike")
+    await sums(working, "secret", visibility="withheld")
+    model = sampling()
     with serving(model.app) as url:
         for bank, n_calls in (("secret", 1), ("sums", 2), ("secret", 2), ("alike", 2)):
             await run(working, url, {"cache": True}, bank=bank)
@@ -124,7 +83,7 @@ async def test_answers_on_a_withheld_bank_are_cached_for_that_bank_only(working:
 
 async def test_judgements_are_cached_by_the_same_rules(working: Services) -> None:
     n = 6
-    model, judged = Sampling(seed=2), create_model_server(theta=0, seed=1)
+    model, judged = sampling(2), create_model_server(theta=0, seed=1)
     calls: list[str] = []
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,7 +92,7 @@ async def test_judgements_are_cached_by_the_same_rules(working: Services) -> Non
 
     with serving(model.app) as url, serving(counted) as judge_url:
         await marker(working, f"{judge_url}/v1")
-        await install(
+        await sums(
             working, n=n, default_scorer=ScorerSpec("judge", {"judges": ["judge"], "repeats": 2})
         )
         plan = {"cache": True, "repeats": 2}
@@ -153,8 +112,8 @@ async def test_judgements_are_cached_by_the_same_rules(working: Services) -> Non
 
 async def test_repeats_count_as_their_mean_and_estimate_the_noise(working: Services) -> None:
     n = 120
-    await install(working, n=n)
-    model = Sampling(seed=4)
+    await sums(working, n=n)
+    model = sampling(4)
     with serving(model.app) as url:
         ended = await run(working, url, {"preset": "ability", "repeats": 3}, n=n)
 
@@ -170,8 +129,7 @@ async def test_repeats_count_as_their_mean_and_estimate_the_noise(working: Servi
     for k, share in enumerate(figures["pass_k"], 1):
         assert share == pytest.approx((p**k).mean(), abs=0.14)
     for closing in found.values():
-        assert closing.method is not None
-        scores = [each["score"] for each in closing.method["repeats"]]
+        scores = [each["score"] for each in not_none(closing.method)["repeats"]]
         assert closing.score == pytest.approx(sum(scores) / 3)
         assert (closing.attempts, closing.tokens_in) == (3, 30)
     assert {closing.score for closing in found.values()} > {0.0, 1.0}
@@ -182,14 +140,12 @@ async def test_repeats_count_as_their_mean_and_estimate_the_noise(working: Servi
 
 
 async def test_each_repeat_has_a_seed_and_a_kept_answer_of_its_own(working: Services) -> None:
-    await install(working)
-    model = Sampling()
+    await sums(working)
+    model = sampling()
     with serving(model.app) as url:
-        endpoint = model_at(f"{url}/v1")
-        sampling = replace(endpoint.settings.sampling, seed=7)
-        endpoint = replace(endpoint, settings=replace(endpoint.settings, sampling=sampling))
+        endpoint = model_at(f"{url}/v1", sampling=GenerationParams(seed=7))
         first = await run(working, url, {"repeats": 2, "cache": True}, endpoint=endpoint)
-        assert sorted(call["seed"] for call in model.calls) == [7] * N_ITEMS + [8] * N_ITEMS
+        assert sorted(body["seed"] for _, body in model.calls) == [7] * N_ITEMS + [8] * N_ITEMS
         second = await run(working, url, {"repeats": 2, "cache": True}, endpoint=endpoint)
         assert len(model.calls) == 2 * N_ITEMS
     again, once = ({**figures_of(r)["repeats"], "estimate": None} for r in (second, first))
@@ -202,11 +158,8 @@ async def test_the_number_of_repeats_is_limited(services: Services) -> None:
         with pytest.raises(InvalidInputError, match=r"/repeats: expected a number [<>]= "):
             await services.sessions.create(spec(plan={"repeats": repeats}))
     item = ItemRecord(key="a", content=ItemContent(prompt="?", choices=("x", "y"), target=("x",)))
-    one = ItemBank.from_intercepts(a=np.ones(1), intercept=np.zeros(1), item_ids=["a"])
-    await services.banks.import_bank(
-        BankSpec(name="choices", prompt={"mode": "loglikelihood"}),
-        BankImport(items=[item], parameters=one),
-    )
+    bank = BankSpec(name="choices", prompt={"mode": "loglikelihood"})
+    await make_bank(services, bank, alike("a"), [item])
     endpoint = model_at("http://127.0.0.1:9/v1", kind="openai_completions")
     with pytest.raises(InvalidInputError, match="repeats need mode 'generate'"):
         await services.sessions.create(spec(bank="choices", endpoint=endpoint, plan={"repeats": 2}))

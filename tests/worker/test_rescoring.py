@@ -1,12 +1,10 @@
 """Rescoring: stored answers scored again without calls; the old session stays unchanged."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
 from app.items import ScorerSpec
 from app.records.sessions import SessionRecord
@@ -14,18 +12,11 @@ from app.services.container import Services
 from app.services.scoring import AnswerScorer
 from app.services.sessions.service import AskedAnswer
 from app.worker.loop import running_worker
-from tests.servers import serving
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import answered, figures_of, spec, until
-from tests.worker.sessions import rescored, run_session
+from tests.services.sessions import answered, by_hand, failure_of, figures_of, length, until
+from tests.worker.sessions import closings, rescored, run_session
 
-PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 15}, "concurrency": 3}
-
-
-@pytest.fixture
-def model_url() -> Iterator[str]:
-    with serving(create_model_server(theta=0, seed=1)) as url:
-        yield f"{url}/v1"
+PLAN = length(15, concurrency=3)
 
 
 async def measured(services: Services, **changes: Any) -> SessionRecord:
@@ -51,8 +42,7 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     before = await marks(working, old)
 
     always = ScorerSpec("pattern", {"pattern": "."})
-    made = await working.derived_sessions.rescore(old.id, always, {"why": "trial"})
-    new = await until(working, made.id, "completed")
+    new = await rescored(working, old.id, always, "completed")
 
     assert (new.parent_id, new.relation) == (old.id, "rescore")
     after = await marks(working, new)
@@ -61,11 +51,10 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     assert figures_of(new)["estimate"]["theta"] > figures_of(old)["estimate"]["theta"]
     wrong = sum(score == 0.0 for _, _, score in before)
     assert wrong > 0
-    assert figures_of(new)["rescore"]["changed"] == wrong
-    assert figures_of(new)["rescore"]["answers"] == 15
-    assert figures_of(new)["rescore"]["mean_before"] == pytest.approx(1 - wrong / 15)
-    assert figures_of(new)["rescore"]["mean_after"] == 1.0
-    assert figures_of(new)["rescore"]["theta_before"] == figures_of(old)["estimate"]["theta"]
+    told = figures_of(new)["rescore"]
+    assert (told["changed"], told["answers"], told["mean_after"]) == (wrong, 15, 1.0)
+    assert told["mean_before"] == pytest.approx(1 - wrong / 15)
+    assert told["theta_before"] == figures_of(old)["estimate"]["theta"]
     changes = await working.derived_sessions.changes(new.id)
     assert sum(change.is_changed for change in changes) == wrong
     assert await working.sessions.get(old.id) == old
@@ -73,10 +62,10 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
 
 
 async def test_a_judge_scores_stored_answers_within_its_budget(
-    working: Services, model_url: str
+    working: Services, judge_url: str
 ) -> None:
     old = await measured(working)
-    await marker(working, model_url)
+    await marker(working, judge_url)
     judge = ScorerSpec("judge", {"judges": ["judge"]})
 
     new = await rescored(working, old.id, judge, "completed")
@@ -91,12 +80,15 @@ async def test_a_judge_scores_stored_answers_within_its_budget(
 
 
 async def test_answers_unscored_by_a_dead_judge_are_scored_later(
-    working: Services, model_url: str
+    working: Services, judge_url: str
 ) -> None:
     await marker(working, "http://127.0.0.1:9/v1")
     await judged_bank(working, "judge", judges=["judge"])
     failed = await run_session(working, "failed", bank="judged", plan=PLAN)
-    await marker(working, model_url, name="spare")
+    assert failure_of(failed)["code"] == "judge_unreachable"
+    found = (await closings(working, failed)).values()
+    assert all(closing.answer_text and closing.attempts == 1 for closing in found)
+    await marker(working, judge_url, name="spare")
     spare = ScorerSpec("judge", {"judges": ["spare"]})
 
     new = await rescored(working, failed.id, spare, "completed")
@@ -105,11 +97,11 @@ async def test_answers_unscored_by_a_dead_judge_are_scored_later(
 
 
 async def test_another_worker_goes_on_where_one_stopped(
-    services: Services, model_url: str, monkeypatch: pytest.MonkeyPatch
+    services: Services, judge_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_worker(services):
         old = await measured(services)
-    await marker(services, model_url)
+    await marker(services, judge_url)
     plain, begun, stuck = AnswerScorer.mark, 0, asyncio.Event()
 
     async def slowly(self: AnswerScorer, *arguments: Any, **options: Any) -> Any:
@@ -141,8 +133,7 @@ async def test_another_worker_goes_on_where_one_stopped(
 
 
 async def test_a_score_without_an_answer_cannot_be_rescored(working: Services) -> None:
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
-    record = await working.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    record = await by_hand(working, length(3))
     given = ({"score": 1.0}, {"response": "no idea at all"}, {"outcome": "refused"})
     record = await answered(working, record, lambda at: given[at.step - 1])
 
@@ -154,7 +145,7 @@ async def test_a_score_without_an_answer_cannot_be_rescored(working: Services) -
 
 
 async def test_impossible_rescores_are_refused(working: Services) -> None:
-    running = await working.sessions.create(spec(mode="manual", endpoint=None))
+    running = await by_hand(working)
     with pytest.raises(InvalidStateError, match="has ended"):
         await rescored(working, running.id)
     old = await measured(working)

@@ -2,9 +2,8 @@
 
 import asyncio
 import shutil
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -57,15 +56,15 @@ class Fleet:
     def __init__(self, settings: Settings, logs: Path) -> None:
         self._logs = logs
         self._environment = {**environment(settings), "SEXTANT_DATABASE_POOL_SIZE": "3"}
-        self._running: list[tuple[Forked, Path]] = []
+        self._running: list[Forked] = []
 
     def start(self, code: Path, *command: str) -> tuple[Forked, Path]:
-        log = self._logs / f"{len(list(self._logs.glob('*.log')))}.log"
+        log = self._logs / f"{len(self._running)}.log"
         with log.open("wb") as out:
             process = Forked(
                 ["sextant", *command], env=self._environment, stdout=out, stderr=out, code=code
             )
-        self._running.append((process, log))
+        self._running.append(process)
         return process, log
 
     async def up(self, code: Path, *command: str) -> tuple[Forked, str]:
@@ -77,14 +76,10 @@ class Fleet:
         process, log = self.start(code, *command)
         return await asyncio.to_thread(process.wait), log.read_text()
 
-    @asynccontextmanager
-    async def stopping(self) -> Any:
-        try:
-            yield self
-        finally:
-            for process, _ in self._running:
-                process.kill()
-                process.wait()
+    def end(self) -> None:
+        for process in self._running:
+            process.kill()
+            process.wait()
 
 
 async def stop(process: Forked) -> None:
@@ -110,7 +105,7 @@ async def test_sessions_continue_while_everything_is_replaced(
     }
     fleet = Fleet(settings, tmp_path)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(fleet.stopping())
+        stack.callback(fleet.end)
 
         async def api(code: Path) -> tuple[Forked, httpx2.AsyncClient]:
             process, url = await fleet.up(code, "serve", "--no-worker", "--port", "0")

@@ -25,11 +25,12 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
-from tests.api.calls import listing, posted, problem_of, refusal_of
+from tests.api.calls import got, posted, problem_of, refusal_of
 from tests.servers import serving
 from tests.servers.forked import Forked
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import spec, until
+from tests.services.sessions import by_hand, length, spec, until
+from tests.values import not_none
 from tests.waiting import waiting
 from tests.worker.sessions import environment, rescored, said_in
 
@@ -71,12 +72,29 @@ def rotate(settings: Settings, key: str | None) -> "subprocess.CompletedProcess[
 
 async def session_when(client: httpx2.AsyncClient, session_id: str, *states: str) -> Any:
     async with waiting() as pause:
-        while True:
-            found = (await client.get(f"/v1/sessions/{session_id}")).json()
-            if found["status"] in states:
-                return found
+        while (found := await got(client, f"/v1/sessions/{session_id}"))["status"] not in states:
             assert found["status"] not in {"failed", "cancelled"}, found
             await pause()
+    return found
+
+
+@pytest.fixture
+def key_file(settings: Settings) -> Path:
+    return settings.data_dir / "secret.key"
+
+
+def put(key_file: Path, keys: str) -> None:
+    """Replace the key file of a server, as an operator does."""
+    key_file.unlink(missing_ok=True)
+    key_file.touch(0o600)
+    key_file.write_text(keys)
+
+
+def swapped(key_file: Path, keys: str | None = None) -> str:
+    """Put these keys, or a new one, into a key file; return what it had."""
+    before = key_file.read_text()
+    put(key_file, keys or Fernet.generate_key().decode())
+    return before
 
 
 @pytest.fixture
@@ -135,8 +153,7 @@ async def test_nothing_is_lost_until_a_wrong_key_is_corrected(
         assert (ready.status_code, ready.json()["secrets"]) == (200, "unreadable")
         for path in ("/v1/endpoints", f"/v1/sessions/{ours}/responses", "/v1/banks"):
             assert (await client.get(path)).status_code == 200
-        waiting = await session_when(client, ours, "waiting")
-        assert "SEXTANT_SECRET_KEY" in waiting["waiting_reason"]
+        await session_when(client, ours, "waiting")
         for path, body in (
             ("/v1/sessions", with_other),
             (f"/v1/endpoints/{patched['id']}:probe", None),
@@ -156,8 +173,6 @@ async def test_nothing_is_lost_until_a_wrong_key_is_corrected(
         assert cured.status_code == 200, cured.text
         done = await session_when(client, theirs, "completed")
         assert done["progress"]["items"] == 40
-        kinds = [each["type"] for each in await listing(client, f"/v1/sessions/{ours}/events")]
-        assert kinds.count("session.waiting") <= 4
 
     listed = await asyncio.to_thread(rotate, settings, KEY_B)
     assert listed.returncode == 1
@@ -183,7 +198,6 @@ async def test_nothing_is_lost_until_a_wrong_key_is_corrected(
 async def test_a_lost_key_file_is_reported_and_a_rotation_reaches_a_running_server(
     settings: Settings, secret: str, model_url: str
 ) -> None:
-    settings.data_dir.mkdir(exist_ok=True)
     key_file = settings.data_dir / "secret.key"
     async with serve(settings, secret, None) as (client, told):
         made = await posted(client, "/v1/endpoints", endpoint("model", model_url))
@@ -201,124 +215,88 @@ async def test_a_lost_key_file_is_reported_and_a_rotation_reaches_a_running_serv
         assert f"there is no key file {key_file}" in told.read_text()
         assert not key_file.exists()
         assert (await client.post(probe)).status_code == 503
-        key_file.touch(0o600)
-        key_file.write_text(kept)
+        put(key_file, kept)
         assert (await client.post(probe)).status_code == 200
 
 
-PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 8}, "concurrency": 2}
-
-
-class KeyFile:
-    """The key file of a running server, as an operator changes it."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / "secret.key"
-
-    def swap(self) -> str:
-        """Replace the key and return the old one."""
-        before = self.read()
-        self.write(Fernet.generate_key().decode())
-        return before
-
-    def read(self) -> str:
-        return self._path.read_text()
-
-    def write(self, text: str) -> None:
-        self._path.unlink(missing_ok=True)
-        self._path.touch(0o600)
-        self._path.write_text(text)
-
-
-@pytest.fixture
-def key_file(settings: Settings) -> KeyFile:
-    return KeyFile(settings.data_dir)
+PLAN = length(8, concurrency=2)
 
 
 async def test_a_session_waits_for_its_endpoints_key_and_continues(
-    services: Services, key_file: KeyFile, model_url: str
+    services: Services, key_file: Path, model_url: str
 ) -> None:
     saved = await marker(services, model_url, name="model", api_key=MODEL_KEY)
     made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=PLAN))
-    right = key_file.swap()
+    right = swapped(key_file)
     async with running_worker(services):
         waiting = await until(services, made.id, "waiting")
-        assert waiting.waiting_reason is not None
-        assert "SEXTANT_SECRET_KEY" in waiting.waiting_reason
+        assert "SEXTANT_SECRET_KEY" in not_none(waiting.waiting_reason)
         with pytest.raises(SecretsError):
             await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=PLAN))
-        key_file.write(right)
+        put(key_file, right)
         await until(services, made.id, "completed")
     kinds = [event.type for event in await services.sessions.events(made.id)]
     assert kinds.count("session.waiting") == 1
 
 
 async def test_scoring_and_rescoring_wait_for_the_scorers_key(
-    services: Services, key_file: KeyFile, model_url: str
+    services: Services, key_file: Path, model_url: str
 ) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
     await judged_bank(services, "judge", judges=["judge"])
     made = await services.sessions.create(spec(bank="judged", plan=PLAN))
-    right = key_file.swap()
+    right = swapped(key_file)
     async with running_worker(services):
         await until(services, made.id, "waiting")
-        key_file.write(right)
+        put(key_file, right)
         ended = await until(services, made.id, "completed")
         assert ended.summary["outcomes"]["scored"] == 8
 
-        key_file.swap()
+        swapped(key_file)
         again = await rescored(services, made.id, None, "waiting")
-        key_file.write(right)
+        put(key_file, right)
         marked = await until(services, again.id, "completed")
     assert marked.summary["rescore"]["changed"] == 0
 
 
 async def test_a_waiting_client_is_told_and_nothing_is_lost(
-    services: Services, key_file: KeyFile, model_url: str
+    services: Services, key_file: Path, model_url: str
 ) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
     await judged_bank(services, "judge", judges=["judge"])
-    made = await services.sessions.create(
-        spec(mode="manual", endpoint=None, bank="judged", plan=PLAN | {"concurrency": 1})
-    )
+    made = await by_hand(services, length(8), bank="judged")
     asked = await services.manual_sessions.next_item(made.id)
     answer = ManualAnswer(step_token=asked.step_token, response="It is so.")
-    right = key_file.swap()
+    right = swapped(key_file)
     with pytest.raises(SecretsError):
         await services.manual_sessions.answer(made.id, answer)
+    judge, content = ScorerSpec("judge", {"judges": ["judge"]}), ItemContent(prompt="?")
     with pytest.raises(SecretsError):
-        await services.scorer_trials.mark(
-            ScorerSpec("judge", {"judges": ["judge"]}),
-            ItemContent(prompt="?", target=("a",)),
-            Answer(text="a"),
-        )
-    key_file.write(right)
+        await services.scorer_trials.mark(judge, content, Answer(text="a"))
+    put(key_file, right)
     await services.manual_sessions.answer(made.id, answer)
 
 
 async def test_an_older_database_does_not_accept_a_wrong_key(
-    services: Services, key_file: KeyFile, model_url: str
+    services: Services, key_file: Path, model_url: str
 ) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
-    right = key_file.swap()
+    right = swapped(key_file)
     with pytest.raises(SecretsError, match="rotate-secret"):
         await services.secret_keys.check()
     assert await services.secret_keys.state() == "ok"  # not known yet
-    key_file.write(right)
+    put(key_file, right)
     await services.secret_keys.check()
-    key_file.swap()
+    swapped(key_file)
     with pytest.raises(SecretsError, match="rotate-secret"):
         await services.secret_keys.check()
     assert await services.secret_keys.state() == "unreadable"
 
 
 async def test_an_interrupted_rotation_loses_nothing_and_continues(
-    services: Services,
-    database: Database,
-    settings: Settings,
-    model_url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    services: Services, settings: Settings, model_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    database = services.database
     saved = [
         await marker(services, model_url, name=name, api_key=MODEL_KEY) for name in ("a", "b", "c")
     ]
@@ -343,22 +321,20 @@ async def test_an_interrupted_rotation_loses_nothing_and_continues(
     newest = SecretBox(settings.model_copy(update={"secret_key": SecretStr(keys[0])}))
     for endpoint in saved:
         sealed = (await services.endpoints.get(endpoint.id)).sealed.api_key
-        assert sealed is not None
-        assert newest.decrypt(sealed) == MODEL_KEY
+        assert newest.decrypt(not_none(sealed)) == MODEL_KEY
 
 
 async def test_secrets_that_no_key_decrypts_are_listed_and_kept(
-    services: Services, key_file: KeyFile, model_url: str
+    services: Services, key_file: Path, model_url: str
 ) -> None:
     lost = await marker(services, model_url, name="lost", api_key=MODEL_KEY)
-    right = key_file.swap()
+    right = swapped(key_file)
     kept = await marker(services, model_url, name="kept", api_key=MODEL_KEY)
     done = await services.secret_keys.rotate()
-    assert [(endpoint.id, names) for endpoint, names in done.unreadable] == [
-        (lost.id, ("api_key",))
-    ]
+    ((unreadable, names),) = done.unreadable
+    assert (unreadable.id, names) == (lost.id, ("api_key",))
     assert (await services.endpoints.get(lost.id)).sealed == lost.sealed
     assert (await services.endpoints.ready(kept.id)).config.api_key == MODEL_KEY
     await services.secret_keys.check()
-    key_file.write(key_file.read() + right)
+    put(key_file, swapped(key_file, right) + right)
     assert (await services.endpoints.ready(lost.id)).config.api_key == MODEL_KEY

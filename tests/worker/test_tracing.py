@@ -15,20 +15,20 @@ from structlog.testing import capture_logs
 from app.observability import run_span, span, traces_sent, traces_to
 from app.services.container import Services
 from app.worker.loop import running_worker
-from tests.servers.fault_server import FaultServer
-from tests.services.sessions import figures_of
-from tests.worker.sessions import model_at, run_session
+from tests.services.sessions import figures_of, length
+from tests.values import not_none
+from tests.worker.models import Faults
+from tests.worker.sessions import run_session
 
 
 async def test_a_session_is_one_tree_with_a_span_per_call(
-    services: Services, faults: FaultServer, faults_url: str
+    services: Services, faults: Faults
 ) -> None:
     exporter = InMemorySpanExporter()
     with traces_to(exporter):
         async with running_worker(services):
-            endpoint = replace(model_at(f"{faults_url}/mixed/v1"), api_key="sk-never-told")
-            plan = {"stopping": {"se": None, "max_items": 40}, "concurrency": 1}
-            ended = await run_session(services, endpoint=endpoint, plan=plan)
+            endpoint = replace(faults.model("mixed"), api_key="sk-never-told")
+            ended = await run_session(services, endpoint=endpoint, plan=length(40, concurrency=1))
 
     spans = exporter.get_finished_spans()
     (root,) = [one for one in spans if one.parent is None]
@@ -49,8 +49,8 @@ async def test_a_session_is_one_tree_with_a_span_per_call(
     assert len(scored) == figures_of(ended)["outcomes"]["scored"]
     (run,) = named(spans, "run")
     (result,) = run.events
-    assert result.attributes is not None
-    assert result.attributes["gen_ai.evaluation.score.value"] == figures_of(ended)["score"]["value"]
+    score = not_none(result.attributes)["gen_ai.evaluation.score.value"]
+    assert score == figures_of(ended)["score"]["value"]
 
     everything = "".join(one.to_json() for one in spans)
     prompt = faults.calls[0].body["messages"][-1]["content"]
@@ -65,14 +65,10 @@ def test_a_worker_that_takes_over_a_session_extends_its_tree() -> None:
         with run_span("session", "ses_1", 2), span("step", {"sextant.step": 1}):
             pass
     root, step, run = exporter.get_finished_spans()
-    assert (root.name, root.parent, told(root)) == (
-        "session",
-        None,
-        {"sextant.session.id": "ses_1"},
-    )
-    assert run.parent is not None
-    assert step.parent is not None
-    assert (run.parent.span_id, step.parent.span_id) == (span_id(root), span_id(run))
+    assert (root.name, root.parent) == ("session", None)
+    assert told(root) == {"sextant.session.id": "ses_1"}
+    assert not_none(run.parent).span_id == span_id(root)
+    assert not_none(step.parent).span_id == span_id(run)
     assert told(run) == {"sextant.run": 2}
 
 

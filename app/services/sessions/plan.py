@@ -137,7 +137,6 @@ class Failures:
             )
         if last.error_code == StopReason.TIME_LIMIT:
             return None  # the server itself gave up these calls: the endpoint has not failed
-        failed = closed - scored
         if last.error_code in FATAL_CODES and (self._unanswered or self._unmarked):
             mend = _ENDPOINT if self._is_saved else _START
             todo = mend if last.error_code.startswith("endpoint") else _SCORER
@@ -151,16 +150,22 @@ class Failures:
                 f"{self._unmarked} answers in a row could not be scored; the last "
                 f"({last.error_code}): {_reason(last)} {_SCORER}"
             )
-        elif self._limits.exceeded(failed, closed):
-            detail = (
-                f"{failed} of {closed} answers could not be scored (limit "
-                f"{100 * self._limits.max_share:g} %). {_ANSWERS}"
-            )
-        elif not parsed and closed >= ITEMS_TO_PARSE_ONE and self._limits.exceeded(closed, closed):
-            detail = f"None of {closed} answers could be parsed. {_ANSWERS}"
         else:
-            return None
+            return _too_many(self._limits, closed=closed, scored=scored, parsed=parsed)
         return Stop(StopReason.TOO_MANY_FAILURES, detail)
+
+
+def _too_many(limits: FailureLimits, *, closed: int, scored: int, parsed: int) -> Stop | None:
+    """The stop of a session of which too large a share could not be scored; else None."""
+    failed = closed - scored
+    if limits.exceeded(failed, closed):
+        share = f"{100 * limits.max_share:g} %"
+        detail = f"{failed} of {closed} answers could not be scored (limit {share}). {_ANSWERS}"
+    elif not parsed and closed >= ITEMS_TO_PARSE_ONE and limits.exceeded(closed, closed):
+        detail = f"None of {closed} answers could be parsed. {_ANSWERS}"
+    else:
+        return None
+    return Stop(StopReason.TOO_MANY_FAILURES, detail)
 
 
 def nothing_to_ask(ended: SessionRecord) -> str | None:
@@ -174,7 +179,7 @@ def nothing_to_ask(ended: SessionRecord) -> str | None:
         return f"All {n_items:,} questions that may be asked were asked."
     limits = SessionPlan.from_dict(ended.design).failures
     scored, parsed = figures["progress"]["scored"], figures["outcomes"]["scored"]
-    stop = Failures(limits).stop(closed=kept, scored=scored, parsed=parsed)
+    stop = _too_many(limits, closed=kept, scored=scored, parsed=parsed)
     return None if stop is None else stop.detail.replace(" ID", f" {ended.id}")
 
 

@@ -1,23 +1,24 @@
-"""Scorers that call models: what is refused before anything is spent."""
+"""Scoring: calls refused before anything is spent, and long answers, which are shortened."""
 
+import hashlib
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from app.errors import InvalidInputError
-from app.exchange.item_record import ItemRecord
 from app.items import Answer, ItemContent, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
-from app.records.figures import CallsFigures, Marking
 from app.records.sessions import Closing
 from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
 from app.services.container import Services
-from app.services.scoring import AnswerScorer, hash_of
+from app.services.scoring import MAX_CHARS, AnswerScorer, cut, hash_of, is_cut
+from tests.services.banks import question
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import administration, spec
+from tests.values import not_none
 
 NOWHERE = "http://127.0.0.1:9/v1"  # no server listens there: a call would fail
 
@@ -45,12 +46,9 @@ async def test_a_bank_whose_scorer_has_no_endpoint_that_serves_it_is_refused(
             await services.banks.create_bank(bank)
 
 
-async def test_an_item_or_a_session_whose_judge_is_not_there_is_refused(
-    services: Services,
-) -> None:
+async def test_an_item_or_a_session_whose_judge_is_not_there_is_refused(services: Services) -> None:
     await services.banks.create_bank(BankSpec(name="b"))
-    content = ItemContent(prompt="?", target=("!",))
-    item = ItemRecord(key="q", content=content, scorer=ScorerSpec("judge", {"judges": ["gone"]}))
+    item = question("q", scorer=ScorerSpec("judge", {"judges": ["gone"]}))
     with pytest.raises(InvalidInputError, match="'gone', which is not there"):
         await services.items.add("b", item)
     judge = await marker(services, NOWHERE)
@@ -71,37 +69,42 @@ async def test_a_callback_needs_a_key_and_cannot_be_tested(services: Services) -
 async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Services) -> None:
     judge = await marker(services, NOWHERE)
     scorer = ScorerSpec("judge", {"judges": [judge.id], "budget": {"calls": 3}})
-    usage: CallsFigures = {"calls": 3, "tokens_in": 10, "tokens_out": 1, "usd": 0.1}
-    marking: Marking = {
-        "scorer": "judge",
-        "version": "1",
-        "spec_hash": hash_of(scorer),
-        "usage": usage,
-    }
+    usage = {"calls": 3, "tokens_in": 10, "tokens_out": 1, "usd": 0.1}
+    marking: Any = {"scorer": "judge", "version": "1", "spec_hash": hash_of(scorer)}
+    marking |= {"usage": usage, "judgements": [{"reason": "a secret"}]}
     record, opened = await services.sessions.create(spec()), services.endpoints
     closed = Closing(
         outcome="error",
         answer_text="a secret",
-        marking=cast(Marking, {**marking, "judgements": [{"reason": "a secret"}]}),
+        marking=marking,
         method={"repeats": [{"answer_text": "a secret"}]},
     )
     assert "secret" not in str(closed.effort())
     extended = replace(record, provenance={**record.provenance, "dropped": [closed.effort()]})
     asked = [administration(1, 0, closing=closed), administration(2, 1)]
-    for session, known in ((record, asked), (extended, [])):
-        await _exhausted(
-            scorer,
-            AnswerScorer.of(session, known, endpoints=opened, transport=services.transport),
-        )
+    item = BankItem(
+        position=0, id="itm", key="q", content=ItemContent(prompt="?", target=("!",)), scorer=scorer
+    )
+    for session, rows in ((record, asked), (extended, [])):
+        scores = AnswerScorer.of(session, rows, endpoints=opened, transport=services.transport)
+        marked = await scores.mark(item, Answer(text="!"))
+        assert isinstance(marked.mark, NotScored)
+        assert marked.mark.code == "judge_budget_exhausted"
+        assert not_none(marked.marking)["usage"]["calls"] == 0
 
 
-async def _exhausted(scorer: ScorerSpec, answer_marker: AnswerScorer) -> None:
-    content = ItemContent(prompt="?", target=("!",))
-    item = BankItem(position=0, id="itm", key="q", content=content, scorer=scorer)
+def test_both_ends_and_the_hash_of_the_whole_stay() -> None:
+    whole = "head" + "é" * 4_000_000 + "tail"
+    kept = not_none(cut(whole))
+    assert len(kept) < MAX_CHARS + 200
+    assert kept.startswith("headé")
+    assert kept.endswith("étail")
+    assert hashlib.sha256(whole.encode()).hexdigest() in kept
+    assert is_cut(kept)
 
-    marked = await answer_marker.mark(item, Answer(text="!"))
 
-    assert isinstance(marked.mark, NotScored)
-    assert marked.mark.code == "judge_budget_exhausted"
-    assert marked.marking is not None
-    assert marked.marking["usage"]["calls"] == 0
+def test_a_short_answer_stays_whole() -> None:
+    for text in (None, "", "x" * MAX_CHARS):
+        assert cut(text) == text
+        assert not is_cut(text)
+    assert not is_cut("y" * (MAX_CHARS + 50))
