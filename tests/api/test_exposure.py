@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.engine.inference.diagnostics import exposure_rates, overlap
+from app.engine.inference.diagnostics import exposure_rates, overlap, use_counts
 from app.printable import percent
 from app.services.banks.items import LEAST_TESTS
 from tests.api.calls import got, posted
@@ -35,7 +35,7 @@ async def test_exposure_counts_tests_that_asked_an_item(client: Client) -> None:
     assert shown["n_asked"] == len(names)
     assert shown["exposure_max"] == pytest.approx(rates.max())
     assert shown["exposure_mean"] == pytest.approx(rates.sum() / 360)
-    assert shown["overlap"] == pytest.approx(overlap(tests, len(names)))
+    assert shown["overlap"] == pytest.approx(overlap(use_counts(tests, len(names)), LEAST_TESTS))
     assert [one["exposure"] for one in shown["most_asked"]] == sorted(rates, reverse=True)[:10]
     dates = next(one for one in shown["tasks"] if one["tag"] == "dates")
     of_dates = sum(name.startswith("dates") for test in asked for name in test)

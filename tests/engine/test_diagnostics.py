@@ -217,7 +217,8 @@ def test_overlap_is_the_mean_share_in_common(
     tests: list[set[int]],
 ) -> None:
     in_common = [len(one & other) / 6 for one, other in combinations(tests, 2)]
-    assert overlap([sorted(test) for test in tests], 20) == pytest.approx(np.mean(in_common))
+    counts = use_counts([sorted(test) for test in tests], 20)
+    assert overlap(counts, len(tests)) == pytest.approx(np.mean(in_common))
 
 
 @given(st.lists(st.sets(st.integers(0, 19), min_size=1), min_size=2, max_size=9))
@@ -227,8 +228,8 @@ def test_jaccard_overlap_is_the_mean_over_pairs(tests: list[set[int]]) -> None:
 
 
 def test_a_single_test_overlaps_with_none() -> None:
-    assert overlap([[0, 1]], 3) == jaccard([[0, 1]], 3) == 0.0
-    assert overlap([], 3) == 0.0
+    assert overlap(use_counts([[0, 1]], 3), 1) == jaccard([[0, 1]], 3) == 0.0
+    assert overlap(use_counts([], 3), 0) == 0.0
 
 
 @pytest.mark.parametrize("several", [False, True])
