@@ -376,8 +376,7 @@ def fit_acceptance(
         if lowest <= cap + _FIT_TOLERANCE:
             break
         # An unused item would jump to full acceptance; at most doubling keeps the rounds stable.
-        change = np.minimum(cap / np.maximum(rates, cap / 2), 2.0)
-        acceptance = np.minimum(acceptance * change, 1.0)
+        acceptance = np.minimum(acceptance * (cap / np.maximum(rates, cap / 2)), 1.0)
     return best
 
 
