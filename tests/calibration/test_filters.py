@@ -129,9 +129,11 @@ def test_a_small_spread_is_a_reason_of_its_own() -> None:
     scores = simulate(4, Family.TWO_PL, 20_000, 4).matrix.scores.astype(float)
     scores[:, 0] = 0.0
     scores[0, 0] = 1.0
-    dropped = apply_filters(ScoreMatrix.of(scores), published()).items
-    assert dropped[0].reason is DropReason.LOW_SPREAD
-    assert dropped[0].value == pytest.approx(np.sqrt(1 / 20_000), rel=1e-3)
+    matrix = ScoreMatrix.of(scores)
+    graded = ResponseTable(matrix.examinees, matrix.items, scores)
+    for dropped in (apply_filters(table, published()).items for table in (matrix, graded)):
+        assert dropped[0].reason is DropReason.LOW_SPREAD
+        assert dropped[0].value == pytest.approx(np.sqrt(1 / 20_000), rel=1e-3)
 
 
 def test_the_lowest_thousandth_of_examinees_is_dropped() -> None:
@@ -188,20 +190,6 @@ def _weak(matrix: ScoreMatrix, settings: FilterSettings) -> set[int]:
     dropped = apply_filters(matrix, settings).items
     weak = DropReason.LOW_POINT_BISERIAL
     return {int(item.name) - 1 for item in dropped if item.reason is weak}
-
-
-def test_by_default_the_estimated_correlation_decides() -> None:
-    """As in ATLAS an item is dropped below 0.1, however few examinees there are."""
-    matrix = _with_wrong_keys(9, 40)
-    means = matrix.item_means()
-    kept = np.flatnonzero((means > 0) & (means <= 0.95))
-    scores = matrix.scores[:, kept].astype(float)
-    expected = {
-        int(item)
-        for place, item in enumerate(kept)
-        if np.corrcoef(scores[:, place], np.delete(scores, place, axis=1).sum(axis=1))[0, 1] < 0.1
-    }
-    assert _weak(matrix, published()) == expected
 
 
 def test_few_examinees_drop_wrong_keys_and_hardly_a_sound_item() -> None:

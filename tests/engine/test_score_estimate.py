@@ -21,7 +21,7 @@ from app.engine.knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import Certain, Prediction
-from app.engine.prediction.score_curves import ScoreCurves, freed
+from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import BlendedScore
 from app.engine.selection.base import Pool
@@ -129,32 +129,6 @@ def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> N
     wanted = float(scores[items].sum() + (N_ITEMS - 80) * scores[last].mean()) / N_ITEMS
     assert abs(sampled.value - wanted) < 0.25 * abs(chosen.value - wanted)
     assert sampled.lo <= scores.mean() <= sampled.hi
-
-
-@pytest.mark.parametrize(("n_sampled", "agrees"), [(40, True), (40, False), (3, False)])
-def test_the_correction_follows_the_concepts_page(
-    curves: ScoreCurves, n_sampled: int, agrees: bool
-) -> None:
-    """Compute R, V and B directly, where sampled answers agree with the curves or contradict."""
-    free, items = freed(curves), np.arange(0, N_ITEMS, 4)[:n_sampled]
-    easy = free.intercept >= np.median(free.intercept)
-    scores = (easy if agrees else ~easy).astype(float)
-    at = free.locate(items, scores[items])
-    p = free.expected(at)
-    left = WEIGHTS.copy()
-    left[items] = 0.0
-    # S' and v': the variance of the abilities and the chance of the remaining questions.
-    s = WEIGHTS[items] @ scores[items] + left @ p
-    k = free.dispersion
-    v = free.doubt(at, left, p) + k * left**2 @ (p * (1 - p))
-    p, a, n, u = p[items], free.slopes[:, items], items.size, left.sum()
-    leverage = np.einsum("kn,kl,ln->n", a, at.covariance, a) * p * (1 - p) / k
-    e = (scores[items] - p) / np.maximum(1 - leverage, 0.2)
-    r = u * e.mean()
-    variance = u * n / (n - 1) * max(np.sum(e**2), np.sum(k * p * (1 - p))) / n**2
-    b = max(1.5 * v, r**2 - variance)
-    told = estimator(curves).estimate(answers_to(items, scores, sampled=True))
-    assert told.by_sample == pytest.approx(s + r * b / (b + variance), rel=1e-12)
 
 
 def test_questions_with_large_weights_are_sampled_without_bias() -> None:
