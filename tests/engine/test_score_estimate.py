@@ -214,15 +214,6 @@ def test_with_no_reference_models_every_question_is_sampled() -> None:
     assert all(one.draw and one.draw.sampled for one in state.responses)
 
 
-def test_a_sample_is_even_in_the_order_of_expected_scores(curves: ScoreCurves) -> None:
-    test = score_test(explained(curves, 0), WEIGHTS, 40, EVERY)
-    state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
-    at = Sampled.of(curves, WEIGHTS).position[[one.item for one in state.responses]]
-    for count in (10, 20, 40):
-        # In a random sample the largest distance would be about 1.2 / sqrt(count).
-        assert np.abs(np.sort(at[:count]) - (np.arange(count) + 0.5) / count).max() < 2.0 / count
-
-
 def test_sampled_positions_follow_the_golden_ratio() -> None:
     """Each is one term of the sequence after the one before, to within the items' widths."""
     n = 2000
@@ -670,23 +661,6 @@ def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> 
     assert told.value == pytest.approx(mean)
     half = 1.959964 * variance**0.5
     assert (told.lo, told.hi) == pytest.approx((mean - half, mean + half), abs=1e-6)
-
-
-def test_intervals_hold_for_one_run_where_reference_scores_are_means_of_many(
-    curves: ScoreCurves,
-) -> None:
-    """Means of twenty runs have a twentieth of the variance of one run."""
-    rng = np.random.default_rng(21)
-    steady = replace(curves, dispersion=0.05)
-    chance = expit(rng.normal(size=(60, len(curves.slopes))) @ curves.slopes + curves.intercept)
-    rows = (rng.random(chance.shape) < chance).astype(float)
-    way = estimator(steady)
-    held = 0
-    for row in rows:
-        told = way.estimate(answers_to(rng.permutation(N_ITEMS)[:30], row, sampled=True))
-        held += told.lo <= row.mean() <= told.hi
-    assert held >= 50
-    assert explained(curves).overdispersion(np.arange(30), rows[0][:30]) == 1.0
 
 
 def test_an_examinee_off_flat_curves_is_measured() -> None:
