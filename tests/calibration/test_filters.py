@@ -136,7 +136,8 @@ def test_a_small_spread_is_a_reason_of_its_own() -> None:
     scores[0, 0] = 1.0
     matrix = ScoreMatrix.of(scores)
     graded = ResponseTable(matrix.examinees, matrix.items, scores)
-    for dropped in (apply_filters(table, published()).items for table in (matrix, graded)):
+    binary = apply_filters(matrix, published()).items
+    for dropped in (binary, apply_filters(graded, published()).items):
         assert dropped[0].reason is DropReason.LOW_SPREAD
         assert dropped[0].value == pytest.approx(np.sqrt(1 / 20_000), rel=1e-3)
 
