@@ -68,7 +68,7 @@ def calibrated(known, model, *, card=True):
         records = replace(
             records_of(matrix, plan, fitted, bank),
             # These curves only place examinees; their errors are not needed.
-            curves_without=lambda rows: placing_curves(np.delete(known[:, varied], rows, axis=0)),
+            curves_by=lambda rows: placing_curves(known[np.ix_(np.sort(rows), varied)]),
         )
         held = tests_of(records, matrix, plan)
         learned = held.correction()

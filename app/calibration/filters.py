@@ -6,17 +6,15 @@ correlations below the threshold are there by chance; `point_biserial_confidence
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import compress
 from statistics import NormalDist
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from app.calibration.matrix import MISSING, BoolArray, ScoreMatrix
-from app.engine.models.base import FloatArray, IntArray
+from app.calibration.matrix import ScoreMatrix
+from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
@@ -132,6 +130,10 @@ class FilterSettings:
         return weak
 
 
+#: Keeps every item that tells something about ability, and no other item.
+MEASURING = replace(FilterSettings.none(), keep_for_score=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """An item or examinee that takes no part, or an item that counts in scores only."""
@@ -194,7 +196,7 @@ def apply_filters(table: Table, settings: FilterSettings | None = None) -> Filte
     """
     settings = settings or FilterSettings()
     rows, examinees = _filter_examinees(table, settings)
-    taking_part = select(table, examinees=rows)
+    taking_part = table.select(examinees=rows)
     columns, items, constants = filter_items(taking_part, settings)
     weak: list[Dropped] = []
     if not columns.any() or not rows.any():
@@ -206,19 +208,21 @@ def apply_filters(table: Table, settings: FilterSettings | None = None) -> Filte
             + f"; {table.n_examinees} examinees.{too_few}"
         )
     if settings.keep_for_score:
-        columns, items, weak = _kept_for_score(table.items, items)
-    kept = select(taking_part, items=columns)
-    silent = ~answering(kept)
-    examinees += _dropped(kept.examinees, DropReason.NO_ANSWERS, silent)
-    kept = select(kept, examinees=~silent)
-    on_scores = _not_the_whole(_means(taking_part, axis=0), columns)
+        weak = [item for item in items if item.reason in _OF_ABILITY]
+        items = [item for item in items if item.reason not in _OF_ABILITY]
+        columns = ~np.isin(table.items, [item.name for item in items])
+    kept = taking_part.select(items=columns)
+    silent = kept.answers_per_examinee() == 0
+    examinees += dropped_for(DropReason.NO_ANSWERS, kept.examinees, silent)
+    kept = kept.select(examinees=~silent)
+    on_scores = _not_the_whole(taking_part.item_means(), columns)
     return Filtered(
         matrix=kept,
         items=tuple(items),
         examinees=tuple(examinees),
         constants=constants,
         score_only=tuple(weak),
-        warnings=on_scores + _not_connected(answered(kept)),
+        warnings=on_scores + _not_connected(kept.answered),
     )
 
 
@@ -226,15 +230,15 @@ def filter_items(
     table: Table, settings: FilterSettings
 ) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
     """Mask of the kept items, the dropped items, and the score of each constant item."""
-    means = _means(table, axis=0)
+    means, seen, n_answers = table.item_means(), table.answered, table.answers_per_item()
     if isinstance(table, ScoreMatrix):
         constant = (means == 0) | (means == 1)
         sd = np.sqrt(means * (1 - means))
     else:
-        seen, scores = answered(table), table.scores
-        highest = np.where(seen, scores, -np.inf).max(axis=0)
-        constant = highest == np.where(seen, scores, np.inf).min(axis=0)
-        sd = np.sqrt(_mean((scores - means) ** 2, axis=0))
+        highest = np.where(seen, table.scores, -np.inf).max(axis=0)
+        constant = highest == np.where(seen, table.scores, np.inf).min(axis=0)
+        squares = np.where(seen, (table.scores - means) ** 2, 0.0).sum(axis=0)
+        sd = np.sqrt(squares / np.maximum(n_answers, 1))
     # These come before the correlation filter, because dropped items must not enter the rest score.
     rules: list[tuple[DropReason, BoolArray, FloatArray]] = [
         (DropReason.NO_ANSWERS, np.isnan(means), np.full_like(means, np.nan)),
@@ -249,57 +253,19 @@ def filter_items(
     keep = np.ones(table.n_items, dtype=np.bool_)
     dropped: list[Dropped] = []
     for reason, hit, values in rules:
-        dropped += _dropped(table.items, reason, keep & hit, values)
+        dropped += dropped_for(reason, table.items, keep & hit, values)
         keep &= ~hit
     if settings.least_point_biserial is not None and keep.any():
         correlation = np.full(table.n_items, np.nan)
         if isinstance(table, ScoreMatrix):
             correlation[keep], otherwise = point_biserials(table.select(items=keep)), None
         else:
-            correlation[keep], otherwise = rest_correlations(table.scores[:, keep]), _CONFIDENCE
-        n_answers = np.count_nonzero(answered(table), axis=0)
+            correlation[keep], otherwise = rest_correlations(table.select(items=keep)), _CONFIDENCE
         weak = settings.too_weak(correlation, n_answers, otherwise)
-        dropped += _dropped(table.items, DropReason.LOW_POINT_BISERIAL, weak, correlation)
+        dropped += dropped_for(DropReason.LOW_POINT_BISERIAL, table.items, weak, correlation)
         keep &= ~weak
     constants = {table.items[j]: float(means[j]) for j in np.flatnonzero(constant)}
     return keep, dropped, constants
-
-
-def select(
-    table: Table, examinees: BoolArray | None = None, items: BoolArray | None = None
-) -> Table:
-    """Select rows and columns of either kind of table by mask."""
-    if isinstance(table, ScoreMatrix):
-        return table.select(examinees, items)
-    rows = np.ones(table.n_examinees, np.bool_) if examinees is None else examinees
-    columns = np.ones(table.n_items, np.bool_) if items is None else items
-    return ResponseTable(
-        tuple(compress(table.examinees, rows)),
-        tuple(compress(table.items, columns)),
-        table.scores[np.ix_(rows, columns)],
-    )
-
-
-def answered(table: ScoreMatrix | ResponseTable) -> BoolArray:
-    """Mask of the given answers, shape (n_examinees, n_items)."""
-    if isinstance(table, ScoreMatrix):
-        return np.not_equal(table.scores, MISSING)
-    return ~np.isnan(table.scores)
-
-
-def answering(table: ScoreMatrix | ResponseTable) -> BoolArray:
-    """Mask of the examinees with answers, shape (n_examinees,)."""
-    return np.asarray(answered(table).any(axis=1))
-
-
-def _kept_for_score(
-    names: Sequence[str], found: Sequence[Dropped]
-) -> tuple[BoolArray, list[Dropped], list[Dropped]]:
-    """Mask of the items that stay, the dropped items, and the items kept only for the score."""
-    weak = [item for item in found if item.reason in _OF_ABILITY]
-    gone = [item for item in found if item.reason not in _OF_ABILITY]
-    stays = ~np.isin(np.array(names), [item.name for item in gone])
-    return stays, gone, weak
 
 
 def _not_the_whole(item_means: FloatArray, kept: BoolArray) -> tuple[str, ...]:
@@ -365,14 +331,13 @@ def point_biserials(matrix: ScoreMatrix) -> FloatArray:
     return correlation
 
 
-def rest_correlations(scores: FloatArray) -> FloatArray:
-    """The same for continuous scores, shape (n_examinees, n_items), with NaN where missing.
+def rest_correlations(table: ResponseTable) -> FloatArray:
+    """The same for continuous scores.
 
     The result is NaN where an item has fewer than 3 scores or its scores are all alike.
     """
-    seen = ~np.isnan(scores)
-    n = seen.sum(axis=0)
-    residual = np.where(seen, scores - _mean(scores, axis=0), 0.0)
+    seen, n = table.answered, table.answers_per_item()
+    residual = np.where(seen, table.scores - table.item_means(), 0.0)
     others = np.maximum(seen.sum(axis=1, keepdims=True) - 1, 1)
     rest = np.where(seen, (residual.sum(axis=1, keepdims=True) - residual) / others, 0.0)
     rest = np.where(seen, rest - rest.sum(axis=0) / np.maximum(n, 1), 0.0)
@@ -389,7 +354,7 @@ def _filter_examinees(
 ) -> tuple[BoolArray, list[Dropped]]:
     if isinstance(table, ScoreMatrix):
         table.require_two_examinees()
-    means = _means(table, axis=1)
+    means = table.examinee_means()
     silent = np.isnan(means)
     low = np.zeros_like(silent)
     if settings.least_percentile is not None and not silent.all():
@@ -400,30 +365,19 @@ def _filter_examinees(
         raise CalibrationError(
             f"Calibration needs at least 2 examinees (rows) with scores, got {int(kept.sum())}."
         )
-    dropped = _dropped(table.examinees, DropReason.NO_ANSWERS, silent)
-    return kept, dropped + _dropped(table.examinees, DropReason.LOW_SCORE, low, means)
+    dropped = dropped_for(DropReason.NO_ANSWERS, table.examinees, silent)
+    return kept, dropped + dropped_for(DropReason.LOW_SCORE, table.examinees, low, means)
 
 
-def _dropped(
-    names: tuple[str, ...], reason: DropReason, hit: BoolArray, values: FloatArray | None = None
+def dropped_for(
+    reason: DropReason,
+    names: tuple[str, ...],
+    hit: BoolArray,
+    values: FloatArray | IntArray | None = None,
 ) -> list[Dropped]:
+    """An entry for each of the names that is `hit`, with the value that was compared."""
     compared = np.full(len(hit), np.nan) if values is None else values
     return [
         Dropped(names[i], reason, None if np.isnan(compared[i]) else float(compared[i]))
         for i in np.flatnonzero(hit)
     ]
-
-
-def _means(table: ScoreMatrix | ResponseTable, axis: int) -> FloatArray:
-    if isinstance(table, ResponseTable):
-        return _mean(table.scores, axis)
-    return table.examinee_means() if axis else table.item_means()
-
-
-def _mean(scores: FloatArray, axis: int) -> FloatArray:
-    """Mean of the scores that are not NaN; NaN without any, but no warning as from NumPy."""
-    seen = ~np.isnan(scores)
-    n = seen.sum(axis=axis)
-    total = np.where(seen, scores, 0.0).sum(axis=axis)
-    mean: FloatArray = np.where(n > 0, total / np.maximum(n, 1), np.nan)
-    return mean

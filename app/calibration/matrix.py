@@ -1,17 +1,17 @@
-"""The response matrix that a bank is calibrated from."""
+"""The response matrix that a bank is calibrated from, and splits of its examinees."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
-from app.engine.models.base import FloatArray, IntArray
+from app.engine.models.base import BoolArray, FloatArray, IntArray
+from app.engine.responses import AnswerTable, require_unique
 from app.errors import CalibrationError, FieldProblem, InvalidInputError
 
 ByteArray = NDArray[np.uint8]
-BoolArray = NDArray[np.bool_]
 
 MISSING = 255
 """Code of a missing answer; a missing answer does not count as wrong."""
@@ -20,21 +20,17 @@ _BLOCK_CELLS = 2_000_000  # cells converted to float64 at a time, 16 MB
 _MAX_PROBLEMS = 20
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreMatrix:
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreMatrix(AnswerTable):
     """Right, wrong and missing answers of examinees (rows) to items (columns).
 
     Scores are bytes: as float64, a matrix of 3,467 x 5,600 answers would take 155 MB.
 
     Attributes:
         scores: 1 right, 0 wrong, `MISSING`; shape (n_examinees, n_items), read-only.
-        examinees: Names of the rows.
-        items: Ids of the columns.
     """
 
     scores: ByteArray
-    examinees: tuple[str, ...]
-    items: tuple[str, ...]
 
     @classmethod
     def of(
@@ -58,30 +54,20 @@ class ScoreMatrix:
         return cls(scores=codes, examinees=rows, items=columns)
 
     @property
-    def n_examinees(self) -> int:
-        """Number of rows."""
-        return len(self.examinees)
+    @override
+    def answered(self) -> BoolArray:
+        return np.not_equal(self.scores, MISSING)
 
-    @property
-    def n_items(self) -> int:
-        """Number of columns."""
-        return len(self.items)
+    @override
+    def answers(self, examinees: IntArray | slice = slice(None)) -> FloatArray:
+        codes = self.scores[examinees]
+        scores: FloatArray = np.where(codes == MISSING, np.nan, codes)
+        return scores
 
-    def select(
-        self,
-        examinees: IntArray | BoolArray | None = None,
-        items: IntArray | BoolArray | None = None,
-    ) -> "ScoreMatrix":
-        """Select rows and columns by position or mask."""
-        rows = np.arange(self.n_examinees)[slice(None) if examinees is None else examinees]
-        columns = np.arange(self.n_items)[slice(None) if items is None else items]
-        part = self.scores[np.ix_(rows, columns)]
-        part.flags.writeable = False
-        return ScoreMatrix(
-            scores=part,
-            examinees=tuple(self.examinees[i] for i in rows),
-            items=tuple(self.items[j] for j in columns),
-        )
+    @override
+    def totals(self, axis: int) -> IntArray:
+        right: IntArray = np.count_nonzero(self.scores == 1, axis=axis)
+        return right
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray, FloatArray | None]]:
         """Blocks of rows: their slice, right answers as 0/1, and given answers as 0/1.
@@ -97,30 +83,6 @@ class ScoreMatrix:
                 yield rows, (block == 1).astype(np.float64), (~missing).astype(np.float64)
             else:
                 yield rows, block.astype(np.float64), None
-
-    def answers(self, examinees: IntArray | slice = slice(None)) -> FloatArray:
-        """Scores of the examinees at some positions as floats, NaN where there is no answer."""
-        codes = self.scores[examinees]
-        scores: FloatArray = np.where(codes == MISSING, np.nan, codes)
-        return scores
-
-    def answers_per_item(self) -> IntArray:
-        """Number of given answers to each item, shape (n_items,)."""
-        counts: IntArray = np.count_nonzero(self.scores != MISSING, axis=0)
-        return counts
-
-    def answers_per_examinee(self) -> IntArray:
-        """Number of given answers of each examinee, shape (n_examinees,)."""
-        counts: IntArray = np.count_nonzero(self.scores != MISSING, axis=1)
-        return counts
-
-    def item_means(self) -> FloatArray:
-        """Share of right answers among the given ones, shape (n_items,); NaN without answers."""
-        return _ratio(np.count_nonzero(self.scores == 1, axis=0), self.answers_per_item())
-
-    def examinee_means(self) -> FloatArray:
-        """Share of right answers among the given ones, shape (n_examinees,); NaN without any."""
-        return _ratio(np.count_nonzero(self.scores == 1, axis=1), self.answers_per_examinee())
 
     def require_two_examinees(self) -> None:
         """Refuse a matrix with one row.
@@ -145,7 +107,7 @@ class ScoreMatrix:
             raise CalibrationError(
                 f"Calibration needs at least 2 items (columns), got {self.n_items}."
             )
-        right = np.count_nonzero(self.scores == 1, axis=0)
+        right = self.totals(0)
         constant = np.flatnonzero((right == 0) | (right == self.answers_per_item()))
         if len(constant):
             raise CalibrationError(
@@ -162,6 +124,38 @@ class ScoreMatrix:
                 f"{len(silent)} of {self.n_examinees} examinees have no answers, first "
                 f"{self.examinees[silent[0]]!r}; filter them out."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOut:
+    """A split into examinees that are learned from and examinees that are tested.
+
+    Attributes:
+        name: Kind of hold-out, or the family of the tested examinees.
+        known: Row numbers of the examinees that are learned from.
+        tested: Row numbers of the examinees that are tested.
+    """
+
+    name: str
+    known: IntArray
+    tested: IntArray
+
+
+def split_by_strength(strongest_first: IntArray) -> tuple[HoldOut, HoldOut, HoldOut]:
+    """Splits that test the strongest or the weakest of these rows, given by falling ability."""
+    order, n = strongest_first, strongest_first.size
+    fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
+    return (
+        HoldOut("strongest_fifth", order[fifth:], order[:fifth]),
+        HoldOut("strongest_from_weakest", order[half:], order[:third]),
+        HoldOut("weakest_fifth", order[:-fifth], order[-fifth:]),
+    )
+
+
+def evenly(rows: IntArray, most: int) -> IntArray:
+    """At most `most` of the rows, evenly spaced."""
+    chosen: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
+    return chosen
 
 
 def _table(scores: ArrayLike) -> FloatArray | ByteArray:
@@ -208,12 +202,5 @@ def _names(kind: str, names: Sequence[str] | None, n: int) -> tuple[str, ...]:
         return tuple(str(i + 1) for i in range(n))
     if len(names) != n:
         raise InvalidInputError(f"Expected {n} {kind} names, got {len(names)}.")
-    if len(set(names)) < n:
-        (twice, _), *_ = Counter(names).most_common(1)
-        raise InvalidInputError(f"The {kind} {twice!r} occurs twice.")
+    require_unique(kind, names)
     return tuple(names)
-
-
-def _ratio(part: IntArray, whole: IntArray) -> FloatArray:
-    shares: FloatArray = np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
-    return shares

@@ -57,12 +57,15 @@ def abilities_to_dict(abilities: MultidimensionalModel, item_ids: Sequence[str])
 
 def prediction_to_dict(targets: Mapping[str, Target], item_ids: Sequence[str]) -> dict[str, Any]:
     """JSON of a score model and its targets' widths; very large banks keep the largest factors."""
-    model = _reduced(targets[WHOLE_BANK].model)
+    model = targets[WHOLE_BANK].model
+    factors = reduced(model.factors, most_factors(model.mean.size))
+    # The variance of each item stays the same.
+    noise = model.variance - np.einsum("rj,rj->j", factors, factors)
     return {
         "items": list(item_ids),
         "mean": packed(model.mean),
-        "factors": packed(model.factors),
-        "noise": packed(model.noise),
+        "factors": packed(factors),
+        "noise": packed(noise),
         "targets": {
             name: {"counts": list(target.widths.counts), "half": list(target.widths.half)}
             for name, target in targets.items()
@@ -76,11 +79,9 @@ def with_abilities(bank: ItemBank, knowledge: Mapping[str, Any]) -> ItemBank:
     It stays a bank of one ability if none are stored, or if those of an item are missing: items
     may have been added to a version since its calibration.
     """
-    stored = knowledge.get(ABILITIES)
-    at = None if stored is None else positions(stored["items"], bank)
-    if stored is None or at is None:
+    stored, at, n = _stored(ABILITIES, knowledge, bank)
+    if at is None:
         return bank
-    n = len(stored["items"])
     loadings = unpacked(stored["loadings"], n, int(stored["dimensions"]))[at]
     a = unpacked(stored["a"], n)[at]
     abilities = MultidimensionalModel(
@@ -105,11 +106,9 @@ def targets_of(
     A tag without learned widths of its own takes those of the whole bank. The result is empty if
     an item of the bank is missing in the stored model.
     """
-    stored = knowledge.get(PREDICTION)
-    at = None if stored is None else positions(stored["items"], bank)
-    if stored is None or at is None:
+    stored, at, n = _stored(PREDICTION, knowledge, bank)
+    if at is None:
         return {}
-    n = len(stored["items"])
     model = ScoreModel(
         unpacked(stored["mean"], n)[at],
         unpacked(stored["factors"], -1, n)[:, at],
@@ -145,11 +144,9 @@ def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | N
 
     If the number of reference models is not stored, it is assumed to be small.
     """
-    stored = knowledge.get(CURVES)
-    at = None if stored is None else positions(stored["items"], bank)
-    if stored is None or at is None:
+    stored, at, n = _stored(CURVES, knowledge, bank)
+    if at is None:
         return None
-    n = len(stored["items"])
     slopes = unpacked(stored["slopes"], int(stored["abilities"]), n)[:, at]
     intercept = unpacked(stored["intercept"], n)[at]
     curves = ScoreCurves(slopes, intercept, float(stored["dispersion"]))
@@ -181,18 +178,17 @@ def _population(stored: Mapping[str, Any], curves: ScoreCurves) -> ReferencePopu
     )
 
 
-def _reduced(model: ScoreModel) -> ScoreModel:
-    """The model with its largest factors only; the variance of each item stays the same."""
-    factors = reduced(model.factors, most_factors(model.mean.size))
-    noise = model.variance - np.einsum("rj,rj->j", factors, factors)
-    return ScoreModel(model.mean, factors, noise)
+def _stored(
+    part: str, knowledge: Mapping[str, Any], bank: ItemBank
+) -> tuple[Mapping[str, Any], list[int] | None, int]:
+    """A part of the knowledge, where the bank's items are in it, and how many items it has.
 
-
-def positions(known: Sequence[str], bank: ItemBank) -> list[int] | None:
-    """Positions of the bank's items among the known keys; None if one is missing."""
-    at = {key: position for position, key in enumerate(known)}
+    The positions are None if nothing is stored, or nothing of some item.
+    """
+    stored = knowledge.get(part) or {"items": ()}
+    at = {key: position for position, key in enumerate(stored["items"])}
     found = [at[key] for key in bank.item_ids if key in at]
-    return found if len(found) == bank.n_items else None
+    return stored, found if len(found) == bank.n_items else None, len(stored["items"])
 
 
 def packed(values: FloatArray) -> str:

@@ -24,6 +24,7 @@ from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import MultidimensionalModel, Profile, estimate_profile
 from app.engine.prediction.mixtures import mixture_interval
 from app.engine.prediction.p_irt import P_IRT, Prediction, still_counted
+from app.engine.prediction.score_model import NORMAL_95
 from app.engine.state import Belief, Estimate, Response, answered
 from app.errors import InvalidInputError
 
@@ -32,7 +33,6 @@ from app.errors import InvalidInputError
 _NODES, _STEEP_NODES, _REACH = 121, 61, 5.0
 #: Gauss-Hermite nodes of each item's logit across that direction.
 _ACROSS = 5
-_NORMAL_95 = 1.959964
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,18 +62,16 @@ class ProfileBelief:
     @cached_property
     def nodes(self) -> FloatArray:
         """Values of theta that carry its normal belief, shape (n_nodes,)."""
-        return self.theta + self.se * np.linspace(-_REACH, _REACH, _NODES)
+        return self.theta + self.se * _standard_normal(_NODES)[0]
 
     @cached_property
     def weights(self) -> FloatArray:
         """Mass of the normal belief at `nodes`, shape (n_nodes,); sums to 1."""
-        density = np.exp(-0.5 * np.linspace(-_REACH, _REACH, _NODES) ** 2)
-        mass: FloatArray = density / density.sum()
-        return mass
+        return _standard_normal(_NODES)[1]
 
     def estimate(self) -> Estimate:
         """Theta, standard error and interval."""
-        half = _NORMAL_95 * self.se
+        half = NORMAL_95 * self.se
         return Estimate(
             theta=self.theta,
             se=self.se,
@@ -121,12 +119,8 @@ class ProfileMap:
         self, bank: ItemBank, belief: ProfileBelief, items: Sequence[ItemIndex]
     ) -> FloatArray:
         """Expected scores at the mode of the abilities, shape (n,)."""
-        loadings = abilities_of(bank).items
-        asked = np.asarray(items, dtype=np.intp)
-        expected: FloatArray = expit(
-            loadings.slopes[asked] @ belief.profile.mean + loadings.intercept[asked]
-        )
-        return expected
+        asked = abilities_of(bank).items.take(np.asarray(items, dtype=np.intp))
+        return asked.expected_score(belief.profile.mean)
 
     def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:
         """Mean and standard deviation of theta in the population."""
@@ -192,6 +186,13 @@ class ProfilePIrt:
         )
 
 
+def _standard_normal(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes of the standard normal density, and their mass, which sums to 1."""
+    z = np.linspace(-_REACH, _REACH, n_nodes)
+    mass = np.exp(-0.5 * z**2)
+    return z, mass / mass.sum()
+
+
 def _expected(
     bank: ItemBank, profile: Profile, items: np.ndarray, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -211,11 +212,10 @@ def _expected(
     direction = rise / length if length > 0.0 else np.eye(rise.size)[0]
     along = turned @ direction
     across = np.sqrt(np.maximum((turned**2).sum(axis=1) - along**2, 0.0))
-    z = np.linspace(-_REACH, _REACH, _STEEP_NODES)
-    mass = np.exp(-0.5 * z**2)
+    z, mass = _standard_normal(_STEEP_NODES)
     logits = centre + z[:, None] * along
     points, shares = np.polynomial.hermite_e.hermegauss(_ACROSS)
     expected = np.zeros_like(logits)
     for point, share in zip(points.tolist(), (shares / shares.sum()).tolist(), strict=True):
         expected += share * expit(logits + point * across)
-    return mass / mass.sum(), expected
+    return mass, expected

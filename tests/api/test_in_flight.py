@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from app.engine.inference.diagnostics import exposure_rates, overlap
-from app.printable import percent
-from app.services.banks.items import LEAST_TESTS
 from app.services.container import Services
 from app.storage.database import Database
 from tests.api.calls import an_hour_passed, got, listing, posted, problem_of, refusal_of
@@ -266,52 +263,3 @@ async def test_a_cancelled_test_awaits_no_answer(client: Client) -> None:
     assert (cancelled["progress"]["items"], cancelled["progress"]["in_flight"]) == (4, 0)
     report = " ".join((await client.get(f"{path}/report", params={"format": "html"})).text.split())
     assert "<p>4 of 360 questions were asked." in report
-
-
-EXPOSURE = "/v1/banks/demo/versions/latest/exposure"
-
-
-async def test_exposure_counts_tests_that_asked_an_item(client: Client) -> None:
-    empty = await got(client, EXPOSURE)
-    assert [empty[name] for name in ("tests", "n_asked", "overlap", "most_asked")] == [0, 0, 0, []]
-
-    asked: list[list[str]] = []
-    for seed in range(LEAST_TESTS):
-        short = {"stopping": {"max_items": 3}, "concurrency": 1, "preset": "ability"}
-        path = await begun(client, seed=seed, **short)
-        items, seen = await awaited(client, path), []
-        while items:
-            seen.append(items[0]["item"]["id"])
-            items = (await told(client, path, items[0]))["next_items"]
-        asked.append(seen)
-
-    shown = await got(client, EXPOSURE)
-    names = sorted({name for test in asked for name in test})
-    tests = [[names.index(name) for name in test] for test in asked]
-    rates = exposure_rates(tests, len(names))
-    assert (shown["tests"], shown["n_items"]) == (LEAST_TESTS, 360)
-    assert shown["n_asked"] == len(names)
-    assert shown["exposure_max"] == pytest.approx(rates.max())
-    assert shown["exposure_mean"] == pytest.approx(rates.sum() / 360)
-    assert shown["overlap"] == pytest.approx(overlap(tests, len(names)))
-    assert [one["exposure"] for one in shown["most_asked"]] == sorted(rates, reverse=True)[:10]
-    dates = next(one for one in shown["tasks"] if one["tag"] == "dates")
-    of_dates = sum(name.startswith("dates") for test in asked for name in test)
-    assert (dates["asked"], dates["bank"]) == pytest.approx((of_dates / (3 * LEAST_TESTS), 1 / 6))
-    assert f"one item was in {percent(rates.max())} of the tests (guide: 30 %)" in shown["caution"]
-
-
-async def test_an_extension_asks_what_its_test_did_not(client: Client) -> None:
-    async def asked(path: str) -> None:
-        while items := await awaited(client, path):
-            if (await told(client, path, items[0]))["finished_at"]:
-                return
-
-    path = await begun(client, stopping={"max_items": 3}, concurrency=1)
-    await asked(path)
-    longer = await posted(client, f"{path}:extend", {"stopping": {"max_items": 5}}, 202)
-    await asked(f"/v1/sessions/{longer['id']}")
-    await posted(client, f"/v1/sessions/{longer['id']}:replay", {}, 201)
-    shown = (await client.get(EXPOSURE)).json()
-    assert (shown["tests"], shown["n_asked"]) == (1, 5)
-    assert [one["asked"] for one in shown["most_asked"]] == [1] * 5

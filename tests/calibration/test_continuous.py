@@ -156,7 +156,7 @@ def test_falling_items_are_dropped_and_good_items_kept_despite_chance() -> None:
         ("q7", "low_point_biserial")
     ]
     _, _, few = simulated(8, 300, 11, slope=0.4)
-    unlucky = int((rest_correlations(few.scores) < 0).sum())
+    unlucky = int((rest_correlations(few) < 0).sum())
     assert unlucky > 20
     assert len(apply_filters(few, published).items) < unlucky / 3
 

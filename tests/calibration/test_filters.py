@@ -1,13 +1,18 @@
 """The matrix of answers, and the filters of items and examinees."""
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.calibration.filters import DropReason, FilterSettings, apply_filters, point_biserials
+from app.calibration.filters import (
+    DropReason,
+    FilterSettings,
+    apply_filters,
+    point_biserials,
+    rest_correlations,
+)
 from app.calibration.logistic.calibrate import calibrate
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import MISSING, ScoreMatrix
@@ -129,9 +134,12 @@ def test_a_small_spread_is_a_reason_of_its_own() -> None:
     scores = simulate(4, Family.TWO_PL, 20_000, 4).matrix.scores.astype(float)
     scores[:, 0] = 0.0
     scores[0, 0] = 1.0
-    dropped = apply_filters(ScoreMatrix.of(scores), published()).items
-    assert dropped[0].reason is DropReason.LOW_SPREAD
-    assert dropped[0].value == pytest.approx(np.sqrt(1 / 20_000), rel=1e-3)
+    matrix = ScoreMatrix.of(scores)
+    graded = ResponseTable(matrix.examinees, matrix.items, scores)
+    binary = apply_filters(matrix, published()).items
+    for dropped in (binary, apply_filters(graded, published()).items):
+        assert dropped[0].reason is DropReason.LOW_SPREAD
+        assert dropped[0].value == pytest.approx(np.sqrt(1 / 20_000), rel=1e-3)
 
 
 def test_the_lowest_thousandth_of_examinees_is_dropped() -> None:
@@ -161,19 +169,19 @@ def test_a_matrix_of_constants_leaves_nothing_and_says_why(scores: list[list[flo
         apply_filters(ScoreMatrix.of(scores), published())
 
 
-def test_point_biserials_are_correlations_with_the_other_items() -> None:
-    matrix = simulate(7, Family.TWO_PL, 500, 8).matrix
-    scores = matrix.scores.astype(float)
-    expected = [
-        np.corrcoef(scores[:, j], np.delete(scores, j, axis=1).sum(axis=1))[0, 1] for j in range(8)
-    ]
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_point_biserials_are_correlations_with_the_other_items(missing: float) -> None:
+    """The rest score is the mean distance from the means of the other items that were seen."""
+    matrix = simulate(7, Family.TWO_PL, 500, 12, missing=missing).matrix
+    scores, expected = matrix.answers(), []
+    apart = scores - np.nanmean(scores, axis=0)
+    for item in range(12):
+        seen = ~np.isnan(scores[:, item])
+        rest = np.nanmean(np.delete(apart, item, axis=1)[seen], axis=1)
+        expected.append(np.corrcoef(scores[seen, item], rest)[0, 1])
     assert point_biserials(matrix) == pytest.approx(np.array(expected), abs=1e-10)
-
-
-def test_point_biserials_do_not_depend_on_which_items_an_examinee_saw() -> None:
-    full = simulate(8, Family.TWO_PL, 4000, 30)
-    gaps = simulate(8, Family.TWO_PL, 4000, 30, missing=0.3)
-    assert point_biserials(gaps.matrix) == pytest.approx(point_biserials(full.matrix), abs=0.1)
+    graded = ResponseTable(matrix.examinees, matrix.items, scores)
+    assert rest_correlations(graded) == pytest.approx(np.array(expected), abs=1e-10)
 
 
 def _with_wrong_keys(seed: int, n_examinees: int) -> ScoreMatrix:
@@ -188,20 +196,6 @@ def _weak(matrix: ScoreMatrix, settings: FilterSettings) -> set[int]:
     dropped = apply_filters(matrix, settings).items
     weak = DropReason.LOW_POINT_BISERIAL
     return {int(item.name) - 1 for item in dropped if item.reason is weak}
-
-
-def test_by_default_the_estimated_correlation_decides() -> None:
-    """As in ATLAS an item is dropped below 0.1, however few examinees there are."""
-    matrix = _with_wrong_keys(9, 40)
-    means = matrix.item_means()
-    kept = np.flatnonzero((means > 0) & (means <= 0.95))
-    scores = matrix.scores[:, kept].astype(float)
-    expected = {
-        int(item)
-        for place, item in enumerate(kept)
-        if np.corrcoef(scores[:, place], np.delete(scores, place, axis=1).sum(axis=1))[0, 1] < 0.1
-    }
-    assert _weak(matrix, published()) == expected
 
 
 def test_few_examinees_drop_wrong_keys_and_hardly_a_sound_item() -> None:
@@ -219,16 +213,6 @@ def test_few_examinees_drop_wrong_keys_and_hardly_a_sound_item() -> None:
     of_many = _weak(_with_wrong_keys(0, 500), SURE)
     assert of_many < wrong
     assert len(of_many) == 11  # almost nobody has the twelfth right
-
-
-def test_higher_confidence_drops_fewer_items() -> None:
-    matrix = _with_wrong_keys(4, 60)
-    dropped = [
-        _weak(matrix, published(point_biserial_confidence=sure))
-        for sure in (None, 0.5, 0.8, 0.95, 0.999)
-    ]
-    assert dropped[0] == dropped[1]
-    assert all(fewer < more for more, fewer in pairwise(dropped[1:]))
 
 
 def test_an_item_with_few_answers_has_a_wider_margin() -> None:

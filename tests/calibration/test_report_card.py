@@ -30,11 +30,11 @@ def records(n_examinees: int) -> FloatArray:
     return np.array(list(draw_scores(BANK, thetas, np.random.default_rng(5))))
 
 
-def of(scores: FloatArray, without: Callable[[IntArray], Blind]) -> Records:
+def of(scores: FloatArray, taught_by: Callable[[IntArray], Blind]) -> Records:
     return Records(
         scores_of=lambda rows: scores[rows],
-        without=without,
-        curves_without=lambda _: None,
+        taught_by=taught_by,
+        curves_by=lambda _: None,
         n_examinees=len(scores),
     )
 
@@ -46,11 +46,11 @@ def cross_validated(
 ) -> HeldOut:
     scores = records(n_examinees)
 
-    def without(rows: IntArray) -> Blind:
-        left_out.append(rows)
+    def taught_by(known: IntArray) -> Blind:
+        left_out.append(np.setdiff1d(np.arange(n_examinees), known))
         return Blind(bank=BANK)
 
-    return held_out(of(scores, without), shifted=shifted)
+    return held_out(of(scores, taught_by), shifted=shifted)
 
 
 @pytest.mark.slow
@@ -185,19 +185,15 @@ SMALL = clean_bank(3, 60)
 def noted(thetas: FloatArray, seen: list[set[int]]) -> Records:
     """Return records with these abilities; note who the banks and curves are learned from."""
     scores = np.array(list(draw_scores(SMALL, thetas, np.random.default_rng(5))))
-    everybody = set(range(len(scores)))
 
-    def without(rows: IntArray) -> Blind:
-        seen.append(everybody - set(rows.tolist()))
+    def taught_by(known: IntArray) -> Blind:
+        seen.append(set(known.tolist()))
         return Blind(bank=SMALL)
-
-    def curves(rows: IntArray) -> None:
-        seen.append(everybody - set(rows.tolist()))
 
     return Records(
         scores_of=lambda rows: scores[rows],
-        without=without,
-        curves_without=curves,
+        taught_by=taught_by,
+        curves_by=lambda known: seen.append(set(known.tolist())),
         n_examinees=len(scores),
     )
 
@@ -228,7 +224,7 @@ def test_families_are_held_out_in_turn_and_reported_together() -> None:
     thetas = np.random.default_rng(1).normal(size=60)
     families = ["a"] * 20 + ["b"] * 6 + ["c"] * 5 + ["d"] * 4 + ["e"] * 2 + [None] * 23
     plan = by_family(families)
-    assert [(held.family, held.tested.size) for held in plan.hold_outs] == [
+    assert [(held.name, held.tested.size) for held in plan.hold_outs] == [
         ("a", 20),
         ("b", 6),
         ("c", 5),

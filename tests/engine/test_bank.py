@@ -42,15 +42,6 @@ def test_changing_the_arrays_a_bank_was_made_of_leaves_it_as_it_was() -> None:
     assert made.a[0] == 1.0
 
 
-def test_items_are_found_by_id_and_near_misses_are_named() -> None:
-    found = ItemBank.from_intercepts(
-        a=[1.0, 1.0], intercept=[0.0, 0.0], item_ids=["arc-1", "gsm-7"]
-    )
-    assert found.index_of("gsm-7") == 1
-    with pytest.raises(UnknownNameError, match=r"'arc-2'.*'arc-1'"):
-        found.index_of("arc-2")
-
-
 @pytest.mark.parametrize(
     ("changes", "pointer", "words"),
     [
@@ -99,6 +90,7 @@ def test_an_unknown_item_is_refused_with_similar_names_or_the_first(
     with pytest.raises(UnknownNameError) as refused:
         known.index_of(wanted)
     assert refused.value.detail.endswith(f" Known: {', '.join(near)}.")
+    assert known.index_of("b") == 1
 
 
 def test_lengths_that_differ_and_empty_banks_are_refused() -> None:
@@ -119,12 +111,6 @@ def test_curves_have_the_shape_of_theta_and_then_of_items() -> None:
     np.testing.assert_array_equal(
         bank().expected_score(0.7, [2, 0]), bank().expected_score(0.7)[[2, 0]]
     )
-
-
-def test_log_likelihood_sums_over_the_answers() -> None:
-    p = bank().expected_score(0.4)
-    expected = np.log(p[0]) + np.log(1 - p[2])
-    assert bank().log_likelihood(0.4, [0, 2], [1.0, 0.0]) == pytest.approx(expected, abs=1e-14)
 
 
 def test_thetas_of_another_scale_are_refused() -> None:

@@ -79,17 +79,6 @@ def test_the_higher_of_two_modes_is_found() -> None:
     assert estimate.theta == pytest.approx(best, abs=2e-3)
 
 
-def test_wle_takes_the_bias_out_of_mle() -> None:
-    bank = clean_bank(0, 30)
-    scores = simulated(bank, np.full(2_000, 1.5), 0)  # hardly any row is all right
-    mle, wle = (
-        np.mean([b.theta for b in beliefs(bank, scores, GridEstimator(method=method))])
-        for method in (EstimatorName.MLE, EstimatorName.WLE)
-    )
-    assert mle - 1.5 > 0.03
-    assert abs(wle - 1.5) < (mle - 1.5) / 2
-
-
 def test_wle_of_one_parameter_items_solves_warms_equation() -> None:
     # With a = 1 and no guessing J / I is I' / I, so WLE maximises the likelihood times sqrt(I).
     bank = ItemBank.from_difficulties(a=np.ones(8), b=np.linspace(-2, 2, 8))

@@ -10,7 +10,7 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import GridEstimator
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
-from app.engine.prediction.p_irt import PREDICTORS, PIrt
+from app.engine.prediction.p_irt import PIrt
 from app.engine.simulation.simulate import draw_scores
 from app.engine.state import CatState, Response
 from app.engine.stopping import ScoreMargin, Situation
@@ -66,7 +66,7 @@ def test_excluded_items_do_not_count_answered_or_not() -> None:
 def test_the_published_rule_gives_c_for_slopes_that_are_not_positive() -> None:
     bank = ItemBank.from_difficulties(a=[1.0, -2.0], b=[0.0, 0.5], c=[0.1, 0.3])
     belief = EAP.start(bank)
-    by_rule = PREDICTORS["p-irt-c"].predict(bank, [], belief)
+    by_rule = PIrt(method="p-irt-c").predict(bank, [], belief)
     assert by_rule.value == pytest.approx((bank.expected_score(belief.theta)[0] + 0.3) / 2)
     assert by_rule.lo <= by_rule.value <= by_rule.hi
     assert by_rule.method == "p-irt-c"

@@ -21,7 +21,7 @@ from app.engine.knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import Certain, Prediction
-from app.engine.prediction.score_curves import ScoreCurves, freed
+from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import BlendedScore
 from app.engine.selection.base import Pool
@@ -131,32 +131,6 @@ def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> N
     assert sampled.lo <= scores.mean() <= sampled.hi
 
 
-@pytest.mark.parametrize(("n_sampled", "agrees"), [(40, True), (40, False), (3, False)])
-def test_the_correction_follows_the_concepts_page(
-    curves: ScoreCurves, n_sampled: int, agrees: bool
-) -> None:
-    """Compute R, V and B directly, where sampled answers agree with the curves or contradict."""
-    free, items = freed(curves), np.arange(0, N_ITEMS, 4)[:n_sampled]
-    easy = free.intercept >= np.median(free.intercept)
-    scores = (easy if agrees else ~easy).astype(float)
-    at = free.locate(items, scores[items])
-    p = free.expected(at)
-    left = WEIGHTS.copy()
-    left[items] = 0.0
-    # S' and v': the variance of the abilities and the chance of the remaining questions.
-    s = WEIGHTS[items] @ scores[items] + left @ p
-    k = free.dispersion
-    v = free.doubt(at, left, p) + k * left**2 @ (p * (1 - p))
-    p, a, n, u = p[items], free.slopes[:, items], items.size, left.sum()
-    leverage = np.einsum("kn,kl,ln->n", a, at.covariance, a) * p * (1 - p) / k
-    e = (scores[items] - p) / np.maximum(1 - leverage, 0.2)
-    r = u * e.mean()
-    variance = u * n / (n - 1) * max(np.sum(e**2), np.sum(k * p * (1 - p))) / n**2
-    b = max(1.5 * v, r**2 - variance)
-    told = estimator(curves).estimate(answers_to(items, scores, sampled=True))
-    assert told.by_sample == pytest.approx(s + r * b / (b + variance), rel=1e-12)
-
-
 def test_questions_with_large_weights_are_sampled_without_bias() -> None:
     """Twenty of 420 questions hold half the weight and are right; the others are wrong."""
     weights = np.r_[np.full(20, 0.5 / 20), np.full(400, 0.5 / 400)]
@@ -238,15 +212,6 @@ def test_with_no_reference_models_every_question_is_sampled() -> None:
     ).build(bank)
     state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
     assert all(one.draw and one.draw.sampled for one in state.responses)
-
-
-def test_a_sample_is_even_in_the_order_of_expected_scores(curves: ScoreCurves) -> None:
-    test = score_test(explained(curves, 0), WEIGHTS, 40, EVERY)
-    state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
-    at = Sampled.of(curves, WEIGHTS).position[[one.item for one in state.responses]]
-    for count in (10, 20, 40):
-        # In a random sample the largest distance would be about 1.2 / sqrt(count).
-        assert np.abs(np.sort(at[:count]) - (np.arange(count) + 0.5) / count).max() < 2.0 / count
 
 
 def test_sampled_positions_follow_the_golden_ratio() -> None:
@@ -696,23 +661,6 @@ def test_a_blend_weights_by_precision_and_adds_the_variance_between_models() -> 
     assert told.value == pytest.approx(mean)
     half = 1.959964 * variance**0.5
     assert (told.lo, told.hi) == pytest.approx((mean - half, mean + half), abs=1e-6)
-
-
-def test_intervals_hold_for_one_run_where_reference_scores_are_means_of_many(
-    curves: ScoreCurves,
-) -> None:
-    """Means of twenty runs have a twentieth of the variance of one run."""
-    rng = np.random.default_rng(21)
-    steady = replace(curves, dispersion=0.05)
-    chance = expit(rng.normal(size=(60, len(curves.slopes))) @ curves.slopes + curves.intercept)
-    rows = (rng.random(chance.shape) < chance).astype(float)
-    way = estimator(steady)
-    held = 0
-    for row in rows:
-        told = way.estimate(answers_to(rng.permutation(N_ITEMS)[:30], row, sampled=True))
-        held += told.lo <= row.mean() <= told.hi
-    assert held >= 50
-    assert explained(curves).overdispersion(np.arange(30), rows[0][:30]) == 1.0
 
 
 def test_an_examinee_off_flat_curves_is_measured() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
 from app.engine.information_index import InformationIndex
-from app.engine.selection.base import Chosen, Criterion, Pool, Selector
+from app.engine.selection.base import Criterion, Pool, Selector
 from app.engine.selection.information import (
     MaximumInformation,
     MutualInformation,
@@ -165,19 +165,6 @@ class TestSelectors:
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=20, deadline=None)
-def test_maximum_information_asks_the_item_with_most_information(seed: int) -> None:
-    bank = random_bank(seed, 80)
-    state = after(bank, [(seed % 80, 1.0)])
-    chosen = Randomesque(criterion=MaximumInformation()).select(
-        Pool(InformationIndex(bank)), state, rng()
-    )
-    information = bank.information(state.belief.theta)
-    information[seed % 80] = -1
-    assert chosen == Chosen(ItemIndex(int(information.argmax())))
-
-
-@given(seed=st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
 def test_weighted_criteria_agree_with_sums_over_the_full_posterior(seed: int) -> None:
     bank = random_bank(seed, 30, steepness=0.3)
     state = after(bank, [(0, 1.0), (1, 0.0)])
@@ -293,29 +280,6 @@ def balanced(targets: dict[str, float], tags: Sequence[tuple[str, ...]]) -> Cont
     return ContentBalanced.of(targets, tags, Randomesque(criterion=MaximumInformation()))
 
 
-def shares(asked: list[ItemIndex], tags: Sequence[tuple[str, ...]]) -> dict[str, float]:
-    return {tag: sum(tag in tags[item] for item in asked) / len(asked) for tag in TAGS}
-
-
-@pytest.mark.parametrize("in_flight", [1, 4])
-def test_content_targets_are_met_pending_items_counted(in_flight: int) -> None:
-    bank = clean_bank(2, 300)
-    tags = [(TAGS[i % 3],) for i in range(300)]
-    selector = balanced({"algebra": 0.5, "geometry": 0.3, "logic": 0.2}, tags)
-    state = after(bank, [])
-    asked: list[ItemIndex] = []
-    for _ in range(40):
-        item = chosen_by(selector, Pool(InformationIndex(bank)), state)
-        asked.append(item)
-        state = state.with_pending(item)
-        if len(state.pending) == in_flight:
-            response = Response(state.pending[0], 1.0)
-            state = state.with_response(response, state.belief)
-    assert shares(asked, tags) == pytest.approx(
-        {"algebra": 0.5, "geometry": 0.3, "logic": 0.2}, abs=0.026
-    )
-
-
 @pytest.mark.parametrize("targets", [TARGETS, {"algebra": 0.6, "geometry": 0.4, "logic": 0.9}])
 def test_the_chosen_item_leaves_the_least_squared_deviation_of_all_tags(
     targets: dict[str, float],
@@ -354,34 +318,6 @@ def test_items_sampled_within_a_tag_are_no_sample_of_all() -> None:
     selector = ContentBalanced.of(shares_wanted, tags, Random())
     found = selector.select(Pool(InformationIndex(bank)), after(bank, []), rng(0))
     assert not_none(found).probability == 1.0
-
-
-def test_items_with_several_tags_count_for_each() -> None:
-    bank = clean_bank(2, 400)
-    tags = tags_of(400)
-    targets = {"algebra": 0.6, "geometry": 0.4, "logic": 0.2}
-    _, asked = play(bank, _first(balanced(targets, tags), 60), Pool(InformationIndex(bank)), 1)
-    assert shares(asked, tags)["algebra"] == pytest.approx(0.6, abs=0.12)
-    assert shares(asked, tags)["geometry"] == pytest.approx(0.4, abs=0.12)
-
-
-def test_the_remainder_of_the_targets_goes_to_untargeted_items() -> None:
-    bank = clean_bank(2, 300)
-    tags: list[tuple[str, ...]] = [("algebra",) if i % 2 else () for i in range(300)]
-    _, asked = play(
-        bank, _first(balanced({"algebra": 0.25}, tags), 40), Pool(InformationIndex(bank)), 1
-    )
-    assert shares(asked, tags)["algebra"] == pytest.approx(0.25, abs=0.026)
-
-
-def _first(selector: Selector, n_items: int) -> Selector:
-    """Return the order in which the selector picks items until it ends."""
-
-    class Limited:
-        def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-            return selector.select(pool, state, rng) if state.n_asked < n_items else None
-
-    return Limited()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])

@@ -155,30 +155,6 @@ def test_a_summary_needs_a_reference_for_each_test() -> None:
         summarise([], [], test)
 
 
-@pytest.mark.slow
-def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
-    bank = clean_bank(7, 60)
-    document = {
-        "preset": "ability",
-        "selection": {"exposure": {"max_rate": 0.3}},
-        "stopping": {"se": None, "max_items": 5},
-        "concurrency": 1,
-    }
-    design = Design.from_dict(document)
-    acceptance = fit_acceptance(design, bank, seed=1)
-    assert ((acceptance > 0) & (acceptance <= 1)).all()
-
-    def most_used(share: np.ndarray) -> float:
-        test = design.build(bank, exposure=share)
-        thetas = np.random.default_rng(8).normal(size=200)
-        rows = draw_scores(bank, thetas, np.random.default_rng(9))
-        return summarise(simulate(test, rows, seed=3), thetas, test).exposure_max
-
-    assert most_used(np.ones(60)) > 0.9
-    # A rate of 0.3 over 200 tests has noise 0.032, and the largest of many is reported.
-    assert most_used(acceptance) < 0.45
-
-
 def test_acceptance_moves_by_the_ratio_of_cap_and_rate_until_a_round_keeps_the_cap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,7 +13,7 @@ from app.cli.lab.estimate import estimate_rows
 from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
 from app.engine.estimation.posterior import FixedGrid
-from app.engine.prediction.p_irt import PREDICTORS
+from app.engine.prediction.p_irt import PIrt
 from app.engine.state import Response
 from app.exchange.names import align
 from app.exchange.parameters import read_parameters
@@ -100,7 +100,7 @@ def test_the_published_rule_gives_the_published_figures(shared_data: Path, bench
     traces = read_traces(shared_data, benchmark)
     start = GridEstimator().start(bank)  # the published rule takes the published theta alone
     for name, end in read_ends(shared_data, benchmark).items():
-        prediction = PREDICTORS["p-irt-c"].predict(
+        prediction = PIrt(method="p-irt-c").predict(
             bank, responses_of(bank, traces[name]), replace(start, theta=end.theta)
         )
         assert prediction.value == pytest.approx(end.pirt_accuracy, abs=1e-9)
@@ -114,7 +114,7 @@ def test_the_curve_of_the_model_predicts_arc_better(shared_data: Path) -> None:
         responses = responses_of(bank, traces[name])
         belief = fold(GridEstimator(), bank, responses)
         for method, found in errors.items():
-            value = PREDICTORS[method].predict(bank, responses, belief).value
+            value = PIrt(method=method).predict(bank, responses, belief).value
             found.append(abs(value - end.actual_accuracy))
     assert np.mean(errors["p-irt-c"]) == pytest.approx(0.034, abs=0.001)
     assert np.mean(errors["p-irt"]) == pytest.approx(0.026, abs=0.0005)

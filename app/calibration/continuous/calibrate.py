@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from app.calibration.continuous.scores import (
     Answers,
@@ -42,7 +42,6 @@ from app.printable import percent
 
 _BOUND = 6.0
 _ROUGH_NODES, _MOST_NODES = 121, 961
-_NODE_WIDTH = 1.3  # in standard errors; the trapezoid rule's error is about exp(-2 pi^2 / width^2)
 _LEAST_MASS = 1e-9  # nodes with fewer expected examinees than this are left out
 _LEAST_K, _MOST_K = 1e-4, 1.0  # no scores in [0, 1] vary more than scores of 0 and 1 (k = 1)
 _LEAST_VARIANCE = 1e-12  # with less variance given theta, no answer to an item is uncertain
@@ -158,7 +157,10 @@ def calibrate_continuous(
         items = after
         if watch is not None:
             watch(cycle, distance)
-        finer = _fine_enough(items, density) if distance < _NEARLY_CONVERGED else None
+        finer = None
+        if distance < _NEARLY_CONVERGED:
+            at_node = CONTINUOUS.information(items.parameters.column(), density.nodes)
+            finer = density.refined(at_node.sum(axis=0), _MOST_NODES)
         density = finer or density
         converged = finer is None and distance < _CONVERGED
         if converged or cycle >= max_cycles:
@@ -181,10 +183,8 @@ def _posteriors(answers: Answers, items: _Items, density: LatentDensity) -> Floa
     z = np.outer(items.x[:, 0], density.nodes) + items.x[:, 1:]
     joint = (answers.y / items.k) @ z - (answers.seen / items.k) @ np.logaddexp(0.0, z)
     joint += np.log(np.maximum(density.weights, 1e-300))
-    joint -= joint.max(axis=1, keepdims=True)
-    np.exp(joint, out=joint)
-    joint /= joint.sum(axis=1, keepdims=True)
-    return joint
+    weights: FloatArray = softmax(joint, axis=1)
+    return weights
 
 
 def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
@@ -211,22 +211,23 @@ def _maximise(answers: Answers, items: _Items, counts: _Counts) -> _MStep:
     x = items.x
     for _ in range(_NEWTON_STEPS):
         mu = expit(np.outer(x[:, 0], counts.nodes) + x[:, 1:])
-        gradient = _by_coordinate(counts.total - counts.seen * mu, counts.nodes)
+        residual = counts.total - counts.seen * mu
+        gradient = np.stack([residual @ counts.nodes, residual.sum(axis=1)], axis=1)
         gradient = gradient / items.k[:, None] - (x - items.mean) @ precision
         information = _information(counts, mu, items.k)
         steps = np.linalg.solve(information + precision, gradient[..., None])[..., 0]
         x = x + np.clip(steps, -_LONGEST_STEP, _LONGEST_STEP)
     mu = expit(np.outer(x[:, 0], counts.nodes) + x[:, 1:])
-    covariance = np.linalg.inv(_information(counts, mu, items.k) + precision)
-    leverage = np.einsum("jab,jba->j", covariance, _information(counts, mu, items.k))
+    information = _information(counts, mu, items.k)
+    covariance = np.linalg.inv(information + precision)
+    leverage = np.einsum("jab,jba->j", covariance, information)
     n = counts.seen.sum(axis=1)
     df = np.maximum(n - leverage, 0.5)
     own, scatter = _own_dispersions(answers, counts, mu)
     own, scatter = own * n / df, scatter * (n / df) ** 2 * n / np.maximum(n - 1, 1)
     k, k_common, df_common = _shrunk(own, scatter, n)
     k = np.clip(k, _LEAST_K, _MOST_K)
-    known = _information(counts, mu, items.k) + _RIDGE * np.eye(2)
-    errors = np.asarray(np.linalg.inv(known), dtype=np.float64)
+    errors = np.asarray(np.linalg.inv(information + _RIDGE * np.eye(2)), dtype=np.float64)
     own_x = x + np.einsum("jab,jb->ja", errors, (x - items.mean) @ precision)
     spread = _spread(own_x - x.mean(axis=0), errors, items.spread)
     updated = _Items(x, k, x.mean(axis=0), spread)
@@ -286,10 +287,6 @@ def _information(counts: _Counts, mu: FloatArray, k: FloatArray) -> FloatArray:
     return np.stack([second, first, first, zeroth], axis=1).reshape(-1, 2, 2)
 
 
-def _by_coordinate(terms: FloatArray, nodes: FloatArray) -> FloatArray:
-    return np.stack([terms @ nodes, terms.sum(axis=1)], axis=1)
-
-
 def _shrunk(own: FloatArray, scatter: FloatArray, n: FloatArray) -> tuple[FloatArray, float, float]:
     """Shrink each item's own dispersion towards a common one.
 
@@ -318,16 +315,6 @@ def _distance(before: _Items, after: _Items, step: _MStep) -> float:
     of_k = np.abs(np.log(after.k / before.k)) * np.sqrt((step.df + min(step.df_common, 1e6)) / 2)
     of_spread = np.abs(np.log(np.diag(after.spread) / np.diag(before.spread)))
     return float(max((np.abs(after.x - before.x) / errors).max(), of_k.max(), of_spread.max()))
-
-
-def _fine_enough(items: _Items, density: LatentDensity) -> LatentDensity | None:
-    """Density on a grid as fine as the posteriors need, or None if the grid is fine enough."""
-    at_node = CONTINUOUS.information(items.parameters.column(), density.nodes).sum(axis=0)
-    se = 1 / np.sqrt(1 + float((density.weights * at_node).sum()))
-    needed = min(int(np.ceil(2 * _BOUND / (_NODE_WIDTH * se))) + 1, _MOST_NODES)
-    if needed <= 1.2 * len(density.nodes):
-        return None
-    return LatentDensity.normal(n_nodes=needed, bound=_BOUND)
 
 
 def _finished(

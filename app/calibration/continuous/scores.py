@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.calibration.logistic.calibrate import Estimation
 from app.calibration.logistic.expectation import LatentDensity
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray
@@ -71,8 +72,11 @@ class ScoreScale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ContinuousCalibration:
+class ContinuousCalibration(Estimation):
     """A calibrated bank of continuous scores, with its uncertainty and fit.
+
+    The log-likelihood is that of `log_likelihood`. A parameter counts by the share that the item's
+    own answers have in its estimate.
 
     Attributes:
         bank: The items. Their dispersions include the error of the estimated curves, as scores of
@@ -81,9 +85,6 @@ class ContinuousCalibration:
         se_intercept: Standard errors of the intercepts in logits, shape (n_items,).
         se_b: Standard errors of the difficulties in logits, shape (n_items,).
         se_k: Standard errors of the dispersions, shape (n_items,).
-        log_likelihood: Marginal log-likelihood at the estimates; see `log_likelihood`.
-        n_parameters: Effective number of parameters; each counts by the share that the item's own
-            answers have in its estimate.
         conformance: R^2 of observed against predicted variance; see `conformance`.
     """
 
@@ -92,25 +93,8 @@ class ContinuousCalibration:
     se_intercept: FloatArray
     se_b: FloatArray
     se_k: FloatArray
-    log_likelihood: float
-    n_parameters: float
     k_common: float
     conformance: float | None
-    n_examinees: int
-    n_answers: int
-    converged: bool
-    cycles: int
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion; lower is better."""
-        return 2 * self.n_parameters - 2 * self.log_likelihood
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion with the number of examinees; lower is better."""
-        return float(self.n_parameters * np.log(self.n_examinees) - 2 * self.log_likelihood)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,5 +189,4 @@ def log_likelihood(answers: Answers, bank: ItemBank, density: LatentDensity) -> 
     joint = answers.y @ (mean / variance) - (answers.y**2) @ (0.5 / variance)
     joint -= answers.seen @ (0.5 * (mean**2 / variance + np.log(2 * np.pi * variance)))
     joint += np.log(np.maximum(density.weights, 1e-300))
-    top = joint.max(axis=1)
-    return float((top + np.log(np.exp(joint - top[:, None]).sum(axis=1))).sum())
+    return float(np.logaddexp.reduce(joint, axis=1).sum())

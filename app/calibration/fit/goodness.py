@@ -20,7 +20,7 @@ from scipy.special import chdtrc, chndtr
 
 from app.calibration.logistic.calibrate import Calibration
 from app.calibration.logistic.curves import SLOPE, Curves, Family, probabilities, slopes_of_curves
-from app.calibration.matrix import MISSING, ScoreMatrix
+from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import CalibrationError
 
@@ -202,7 +202,7 @@ def _complete_subset(matrix: ScoreMatrix) -> tuple[IntArray, IntArray]:
     for size in _SUBSET_SIZES:
         # Spread over the difficulties, from twice as many items that have the most answers.
         columns = _spread(matrix, order[: max(2 * size, matrix.n_items // 2)], size)
-        rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).all(axis=1))
+        rows = np.flatnonzero(matrix.answered[:, columns].all(axis=1))
         if len(rows) >= least and len(rows) > 1:
             return columns, rows
         best = max(best, len(rows))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from app.calibration.matrix import evenly
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
@@ -66,34 +67,27 @@ class Blind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Recorded answers of the examinees, with functions that calibrate without some of them.
+    """Recorded answers of the examinees, with functions that calibrate from some of them.
 
     Attributes:
         scores_of: Returns the scores of the examinees at some positions, shape (n_rows, n_items),
             NaN for no answer; each examinee has at least one answer.
-        without: Calibrates without the examinees at some positions.
-        curves_without: Learns score curves without the examinees at some positions, where `without`
-            does not; returns None if the rest are too few.
+        taught_by: Calibrates from the examinees at some positions, perhaps without score curves.
+        curves_by: Learns score curves from the examinees at some positions; returns None if these
+            are too few.
     """
 
     scores_of: Callable[[IntArray], FloatArray]
-    without: Callable[[IntArray], Blind]
-    curves_without: Callable[[IntArray], LearnedCurves | None]
+    taught_by: Callable[[IntArray], Blind]
+    curves_by: Callable[[IntArray], LearnedCurves | None]
     n_examinees: int
-
-    def taught_by(self, known: IntArray) -> Blind:
-        """Calibration from the examinees at these positions, perhaps without score curves."""
-        return self.without(self._others(known))
 
     def with_curves(self, known: IntArray) -> Blind:
         """Calibration and score curves from the examinees at these positions."""
         blind = self.taught_by(known)
         if blind.curves is not None:
             return blind
-        return replace(blind, curves=self.curves_without(self._others(known)))
-
-    def _others(self, rows: IntArray) -> IntArray:
-        return np.setdiff1d(np.arange(self.n_examinees), rows)
+        return replace(blind, curves=self.curves_by(known))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,8 +217,6 @@ def _shifted(
     known, tested = np.sort(evenly(known, _MOST_KNOWN)), np.sort(evenly(tested, _MOST_SHIFTED))
     blind = records.with_curves(known)
     scores = records.scores_of(tested)
-    thetas, _ = whole_bank_abilities(blind.bank, scores)
-    test = FOR_ABILITY.open_ended(LONGEST).build(blind.bank)
     numbers = [number_of.get(row, row) for row in tested.tolist()]
     located = records.scores_of(np.sort(evenly(known, _MOST_LOCATED)))
     return Shifted(
@@ -234,16 +226,10 @@ def _shifted(
                 row=numbers[one.row],
                 place=(blind.curves and blind.curves.place(one.state.responses)) or UNPLACED,
             )
-            for one in glimpses(test, scores, thetas, range(len(scores)), seed=seed)
+            for one in tests_on_the_way(blind, scores, seed)
         ],
         known=whole_bank_abilities(blind.bank, located)[0],
     )
-
-
-def evenly(rows: IntArray, most: int) -> IntArray:
-    """At most `most` of the rows, evenly spaced."""
-    chosen: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
-    return chosen
 
 
 def lengths_on(bank: ItemBank) -> list[int]:

@@ -11,7 +11,7 @@ errors, and the correction of intervals, which comes from a further hold-out amo
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,9 @@ from app.calibration.fit.held_out import (
     FOR_SCORE,
     Blind,
     Records,
-    evenly,
     tests_on_the_way,
 )
+from app.calibration.matrix import HoldOut, evenly, split_by_strength
 from app.engine.bank import IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
@@ -33,25 +33,12 @@ from app.engine.simulation.simulate import Summary, Taken, judge, summarise, tak
 
 #: Least tested examinees of a meaningful row, and most examinees that a row tests.
 LEAST_TESTED, MOST_TESTED = 10, 40
+#: Name of the plan that holds out families.
+FAMILIES = "families"
 #: Share, and largest number, of the examinees calibrated from that are held out to learn intervals.
 _TEACHING, _MOST_TEACHING = 1 / 3, 40
 #: Most families that are held out in turn, and least members of such a family.
 MOST_FAMILIES, LEAST_MEMBERS = 3, 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldOut:
-    """Split into examinees that are calibrated from and examinees that are tested.
-
-    Attributes:
-        known: Positions of the examinees that are calibrated from.
-        tested: Positions of the examinees that are tested.
-        family: Family of the tested examinees, if a family is held out.
-    """
-
-    known: IntArray
-    tested: IntArray
-    family: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +119,7 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
         name=plan.name,
         n_learned=min(held.known.size for held in plan.hold_outs),
         n_examinees=len(thetas),
-        families=tuple(held.family for held in plan.hold_outs if held.family is not None),
+        families=tuple(held.name for held in plan.hold_outs) if plan.name == FAMILIES else (),
         rows=rows,
     )
 
@@ -160,15 +147,8 @@ def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrect
 
 def by_strength(strongest_first: IntArray) -> list[ShiftPlan]:
     """The two plans that hold out the strongest of all examinees, given by falling ability."""
-    n = strongest_first.size
-    fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
-    order = strongest_first
-    return [
-        _plan("strongest_fifth", [HoldOut(known=np.sort(order[fifth:]), tested=order[:fifth])]),
-        _plan(
-            "strongest_from_weakest", [HoldOut(known=np.sort(order[half:]), tested=order[:third])]
-        ),
-    ]
+    *strongest, _ = split_by_strength(strongest_first)
+    return [_plan(held.name, [replace(held, known=np.sort(held.known))]) for held in strongest]
 
 
 def by_family(families: Sequence[str | None]) -> ShiftPlan:
@@ -185,7 +165,7 @@ def by_family(families: Sequence[str | None]) -> ShiftPlan:
     if not usable:
         said = "No families are known" if not members else "No family can be held out"
         return ShiftPlan(
-            name="families",
+            name=FAMILIES,
             reason=f"{said}: expected a family of at least {LEAST_MEMBERS} examinees, and "
             f"{LEAST_EXAMINEES} others to learn from. A family is the part of a name before "
             "its first /, or is given beside the responses.",
@@ -193,12 +173,12 @@ def by_family(families: Sequence[str | None]) -> ShiftPlan:
     largest = sorted(usable, key=lambda family: (-len(usable[family]), family))[:MOST_FAMILIES]
     everybody = np.arange(len(families))
     return _plan(
-        "families",
+        FAMILIES,
         [
             HoldOut(
+                family,
                 known=np.setdiff1d(everybody, usable[family]),
                 tested=np.array(usable[family], dtype=np.intp),
-                family=family,
             )
             for family in largest
         ],

@@ -20,11 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, expit, ndtri
 
-from app.calibration.logistic.curves import probabilities
-from app.calibration.logistic.expectation import LatentDensity
-from app.calibration.matrix import MISSING, BoolArray, ScoreMatrix
+from app.calibration.logistic.expectation import LatentDensity, population
+from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import ItemBank
-from app.engine.models.base import FloatArray, IntArray, ItemParameters
+from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
 from app.errors import CalibrationError
 
 N_NODES = 121
@@ -37,7 +36,6 @@ LEAST_ANSWERS = 30
 # likelihood-ratio test, and least distance of the curves in probability of a right answer.
 SIGNIFICANT, DISTANT = 0.001, 0.1
 _MAX_ROUNDS = 6
-_POPULATION_CYCLES = 300
 _POPULATION_TOLERANCE = 1e-4  # logits; the standard error is larger even with thousands
 _MAX_STEPS = 50
 # Prior sds (logits, log slope) that keep a curve finite with few answers or answers all alike.
@@ -92,7 +90,7 @@ def find_drift(matrix: ScoreMatrix, bank: ItemBank, *, old_se: FloatArray | None
     """
     index = {key: i for i, key in enumerate(bank.item_ids)}
     columns = [j for j, key in enumerate(matrix.items) if key in index and bank.a[index[key]] != 0]
-    rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).any(axis=1))
+    rows = np.flatnonzero(matrix.answered[:, columns].any(axis=1))
     if len(columns) < _LEAST_ANCHORS or len(rows) == 0:
         raise CalibrationError(
             f"A check for drift needs answers to at least {_LEAST_ANCHORS} items whose slope in "
@@ -144,8 +142,7 @@ class _Search:
         """Re-estimate each item's curve while the other `anchoring` items keep their parameters."""
         anchors = self.matrix.select(items=anchoring)
         anchor_items = self.items.take(np.flatnonzero(anchoring))
-        evidence = _log_likelihoods(anchors, anchor_items, start.nodes)
-        density, weights = _population(evidence, start)
+        density, weights = population(anchors, anchor_items, start, _POPULATION_TOLERANCE)
         n_answers = self.matrix.answers_per_item()
         refits = [
             self._refit(j, weights, density.nodes, is_anchor=bool(anchoring[j]))
@@ -206,38 +203,6 @@ class _Search:
             distance=float(np.sqrt(seen @ gap**2)),
             easier=float(seen @ gap),
         )
-
-
-def _log_likelihoods(matrix: ScoreMatrix, items: ItemParameters, nodes: FloatArray) -> FloatArray:
-    """Log-likelihood of each examinee's answers at each node, shape (n_examinees, n_nodes)."""
-    p, q = probabilities(items, nodes)
-    log_q = np.log(q)
-    log_odds = np.log(p) - log_q
-    joint = np.empty((matrix.n_examinees, len(nodes)))
-    for rows, right, seen in matrix.blocks():
-        joint[rows] = right @ log_odds
-        joint[rows] += log_q.sum(axis=0) if seen is None else seen @ log_q
-    return joint
-
-
-def _population(evidence: FloatArray, density: LatentDensity) -> tuple[LatentDensity, FloatArray]:
-    """Normal density of the examinees' abilities, and their posteriors under it.
-
-    EM over mean and sd as in `population`, but with likelihoods that are computed only once.
-    """
-    evidence = np.exp(evidence - evidence.max(axis=1, keepdims=True))
-    for _ in range(_POPULATION_CYCLES):
-        weights: FloatArray = evidence * density.weights
-        weights /= weights.sum(axis=1, keepdims=True)
-        moments = density.reweighted(weights.sum(axis=0))
-        mean, sd = moments.mean, moments.sd
-        change = max(abs(mean - density.mean), abs(sd - density.sd))
-        density = density.reshaped(mean=mean, sd=sd)
-        if change < _POPULATION_TOLERANCE:
-            break
-    weights = evidence * density.weights
-    weights /= weights.sum(axis=1, keepdims=True)
-    return density, weights
 
 
 class _At(NamedTuple):

@@ -340,8 +340,8 @@ def link_parts(
             )
         linkings.append(
             link_populations(
-                _latent(matrix, part, common, result),
-                _latent(matrix, parts[0], common, reference),
+                _latent(matrix.select(common, part), result),
+                _latent(matrix.select(common, parts[0]), reference),
                 source=result.scale,
                 target=reference.scale,
             )
@@ -349,8 +349,5 @@ def link_parts(
     return tuple(linkings)
 
 
-def _latent(
-    matrix: ScoreMatrix, part: IntArray, examinees: IntArray, result: Calibration
-) -> LatentDensity:
-    chosen = matrix.select(examinees=examinees, items=part)
-    return population(chosen, result.items, result.density)
+def _latent(matrix: ScoreMatrix, result: Calibration) -> LatentDensity:
+    return population(matrix, result.items, result.density)[0]

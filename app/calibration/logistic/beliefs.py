@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logit, ndtri
 
-from app.calibration.filters import Dropped, DropReason, Filtered
+from app.calibration.filters import DropReason, Filtered, dropped_for
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, finished
 from app.calibration.logistic.curves import (
     GUESSING,
@@ -34,6 +34,7 @@ from app.calibration.logistic.priors import USUAL_GUESSING_SD, Normal, Priors
 from app.calibration.logistic.scale_linking import Linking
 from app.calibration.matrix import MISSING, ScoreMatrix
 from app.engine.bank import ItemBank
+from app.engine.inference.orders import ranks
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.engine.models.logistic import LOGISTIC
 from app.errors import InvalidInputError
@@ -267,17 +268,13 @@ def prepared_for_beliefs(matrix: ScoreMatrix, beliefs: ItemBeliefs) -> Filtered[
             scores[:, j] = matrix.scores[:, place[key]]
     wide = ScoreMatrix.of(scores, examinees=matrix.examinees, items=beliefs.keys)
     silent = wide.answers_per_examinee() == 0
-    known = set(beliefs.keys)
+    unknown = ~np.isin(matrix.items, beliefs.keys)
     kept = wide.select(examinees=~silent) if not silent.all() else wide
     kept.require_two_examinees()
     return Filtered(
         matrix=kept,
-        items=tuple(
-            Dropped(key, DropReason.NO_PRIOR, None) for key in matrix.items if key not in known
-        ),
-        examinees=tuple(
-            Dropped(wide.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
-        ),
+        items=tuple(dropped_for(DropReason.NO_PRIOR, matrix.items, unknown)),
+        examinees=tuple(dropped_for(DropReason.NO_ANSWERS, wide.examinees, silent)),
         constants={},
     )
 
@@ -322,11 +319,8 @@ def _normal_scores(guesses: Sequence[float | None]) -> FloatArray:
     values = np.array([np.nan if guess is None else guess for guess in guesses], dtype=np.float64)
     known = np.flatnonzero(np.isfinite(values))
     scores = np.full(len(values), np.nan)
-    _, which, counts = np.unique(values[known], return_inverse=True, return_counts=True)
-    if len(counts) < 2:  # one guess for all says nothing
-        return scores
-    middle = np.cumsum(counts) - counts / 2
-    scores[known] = ndtri(middle / len(known))[which]
+    if len(np.unique(values[known])) > 1:  # one guess for all says nothing
+        scores[known] = ndtri((ranks(values[known]) - 0.5) / len(known))
     return scores
 
 

@@ -2,18 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from app.calibration.logistic.curves import MAX_SLOPE, Curves, Family
 from app.calibration.logistic.em import EmResult, EmSettings, Progress, maximise
-from app.calibration.logistic.expectation import (
-    DEFAULT_BOUND,
-    DEFAULT_NODES,
-    LatentDensity,
-    expect,
-    posteriors,
-)
+from app.calibration.logistic.expectation import DEFAULT_NODES, LatentDensity, expect, posteriors
 from app.calibration.logistic.maximization import Problem, guessing_prior
 from app.calibration.logistic.priors import Normal, Priors
 from app.calibration.logistic.scale_linking import Linking
@@ -36,7 +31,6 @@ LEAST_ANSWERS: Mapping[Family, int] = {
 MAX_NODES = 401
 _ROUGH = 1.0  # the first stage ends when a cycle gains less log-posterior than this
 _WIDE_GUESSING = Normal(None, 2.0)
-_ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,34 +97,22 @@ class CalibrationSettings:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class Calibration:
-    """Item parameters estimated from a response matrix, with figures of the estimation.
+class Estimation:
+    """Figures that the estimation of any response model has.
 
     Attributes:
-        items: Item parameters, in the order of `item_ids`.
-        density: Latent density of the calibration population.
         log_likelihood: Marginal log-likelihood of all answers, without the prior.
-        converged: Both criteria of `EmSettings` hold.
-        errors: Standard errors of the item parameters, or None if they were not computed.
-        guessing_sd: Standard deviation of the prior on logit c, or None without a common prior.
-        free_density: The weights of the latent density were estimated.
+        n_parameters: Number of parameters, or their effective number.
+        cycles: Number of E-steps, or iterations.
     """
 
-    family: Family
-    items: ItemParameters
-    item_ids: tuple[str, ...]
-    density: LatentDensity
     log_likelihood: float
-    n_parameters: int
+    n_parameters: float
     n_examinees: int
     n_answers: int
     converged: bool
     cycles: int
-    errors: ParameterErrors | None
-    guessing_sd: float | None
-    free_density: bool = False
     warnings: tuple[str, ...] = ()
-    scale: str = DEFAULT_SCALE
 
     @property
     def aic(self) -> float:
@@ -141,6 +123,40 @@ class Calibration:
     def bic(self) -> float:
         """Schwarz's criterion with the number of examinees; lower is better."""
         return float(self.n_parameters * np.log(self.n_examinees) - 2 * self.log_likelihood)
+
+    def figures(self) -> dict[str, Any]:
+        """The figures as JSON, without the warnings."""
+        return {
+            "scored_answers": self.n_answers,
+            "log_likelihood": self.log_likelihood,
+            "n_parameters": round(self.n_parameters),
+            "aic": self.aic,
+            "bic": self.bic,
+            "iterations": self.cycles,
+            "converged": self.converged,
+        }
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Calibration(Estimation):
+    """Item parameters estimated from a response matrix; converged if `EmSettings` says so.
+
+    Attributes:
+        items: Item parameters, in the order of `item_ids`.
+        density: Latent density of the calibration population.
+        errors: Standard errors of the item parameters, or None if they were not computed.
+        guessing_sd: Standard deviation of the prior on logit c, or None without a common prior.
+        free_density: The weights of the latent density were estimated.
+    """
+
+    family: Family
+    items: ItemParameters
+    item_ids: tuple[str, ...]
+    density: LatentDensity
+    errors: ParameterErrors | None
+    guessing_sd: float | None
+    free_density: bool = False
+    scale: str = DEFAULT_SCALE
 
     @property
     def b(self) -> FloatArray:
@@ -293,19 +309,11 @@ def _learned(
 
 
 def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensity | None:
-    """Density on a grid fine enough for the posteriors, or None if the present grid is.
-
-    The trapezoid rule's error falls with exp(-2 pi^2 (se / spacing)^2): <1e-5 at spacing 1.3 se.
-    """
+    """Density on a grid fine enough for the posteriors, or None if the present grid is."""
     if settings.n_nodes is not None or settings.estimate_density:
         return None
-    nodes = result.density.nodes
-    at_node = LOGISTIC.information(result.curves.natural().column(), nodes).sum(axis=0)
-    se = 1 / np.sqrt(1 + result.density.weights @ at_node)
-    needed = int(np.ceil(2 * DEFAULT_BOUND / (1.3 * se))) + 1
-    if needed <= _ENOUGH * len(nodes):
-        return None
-    return LatentDensity.normal(n_nodes=min(needed, MAX_NODES))
+    at_node = LOGISTIC.information(result.curves.natural().column(), result.density.nodes)
+    return result.density.refined(at_node.sum(axis=0), MAX_NODES)
 
 
 def finished(

@@ -15,6 +15,10 @@ from app.errors import InvalidInputError
 
 DEFAULT_NODES = 61
 DEFAULT_BOUND = 6.0
+#: Distance of two nodes in standard errors: the trapezoid rule's error, about
+#: exp(-2 pi^2 / width^2), is then below 1e-5.
+_NODE_WIDTH = 1.3
+_ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
 _POPULATION_CYCLES, _POPULATION_TOLERANCE = 500, 1e-5  # logits
 
 
@@ -68,6 +72,20 @@ class LatentDensity:
         step = -(-len(self.nodes) // n_nodes)
         weights = self.weights[::step]
         return LatentDensity(self.nodes[::step], weights / weights.sum())
+
+    def refined(self, information: FloatArray, most: int) -> "LatentDensity | None":
+        """Normal density on as many nodes as posteriors need; None if these are nearly enough.
+
+        Args:
+            information: Information of all items at the nodes, shape (n_nodes,).
+            most: Largest number of nodes.
+        """
+        bound = float(self.nodes[-1])
+        se = 1 / np.sqrt(1 + self.weights @ information)
+        needed = min(int(np.ceil(2 * bound / (_NODE_WIDTH * se))) + 1, most)
+        if needed <= _ENOUGH * len(self.nodes):
+            return None
+        return LatentDensity.normal(n_nodes=needed, bound=bound)
 
     @property
     def mean(self) -> float:
@@ -156,20 +174,35 @@ def posteriors(
         yield PosteriorBlock(right, seen, joint, (top + np.log(sums))[:, 0])
 
 
-def population(matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity) -> LatentDensity:
+def population(
+    matrix: ScoreMatrix,
+    items: ItemParameters,
+    density: LatentDensity,
+    tolerance: float = _POPULATION_TOLERANCE,
+) -> tuple[LatentDensity, FloatArray]:
     """Normal density of the population that gave these answers, at fixed item parameters.
 
-    EM estimates mean and sd alone. Unlike the sd of point estimates of theta, this sd is not biased
-    by their unreliability.
+    EM estimates mean and sd alone, until neither moves by more than `tolerance` logits. Unlike the
+    sd of point estimates of theta, this sd is not biased by their unreliability.
+
+    Returns:
+        The density, and the examinees' posteriors under it, shape (n_examinees, n_nodes).
 
     Source: Mislevy (1984), Psychometrika 49.
     """
+    flat = LatentDensity(density.nodes, np.full(len(density.nodes), 1 / len(density.nodes)))
+    likelihood = np.concatenate([block.weights for block in posteriors(matrix, items, flat)])
     for _ in range(_POPULATION_CYCLES):
-        mass = expect(matrix, items, density).mass
-        moments = density.reweighted(mass)
+        moments = density.reweighted(_posterior(likelihood, density).sum(axis=0))
         mean, sd = moments.mean, moments.sd
         change = max(abs(mean - density.mean), abs(sd - density.sd))
         density = density.reshaped(mean=mean, sd=sd)
-        if change < _POPULATION_TOLERANCE:
+        if change < tolerance:
             break
-    return density
+    return density, _posterior(likelihood, density)
+
+
+def _posterior(likelihood: FloatArray, density: LatentDensity) -> FloatArray:
+    weights: FloatArray = likelihood * density.weights
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights

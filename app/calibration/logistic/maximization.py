@@ -40,6 +40,7 @@ from app.calibration.logistic.curves import (
 from app.calibration.logistic.expectation import Expectation, LatentDensity
 from app.calibration.logistic.priors import USUAL_GUESSING_SD, Normal, Priors
 from app.calibration.matrix import ScoreMatrix
+from app.engine.inference.orders import ranks
 from app.engine.models.base import FloatArray, IntArray
 
 START_DAMPING = 0.01
@@ -298,12 +299,7 @@ def first_counts(matrix: ScoreMatrix, density: LatentDensity) -> Expectation:
         expected = means.sum() if seen is None else seen @ means
         variance = (means * (1 - means)).sum() if seen is None else seen @ (means * (1 - means))
         raw[rows] = (right.sum(axis=1) - expected) / np.sqrt(variance + 0.25)
-    order = np.argsort(raw, kind="stable")
-    rank = np.empty(matrix.n_examinees)
-    rank[order] = np.arange(matrix.n_examinees)
-    _, tie = np.unique(raw, return_inverse=True)
-    rank = (np.bincount(tie, rank) / np.bincount(tie))[tie]  # equal scores share their mean rank
-    theta = ndtri((rank + 0.5) / matrix.n_examinees)
+    theta = ndtri((ranks(raw) - 0.5) / matrix.n_examinees)
     weights = np.exp(-0.5 * ((density.nodes - theta[:, None]) / _SCORE_NOISE) ** 2)
     weights /= weights.sum(axis=1, keepdims=True)
     counted = np.zeros((matrix.n_items, len(density.nodes)))

@@ -40,8 +40,8 @@ from app.calibration.logistic.curves import (
 from app.calibration.logistic.expectation import LatentDensity, PosteriorBlock, posteriors
 from app.calibration.logistic.maximization import Problem
 from app.calibration.logistic.scale_linking import Linking
-from app.calibration.matrix import BoolArray, ScoreMatrix
-from app.engine.models.base import FloatArray, IntArray
+from app.calibration.matrix import ScoreMatrix
+from app.engine.models.base import BoolArray, FloatArray, IntArray
 
 ErrorMethod = Literal["observed", "scale-corrected"]
 

@@ -135,9 +135,9 @@ def fit_multidimensional(
     if settings.dimensions is None:
         analysis = parallel_analysis(scores, rng)
         found = analysis.dimensions - 1 if settings.nested else analysis.dimensions
-        settings = replace(
-            settings, dimensions=_allowed(min(max(found, 1), MOST_BY_DEFAULT), scores, useful.size)
-        )
+        # At most one for every 5 examinees and every 3 useful items.
+        most = min(MOST_BY_DEFAULT, len(scores) // 5, useful.size // 3)
+        settings = replace(settings, dimensions=max(min(found, most), 1))
     n_abilities = check_dimensions(settings, len(scores), useful.size)
     kept = scores[:, useful]
     compared: dict[str, float] = {}
@@ -228,11 +228,6 @@ def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_use
             f"examinees and {n_useful} such items."
         )
     return n_abilities
-
-
-def _allowed(dimensions: int, scores: FloatArray, n_useful: int) -> int:
-    """Limit the dimensions to one for every 5 examinees and every 3 useful items; at least 1."""
-    return max(min(dimensions, len(scores) // 5, n_useful // 3), 1)
 
 
 def _log_likelihood(

@@ -14,11 +14,11 @@ of the score's logit tell how wide intervals must be at each distance from the r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from typing_extensions import override
 
+from app.calibration.matrix import HoldOut, evenly, split_by_strength
 from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank
@@ -71,17 +71,13 @@ def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> Sc
         scores: Shape (n_examinees, n_items), in [0, 1], NaN where there is no answer.
         rng: Samples the examinees beyond 2,000 of them; None takes evenly spaced rows.
     """
-    rows = np.arange(len(scores))
-    if rows.size > _MAX_EXAMINEES:
-        rows = (
-            np.linspace(0, rows.size - 1, _MAX_EXAMINEES).astype(np.intp)
-            if rng is None
-            else np.sort(rng.permutation(rows)[:_MAX_EXAMINEES])
-        )
+    rows = evenly(np.arange(len(scores)), _MAX_EXAMINEES)
+    if rng is not None and len(scores) > _MAX_EXAMINEES:
+        rows = np.sort(rng.permutation(len(scores))[:_MAX_EXAMINEES])
     some = scores[rows]
     answered = ~np.isnan(some)
     known = np.where(answered, some, 0.0)
-    theta = general_ability(known, answered)
+    theta = general_ability(some)
     slope, intercept = _general_curves(known, answered, theta)
     expected = _sigmoid(theta[:, None] * slope + intercept)
     variance = expected * (1.0 - expected)
@@ -102,11 +98,13 @@ def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> Sc
     )
 
 
-def general_ability(known: FloatArray, answered: BoolArray) -> FloatArray:
+def general_ability(scores: FloatArray) -> FloatArray:
     """Logit of each examinee's mean score, shape (n_examinees,).
 
     The mean easiness of the items that an examinee answered, relative to all items, is subtracted.
     """
+    answered = ~np.isnan(scores)
+    known = np.where(answered, scores, 0.0)
     right = (known.sum(axis=0) + 0.5) / (answered.sum(axis=0) + 1.0)
     ease = np.log(right / (1.0 - right))
     count = answered.sum(axis=1)
@@ -118,16 +116,13 @@ def general_ability(known: FloatArray, answered: BoolArray) -> FloatArray:
 
 def strongest_first(scores: FloatArray) -> IntArray:
     """Row numbers of the examinees by general ability, the strongest first."""
-    answered = ~np.isnan(scores)
-    theta = general_ability(np.where(answered, scores, 0.0), answered)
-    order: IntArray = np.argsort(-theta, kind="stable")
+    order: IntArray = np.argsort(-general_ability(scores), kind="stable")
     return order
 
 
 def reference_population(scores: FloatArray) -> ReferencePopulation:
     """Distribution of the general ability of the examinees with these records."""
-    answered = ~np.isnan(scores)
-    theta = general_ability(np.where(answered, scores, 0.0), answered)
+    theta = general_ability(scores)
     mean, sd = float(theta.mean()), max(float(theta.std()), _LEAST_SPREAD)
     quantiles = np.quantile((theta - mean) / sd, np.linspace(0.0, 1.0, 101))
     return ReferencePopulation(
@@ -172,33 +167,12 @@ def _sigmoid(logit: FloatArray) -> FloatArray:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class HoldOut:
-    """A split into examinees that curves are fitted to and examinees that are tested.
-
-    Attributes:
-        name: Kind of hold-out.
-        known: Row numbers of the examinees that curves are fitted to.
-        tested: Row numbers of the examinees that are tested.
-    """
-
-    name: str
-    known: IntArray
-    tested: IntArray
-
-
 def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
     """All hold-outs: four random ones and three by strength."""
-    n = len(scores)
-    mixed, strongest = rng.permutation(n), strongest_first(scores)
-    fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
+    mixed = rng.permutation(len(scores))
     parts = np.array_split(mixed, _PARTS)
-    return [
-        *(HoldOut(RANDOM, np.setdiff1d(mixed, part), part) for part in parts),
-        HoldOut("strongest_fifth", strongest[fifth:], strongest[:fifth]),
-        HoldOut("strongest_from_weakest", strongest[half:], strongest[:third]),
-        HoldOut("weakest_fifth", strongest[:-fifth], strongest[-fifth:]),
-    ]
+    random = [HoldOut(RANDOM, np.setdiff1d(mixed, part), part) for part in parts]
+    return [*random, *split_by_strength(strongest_first(scores))]
 
 
 def learn_curves(
@@ -248,7 +222,7 @@ def _errors(
     """Errors on one hold-out by target, one entry for each number of answers."""
     n_items = scores.shape[1]
     active = np.ones(n_items, dtype=np.bool_) if askable is None else askable
-    fitted = fit_curves(scores[_evenly(hold_out.known, _MOST_KNOWN)])
+    fitted = fit_curves(scores[evenly(hold_out.known, _MOST_KNOWN)])
     aim = targets.get(WHOLE_BANK)
     if aim is None:
         aim = next(iter(targets.values()))
@@ -266,7 +240,7 @@ def _errors(
         name: {look: [] for look in looks} for name in targets
     }
     most = _MOST_OF_A_PART if hold_out.name == RANDOM else _MOST_TESTED
-    for row in _evenly(hold_out.tested, most).tolist():
+    for row in evenly(hold_out.tested, most).tolist():
         answered = ~np.isnan(scores[row])
         if not (answered & active).any():
             continue
@@ -289,11 +263,6 @@ def _errors(
     return {
         name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in errors.items()
     }
-
-
-def _evenly(rows: IntArray, most: int) -> IntArray:
-    chosen: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
-    return chosen
 
 
 def _seen(rows: list[tuple[float, float, float]]) -> Seen:

@@ -110,7 +110,11 @@ def learn_scores(
     Raises:
         CalibrationError: Fewer than 20 examinees.
     """
-    require_enough(scores)
+    if len(scores) < LEAST_EXAMINEES:
+        raise CalibrationError(
+            f"Predicting scores needs at least {LEAST_EXAMINEES} examinees to learn from, got "
+            f"{len(scores)}."
+        )
     usable = np.ones(scores.shape[1], np.bool_) if askable is None else askable
     price = np.where(usable, 1.0 if costs is None else costs, np.inf)
     counts = _counts(int(usable.sum()))
@@ -168,19 +172,6 @@ def _counts(n_items: int) -> list[int]:
     """Numbers of items after which errors are measured, each about sqrt(2) times the last."""
     most = min(n_items, _MAX_ASKED)
     return sorted({min(round(2 ** (k / 2)), most) for k in range(2, 16)})
-
-
-def require_enough(scores: FloatArray) -> None:
-    """Refuse to learn a score model from too few records.
-
-    Raises:
-        CalibrationError: Fewer than 20 examinees.
-    """
-    if len(scores) < LEAST_EXAMINEES:
-        raise CalibrationError(
-            f"Predicting scores needs at least {LEAST_EXAMINEES} examinees to learn from, got "
-            f"{len(scores)}."
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -75,7 +75,8 @@ def factor_start(
     """Start values from principal components: abilities, discriminations, intercepts, loadings."""
     n, k = len(scores), settings.dimensions or 1
     d = k + settings.nested
-    centred, mean = centred_scores(scores)
+    mean = np.nanmean(scores, axis=0)
+    centred = np.nan_to_num(scores - mean)
     free, components = centred, []
     if settings.nested:
         answered = np.count_nonzero(~np.isnan(scores), axis=1)
@@ -114,12 +115,6 @@ def split_slopes(slopes: FloatArray, *, nested: bool) -> tuple[FloatArray, Float
         return a, slopes[:, 1:] / a[:, None]
     a = np.maximum(np.linalg.norm(slopes, axis=1), 1e-6)
     return a, slopes / a[:, None]
-
-
-def centred_scores(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Scores minus the item means, 0 where there is no answer; and the item means."""
-    mean = np.nanmean(scores, axis=0)
-    return np.nan_to_num(scores - mean), mean
 
 
 def blocks(scores: FloatArray, cells: int = _BLOCK_CELLS) -> Iterator[slice]:

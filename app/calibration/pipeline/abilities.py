@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from app.calibration.filters import Filtered, apply_filters
 from app.calibration.fit.held_out import Blind
+from app.calibration.logistic.calibrate import Estimation
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.fit import (
     MultidimensionalFit,
@@ -146,16 +147,16 @@ class AbilitiesCalibrator(BinaryCalibrator):
         if learned.scores is not None:
             knowledge[PREDICTION] = prediction_to_dict(learned.scores.targets, matrix.items)
         knowledge[CURVES] = curves_to_dict(learned.curves, matrix.items)
-        n_answers = int(np.count_nonzero(~np.isnan(scores)))
-        n_parameters = fit.items.slopes.size + fit.items.intercept.size
+        estimation = Estimation(
+            log_likelihood=fit.log_likelihood,
+            n_parameters=fit.items.slopes.size + fit.items.intercept.size,
+            n_examinees=len(scores),
+            n_answers=int(np.count_nonzero(~np.isnan(scores))),
+            converged=fit.converged,
+            cycles=fit.iterations,
+        )
         figures = {
-            "scored_answers": n_answers,
-            "log_likelihood": fit.log_likelihood,
-            "n_parameters": n_parameters,
-            "aic": 2.0 * n_parameters - 2.0 * fit.log_likelihood,
-            "bic": float(np.log(len(scores))) * n_parameters - 2.0 * fit.log_likelihood,
-            "iterations": fit.iterations,
-            "converged": fit.converged,
+            **estimation.figures(),
             **unexamined("M2 is computed only for models of one ability."),
             "warnings": _warnings(learned),
             "dimensionality": {**learned.to_dict(), "names": list(fit.items.names)},
@@ -163,7 +164,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
         unknown = np.full(bank.n_items, np.nan)
         names = ("se_a", "se_intercept", "se_b", "se_c", "se_d")
         columns = {
-            **{name: getattr(bank, name) for name in ("a", "intercept", "c", "d")},
+            **bank.columns,
             **dict.fromkeys((*names, "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
         }
         return Fitted(figures, columns, knowledge)

@@ -9,11 +9,9 @@ from numpy.typing import ArrayLike
 from scipy.special import logit
 from typing_extensions import override
 
-from app.calibration.continuous.scores import ContinuousCalibration
-from app.calibration.filters import Filtered, answering, filter_items, select
+from app.calibration.filters import Filtered, filter_items
 from app.calibration.fit.goodness import Goodness
 from app.calibration.fit.held_out import Blind
-from app.calibration.logistic.calibrate import Calibration
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import RANDOM, hold_outs, learn_curves
 from app.calibration.multidimensional.score_model import LEAST_ANSWERED, LEAST_EXAMINEES
@@ -23,7 +21,7 @@ from app.engine.knowledge import CURVES, curves_to_dict
 from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
-from app.engine.responses import ResponseTable
+from app.engine.responses import AnswerTable, ResponseTable
 
 Report = Callable[[dict[str, Any]], None]
 """Callback with the progress: the phase and its figures."""
@@ -199,21 +197,8 @@ def measured(matrix: Matrix, plan: CalibrationPlan) -> Matrix:
     items = measuring(matrix, plan)
     if items.all():
         return matrix
-    part = select(matrix, items=items)
-    return select(part, examinees=answering(part))
-
-
-def estimation(found: Calibration | ContinuousCalibration) -> dict[str, Any]:
-    """The figures of an estimation that all response models share."""
-    return {
-        "scored_answers": found.n_answers,
-        "log_likelihood": found.log_likelihood,
-        "n_parameters": round(found.n_parameters),
-        "aic": found.aic,
-        "bic": found.bic,
-        "iterations": found.cycles,
-        "converged": found.converged,
-    }
+    part = matrix.select(items=items)
+    return part.select(examinees=part.answers_per_examinee() > 0)
 
 
 def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
@@ -225,23 +210,23 @@ def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> Ite
     return ItemBank.from_columns(bank.item_ids, columns)
 
 
-def flat_curves(means: FloatArray, n_answers: IntArray, dispersion: float = 1.0) -> ItemParameters:
-    """Curves without a slope, at the mean score.
+def flat_curves(table: AnswerTable, dispersion: float = 1.0) -> ItemParameters:
+    """Curves of the items without a slope, at the mean score.
 
     These items say too little about ability to measure it, by a filter. An estimated slope would
     reflect chance or the prior. Many such items together would bias the theta of examinees unlike
     the reference models.
 
     Args:
-        means: Mean score of each item, in [0, 1], shape (n_items,).
-        n_answers: Number of answers behind each mean, at least one, shape (n_items,).
+        table: Answers to these items, at least one to each.
         dispersion: Dispersion k of continuous scores.
 
     Returns:
         Parameters in the same order, which are the same on any theta scale.
     """
-    share = (means * n_answers + _HALF) / (n_answers + 2 * _HALF)
-    zeros, ones = np.zeros(means.size), np.ones(means.size)
+    n_answers = table.answers_per_item()
+    share = (table.item_means() * n_answers + _HALF) / (n_answers + 2 * _HALF)
+    zeros, ones = np.zeros(share.size), np.ones(share.size)
     return ItemParameters(zeros, logit(share), zeros, ones, dispersion * ones)
 
 

@@ -1,7 +1,6 @@
 """Calibrates items of continuous scores."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,13 +9,12 @@ from typing_extensions import override
 from app.calibration.continuous.calibrate import calibrate_continuous
 from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.continuous.scores import ContinuousCalibration, require_calibratable
-from app.calibration.filters import Filtered, FilterSettings, apply_filters, select
+from app.calibration.filters import MEASURING, Filtered, apply_filters
 from app.calibration.fit.held_out import Blind
 from app.calibration.pipeline.calibrator import (
     Calibrator,
     Fitted,
     Report,
-    estimation,
     flat_curves,
     measured,
     measuring,
@@ -26,7 +24,7 @@ from app.calibration.pipeline.calibrator import (
 )
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
-from app.engine.models.base import BoolArray, ItemParameters
+from app.engine.models.base import BoolArray
 from app.engine.responses import ResponseTable
 
 
@@ -62,7 +60,7 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         )
         conformance = found.conformance
         figures = {
-            **estimation(found),
+            **found.figures(),
             **unexamined(
                 "M2 is computed only for right and wrong answers.",
                 variance_r2=conformance,
@@ -73,12 +71,12 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         }
         bank, unknown = found.bank, np.full(found.bank.n_items, np.nan)
         columns = {
-            **{name: getattr(bank, name) for name in ("a", "intercept", "c", "d", "k")},
+            **bank.columns,
             **{f"se_{name}": getattr(found, f"se_{name}") for name in ("a", "intercept", "b", "k")},
             **dict.fromkeys(("se_c", "se_d", "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
         }
         if not inside.all():
-            _, curves = _intercept_only(matrix, inside, found.k_common)
+            curves = flat_curves(matrix.select(items=~inside), found.k_common)
             columns = with_others(columns, inside, curves)
         return Fitted(figures, columns, {})
 
@@ -92,24 +90,13 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         bank: ItemBank,
     ) -> Blind:
         """Replace the parameters of the items that `others` answered; the rest are kept."""
-        part, inside = select(matrix, examinees=others), measuring(matrix, plan)
-        nothing = replace(FilterSettings.none(), keep_for_score=False)
-        found = _calibrated(apply_filters(select(part, items=inside), nothing).matrix, plan)
+        part, inside = matrix.select(examinees=others), measuring(matrix, plan)
+        found = _calibrated(apply_filters(part.select(items=inside), MEASURING).matrix, plan)
         blind = replaced(bank, found.bank.item_ids, found.bank.parameters)
         if not inside.all():
-            ids, curves = _intercept_only(part, inside, found.k_common)
-            blind = replaced(blind, ids, curves)
+            beside = part.select(items=~inside & (part.answers_per_item() > 0))
+            blind = replaced(blind, beside.items, flat_curves(beside, found.k_common))
         return Blind(bank=blind)
-
-
-def _intercept_only(
-    table: ResponseTable, inside: BoolArray, dispersion: float
-) -> tuple[list[str], ItemParameters]:
-    """Names and flat curves of the answered items outside `inside`."""
-    seen = (~np.isnan(table.scores)).sum(axis=0)
-    beside = ~inside & (seen > 0)
-    means = np.nanmean(table.scores[:, beside], axis=0)
-    return np.array(table.items)[beside].tolist(), flat_curves(means, seen[beside], dispersion)
 
 
 def _calibrated(

@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from app.calibration.filters import Dropped, DropReason, Filtered, filter_items
+from app.calibration.filters import DropReason, Filtered, dropped_for, filter_items
 from app.calibration.linking.drift import LEAST_ANSWERS, Drift, find_drift
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.plan import CalibrationPlan, target_of
 from app.engine.bank import FloatArray
 from app.engine.lint import Finding
+from app.engine.models.logistic import LOGISTIC
 from app.printable import percent
 
 DRIFT = "drift"
 """Lint code of an item whose new answers leave its old curve."""
-
-_PARAMETERS = ("a", "intercept", "c", "d")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ class DriftCheck:
         anchors = set(target_of(self.part_plan).item_ids)
         for i, key in enumerate(target.item_ids):
             if key in where and (key in anchors or key not in fitted):
-                for name in _PARAMETERS:
+                for name in LOGISTIC.columns:
                     whole[name][where[key]] = getattr(target, name)[i]
                 if self.plan.target_se is not None:
                     whole["se_b"][where[key]] = self.plan.target_se[i]
@@ -166,21 +165,14 @@ def prepared_with_drift(matrix: ScoreMatrix, plan: CalibrationPlan) -> Filtered[
     few = is_new & keep & (n_answers < LEAST_ANSWERS)
     news = {key for key, new in zip(matrix.items, is_new, strict=True) if new}
     items = [entry for entry in dropped if entry.name in news]
-    items += [
-        Dropped(matrix.items[j], DropReason.FEW_ANSWERS, float(n_answers[j]))
-        for j in np.flatnonzero(few)
-    ]
-    items += [
-        Dropped(matrix.items[j], DropReason.QUARANTINED, None) for j in np.flatnonzero(is_aside)
-    ]
+    items += dropped_for(DropReason.FEW_ANSWERS, matrix.items, few, n_answers)
+    items += dropped_for(DropReason.QUARANTINED, matrix.items, is_aside)
     taken = matrix.select(items=~is_aside & np.where(is_new, keep & ~few, n_answers > 0))
     held = np.array([key in known for key in taken.items], np.bool_)
     silent = taken.select(items=held).answers_per_examinee() == 0
     return Filtered(
         matrix=taken.select(examinees=~silent),
         items=tuple(items),
-        examinees=tuple(
-            Dropped(taken.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
-        ),
+        examinees=tuple(dropped_for(DropReason.NO_ANSWERS, taken.examinees, silent)),
         constants={key: value for key, value in constants.items() if key in news},
     )

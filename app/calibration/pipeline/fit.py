@@ -117,7 +117,13 @@ def with_card(
         # The estimates are as good without a report card.
         figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
     else:
-        shifts = [_tried(shift, records, plan).to_dict() for shift in _shifts(matrix, plan)]
+        shifts = [
+            _tried(shift, records, plan).to_dict()
+            for shift in (
+                *by_strength(strongest_first(matrix.answers())),
+                by_family([plan.family_of(name) for name in matrix.examinees]),
+            )
+        ]
         seconds = clock() - started
         figures["report_card"] = {**card.to_dict(), "shifts": shifts, "seconds": seconds}
     return Fitted(figures, fitted.columns, knowledge, abilities)
@@ -126,20 +132,19 @@ def with_card(
 def records_of(
     matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, fitted: Fitted, bank: ItemBank
 ) -> Records:
-    """The examinees of a calibration, with functions that calibrate without some of them."""
+    """The examinees of a calibration, with functions that calibrate from some of them."""
     calibrator = CALIBRATORS[plan.model]
 
-    def without(rows: IntArray) -> Blind:
-        others = np.ones(matrix.n_examinees, dtype=np.bool_)
-        others[rows] = False
+    def taught_by(known: IntArray) -> Blind:
+        others = np.isin(np.arange(matrix.n_examinees), known)
         return calibrator.without(matrix, others, plan, fitted, bank)
 
     return Records(
         scores_of=matrix.answers,
-        without=_remembering(without),
-        curves_without=_remembering(
-            lambda rows: calibrator.learned_curves(
-                np.delete(matrix.answers(), rows, axis=0), [WHOLE_BANK], matrix, plan
+        taught_by=_remembering(taught_by),
+        curves_by=_remembering(
+            lambda known: calibrator.learned_curves(
+                matrix.answers(np.sort(known)), [WHOLE_BANK], matrix, plan
             )
         ),
         n_examinees=matrix.n_examinees,
@@ -158,13 +163,6 @@ def tests_of(
     return held_out(records, shifted=shifted, seed=plan.seed)
 
 
-def _shifts(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> list[ShiftPlan]:
-    """Plans for testing examinees who differ from those that the bank is calibrated from."""
-    strongest = strongest_first(matrix.answers())
-    families = [plan.family_of(name) for name in matrix.examinees]
-    return [*by_strength(strongest), by_family(families)]
-
-
 def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
     """Carry out one plan; if it fails, the reason is stored and the other plans go on."""
     try:
@@ -173,14 +171,14 @@ def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
         return Shift(name=shift.name, reason=error.detail)
 
 
-def _remembering(without: Callable[[IntArray], T]) -> Callable[[IntArray], T]:
-    """Cache the results of `without`, by the set of examinees."""
+def _remembering(learn: Callable[[IntArray], T]) -> Callable[[IntArray], T]:
+    """Cache the results of `learn`, by the set of examinees."""
     known: LRUCache[bytes, T] = LRUCache(_REMEMBERED)
 
     def remembered(rows: IntArray) -> T:
         key = np.sort(rows).tobytes()
         if key not in known:
-            known[key] = without(rows)
+            known[key] = learn(rows)
         return known[key]
 
     return remembered

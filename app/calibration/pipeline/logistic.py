@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from app.calibration.filters import Filtered, FilterSettings, apply_filters, point_biserials
+from app.calibration.filters import MEASURING, Filtered, apply_filters, point_biserials
 from app.calibration.fit.goodness import goodness_of_fit
 from app.calibration.fit.held_out import Blind
 from app.calibration.fit.item_fit import ItemFit, copies_warning, item_fit, local_dependence
@@ -45,7 +45,6 @@ from app.calibration.pipeline.calibrator import (
     BinaryCalibrator,
     Fitted,
     Report,
-    estimation,
     flat_curves,
     measured,
     measuring,
@@ -56,11 +55,11 @@ from app.calibration.pipeline.drift import DriftCheck, drift_figures, prepared_w
 from app.calibration.pipeline.plan import LEAST_OF_4PL, CalibrationPlan, LinkPlan, link_for
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters
+from app.engine.models.logistic import LOGISTIC
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError
 
 _BEYOND_CHANCE = 3.0  # standard errors, exceeded by chance for one item in a thousand
-_PARAMETERS = ("a", "intercept", "c", "d")
 _COORDINATES = range(N_COORDINATES)
 _FIGURES = ("log_likelihood", "n_parameters", "n_examinees", "n_answers", "converged", "cycles")
 
@@ -131,14 +130,13 @@ class LogisticCalibrator(BinaryCalibrator):
     ) -> Blind:
         measure = measuring(matrix, plan)
         taught = matrix.select(examinees=others, items=measure)
-        part = apply_filters(taught, replace(FilterSettings.none(), keep_for_score=False)).matrix
+        part = apply_filters(taught, MEASURING).matrix
         found = _calibrated(part, plan, replace(plan.settings(), with_errors=False))
         blind = replaced(bank, part.items, _calibration(found).items)
         if not measure.all():
             beside = matrix.select(examinees=np.isin(matrix.examinees, part.examinees))
             beside = beside.select(items=~measure & (beside.answers_per_item() > 0))
-            curves = flat_curves(beside.item_means(), beside.answers_per_item())
-            blind = replaced(blind, beside.items, curves)
+            blind = replaced(blind, beside.items, flat_curves(beside))
         return Blind(bank=blind)
 
 
@@ -186,7 +184,7 @@ def judged(
     dependence = local_dependence(matrix, calibration)
     copies = copies_warning(matrix, calibration, dependence)
     figures = {
-        **estimation(calibration),
+        **calibration.figures(),
         "guessing_sd": calibration.guessing_sd,
         "fit": goodness_of_fit(matrix, calibration).to_dict(),
         "local_dependence": asdict(dependence),
@@ -198,8 +196,7 @@ def judged(
     if whole is not None and whole.n_items > matrix.n_items:
         inside = np.isin(whole.items, matrix.items)
         same = whole.select(examinees=np.isin(whole.examinees, matrix.examinees), items=~inside)
-        curves = flat_curves(same.item_means(), same.answers_per_item())
-        columns = with_others(columns, inside, curves)
+        columns = with_others(columns, inside, flat_curves(same))
     return Fitted(figures, columns, {})
 
 
@@ -221,7 +218,6 @@ def _fit_beliefs(
         matrix, beliefs, max_cycles=plan.max_cycles, watch=watching(report)
     )
     fitted = judged(matrix, plan, found, report)
-    curves = {name: getattr(bank, name) for name in _PARAMETERS}
     known = after_answers(
         beliefs,
         bank,
@@ -233,7 +229,7 @@ def _fit_beliefs(
     # Few examinees answered any two items, so residual correlations are mostly chance.
     fit = {**fitted.figures["fit"], "srmsr": None, "srmsr_items": 0, "verdict": "unknown"}
     figures = {**fitted.figures, "fit": fit, "local_dependence": None}
-    return Fitted(figures, {**fitted.columns, **curves}, {PROVISIONAL: known})
+    return Fitted(figures, {**fitted.columns, **bank.columns}, {PROVISIONAL: known})
 
 
 def watching(report: Report) -> Callable[[Progress], None]:
@@ -275,7 +271,7 @@ def _comparison(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> l
 def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
     errors = calibration.known_errors
     return {
-        **{name: getattr(calibration.items, name) for name in _PARAMETERS},
+        **{name: getattr(calibration.items, name) for name in LOGISTIC.columns},
         **{f"se_{name}": getattr(errors, name) for name in ("a", "intercept", "b", "c", "d")},
         "s_x2": items.statistic,
         "s_x2_df": items.df.astype(np.float64),
@@ -340,7 +336,7 @@ def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Re
         "method": errors.method,
         "log_slope": errors.curves.log_slope,
     }
-    columns = {name: getattr(found.items, name) for name in _PARAMETERS}
+    columns = {name: getattr(found.items, name) for name in LOGISTIC.columns}
     for i in _COORDINATES:
         columns[f"x{i}"] = errors.curves.x[:, i]
         columns[f"estimated{i}"] = errors.estimated[:, i].astype(np.float64)
@@ -391,7 +387,7 @@ def _read(part: FittedPart, plan: CalibrationPlan) -> Calibration:
     )
     return Calibration(
         family=Family(plan.model),
-        items=ItemParameters(**{name: columns[name] for name in _PARAMETERS}),
+        items=ItemParameters(**{name: columns[name] for name in LOGISTIC.columns}),
         item_ids=part.keys,
         density=LatentDensity(np.array(figures["nodes"]), np.array(figures["weights"])),
         errors=ParameterErrors(

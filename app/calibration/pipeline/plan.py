@@ -159,10 +159,11 @@ class CalibrationPlan:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "CalibrationPlan":
         """The plan that `to_dict` wrote."""
+        link = value.get("link")
         special = {
             "compare": tuple(value.get("compare", ())),
             "filters": FilterSettings(**value["filters"]),
-            "link": _link_from(value.get("link")),
+            "link": link and LinkPlan(**{**link, "anchors": tuple(link["anchors"])}),
         }
         return cls(**{**value, **special})
 
@@ -222,10 +223,6 @@ class CalibrationPlan:
         """Those of these settings that differ from their defaults."""
         defaults = {each.name: each.default for each in fields(self)}
         return [name for name in names if getattr(self, name) != defaults[name]]
-
-
-def _link_from(value: Mapping[str, Any] | None) -> LinkPlan | None:
-    return None if value is None else LinkPlan(**{**value, "anchors": tuple(value["anchors"])})
 
 
 def link_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> Link | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from app.calibration.continuous.calibrate import calibrate_continuous
 from app.calibration.continuous.moments import calibrate_by_moments
-from app.calibration.filters import FilterSettings
+from app.calibration.filters import MEASURING
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.fit import prepared
@@ -23,10 +23,8 @@ SLOPES_FROM = 30
 #: Most examinees on whom tests are simulated, to learn the correction of standard errors.
 LEARNED_FROM = 100
 
-#: Keeps every item that tells something about ability, and no other item.
-_MEASURING = replace(FilterSettings.none(), keep_for_score=False)
 #: The published filter drops items that correlate negatively, however few answers show it.
-_RISING = replace(_MEASURING, least_point_biserial=0.0, point_biserial_confidence=0.5)
+_RISING = replace(MEASURING, least_point_biserial=0.0, point_biserial_confidence=0.5)
 
 
 def bank_from(table: ResponseTable) -> ItemBank:
@@ -39,11 +37,11 @@ def bank_from(table: ResponseTable) -> ItemBank:
         CalibrationError: Scores from which nothing can be estimated.
     """
     if not np.isin(table.scores[~np.isnan(table.scores)], (0.0, 1.0)).all():
-        plan = CalibrationPlan(model=CONTINUOUS_SCORES, filters=_MEASURING)
+        plan = CalibrationPlan(model=CONTINUOUS_SCORES, filters=MEASURING)
         return calibrate_continuous(prepared(table, plan).matrix).bank
     few = len(table.examinees) < SLOPES_FROM
     family = Family.RASCH if few else Family.TWO_PL
-    plan = CalibrationPlan(model=family.value, filters=_MEASURING)
+    plan = CalibrationPlan(model=family.value, filters=MEASURING)
     settings = CalibrationSettings(family=family, with_errors=False)
     return calibrate(prepared(table, plan).matrix, settings).bank()
 

@@ -18,7 +18,7 @@ from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
 from app.engine.estimation.posterior import FixedGrid, NormalPrior, Rule
 from app.engine.lint import lint, quarantine
-from app.engine.prediction.p_irt import PREDICTORS, PIrt
+from app.engine.prediction.p_irt import P_IRT, PIrt
 from app.errors import InvalidInputError
 from app.exchange.names import Aligned, align
 from app.records.fields import finite
@@ -70,7 +70,7 @@ def command(
     items = load_bank(bank)
     table = load_scores(responses, score_scale(scale, lower_is_better=lower_is_better))
     aligned = align(table, items)
-    rows = estimate_rows(items, aligned.scores, table.examinees, settings, PREDICTORS[prediction])
+    rows = estimate_rows(items, aligned.scores, table.examinees, settings, prediction)
     screen = console.err if json == "-" else console.out
     _show(screen, rows)
     _warn(items, aligned, rows)
@@ -101,7 +101,7 @@ def estimate_rows(
     scores: FloatArray,
     examinees: Sequence[str],
     estimator: GridEstimator,
-    predictor: PIrt = PREDICTORS["p-irt"],
+    prediction: str = P_IRT,
 ) -> list[Row]:
     """Estimate one row for each examinee, in the order of `examinees`.
 
@@ -110,12 +110,12 @@ def estimate_rows(
         scores: Scores, shape (n_examinees, bank.n_items), NaN where not answered.
         examinees: Names of the examinees.
         estimator: Estimator of theta.
-        predictor: Predictor of the score.
+        prediction: Method that predicts the score, one of `BY_THETA`.
     """
     rows: dict[int, Row] = {}
     for block in estimate_many(bank, scores, estimator):
         of_block = scores[block.rows]
-        predictions = predictor.predict_rows(
+        predictions = PIrt(method=prediction).predict_rows(
             bank,
             of_block,
             np.array([belief.theta for belief in block.beliefs]),

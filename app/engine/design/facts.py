@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design.parts import PredictionMethod
+from app.engine.design.parts import PredictionMethod, unusable
 from app.engine.models.base import BoolArray
 from app.engine.multidimensional import ProfilePIrt
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.p_irt import COMBINED, DESIGN, PIrt, Predictor
+from app.engine.prediction.p_irt import COMBINED, DESIGN, P_IRT, P_IRT_C, PIrt, Predictor
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK, is_askable, target_weights
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class BankFacts:
         if target is not None and self.method is PredictionMethod.SCORE_MODEL:
             return ScorePredictor(target)
         if self.bank.abilities is None:
-            return PIrt(negative_slope="c" if self.method is PredictionMethod.P_IRT_C else "model")
+            return PIrt(method=P_IRT_C if self.method is PredictionMethod.P_IRT_C else P_IRT)
         return ProfilePIrt(self.weights_of(shares) if target is None else target.weights)
 
     def _predictor_by_curves(self, shares: Mapping[str, float] | None) -> Predictor:
@@ -154,12 +154,3 @@ class BankFacts:
 def missing(pointer: str, what: str) -> InvalidInputError:
     """Error of a design that needs something which is not given."""
     return unusable(pointer, f"this needs {what}")
-
-
-def unusable(pointer: str, detail: str) -> InvalidInputError:
-    """Error of a design that the bank does not fit."""
-    problem = FieldProblem(pointer, detail)
-    return InvalidInputError(
-        f"The test design cannot be used here: {problem.pointer}: {problem.detail}.",
-        problems=[problem],
-    )

@@ -123,6 +123,14 @@ def refuse(faults: Mapping[str, str]) -> None:
         raise ValidationError.from_exception_data("Part", errors)
 
 
+def unusable(pointer: str, detail: str) -> InvalidInputError:
+    """Error of a design that the bank does not fit."""
+    return InvalidInputError(
+        f"The test design cannot be used here: {pointer}: {detail}.",
+        problems=[FieldProblem(pointer, detail)],
+    )
+
+
 class PredictionMethod(StrEnum):
     """How scores are predicted."""
 
@@ -194,10 +202,10 @@ class EstimatorDesign(Part):
         try:
             if (grid := self._grid()) is not None:
                 grid.require_useful()
-        except InvalidInputError as unusable:
+        except InvalidInputError as error:
             raise InvalidInputError(
-                unusable.detail, problems=[FieldProblem("/estimator/range", unusable.detail)]
-            ) from unusable
+                error.detail, problems=[FieldProblem("/estimator/range", error.detail)]
+            ) from error
 
     def _grid(self) -> FixedGrid | None:
         if (self.nodes, self.range, self.rule) == (None, None, None):
@@ -326,10 +334,8 @@ class StoppingDesign(Part):
             ("/stopping/min_information", self.min_information is not None, "take se"),
         ):
             if is_given:
-                detail = f"this bank measures several abilities, this rule knows one: {instead}"
-                raise InvalidInputError(
-                    f"The test design cannot be used here: {pointer}: {detail}.",
-                    problems=[FieldProblem(pointer, detail)],
+                raise unusable(
+                    pointer, f"this bank measures several abilities, this rule knows one: {instead}"
                 )
         for rule in (*self.any_of, *self.all_of):
             rule.require_one_ability()

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from app.engine.design.facts import BankFacts, missing, unusable
+from app.engine.design.facts import BankFacts, missing
 from app.engine.design.parts import (
     Count,
     FromJson,
@@ -16,6 +16,7 @@ from app.engine.design.parts import (
     Shares,
     WholeNumber,
     refuse,
+    unusable,
 )
 from app.engine.estimation.estimators import InformationForm
 from app.engine.models.base import BoolArray

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
+from app.engine.models.base import sigmoids
 from app.engine.state import Response, answered
 from app.errors import InvalidInputError
 
@@ -118,9 +119,8 @@ def _expected(
             flatter = _flatter(slopes, intercept, np.asarray(theta), draws, weights * n_reference)
             slopes, intercept = slopes * flatter[:, None], intercept * flatter
         logit = slopes @ np.asarray(theta) + intercept
-        small = np.exp(-np.abs(logit))
-        score = np.where(logit >= 0.0, 1.0, small) / (1.0 + small)
-        return _Expected(score, small / (1.0 + small) ** 2, logit, slopes)
+        score, wrong = sigmoids(logit)
+        return _Expected(score, score * wrong, logit, slopes)
     parameters, model = bank.parameters.take(items), bank.model
     at = float(theta)
     if n_reference is not None:
@@ -255,7 +255,7 @@ def use_counts(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> IntAr
     Raises:
         InvalidInputError: A position outside the bank.
     """
-    used = np.concatenate([np.asarray(test, dtype=np.intp) for test in tests] or [_NONE])
+    used = np.array([item for test in tests for item in test], dtype=np.intp)
     if len(used) and not (used.min() >= 0 and used.max() < n_items):
         raise InvalidInputError(
             f"Items are positions in [0, {n_items}), got {used.min()} to {used.max()}."
@@ -268,20 +268,19 @@ def exposure_rates(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> F
     return use_counts(tests, n_items) / max(len(tests), 1)
 
 
-def overlap(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> float:
+def overlap(counts: IntArray, n_tests: int) -> float:
     """Expected share of a test's items that another test also used; 0 with fewer than two tests.
 
     sum m (m - 1) / ((N - 1) sum L), m the use count of an item, L the length of a test, N the
     number of tests. For tests of one length this is N sum r^2 / (L (N - 1)) - 1 / (N - 1) with
     exposure rates r.
 
+    Args:
+        counts: Number of tests that used each item, shape (n_items,).
+        n_tests: Number of tests.
+
     Source: Chen, Ankenmann & Spray (2003), J. Educ. Meas. 40; Chen (2005), Appl. Psychol. Meas. 29.
     """
-    return overlap_of_counts(use_counts(tests, n_items), len(tests))
-
-
-def overlap_of_counts(counts: IntArray, n_tests: int) -> float:
-    """The `overlap` by the number of tests that used each item, shape (n_items,)."""
     administered = int(counts.sum())
     if n_tests < 2 or administered == 0:
         return 0.0
@@ -311,6 +310,3 @@ def _standardised(residual: FloatArray, weight: FloatArray, variance: FloatArray
     if spread <= 1e-12 * len(weight):
         return None
     return float(weight @ residual) / math.sqrt(spread)
-
-
-_NONE: IntArray = np.empty(0, dtype=np.intp)

@@ -13,6 +13,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 BoolArray = NDArray[np.bool_]
 
+_Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
 _ONE: FloatArray = np.ones(())
 _ONE.flags.writeable = False
 
@@ -41,6 +42,13 @@ class ItemParameters(NamedTuple):
     def column(self) -> "ItemParameters":
         """The parameters with a last axis added, to broadcast against theta nodes."""
         return ItemParameters(*(column[..., None] for column in self))
+
+
+def sigmoids(z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """sigmoid(z) and sigmoid(-z); neither is ever 0, so that ratios of them stay defined."""
+    e = np.exp(np.minimum(np.maximum(-z, -_Z_MAX), _Z_MAX))
+    s = 1 / (1 + e)
+    return s, e * s
 
 
 class Slope(NamedTuple):
@@ -93,10 +101,6 @@ class ResponseModel(Protocol):
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Fisher information about theta, 1/logit^2."""
-        ...
-
-    def item_information(self, parameters: ItemParameters, item: int, theta: float) -> float:
-        """Information of the item at one position; fast, because every step of a test needs it."""
         ...
 
     def peak(self, parameters: ItemParameters) -> Peak:

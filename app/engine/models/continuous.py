@@ -29,13 +29,10 @@ Sources: Balkir et al. (2026), arXiv 2601.13885, for mean and variance; Wedderbu
 Biometrika 61, for the quasi-likelihood; Warm (1989), Psychometrika 54, eq. 8.
 """
 
-import math
-
 import numpy as np
 
-from app.engine.models.base import FloatArray, ItemParameters, Peak, Slope, WarmTerms
+from app.engine.models.base import FloatArray, ItemParameters, Peak, Slope, WarmTerms, sigmoids
 
-_Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
 _LEAST_SHAPE = 1e-12  # shape parameter of a beta density below which all its mass is at the ends
 
 
@@ -48,7 +45,7 @@ class ContinuousModel:
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Mean score."""
         a, intercept, c, d, _ = parameters
-        mean: FloatArray = c + (d - c) * _sigmoids(a * theta + intercept)[0]
+        mean: FloatArray = c + (d - c) * sigmoids(a * theta + intercept)[0]
         return mean
 
     def score_moments(
@@ -56,22 +53,15 @@ class ContinuousModel:
     ) -> tuple[FloatArray, FloatArray]:
         """Mean, and the Bernoulli variance times k (d - c)^2: k (d - c)^2 mu (1 - mu)."""
         a, intercept, c, d, k = parameters
-        s, t = _sigmoids(a * theta + intercept)
+        s, t = sigmoids(a * theta + intercept)
         return c + (d - c) * s, k * (d - c) ** 2 * (s * t)
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """(dm/dtheta)^2 / v = a^2 mu (1 - mu) / k, whatever the bounds."""
         a, intercept, _, _, k = parameters
-        s, t = _sigmoids(a * theta + intercept)
+        s, t = sigmoids(a * theta + intercept)
         information: FloatArray = (a * a / k) * (s * t)
         return information
-
-    def item_information(self, parameters: ItemParameters, item: int, theta: float) -> float:
-        """`information` of one item, without the cost of arrays."""
-        a, intercept, _, _, k = (column.item(item) for column in parameters)
-        e = math.exp(min(max(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
-        s = 1 / (1 + e)
-        return float((a * a / k) * (s * (e * s)))
 
     def peak(self, parameters: ItemParameters) -> Peak:
         """The maximum is a^2 / (4 k), in the middle of the curve."""
@@ -101,7 +91,7 @@ class ContinuousModel:
         k = 1; from there on one of the two bounds is drawn.
         """
         a, intercept, c, d, k = parameters
-        s, t = _sigmoids(a * theta + intercept)
+        s, t = sigmoids(a * theta + intercept)
         precision = 1 / np.minimum(k, 1.0) - 1
         share = rng.beta(
             np.maximum(s * precision, _LEAST_SHAPE), np.maximum(t * precision, _LEAST_SHAPE)
@@ -152,14 +142,14 @@ class ContinuousModel:
     ) -> Slope:
         """The slope is a (y - mu) / k; its derivative is minus the information at any score."""
         a, intercept, c, d, k = parameters
-        s, t = _sigmoids(a * theta + intercept)
+        s, t = sigmoids(a * theta + intercept)
         y = _share(scores, c, d)
         return Slope(a / k * (y * t - (1 - y) * s), (-a * a / k) * (s * t))
 
     def warm_terms(self, parameters: ItemParameters, theta: FloatArray | float) -> WarmTerms:
         """I and J = a I (1 - 2 mu): the bias of the maximum is -J / (2 I^2) for this model, too."""
         a, intercept, _, _, k = parameters
-        s, t = _sigmoids(a * theta + intercept)
+        s, t = sigmoids(a * theta + intercept)
         information = (a * a / k) * (s * t)
         skew = t - s
         j = a * information * skew
@@ -170,13 +160,6 @@ def _share(scores: FloatArray | float, c: FloatArray | float, d: FloatArray | fl
     """Position of scores between the bounds, clipped to [0, 1]."""
     share: FloatArray = np.clip((scores - c) / (d - c), 0.0, 1.0)
     return share
-
-
-def _sigmoids(z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """sigmoid(z) and sigmoid(-z); neither is ever 0."""
-    e = np.exp(np.minimum(np.maximum(-z, -_Z_MAX), _Z_MAX))
-    s = 1 / (1 + e)
-    return s, e * s
 
 
 def _softplus(z: FloatArray) -> FloatArray:

@@ -13,12 +13,11 @@ With these, P'/P = a t w and P'/Q = a s v, so that nothing here divides by a van
 Source: Birnbaum (1968), in Lord & Novick; Barton & Lord (1981) for d.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
-from app.engine.models.base import FloatArray, ItemParameters, Peak, Slope, WarmTerms
+from app.engine.models.base import FloatArray, ItemParameters, Peak, Slope, WarmTerms, sigmoids
 
 _Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
 
@@ -49,10 +48,8 @@ class LogisticModel:
     ) -> tuple[FloatArray, FloatArray]:
         """P, and the Bernoulli variance P Q."""
         a, intercept, c, d, _ = parameters
-        e = np.exp(np.minimum(np.maximum(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
-        s = 1 / (1 + e)
-        rise = d - c
-        right, wrong = c + rise * s, (1 - d) + rise * (e * s)
+        s, t = sigmoids(a * theta + intercept)
+        right, wrong = c + (d - c) * s, (1 - d) + (d - c) * t
         return right, right * wrong
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
@@ -63,17 +60,6 @@ class LogisticModel:
         s, t, w, v = self._parts(parameters, theta)
         information: FloatArray = (parameters.a * parameters.a) * (s * t) * (w * v)
         return information
-
-    def item_information(self, parameters: ItemParameters, item: int, theta: float) -> float:
-        """`information` of one item, without the cost of arrays."""
-        a, intercept = parameters.a.item(item), parameters.intercept.item(item)
-        c, d = parameters.c.item(item), parameters.d.item(item)
-        e = math.exp(min(max(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
-        s = 1 / (1 + e)
-        t = e * s
-        of_right, of_wrong = (d - c) * s, (d - c) * t
-        w, v = of_right / (c + of_right), of_wrong / ((1 - d) + of_wrong)
-        return float(a * a * (s * t) * (w * v))
 
     def peak(self, parameters: ItemParameters) -> Peak:
         """By bisection, as log I rises up to one mode and falls from there.
@@ -186,12 +172,8 @@ class LogisticModel:
 
     def _parts(self, parameters: ItemParameters, theta: FloatArray | float) -> _Parts:
         a, intercept, c, d, _ = parameters
-        # Held within exp(-+_Z_MAX): no overflow, and the ratios below stay defined.
-        e = np.exp(np.minimum(np.maximum(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
-        s = 1 / (1 + e)
-        t = e * s
-        rise = d - c
-        of_right, of_wrong = rise * s, rise * t
+        s, t = sigmoids(a * theta + intercept)
+        of_right, of_wrong = (d - c) * s, (d - c) * t
         return _Parts(s, t, of_right / (c + of_right), of_wrong / ((1 - d) + of_wrong))
 
 

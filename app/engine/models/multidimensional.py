@@ -83,6 +83,10 @@ class Loadings:
         loadings = slopes[:, 1:] / np.where(a == 0.0, 1.0, a)[:, None]
         return cls(a, intercept, loadings, nested=True)
 
+    def take(self, items: IntArray) -> "Loadings":
+        """The loadings of some of the items, by position."""
+        return Loadings(self.a[items], self.intercept[items], self.loadings[items], self.nested)
+
     @property
     def n_abilities(self) -> int:
         """Number D of abilities."""
@@ -145,9 +149,7 @@ class MultidimensionalModel:
 
     def take(self, items: IntArray) -> "MultidimensionalModel":
         """The model of some of the items, by position."""
-        known = self.items
-        some = Loadings(known.a[items], known.intercept[items], known.loadings[items], known.nested)
-        return MultidimensionalModel(some, self.population)
+        return MultidimensionalModel(self.items.take(items), self.population)
 
     @cached_property
     def composite(self) -> FloatArray:

@@ -17,6 +17,7 @@ import numpy as np
 from app.engine.bank import FloatArray
 from app.engine.prediction.learned_curves import LearnedCurves, Place, PopulationPosition
 from app.engine.prediction.model_error import ModelError, distance
+from app.engine.prediction.score_model import NORMAL_95
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
@@ -27,7 +28,6 @@ LONGEST = 160
 KNOTS = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, LONGEST)
 #: Largest absolute log ratio to the usual width up to which a factor follows the width.
 WIDEST = 1.5
-_NORMAL_95 = 1.959964
 _LEAST_SPREAD = 0.1  # of thetas, logits, where all examinees are alike
 
 
@@ -39,6 +39,8 @@ _STORED = {
     "bias_se_below": "doubt_below",
     "max_bias": "adrift",
 }
+#: Fields of `IntervalFactor` with a value at each knot.
+_LISTS = ("answers", "factor", "usual")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,7 @@ class IntervalFactor:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "IntervalFactor":
         """Inverse of `to_dict`."""
-        lists = {name: tuple(document[name]) for name in ("answers", "factor", "usual")}
+        lists = {name: tuple(document[name]) for name in _LISTS}
         beyond = document.get("beyond")
         return cls(
             **lists,
@@ -179,13 +181,8 @@ class IntervalFactor:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        return {
-            "answers": list(self.answers),
-            "factor": list(self.factor),
-            "usual": list(self.usual),
-            "power": self.power,
-            "beyond": self.beyond and self.beyond.to_dict(),
-        }
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
+        return {**lists, "power": self.power, "beyond": self.beyond and self.beyond.to_dict()}
 
     def bias_at(self, theta: float, place: Place | None = None) -> float:
         """Expected bias of a theta, logits; above 0 the theta is too high."""
@@ -229,7 +226,7 @@ class IntervalFactor:
             farther = self.beyond.at(position)
             if place is not None and place.is_open:
                 max_bias = self.beyond.max_bias * self.beyond.spread / half
-            bias_se = _NORMAL_95 * self.beyond.bias_at(position)[1] / half
+            bias_se = NORMAL_95 * self.beyond.bias_at(position)[1] / half
         factor = farther * self._of_the_known(answers, half)
         return math.hypot(factor, max_bias), bias_se
 
@@ -270,10 +267,7 @@ class IntervalCorrection:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; a bank version stores it in its `knowledge`."""
-        return {
-            "theta": self.theta.to_dict(),
-            "n_examinees": self.n_examinees,
-        }
+        return {"theta": self.theta.to_dict(), "n_examinees": self.n_examinees}
 
     def of_state(self, state: CatState) -> Estimate:
         """Theta of a test so far with the corrected interval, wider if its place is open."""

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from app.engine.models.base import FloatArray
 
@@ -145,10 +146,11 @@ def model_error(
         scale = np.exp(_WITHIN_GRID[:, None]) * one.sd[near]
         within = within + counts * log_density(one.error[near], scale, degrees).sum(axis=1)
     of_side = {side: np.logaddexp.reduce(log_mass, axis=1) for side, log_mass in sides.items()}
-    mass = _mass(within + of_side[1.0] + of_side[-1.0])
+    mass = softmax(within + of_side[1.0] + of_side[-1.0])
     farther, open_ = {}, {}
     for side, log_mass in sides.items():
-        marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
+        joint = (within + of_side[-side])[:, None] + log_mass
+        marginal = softmax(np.logaddexp.reduce(joint, axis=0))
         mean = float(marginal @ _FARTHER_GRID)
         sd = float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
         farther[side], open_[side] = mean + margin * sd, (1.0 - margin) * sd
@@ -225,9 +227,3 @@ def log_density(error: FloatArray, scale: FloatArray, degrees: float) -> FloatAr
         (error / scale) ** 2 / degrees
     )
     return found
-
-
-def _mass(log_mass: FloatArray) -> FloatArray:
-    mass = np.exp(log_mass - log_mass.max())
-    normalised: FloatArray = mass / mass.sum()
-    return normalised

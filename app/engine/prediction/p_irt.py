@@ -9,7 +9,7 @@ Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, section 3.2, 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -82,17 +82,12 @@ class PIrt:
     """Observed answers plus expected score of the rest.
 
     Attributes:
-        negative_slope: "model" takes the model's probability for every item, averaged over the
-            posterior. "c" reproduces a published procedure: probability at the point theta, and c
-            for every item with a <= 0.
+        method: `p-irt` takes the model's probability for every item, averaged over the posterior.
+            `p-irt-c` reproduces a published procedure: probability at the point theta, and c for
+            every item with a <= 0.
     """
 
-    negative_slope: Literal["model", "c"] = "model"
-
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        return P_IRT if self.negative_slope == "model" else P_IRT_C
+    method: str = P_IRT
 
     def predict(
         self,
@@ -128,42 +123,32 @@ class PIrt:
             weights: Posterior mass, shape (n_rows, n_nodes).
             exclude: Items that do not count, answered or not.
         """
-        counted = np.ones(bank.n_items, dtype=bool)
-        counted[np.asarray(exclude, dtype=np.intp)] = False
+        counted = still_counted(np.ones(bank.n_items), exclude) > 0.0
         n_counted = np.count_nonzero(counted)
-        if n_counted == 0:
-            raise InvalidInputError(
-                "A prediction needs at least one item that counts; all were excluded."
-            )
         unseen = (np.isnan(scores) & counted).astype(np.float64)
         observed = np.nansum(scores[:, counted], axis=1)
         expected, variance = bank.model.score_moments(bank.parameters, nodes[:, None])
         mean = unseen @ self._by_rule(bank, expected).T
         noise = np.sqrt(unseen @ variance.T)
         value = np.einsum("ij,ij->i", weights, mean)
-        if self.negative_slope == "c":
+        if self.method == P_IRT_C:
             value = np.einsum("ij,ij->i", unseen, self._by_rule(bank, bank.expected_score(theta)))
         lo, hi = mixture_interval(weights, mean, noise)
         most = unseen.sum(axis=1)
         lo = np.minimum(np.maximum(lo, 0.0), value)
         hi = np.maximum(np.minimum(hi, most), value)
         return [
-            Prediction(value=v, lo=low, hi=high, method=self.name)
+            Prediction(value=v, lo=low, hi=high, method=self.method)
             for v, low, high in zip(
                 *(((observed + part) / n_counted).tolist() for part in (value, lo, hi)), strict=True
             )
         ]
 
     def _by_rule(self, bank: ItemBank, expected: FloatArray) -> FloatArray:
-        """Expected scores by the rule `negative_slope`, in place."""
-        if self.negative_slope == "c":
+        """Expected scores by the rule of the method, in place."""
+        if self.method == P_IRT_C:
             expected[:, bank.a <= 0] = bank.c[bank.a <= 0]
         return expected
-
-
-PREDICTORS: dict[str, PIrt] = {
-    predictor.name: predictor for predictor in (PIrt(), PIrt(negative_slope="c"))
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from enum import StrEnum
 import numpy as np
 
 from app.engine.bank import FloatArray
+from app.engine.models.base import sigmoids
 from app.engine.models.multidimensional import with_answer
 from app.engine.multidimensional import ProfileBelief, abilities_of
 from app.engine.prediction.score_model import Target
@@ -81,8 +82,8 @@ class AbilityDesign:
             )
         items = abilities_of(bank).items
         slopes, across = items.slopes, items.across
-        small = np.exp(-np.abs(belief.profile.mean @ across + items.intercept))
-        weight = small / (1.0 + small) ** 2  # P Q, computed without cancellation
+        right, wrong = sigmoids(belief.profile.mean @ across + items.intercept)
+        weight = right * wrong  # P Q, computed without cancellation
         if self.optimality is Optimality.TRACE:
             information: FloatArray = weight * (across * across).sum(axis=0)
             return information

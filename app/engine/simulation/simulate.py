@@ -14,14 +14,14 @@ import numpy as np
 from app.engine.adaptive import AdaptiveTest, Ask
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
-from app.engine.design.parts import EstimatorDesign
-from app.engine.inference.diagnostics import exposure_rates, jaccard, overlap
+from app.engine.design.parts import EstimatorDesign, unusable
+from app.engine.inference.diagnostics import exposure_rates, jaccard, overlap, use_counts
 from app.engine.inference.orders import kendall, ranks, spearman
 from app.engine.models.base import BoolArray
 from app.engine.prediction.p_irt import Prediction
 from app.engine.state import CatState, Estimate, Response, Usage
 from app.engine.stopping import Stop
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import InvalidInputError
 from app.printable import percent
 
 #: Simulated examinees in a round of the Sympson-Hetter fit, and the maximum number of rounds.
@@ -294,7 +294,7 @@ def summarise(
         ),
         exposure_mean=float(in_use.mean()),
         exposure_max=float(in_use.max()),
-        overlap=overlap(items, test.bank.n_items),
+        overlap=overlap(use_counts(items, test.bank.n_items), len(items)),
         overlap_jaccard=jaccard(items, test.bank.n_items),
         spearman=rho,
         kendall=tau,
@@ -376,8 +376,7 @@ def fit_acceptance(
         if lowest <= cap + _FIT_TOLERANCE:
             break
         # An unused item would jump to full acceptance; at most doubling keeps the rounds stable.
-        change = np.minimum(cap / np.maximum(rates, cap / 2), 2.0)
-        acceptance = np.minimum(acceptance * change, 1.0)
+        acceptance = np.minimum(acceptance * (cap / np.maximum(rates, cap / 2)), 1.0)
     return best
 
 
@@ -388,13 +387,10 @@ def _require_possible(cap: float, rates: FloatArray, n_items: int) -> None:
     """
     asked = float(rates.sum())
     if cap < asked / n_items - _FIT_TOLERANCE:
-        detail = (
+        raise unusable(
+            "/selection/exposure/max_rate",
             f"tests of {asked:.3g} items on a bank of {n_items:,} ask each item in "
-            f"{percent(asked / n_items, 1)} of them on average, so that {cap:.3g} cannot hold"
-        )
-        raise InvalidInputError(
-            f"The test design cannot be used here: /selection/exposure/max_rate: {detail}.",
-            problems=[FieldProblem("/selection/exposure/max_rate", detail)],
+            f"{percent(asked / n_items, 1)} of them on average, so that {cap:.3g} cannot hold",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.inference.diagnostics import overlap_of_counts
+from app.engine.inference.diagnostics import overlap
 from app.errors import InvalidInputError, MissingScopeError
 from app.exchange.item_record import ItemRecord, parse_item
 from app.printable import percent
@@ -229,7 +229,7 @@ class ItemUses:
             if position < counts.size:
                 counts[position] = use.asked
         rates = counts / max(tests, 1)
-        overlap = overlap_of_counts(counts, tests)
+        in_common = overlap(counts, tests)
         order = np.argsort(-counts, kind="stable")[:_MOST_ASKED]
         of_bank = Counter(chain.from_iterable(version.tags))
         of_asked: Counter[str] = Counter()
@@ -242,7 +242,7 @@ class ItemUses:
             n_asked=int(np.count_nonzero(counts)),
             exposure_mean=float(rates.mean()),
             exposure_max=float(rates.max()),
-            overlap=overlap,
+            overlap=in_common,
             most_asked=[
                 ExposedItem(
                     item_id=version.bank.item_ids[at],
@@ -256,7 +256,7 @@ class ItemUses:
                 ExposedTask(tag=tag, asked=of_asked[tag] / asked, bank=n / counts.size)
                 for tag, n in sorted(of_bank.items())
             ],
-            caution=_caution(tests, float(rates.max()), overlap),
+            caution=_caution(tests, float(rates.max()), in_common),
         )
 
     async def answers(

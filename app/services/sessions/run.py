@@ -169,10 +169,8 @@ class SessionRun:
     def ask_item(self, item: ItemIndex, probability: float) -> SelectedItem:
         """Note an item as asked that this run chose or, in a ranking, that all members get."""
         step = len(self.steps) + 1
-        bank = self.test.bank
-        self._information = bank.model.item_information(
-            bank.parameters, item, self.state.belief.theta
-        )
+        theta = self.state.belief.theta
+        self._information = float(self.test.bank.information(theta, [item])[0])
         self._administer(step, item, probability)
         return SelectedItem(
             step=step, position=int(item), information=self._information, probability=probability

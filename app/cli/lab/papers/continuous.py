@@ -18,7 +18,7 @@ import numpy as np
 
 from app.calibration.continuous.calibrate import calibrate_continuous
 from app.calibration.continuous.moments import calibrate_by_moments
-from app.calibration.filters import FilterSettings
+from app.calibration.filters import MEASURING
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from
@@ -252,8 +252,7 @@ def _counted(table: ResponseTable, seed: int) -> tuple[Counts, Counts]:
             usual = usual_criterion(default.bank).value
             ranking = default.ranking(RankingRules(), selection={"criterion": usual})
             ours.add(default, ranking, usual, prefix)
-    filters = replace(FilterSettings.none(), keep_for_score=False)
-    measured = prepared(table, CalibrationPlan(model=CONTINUOUS_SCORES, filters=filters)).matrix
+    measured = prepared(table, CalibrationPlan(model=CONTINUOUS_SCORES, filters=MEASURING)).matrix
     for counts, calibrated in (
         (theirs, calibrate_by_moments(measured)),
         (ours, calibrate_continuous(measured)),
