@@ -53,7 +53,7 @@ def command(
     if not also_json(found):
         return
     comparison = _Comparison.model_validate(found)
-    _show(_told_apart(comparison, sessions) if sessions else comparison)
+    _show(_distinguished(comparison, sessions) if sessions else comparison)
     for name, one in zip(("first", "second"), sessions, strict=False):
         if one.trust is not None and one.trust.level != "good":
             out.say(f"Trust, {name}: {one.trust.level}. {one.trust.reason}")
@@ -106,7 +106,7 @@ class _Comparison(models.Comparison):
     scale: str | None
 
 
-def _told_apart(found: _Comparison, sessions: Sequence[_Session]) -> _Comparison:
+def _distinguished(found: _Comparison, sessions: Sequence[_Session]) -> _Comparison:
     """The comparison with labels that distinguish sessions of one name."""
     apart = namesakes({one.id: replace(one.called, ended=one.id) for one in sessions})
     first, second = (
