@@ -304,6 +304,12 @@ async def test_items_are_expected_until_the_margin_of_a_finite_bank_is_reached(
     assert figures["progress"]["expected_items"] == min(expected, most, version.n_active)
     assert 9 < expected < most
 
+    few = opened(version, stopping={"se": None, "score_margin": 0.05, "max_items": 300})
+    with_nine_answers(few, refused=5)
+    told = few.summary(elapsed_s=1.0)
+    assert told["score"] is None
+    assert not_none(told["progress"]["expected_items"]) > 9
+
 
 async def test_a_run_counts_what_answers_tell_and_knows_when_it_is_precise(
     services: Services,
