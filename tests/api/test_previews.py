@@ -47,7 +47,7 @@ async def test_a_preview_shows_what_is_really_sent_and_how_the_answer_is_marked(
     client: Client, faults: tuple[FaultServer, str]
 ) -> None:
     server, url = faults
-    await bank(client)
+    await bank(client, unparsed_policy="wrong")
     options = {"extra_body": {"top_k": 5}, "extra_headers": {"X-Title": "night"}}
 
     found = await look(client, "sum", endpoint=endpoint(url, options=options))
@@ -60,7 +60,7 @@ async def test_a_preview_shows_what_is_really_sent_and_how_the_answer_is_marked(
     assert [turn["content"] for turn in call.body["messages"][:2]] == ["2 + 2?", "Answer: 4"]
     assert (found["mode"], found["shots"], found["scorer"]) == ("generate", 1, "numeric")
     assert found["target"] == ["2"]
-    assert found["answer"]["outcome"] in ("scored", "unparsed")
+    assert (found["answer"]["outcome"], found["answer"]["score"]) == ("unparsed", 0.0)
     assert found["answer"]["answer"]
     assert found["answer"]["attempts"] == 1
     assert await listing(client, "/v1/endpoints") == []

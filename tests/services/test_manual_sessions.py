@@ -84,6 +84,7 @@ async def test_a_waiting_session_takes_one_kind_of_answer_to_its_item_and_nothin
         ({"item_id": "other", "score": 1.0}, "'other'"),
         ({}, "exactly one"),
         ({"score": 1.0, "response": "B"}, "exactly one"),
+        ({"response": "B", "text": "It is B."}, "no other text beside it"),
     ]
     for given, words in refused:
         with pytest.raises(InvalidInputError, match=words):

@@ -111,6 +111,8 @@ async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: 
     assert steps != [13, 14, 15, 16]  # among the other items, not after them
     assert [row.step for row in rows] == list(range(1, 17))
     assert all(row.information is None for row in rows if row.is_pretest)
+    lines = await services.session_reports.export(seeded.id, SessionFormat.EEE_ITEMS, reveal=True)
+    assert len(lines.splitlines()) == len(of_test)
 
 
 async def test_failed_answers_in_pretest_are_no_failures_of_the_test(services: Services) -> None:

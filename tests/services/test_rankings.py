@@ -2,9 +2,12 @@ from typing import Any
 
 import pytest
 
+from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from app.records.figures import SessionFigures
+from app.records.sessions import Examinee
 from app.services.container import Services
+from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.run import SessionRun
 from app.storage.paging import PageRequest
 from tests.services.rankings import contest, members_of
@@ -72,3 +75,31 @@ async def test_rankings_are_listed_by_state_and_bank(services: Services) -> None
     ):
         listed = await services.rankings.list_page(page, **filters)
         assert [record.id for record in listed.items] == [record.id for record in found]
+
+
+async def test_in_a_large_bank_members_that_ended_keep_their_scores_when_another_joins(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.sessions.run.LIVE_PREDICTION_MAX_ITEMS", 0)
+    asked = contest(
+        endpoints=[Examinee(name=name) for name in "ab"],
+        rules=RankingRules(min_items=5, max_items=5),
+    )
+    ranking_id = (await services.rankings.create(asked)).id
+
+    async def tell() -> None:
+        (item,) = await services.manual_sessions.ranking_items(ranking_id, 1)
+        given = ManualAnswer(step_token=item.step_token, score=float(item.step % 2))
+        await services.manual_sessions.answer(item.record.id, given)
+
+    async def scores() -> dict[str, Any]:
+        order = figures_of(await services.rankings.get(ranking_id))["order"]
+        return {entry["name"]: entry["score"] for entry in order}
+
+    while (await services.rankings.get(ranking_id)).status == "running":
+        await tell()
+    ended = await scores()
+    assert None not in ended.values()
+    await services.rankings.join(ranking_id, Examinee(name="c"), RankingBudget())
+    await tell()
+    assert await scores() == {**ended, "c": None}

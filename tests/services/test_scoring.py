@@ -93,6 +93,20 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
         assert not_none(marked.marking)["usage"]["calls"] == 0
 
 
+@pytest.mark.parametrize(("policy", "score"), [("missing", None), ("wrong", 0.0)])
+async def test_an_answer_without_a_number_counts_as_the_session_says(
+    services: Services, policy: str, score: float | None
+) -> None:
+    session = await services.sessions.create(spec(unparsed_policy=policy))
+    content = ItemContent(prompt="2 + 2?", target=("4",))
+    item = BankItem(position=0, id="itm", key="q", content=content, scorer=ScorerSpec("numeric"))
+    scores = AnswerScorer.of(
+        session, (), endpoints=services.endpoints, transport=services.transport
+    )
+    closing = await scores.close(item, Answer(text="No idea."))
+    assert (closing.outcome, closing.score) == ("unparsed", score)
+
+
 def test_both_ends_and_the_hash_of_the_whole_stay() -> None:
     whole = "head" + "é" * 4_000_000 + "tail"
     kept = not_none(cut(whole))

@@ -23,7 +23,7 @@ from app.engine.prediction.correction import (
 from app.engine.state import Usage
 from app.errors import InvalidInputError
 from app.records.figures import NOT_TOLD
-from app.records.sessions import Closing
+from app.records.sessions import Closing, SessionEvent
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.asking import combined
@@ -304,6 +304,12 @@ async def test_items_are_expected_until_the_margin_of_a_finite_bank_is_reached(
     assert figures["progress"]["expected_items"] == min(expected, most, version.n_active)
     assert 9 < expected < most
 
+    few = opened(version, stopping={"se": None, "score_margin": 0.05, "max_items": 300})
+    with_nine_answers(few, refused=5)
+    told = few.summary(elapsed_s=1.0)
+    assert told["score"] is None
+    assert not_none(told["progress"]["expected_items"]) > 9
+
 
 async def test_a_run_counts_what_answers_tell_and_knows_when_it_is_precise(
     services: Services,
@@ -328,6 +334,31 @@ async def test_a_run_counts_what_answers_tell_and_knows_when_it_is_precise(
 
     run.close(run.ask_item(run.test.bank.n_items - 1, 0.5).step, Closing(outcome="refused"))  # type: ignore[arg-type]  # any position
     assert run.state.usage == Usage(usd=6.0, tokens=144, calls=12)
+
+
+async def test_events_tell_of_each_answer_of_the_figures_and_of_each_question(
+    services: Services,
+) -> None:
+    version = await services.versions.load(bank="demo")
+    run = opened(version)
+    ((first,), _) = run.choose(elapsed_s=0.0)
+    said: Any = {"outcome": "scored", "score": 1.0, "extracted": "B"}
+    said |= {"reason": "so", "latency_ms": 5.0}
+    closed = {first.step: run.close(first.step, Closing(**said))}
+    ((second,), _) = run.choose(elapsed_s=0.0)
+    step = run.step_forward(closed=closed, asked=[second], elapsed_s=1.0)
+
+    of_first, of_second = (
+        {"step": one.step, "item_id": version.key_at(one.position), "pretest": False}
+        for one in (first, second)
+    )
+    figures: Any = step.summary
+    told = {name: figures[name] for name in ("estimate", "score", "progress", "usage")}
+    assert step.events == [
+        SessionEvent("response.received", {**of_first, **said}),
+        SessionEvent("estimate.updated", told),
+        SessionEvent("session.item_selected", {**of_second, "information": second.information}),
+    ]
 
 
 async def test_without_enough_scored_answers_no_result_is_shown(services: Services) -> None:

@@ -1,14 +1,14 @@
 """Items asked several times, and the cache of answers."""
 
+import itertools
+import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from starlette.types import Receive, Scope, Send
 
 from app.calling import GenerationParams
-from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
@@ -22,7 +22,7 @@ from tests.services.banks import alike, make_bank
 from tests.services.judged import marker
 from tests.services.sessions import figures_of, spec
 from tests.values import not_none
-from tests.worker.models import N_ITEMS, chance, sampling, sums
+from tests.worker.models import N_ITEMS, Model, chance, sampling, sums
 from tests.worker.sessions import closings, model_at, rescored, run_session
 
 
@@ -83,24 +83,20 @@ async def test_answers_on_a_withheld_bank_are_cached_for_that_bank_only(working:
 
 async def test_judgements_are_cached_by_the_same_rules(working: Services) -> None:
     n = 6
-    model, judged = sampling(2), create_model_server(theta=0, seed=1)
-    calls: list[str] = []
-
-    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-        calls.append(scope["path"])
-        await judged(scope, receive, send)
-
-    with serving(model.app) as url, serving(counted) as judge_url:
+    scores = itertools.count()
+    judge = Model(lambda _: json.dumps({"score": 1 + next(scores) % 10, "reason": "so"}))
+    model = sampling(2)
+    with serving(model.app) as url, serving(judge.app) as judge_url:
         await marker(working, f"{judge_url}/v1")
         await sums(
             working, n=n, default_scorer=ScorerSpec("judge", {"judges": ["judge"], "repeats": 2})
         )
         plan = {"cache": True, "repeats": 2}
         first = await run(working, url, plan, n=n)
-        n_judged = len(calls)
+        n_judged = len(judge.calls)
         second = await run(working, url, plan, n=n)
         assert len(model.calls) == 2 * n
-        assert n_judged == len(calls) == 4 * n  # each of two judgements of each of two answers
+        assert n_judged == len(judge.calls) == 4 * n  # two judgements of each of two answers
 
     assert_same_estimate(second, first)
     saved = figures_of(second)["usage"]["cache"]

@@ -7,13 +7,22 @@ import pytest
 
 from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
 from app.items import ScorerSpec
+from app.records.endpoints import Price
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.scoring import AnswerScorer
 from app.services.sessions.service import AskedAnswer
 from app.worker.loop import running_worker
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import answered, by_hand, failure_of, figures_of, length, until
+from tests.services.sessions import (
+    answered,
+    by_hand,
+    failure_of,
+    figures_of,
+    length,
+    scripted,
+    until,
+)
 from tests.worker.sessions import closings, rescored, run_session
 
 PLAN = length(15, concurrency=3)
@@ -38,7 +47,8 @@ async def marks(services: Services, record: SessionRecord) -> list[tuple[str, st
 async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     working: Services,
 ) -> None:
-    old = await measured(working)
+    price = Price(input_per_1m=1.0, output_per_1m=4.0)
+    old = await measured(working, endpoint=scripted({"price": price}, theta=0.5, seed=3))
     before = await marks(working, old)
 
     always = ScorerSpec("pattern", {"pattern": "."})
@@ -59,6 +69,10 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     assert sum(change.is_changed for change in changes) == wrong
     assert await working.sessions.get(old.id) == old
     assert await marks(working, old) == before
+    spent, again = figures_of(old)["usage"], figures_of(new)["usage"]
+    assert spent["usd"] > 0
+    for name in ("calls", "tokens_in", "tokens_out", "usd", "latency_ms"):
+        assert again[name] == spent[name], name
 
 
 async def test_a_judge_scores_stored_answers_within_its_budget(
