@@ -111,7 +111,9 @@ def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
         "eval_library": {"name": "sextant", "version": test.library_version},
         "model_info": {"name": test.model, "id": test.model},
         "evaluation_results": [
-            _result(test, name, figure, metric) for name, figure, metric in measured if figure
+            _result(test, name, figure, metric)
+            for name, figure, metric in measured
+            if figure is not None
         ],
     }
     if lines is not None:

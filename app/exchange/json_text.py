@@ -4,7 +4,7 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NoReturn, cast
 
 from app.errors import FileFormatError
@@ -23,12 +23,16 @@ _CHUNK_BYTES = 1 << 20
 _REST_BYTES = 1 << 20
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_BETWEEN = re.compile(r"[ \t\n\r,]*")
+_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 #: Beginning of a file that is one list, or a page of a list as APIs return it.
 _LIST = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:"(?:object|first_id|last_id|has_more)"\s*:[^\[{]*)?'
     rb'"data"\s*:\s*)?\['
 )
+#: Bytes that are no UTF-8, as `surrogateescape` decodes them.
+_ESCAPED = re.compile("[\udc80-\udcff]")
+#: What makes an object of its members.
+ObjectOf = Callable[[list[tuple[str, JsonValue]]], dict[str, JsonValue]]
 _DECODER = json.JSONDecoder()  # accepts the constant NaN, which these tools write
 
 
@@ -45,23 +49,23 @@ def no_repeats(members: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return made
 
 
-_ENTRIES = json.JSONDecoder(object_pairs_hook=no_repeats)
-
-
-def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue] | LeftOut]]:
+def json_lines(
+    file: SourceFile, object_of: ObjectOf = no_repeats
+) -> Iterator[tuple[int, dict[str, JsonValue] | LeftOut]]:
     """Number (from 1) and object of each non-blank line, or the reason why it is no object.
 
     A file that is a list of objects, or an object with such a list as `data`, is read likewise.
 
     Raises:
-        FileFormatError: A line or an entry above `MAX_LINE_BYTES`, or a list without end.
+        FileFormatError: A line or an entry above `MAX_LINE_BYTES`, or a broken list.
     """
+    decoder = json.JSONDecoder(object_pairs_hook=object_of)
     with open_text(file) as stream:
         head = stream.peek(1)  # type: ignore[attr-defined]  # buffered
         if found := _LIST.match(head):
             stream.read(found.end())
-            for row, value in enumerate(_entries(stream, file.name), start=1):
-                yield row, _row_of(value, row)
+            for row, value in _entries(stream, file.name, decoder):
+                yield row, value if isinstance(value, LeftOut) else _row_of(value, row)
             return
         row = 0
         while line := stream.readline(MAX_LINE_BYTES + 1):
@@ -73,7 +77,7 @@ def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue] | L
             if not line.strip():
                 continue
             try:
-                value = json.loads(line, object_pairs_hook=no_repeats)
+                value = json.loads(line, object_pairs_hook=object_of)
             except (ValueError, RecursionError) as exc:
                 yield row, LeftOut(row, "unreadable", f"expected a JSON object: {exc}"[:200])
                 continue
@@ -97,18 +101,22 @@ def _row_of(value: JsonValue, row: int) -> dict[str, JsonValue] | LeftOut:
     return value
 
 
-def _entries(stream: BinaryIO, name: str) -> Iterator[JsonValue]:
-    """The entries of a list, after its opening bracket was read."""
+def _entries(
+    stream: BinaryIO, name: str, decoder: json.JSONDecoder
+) -> Iterator[tuple[int, JsonValue | LeftOut]]:
+    """The entries of a list by their numbers, after its opening bracket was read."""
     text, at, row = "", 0, 1
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     while True:
-        found = _BETWEEN.match(text, at)
-        at = found.end() if found else at
-        if text.startswith("]", at):
-            _require_end(stream, text[at + 1 :] + decoder.decode(stream.read(_REST_BYTES)), name)
+        space = cast(re.Match[str], _SPACE.match(text, at))
+        if text.startswith("]", space.end()):
+            rest = text[space.end() + 1 :] + utf8.decode(stream.read(_REST_BYTES))
+            _require_end(stream, rest, name)
             return
+        before = space if row == 1 else _COMMA.match(text, at)
+        begin = before.end() if before else len(text)
         try:
-            value, at = _ENTRIES.raw_decode(text, at)
+            value, at = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError) as exc:
             kept = text[at:]
             chunk = stream.read(max(_CHUNK_BYTES, len(kept)))  # doubling keeps the time linear
@@ -117,9 +125,10 @@ def _entries(stream: BinaryIO, name: str) -> Iterator[JsonValue]:
                     f"{name}:{row}: expected an entry of a JSON list, of at most {MAX_LINE_BYTES} "
                     f"bytes, or the end of the list: {exc}."
                 ) from exc
-            text, at = kept + decoder.decode(chunk), 0
+            text, at = kept + utf8.decode(chunk), 0
             continue
-        yield value
+        is_utf8 = _ESCAPED.search(text, begin, at) is None
+        yield row, value if is_utf8 else LeftOut(row, "unreadable", "expected UTF-8 text")
         row += 1
 
 

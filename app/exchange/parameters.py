@@ -388,9 +388,9 @@ def _bank_of_columns(
                 f"some with {int(bent.sum())} items, the first is {first!r}."
             )
         return bank_of_slopes(slopes, columns["intercept"], item_ids)
-    a, c, d, k = columns["a"], *map(columns.get, ("c", "d", "k"))
-    if "intercept" in columns:
-        intercept = columns["intercept"]
+    c, d, k = map(columns.get, ("c", "d", "k"))
+    a, intercept = columns["a"], columns.get("intercept")
+    if intercept is not None:
         return ItemBank.from_intercepts(a=a, intercept=intercept, c=c, d=d, k=k, item_ids=item_ids)
     return ItemBank.from_difficulties(a=a, b=columns["b"], c=c, d=d, k=k, item_ids=item_ids)
 

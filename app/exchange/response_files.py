@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -45,6 +46,8 @@ from app.exchange.results.recorded import (
 from app.items import JsonValue
 
 _HEAD_BYTES = 1 << 20
+#: Rows among which one that can be read tells the format.
+_LOOKED_AT = 10
 #: Companion files, which only name the model of other files.
 COMPANIONS = ("results_*.json", "run_spec.json")
 _TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -180,11 +183,12 @@ def detect(file: SourceFile) -> ResponseFormat | None:
 
 
 def _first_row(file: SourceFile) -> dict[str, JsonValue] | None:
+    """One of the first rows that can be read; a name that stands twice is told by who reads all."""
+    rows = islice(json_lines(file, dict), _LOOKED_AT)
     try:
-        _, row = next(json_lines(file), (0, None))
+        return next((row for _, row in rows if isinstance(row, dict)), None)
     except FileFormatError:
         return None
-    return row if isinstance(row, dict) else None
 
 
 def read_answers(

@@ -5,14 +5,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pydantic import JsonValue
+from scipy.stats import spearmanr
 
+from app.engine.bank import IntArray
 from app.errors import InvalidInputError, UnknownNameError
 from app.exchange.catalog.agents import read_agents
-from app.exchange.catalog.build import GivenFile, build_bank, check, git_blob, order_of
+from app.exchange.catalog.build import (
+    GivenFile,
+    build_bank,
+    check,
+    git_blob,
+    order_of,
+    rows_of_parameters,
+)
 from app.exchange.catalog.entry import (
     AgentsEntry,
     Entry,
@@ -23,6 +33,7 @@ from app.exchange.catalog.entry import (
     read_entry,
 )
 from app.exchange.catalog.rows import Template
+from app.exchange.parameters import read_parameters
 
 CATALOGUE = read_catalogue()
 
@@ -85,6 +96,23 @@ class TestOrder:
         found = {doc["metabench_idx"]: place_of[doc["question"]] for doc in docs}
         assert len(found) == 12
         assert found == {index: order[index - 1] for index in found}
+
+    def test_difficulty_goes_with_the_number_of_solution_steps(self, shared_data: Path) -> None:
+        texts = (shared_data / "real/gsm8k_test.jsonl").read_text().splitlines()
+        steps = np.array([json.loads(text)["answer"].count("\n") for text in texts])
+        parameters = shared_data / "real/gsm8k_irt_item_parameters_combined.csv"
+        bank = read_parameters(parameters.read_bytes())
+        row_of = rows_of_parameters(GSM8K.join, bank.item_ids, len(texts))
+        rows = np.array([row_of[name] for name in bank.item_ids])[bank.a > 0]
+
+        def rho(rows: IntArray) -> float:
+            return float(spearmanr(bank.b[bank.a > 0], steps[rows]).statistic)
+
+        assert rho(rows) == pytest.approx(0.47, abs=0.01)
+        order = np.array(order_of(GSM8K.join, len(texts)))
+        places = np.argsort(order)[rows]
+        for wrong in (places, order[places - 1], order[(places + 1) % len(order)]):
+            assert abs(rho(wrong)) < 0.08
 
 
 class TestEntry:

@@ -552,11 +552,22 @@ def test_output_items_of_openai_evals_are_read_by_status() -> None:
     [
         (b'[{"item": {}, "sample": {}}, {"item": ', r"x.json:2: expected an entry of a JSON list"),
         (b'[{"item": {}, "sample": {}},' + b"[" * 5000, r"x.json:2: expected an entry"),
+        (b'[{"item": {}, "sample": {}} {"item": 1}]', r"x.json:2: expected an entry"),
+        (b'[{"item": {}, "sample": {}}, , {"item": 1}]', r"x.json:2: expected an entry"),
+        (b'[{"item": {}, "sample": {}},]', r"x.json:2: expected an entry"),
     ],
 )
-def test_an_incomplete_list_is_refused_where_it_breaks(content: bytes, complaint: str) -> None:
+def test_a_broken_list_is_refused_where_it_breaks(content: bytes, complaint: str) -> None:
     with pytest.raises(FileFormatError, match=complaint):
         read(SourceFile.of_bytes("x.json", content))
+
+
+def test_an_entry_that_is_no_utf8_is_left_out() -> None:
+    rows = [output_item(n) for n in range(3)]
+    content = json.dumps(rows).encode().replace(b"0 + 1", b"\xe9 + 1")
+    file = SourceFile.of_bytes("a.json", content)
+    assert detect(file) is ResponseFormat.OPENAI_EVALS
+    assert reasons(file) == [(1, "unreadable")]
 
 
 def test_rows_of_another_kind_too_deep_or_out_of_range_are_left_out_by_row() -> None:
@@ -601,8 +612,18 @@ def test_an_object_that_names_an_item_twice_is_not_read() -> None:
     (left,) = [part for part in read(file) if isinstance(part, LeftOut)]
     assert (left.row, left.reason) == (2, "unreadable")
     assert "the name 'q1' stands twice" in left.detail
-    with pytest.raises(FileFormatError, match=r"answers\.jsonl:2: .*the name 'q1' stands twice"):
-        list(read(SourceFile.of_bytes("answers.jsonl", f"[{one}, {twice}]".encode())))
+    for n, listed in enumerate((f"[{twice}, {one}]", f"[{one}, {twice}]"), start=1):
+        with pytest.raises(FileFormatError, match=rf"a\.jsonl:{n}: .*the name 'q1' stands twice"):
+            list(read(SourceFile.of_bytes("a.jsonl", listed.encode())))
+
+
+def test_a_file_whose_first_object_gives_a_name_twice_is_not_passed_over(tmp_path: Path) -> None:
+    twice = '{"subject_id": "m2", "responses": {"q1": 1, "q1": 0}}'
+    (tmp_path / "a.jsonl").write_text(f'{twice}\n{{"subject_id": "m1", "responses": {{"q1": 1}}}}')
+    (tmp_path / "b.csv").write_text("model,q1\nm3,1\n")
+    taken, passed_over = sources_of(files_at([tmp_path]))
+    assert [kind for kind, _ in taken] == [ResponseFormat.PY_IRT, ResponseFormat.TABLE]
+    assert not passed_over
 
 
 def test_py_irt_lines_leave_absent_answers_missing() -> None:

@@ -96,6 +96,28 @@ async def test_a_comparison_needs_exactly_two_selected_sessions(
     assert (await reader.get("/compare?session=ses_1")).status_code == 422
 
 
+async def test_only_sides_of_equal_names_are_told_apart_by_their_place(
+    database: Database, browser_with: NewBrowser, client: Client
+) -> None:
+    await install_demo_bank(database)
+    worse, alike = [await _by_hand(client, "twin", *[0.0] * 20) for _ in range(2)]
+    better = await _by_hand(client, "twin", *[1.0] * 20)
+    other = await _by_hand(client, "other", *[1.0] * 20)
+    reader = await browser_with("read")
+
+    async def verdict(first: str, second: str) -> str:
+        text = (await reader.get(f"/compare?first={first}&second={second}")).text
+        said = text.partition('<p class="verdict">')[2].partition("</p>")[0]
+        return re.sub("<[^>]+>", "", said)
+
+    twin, alone = "twin (self-reported)", "other (self-reported)"
+    assert f"{twin} (second) beats {twin} (first) by " in await verdict(worse, better)
+    assert f"{twin} (first) beats {twin} (second) by " in await verdict(better, worse)
+    assert f"{alone} beats {twin} by " in await verdict(worse, other)
+    tied = f"{twin} (first) and {twin} (second) are statistically tied"
+    assert tied in await verdict(worse, alike)
+
+
 async def test_the_first_page_shows_the_last_result_of_each_model_the_best_first(
     database: Database, browser_with: NewBrowser, client: Client
 ) -> None:

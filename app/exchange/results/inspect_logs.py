@@ -198,7 +198,8 @@ class _Log:
                 )
             )
         if outcome is None:
-            if values.get(scorer or "") != _NO_ANSWER or not self.choices.refused_no_answer:
+            is_silent = scorer is not None and values[scorer] == _NO_ANSWER
+            if not (is_silent and self.choices.refused_no_answer):
                 yield answered(self.examinee, item, epoch, mark, row)
                 return
             outcome = Outcome.REFUSED
