@@ -149,8 +149,9 @@ def test_examinees_who_answered_dropped_items_alone_are_dropped() -> None:
     scores[:, 0] = 1.0
     scores[7, 1:] = np.nan
     matrix = ScoreMatrix.of(scores)
-    for table in (matrix, ResponseTable(matrix.examinees, matrix.items, scores)):
-        found = apply_filters(table, MEASURING)
+    binary = apply_filters(matrix, MEASURING)
+    graded = ResponseTable(matrix.examinees, matrix.items, scores)
+    for found in (binary, apply_filters(graded, MEASURING)):
         assert [(one.name, one.reason) for one in found.examinees] == [("8", DropReason.NO_ANSWERS)]
         assert found.matrix.examinees == (*matrix.examinees[:7], *matrix.examinees[8:])
 
