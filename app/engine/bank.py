@@ -24,8 +24,8 @@ DEFAULT_SCALE = "logit"
 MAX_PROBLEMS = 50
 #: Largest absolute slope or intercept; with much larger ones the squared information overflows.
 LARGEST = 1e9
-#: Smallest dispersion: with less, no grid can hold the posterior. Imported slopes are 0 or larger:
-#: others give difficulties without meaning.
+#: Smallest dispersion: with less, no grid can hold the posterior. An imported slope that is not 0
+#: is as far from 0, above or below: a smaller one gives a difficulty without meaning.
 SMALLEST = 1e-9
 _HINT_POOL = 10_000  # ids searched for a near miss: enough to help, cheap on the largest banks
 

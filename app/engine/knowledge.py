@@ -185,7 +185,9 @@ def _stored(
 
     The positions are None if nothing is stored, or nothing of some item.
     """
-    stored = knowledge.get(part) or {"items": ()}
+    stored = knowledge.get(part)
+    if stored is None:
+        return {}, None, 0
     at = {key: position for position, key in enumerate(stored["items"])}
     found = [at[key] for key in bank.item_ids if key in at]
     return stored, found if len(found) == bank.n_items else None, len(stored["items"])

@@ -448,7 +448,7 @@ def test_the_population_of_known_items_is_recovered() -> None:
     assert density.mean == pytest.approx(0.8, abs=0.06)
     assert density.sd == pytest.approx(0.6, abs=0.05)
     # At the maximum the examinees' posteriors have the density's own moments.
-    assert posteriors.mean(axis=0) @ NODES.nodes == pytest.approx(density.mean, abs=1e-4)
+    assert posteriors.mean(axis=0) @ NODES.nodes == pytest.approx(density.mean, abs=1e-5)
 
 
 @pytest.mark.parametrize("size", [0.0, -1.0, float("nan"), float("inf")])

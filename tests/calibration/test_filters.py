@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from app.calibration.filters import (
+    MEASURING,
     DropReason,
     FilterSettings,
     apply_filters,
@@ -134,12 +135,25 @@ def test_a_small_spread_is_a_reason_of_its_own() -> None:
     scores = simulate(4, Family.TWO_PL, 20_000, 4).matrix.scores.astype(float)
     scores[:, 0] = 0.0
     scores[0, 0] = 1.0
+    scores[10_000:, 0] = np.nan
     matrix = ScoreMatrix.of(scores)
     graded = ResponseTable(matrix.examinees, matrix.items, scores)
     binary = apply_filters(matrix, published()).items
     for dropped in (binary, apply_filters(graded, published()).items):
         assert dropped[0].reason is DropReason.LOW_SPREAD
-        assert dropped[0].value == pytest.approx(np.sqrt(1 / 20_000), rel=1e-3)
+        assert dropped[0].value == pytest.approx(np.sqrt(1 / 10_000), rel=1e-3)
+
+
+def test_examinees_who_answered_dropped_items_alone_are_dropped() -> None:
+    scores = simulate(4, Family.TWO_PL, 60, 6).matrix.answers()
+    scores[:, 0] = 1.0
+    scores[7, 1:] = np.nan
+    matrix = ScoreMatrix.of(scores)
+    binary = apply_filters(matrix, MEASURING)
+    graded = ResponseTable(matrix.examinees, matrix.items, scores)
+    for found in (binary, apply_filters(graded, MEASURING)):
+        assert [(one.name, one.reason) for one in found.examinees] == [("8", DropReason.NO_ANSWERS)]
+        assert found.matrix.examinees == (*matrix.examinees[:7], *matrix.examinees[8:])
 
 
 def test_the_lowest_thousandth_of_examinees_is_dropped() -> None:

@@ -8,6 +8,7 @@ import pytest
 from app.calibration.fit.held_out import Blind, HeldOut, Records, held_out
 from app.calibration.fit.report_card import DESIGNS, ReportCard, report_card
 from app.calibration.fit.shifts import by_family, by_strength, tried
+from app.calibration.matrix import split_by_strength
 from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.pipeline.calibrator import ExamineeAbilities, task_targets
 from app.calibration.pipeline.fit import not_the_score
@@ -218,6 +219,15 @@ def test_the_strongest_are_held_out_from_bank_and_curves() -> None:
         document = shift.to_dict()
         assert document["reason"] is None
         assert document["rows"][0]["accuracy_mae"] == figures.accuracy_mae
+
+
+def test_the_strongest_and_the_weakest_are_split_off_by_rank() -> None:
+    splits = split_by_strength(np.arange(10))
+    assert {held.name: (held.known.tolist(), held.tested.tolist()) for held in splits} == {
+        "strongest_fifth": ([2, 3, 4, 5, 6, 7, 8, 9], [0, 1]),
+        "strongest_from_weakest": ([5, 6, 7, 8, 9], [0, 1, 2]),
+        "weakest_fifth": ([0, 1, 2, 3, 4, 5, 6, 7], [8, 9]),
+    }
 
 
 def test_families_are_held_out_in_turn_and_reported_together() -> None:

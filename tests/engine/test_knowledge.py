@@ -1,9 +1,14 @@
 """What a bank version stores is read back for the items of any bank, in its order."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from app.engine.bank import ItemBank
 from app.engine.knowledge import (
     ABILITIES,
     CURVES,
@@ -96,6 +101,21 @@ def test_curves_of_an_older_form_are_completed() -> None:
     told = not_none(completed.population)
     assert (told.mean, told.sd) == pytest.approx((level, (high - low) / 2), rel=1e-5)
     assert (told.quantiles, told.n_items) == (population.quantiles, 8)
+
+
+@pytest.mark.parametrize(
+    ("part", "read"),
+    [
+        (ABILITIES, with_abilities),
+        (CURVES, curves_of),
+        (PREDICTION, partial(targets_of, tags=[(), ()])),
+    ],
+)
+def test_knowledge_without_its_items_is_broken_and_not_missing(
+    part: str, read: Callable[[ItemBank, dict[str, Any]], object]
+) -> None:
+    with pytest.raises(KeyError, match="items"):
+        read(clean_bank(1, 2), {part: {}})
 
 
 def test_an_array_of_another_size_is_refused() -> None:
