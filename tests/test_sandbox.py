@@ -42,6 +42,11 @@ def say(argument: int, attachments: Sequence[bytes], output: BinaryIO) -> str:
     return "x" * argument
 
 
+def wait(argument: float, attachments: Sequence[bytes], output: BinaryIO) -> float:
+    time.sleep(argument)
+    return argument
+
+
 def hang(argument: str, attachments: Sequence[bytes], output: BinaryIO) -> None:
     if argument:
         Path(argument).write_text(str(os.getpid()))
@@ -139,6 +144,12 @@ async def test_exceeded_limits_and_crashes_give_one_sentence(
     with pytest.raises(LimitExceededError, match=message):
         await run(cells, work, argument, **limits)
     assert await run(cells, take, 8 * MB) == 8 * MB  # the next is not affected
+
+
+async def test_a_child_that_waits_for_its_turns_has_longer_than_its_cpu_time(
+    cells: Sandbox,
+) -> None:
+    assert await run(cells, wait, 0.4, seconds=0.2) == 0.4
 
 
 async def test_cpu_time_is_limited_by_the_kernel_too(cells: Sandbox) -> None:

@@ -37,6 +37,8 @@ SMALL_MEMORY = 160 * _MB
 #: Seconds for the helper to start. Its many imports take a second on an idle machine, and much
 #: longer on a busy one or where it loads neural models of gigabytes.
 _START_S = 180.0
+#: Wall time that a child may take, in multiples of its CPU time.
+WALL = 4
 #: Modules that the helper loads before it forks.
 _PRELOADED = ("app.services.responses.confined_reading", "app.exchange.responses")
 #: One thread, one memory arena and no downloads, so that children take only what their work needs.
@@ -59,7 +61,8 @@ class Limits:
 
     Attributes:
         memory: Bytes beyond those that every child starts with.
-        seconds: Seconds of wall time, and of CPU time.
+        seconds: Seconds of CPU time; the wall time may be `WALL` times as long, since a child on a
+            busy machine waits for its turns.
         output: Bytes of the value, and of the file that is written.
     """
 
@@ -243,7 +246,7 @@ async def _received(replies: socket.socket, limits: Limits) -> bytes:
         async with asyncio.timeout(_START_S) as timeout:
             while chunk := await loop.sock_recv(replies, _CHUNK):
                 if not received:  # the child has begun
-                    timeout.reschedule(loop.time() + limits.seconds)
+                    timeout.reschedule(loop.time() + WALL * limits.seconds)
                 received += chunk
                 if len(received) > limits.output + _CHUNK:
                     return b'{"exceeded": "output"}'

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from app import errors
 from app.errors import InvalidInputError, SextantError
-from app.sandbox.pool import MODULE_BYTES
+from app.sandbox.pool import MODULE_BYTES, WALL
 from app.sandbox.programs import give_way
 
 _N_DESCRIPTORS = 3
@@ -193,7 +193,7 @@ def _nearest(kind: type[SextantError]) -> str:
 
 def _limit(*, memory: int, seconds: float, output: int) -> None:
     """Set the `Limits` of the work; its memory is beyond what this process holds already."""
-    signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE_S)
+    signal.setitimer(signal.ITIMER_REAL, WALL * seconds + _GRACE_S)
     # Only the soft limit of CPU time has its own signal.
     _set(resource.RLIMIT_CPU, max(1, round(seconds)), _GRACE_S)
     _set(resource.RLIMIT_FSIZE, output)
