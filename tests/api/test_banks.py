@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from app.services.banks.spec import faults_of
 from tests.api.calls import bank_of, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, NewClient
 
@@ -119,6 +120,36 @@ FAULTY_ITEMS: list[tuple[dict[str, Any], str]] = [
     ({"b": 1.0}, "/b"),
     ({"scorer": {"name": "nope"}}, "/scorer"),
 ]
+
+
+async def test_a_change_to_a_frozen_item_says_so_whatever_state_it_names(client: Client) -> None:
+    await filled(client)
+    path = "/v1/banks/sums/items/q1"
+    for tag in ('"1"', '"99"'):
+        call = client.patch(path, json={"tags": ["x"]}, headers={"If-Match": tag})
+        await refusal_of(call, 409, "invalid_state", says="is frozen")
+    call = client.patch(path, json={"choices": ["a", "b"]}, headers={"If-Match": '"99"'})
+    await refusal_of(call, 422, at="/target")
+
+
+async def test_a_change_never_replaces_a_state_that_it_was_not_made_of(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(client)
+    path = "/v1/banks/sums/items/q1"
+    await posted(client, "/v1/banks/sums/items", {"key": "q1", "prompt": "1?", "target": ["1"]})
+
+    async def overtaken(*scorers: Any) -> Any:
+        monkeypatch.undo()
+        other = await client.patch(path, json={"tags": ["kept"]}, headers={"If-Match": '"1"'})
+        assert other.headers["etag"] == '"2"'
+        return await faults_of(*scorers)
+
+    monkeypatch.setattr("app.services.banks.items.faults_of", overtaken)
+    call = client.patch(path, json={"target": ["2"]}, headers={"If-Match": '"2"'})
+    await refusal_of(call, 412, "precondition_failed")
+    shown = await got(client, path)
+    assert (shown["tags"], shown["target"]) == (["kept"], ["1"])
 
 
 async def test_a_faulty_item_is_refused_at_its_field(client: Client) -> None:

@@ -21,6 +21,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from tests.api.calls import posted
 from tests.api.test_projects import NOWHERE, STOPPING, Member, furnished
+from tests.databases import executed
 from tests.pages.browser import Browser, logged_in
 from tests.services.catalog import write_entry, write_files
 
@@ -239,7 +240,9 @@ async def test_readers_of_a_withheld_bank_find_no_text_on_any_page(
             token = (await owner.get(f"{path}/next-item")).json()["step_token"]
             await posted(owner, f"{path}/responses", {"step_token": token, "response": "theirs-9?"})
         manual = {"mode": "manual", "bank": ids["bank"], "stopping": STOPPING}
-        awaiting = (await posted(owner, "/v1/sessions", manual))["id"]
+        awaiting, delayed = [(await posted(owner, "/v1/sessions", manual))["id"] for _ in range(2)]
+    delay = "UPDATE sessions SET status = 'waiting', waiting_reason = %s WHERE id = %s"
+    await executed(database, delay, ["It said: theirs-7?", delayed])
     pages = [page for page in PAGES if not page.endswith("/delete")]
     pages = [page for page in pages if PAGES[page].needs not in (None, ("admin",))]
     found: list[set[str]] = []
@@ -253,8 +256,9 @@ async def test_readers_of_a_withheld_bank_find_no_text_on_any_page(
                 assert status < 500, (ask, text)
                 if _TEXT.search(text):
                     found[-1].add(ask.page)
-            waiting = await browser.get(f"/sessions/{awaiting}")
-            assert bool(_TEXT.search(waiting.text)) == ("banks:write" in scopes)
+            for session_id in (awaiting, delayed):
+                waiting = await browser.get(f"/sessions/{session_id}")
+                assert bool(_TEXT.search(waiting.text)) == ("banks:write" in scopes)
     readers, owners = found
     assert readers == set()
     assert owners == {page for page, row in PAGES.items() if row.shows_texts}

@@ -136,7 +136,6 @@ class ItemService:
         async with self.database.reading() as uow:
             found = await uow.banks.find(bank)
             old = await uow.items.find(found.id, item)
-        require_revision(f"Item {old.key!r}", old.revision, revision)
         record = parse_item({**item_fields(old), **changes})
         # A scorer's check may take as long as a child process may: no connection waits for it.
         check_scorers([record], await faults_of([record.scorer]))
@@ -144,7 +143,10 @@ class ItemService:
         new = new_item(record, old.id)
         async with self.database.unit_of_work() as uow:
             await scorer_endpoints(uow, own_scorers([new]))
-            return await uow.items.replace(found.id, revision, new)
+            changed = await uow.items.replace(found.id, revision, new)
+            # `new` was made of what was read before, which must be the state that is replaced.
+            require_revision(f"Item {old.key!r}", old.revision, revision)
+            return changed
 
     async def delete(self, bank: str, item: str, revision: int) -> None:
         """Remove an item that no version contains.
