@@ -127,7 +127,9 @@ def _tidy(node: Any, choices: Node) -> None:
     """
     if isinstance(node, dict):
         if node.get("$ref") in choices:
-            node |= {**choices[node.pop("$ref")], **node}
+            # What stands beside the reference, such as a description, goes first.
+            listed = choices[node.pop("$ref")]
+            node.update({name: value for name, value in listed.items() if name not in node})
         if isinstance(node.get("title"), str):
             del node["title"]
         if "patternProperties" in node:

@@ -356,7 +356,9 @@ def parameters_of(request: BankImport) -> ItemBank | None:
         bank = bank_of_written(beside)
     if bank is None or bank.abilities is not None:
         return bank
-    for at in np.flatnonzero((bank.a != 0.0) & (np.abs(bank.a) < SMALLEST))[:1]:
+    unusable = (bank.a != 0.0) & (np.abs(bank.a) < SMALLEST)
+    if unusable.any():
+        at = int(unusable.argmax())
         raise ItemBankError(
             f"Item parameters cannot be used: item {bank.item_ids[at]!r}: a is {bank.a[at]:g}, "
             f"expected 0, or at least {SMALLEST:g} either way."
