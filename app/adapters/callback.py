@@ -12,7 +12,7 @@ from app.adapters.base import Completion, CompletionRequest, EndpointConfig, Pro
 from app.adapters.endpoint import JsonEndpoint, json_endpoint
 from app.adapters.signing import signature
 from app.adapters.transport import Transport, json_bytes
-from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
+from app.errors import EndpointRejectedError, InvalidInputError
 from app.items import JsonValue
 
 KIND = "callback"
@@ -67,7 +67,7 @@ def callback(config: EndpointConfig, transport: Transport) -> CallbackEndpoint:
         raise InvalidInputError.at("/options", detail)
     if not config.api_key:
         what = "an endpoint of kind 'callback' needs the key that signs its requests"
-        raise InvalidInputError(f"api_key: {what}.", problems=[FieldProblem("/api_key", what)])
+        raise InvalidInputError.of_field("api_key", what)
     # The key signs and is never sent.
     unsigned = replace(config, api_key=None)
     return CallbackEndpoint(

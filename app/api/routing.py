@@ -1,4 +1,4 @@
-"""Steps that every route of `/v1` takes before its function runs.
+"""Routes of `/v1`: their scopes and errors, and the steps that each takes before its function.
 
 The order makes sure that a client without a key causes no work. Refuse characters that cannot be
 stored, authenticate, refuse unknown query parameters, check the media type, parse the body
@@ -62,7 +62,7 @@ def allow(
 
     Args:
         scope: Scope that a key needs.
-        raised: Errors that it may raise, beside those of every route.
+        raised: Errors that the route may raise, beside those of every route.
         also: Further responses, for OpenAPI.
     """
     return {"dependencies": [caller(scope)], "responses": merged(also or {}, errors(*raised))}

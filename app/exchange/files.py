@@ -37,6 +37,7 @@ SEPARATED = "Cells are separated by commas."
 _OTHER_SEPARATORS = ";\t|"
 #: First bytes of files of these kinds.
 GZIP, ZIP, PARQUET = b"\x1f\x8b", b"PK\x03\x04", b"PAR1"
+PACKED = (GZIP, ZIP, PARQUET)
 _BUFFER = 1 << 20
 _LONGEST_DETAIL = 400
 

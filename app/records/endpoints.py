@@ -13,6 +13,8 @@ from app.shapes import Number, Value, Whole
 
 #: Kind of an examinee that answers by hand, under a name: the server does not call it.
 SELF_REPORTED = "self_reported"
+#: Kind of an examinee that is simulated: no model is called.
+SIMULATED = "scripted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from app.records.sessions import Conditions, Plan
 #: Largest threshold of theta, in logits, in either direction.
 _FURTHEST = 50
 #: Said in a gate's detail where questions to the session alone cannot decide it.
+#: Part of the `detail` of such a gate, by which the command line knows it: keep the wording.
 BASELINE_LIMITS = "The baseline is what limits: its own interval alone leaves this open."
 
 

@@ -92,9 +92,6 @@ class StoredSheet:
     fractions: bytes | None = None
 
 
-SIMULATED = "scripted"
-"""Kind of endpoints without a model."""
-
 _DIGITS = 12
 _CALLED_BY = ("kind", "base_url", "model", "parameters_hash")
 

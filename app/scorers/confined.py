@@ -50,7 +50,7 @@ async def confined(
     Args:
         work: A top-level function of one of our modules, with keyword arguments. Arguments and
             result are JSON: a tuple comes back as a list.
-        timeout_s: Seconds that the work may take; waiting for its turn does not count.
+        timeout_s: Seconds of CPU time that the work may take; see `Limits`.
         libraries: Modules that the work needs and that take long to import.
         memory: Bytes that the work may take beyond those of the libraries.
 

@@ -1,4 +1,4 @@
-"""Repeated and conditional requests, and lists while entries are written."""
+"""What all routes keep to: Idempotency-Key, ETag with If-Match, and pages of lists."""
 
 import asyncio
 from typing import Any

@@ -121,7 +121,7 @@ def test_expected_scores_are_the_reference_models_mean() -> None:
         data.matrix.item_means()[easy], abs=0.01
     )
     weakest = data.theta < 0.0
-    blind = CALIBRATORS[plan.model].without(matrix, weakest, plan, fitted, bank).bank
+    blind = CALIBRATORS[plan.model].taught_by(matrix, weakest, plan, fitted, bank).bank
     share = matrix.scores[weakest][:, easy].mean(axis=0)
     assert blind.expected_score([1.0])[0, easy] == pytest.approx(share, abs=0.01)
     assert (bank.expected_score([0.0])[0, easy] - share).mean() > 0.1

@@ -181,7 +181,7 @@ def test_accepted_answers_are_read_from_python_literals(
     target: str, accepted: tuple[str, ...]
 ) -> None:
     arguments: Any = {"gen_args_0": {"arg_0": "Who?", "arg_1": {"until": []}}}
-    assert asked_by({"arguments": arguments, "target": target}).targets == accepted
+    assert asked_by({"arguments": arguments, "target": target}, None).targets == accepted
 
 
 def test_options_without_a_question_are_not_options() -> None:

@@ -185,7 +185,7 @@ class SessionRescore(Input):
 
 
 class BankAsked(Output):
-    """The bank of a session, and how many of its items can be asked."""
+    """The bank of a session or ranking, and its version."""
 
     id: str = Field(validation_alias="bank_id")
     name: str = Field(validation_alias="bank_name")

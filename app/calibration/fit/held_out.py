@@ -150,7 +150,7 @@ def held_out(
     """Test examinees on banks that were calibrated without them.
 
     Args:
-        records: The examinees, and how to calibrate without some of them.
+        records: The examinees, and how to calibrate from some of them.
         shifted: With one ability: pairs of positions, calibrated from and tested on that bank.
         seed: Random seed.
 

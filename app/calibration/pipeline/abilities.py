@@ -170,10 +170,10 @@ class AbilitiesCalibrator(BinaryCalibrator):
         return Fitted(figures, columns, knowledge)
 
     @override
-    def without(
+    def taught_by(
         self,
         matrix: ScoreMatrix,
-        others: BoolArray,
+        known: BoolArray,
         plan: CalibrationPlan,
         fitted: Fitted,
         bank: ItemBank,
@@ -181,7 +181,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
         """Use the number of dimensions and the method that were chosen for all examinees."""
         chosen = fitted.figures["dimensionality"]
         learned = learn_abilities(
-            matrix.answers(np.flatnonzero(others)),
+            matrix.answers(np.flatnonzero(known)),
             matrix.items,
             replace(
                 self._settings(plan),

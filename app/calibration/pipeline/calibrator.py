@@ -101,10 +101,10 @@ class Calibrator(ABC, Generic[Matrix]):
         """
 
     @abstractmethod
-    def without(
+    def taught_by(
         self,
         matrix: Matrix,
-        others: BoolArray,
+        known: BoolArray,
         plan: CalibrationPlan,
         fitted: Fitted,
         bank: ItemBank,
@@ -113,10 +113,10 @@ class Calibrator(ABC, Generic[Matrix]):
 
         Args:
             matrix: Answers of all examinees.
-            others: Which examinees are calibrated from, shape (n_examinees,).
+            known: Which examinees are calibrated from, shape (n_examinees,).
             plan: Decided plan.
             fitted: The calibration from all examinees.
-            bank: Its bank, from which come the items that `others` have no answers to.
+            bank: Its bank, from which come the items that `known` have no answers to.
         """
 
     def curves(self, matrix: Matrix, plan: CalibrationPlan) -> dict[str, Any]:

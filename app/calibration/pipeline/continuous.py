@@ -81,16 +81,16 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         return Fitted(figures, columns, {})
 
     @override
-    def without(
+    def taught_by(
         self,
         matrix: ResponseTable,
-        others: BoolArray,
+        known: BoolArray,
         plan: CalibrationPlan,
         fitted: Fitted,
         bank: ItemBank,
     ) -> Blind:
-        """Replace the parameters of the items that `others` answered; the rest are kept."""
-        part, inside = matrix.select(examinees=others), measuring(matrix, plan)
+        """Replace the parameters of the items that `known` answered; the rest are kept."""
+        part, inside = matrix.select(examinees=known), measuring(matrix, plan)
         found = _calibrated(apply_filters(part.select(items=inside), MEASURING).matrix, plan)
         blind = replaced(bank, found.bank.item_ids, found.bank.parameters)
         if not inside.all():

@@ -136,8 +136,8 @@ def records_of(
     calibrator = CALIBRATORS[plan.model]
 
     def taught_by(known: IntArray) -> Blind:
-        others = np.isin(np.arange(matrix.n_examinees), known)
-        return calibrator.without(matrix, others, plan, fitted, bank)
+        mask = np.isin(np.arange(matrix.n_examinees), known)
+        return calibrator.taught_by(matrix, mask, plan, fitted, bank)
 
     return Records(
         scores_of=matrix.answers,

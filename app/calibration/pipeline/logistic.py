@@ -120,16 +120,16 @@ class LogisticCalibrator(BinaryCalibrator):
         return judged(own, plan, found, report, matrix)
 
     @override
-    def without(
+    def taught_by(
         self,
         matrix: ScoreMatrix,
-        others: BoolArray,
+        known: BoolArray,
         plan: CalibrationPlan,
         fitted: Fitted,
         bank: ItemBank,
     ) -> Blind:
         measure = measuring(matrix, plan)
-        taught = matrix.select(examinees=others, items=measure)
+        taught = matrix.select(examinees=known, items=measure)
         part = apply_filters(taught, MEASURING).matrix
         found = _calibrated(part, plan, replace(plan.settings(), with_errors=False))
         blind = replaced(bank, part.items, _calibration(found).items)

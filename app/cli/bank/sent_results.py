@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.replies import at
 from app.errors import FileFormatError
-from app.exchange.files import GZIP, PARQUET, ZIP
+from app.exchange.files import PACKED
 from app.exchange.json_text import json_lines
 from app.exchange.response_files import COMPANIONS, ResponseFormat, sources_of
 from app.exchange.results.recorded import LeftOut, Source, SourceFile, open_text
@@ -22,7 +22,6 @@ from sextant_client.models import Model
 _PART = 11 * 2**20
 #: Bytes of a file of lines that are packed as one piece; packing more than halves text.
 _PIECE = 24 * 2**20
-_PACKED = (GZIP, ZIP, PARQUET)
 
 Sent = dict[str, str]
 
@@ -158,7 +157,7 @@ def _content(file: SourceFile) -> bytes:
 
 
 def _packed(content: bytes) -> bytes:
-    return content if content.startswith(_PACKED) else gzip.compress(content, mtime=0)
+    return content if content.startswith(PACKED) else gzip.compress(content, mtime=0)
 
 
 def _sent(name: str, content: bytes) -> Sent:

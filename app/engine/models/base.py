@@ -13,7 +13,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 BoolArray = NDArray[np.bool_]
 
-_Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
+Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
 _ONE: FloatArray = np.ones(())
 _ONE.flags.writeable = False
 
@@ -46,7 +46,7 @@ class ItemParameters(NamedTuple):
 
 def sigmoids(z: FloatArray) -> tuple[FloatArray, FloatArray]:
     """sigmoid(z) and sigmoid(-z); neither is ever 0, so that ratios of them stay defined."""
-    e = np.exp(np.minimum(np.maximum(-z, -_Z_MAX), _Z_MAX))
+    e = np.exp(np.minimum(np.maximum(-z, -Z_MAX), Z_MAX))
     s = 1 / (1 + e)
     return s, e * s
 

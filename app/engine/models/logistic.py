@@ -17,9 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.engine.models.base import FloatArray, ItemParameters, Peak, Slope, WarmTerms, sigmoids
-
-_Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
+from app.engine.models.base import (
+    Z_MAX,
+    FloatArray,
+    ItemParameters,
+    Peak,
+    Slope,
+    WarmTerms,
+    sigmoids,
+)
 
 
 class _Parts(NamedTuple):
@@ -38,8 +44,8 @@ class LogisticModel:
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Probability of a right answer."""
         a, intercept, c, d, _ = parameters
-        # Held above exp(-_Z_MAX): no overflow, and ratios of two of them stay defined.
-        sigmoid = 1 / (1 + np.exp(np.minimum(-(a * theta + intercept), _Z_MAX)))
+        # Held above exp(-Z_MAX): no overflow, and ratios of two of them stay defined.
+        sigmoid = 1 / (1 + np.exp(np.minimum(-(a * theta + intercept), Z_MAX)))
         probability: FloatArray = c + (d - c) * sigmoid
         return probability
 
@@ -186,21 +192,21 @@ def _entropy(p: FloatArray) -> FloatArray:
 
 def _log_mixture(floor: FloatArray, rise: FloatArray, minus_z: FloatArray) -> FloatArray:
     """log(floor + rise sigmoid(z)); without a floor it falls with z for ever."""
-    mixture = np.asarray(np.exp(np.minimum(minus_z, _Z_MAX)))
+    mixture = np.asarray(np.exp(np.minimum(minus_z, Z_MAX)))
     mixture += 1
     np.divide(rise, mixture, out=mixture)
     mixture += floor
     np.log(mixture, out=mixture)
     bare = floor <= 0
-    if bare.any() and np.max(minus_z) > _Z_MAX:
-        mixture -= bare * np.maximum(minus_z - _Z_MAX, 0.0)
+    if bare.any() and np.max(minus_z) > Z_MAX:
+        mixture -= bare * np.maximum(minus_z - Z_MAX, 0.0)
     return mixture
 
 
 def _log_mixture_on_grid(floor: float, rise: float, minus_z: FloatArray) -> FloatArray:
     """`_log_mixture` of one item over ascending nodes; takes `minus_z` for its own use."""
     # Linear in theta, so the largest is at an end.
-    if max(minus_z.item(0), minus_z.item(-1)) > _Z_MAX:
+    if max(minus_z.item(0), minus_z.item(-1)) > Z_MAX:
         return _log_mixture(np.asarray(floor), np.asarray(rise), minus_z)
     np.exp(minus_z, out=minus_z)
     minus_z += 1

@@ -104,7 +104,7 @@ def _objects(config: Mapping[str, JsonValue], name: str) -> list[dict[str, JsonV
     return [part for part in list_at(config, name) if isinstance(part, dict)]
 
 
-def asked_by(row: Mapping[str, JsonValue], delimiter: str | None = None) -> AskedItem:
+def asked_by(row: Mapping[str, JsonValue], delimiter: str | None) -> AskedItem:
     """The item as it was sent, by its row.
 
     Raises:

@@ -18,7 +18,7 @@ from app.api.schemas.sessions import SessionCreate
 from app.engine.design.design import CONCURRENCY, PRESETS, Preset
 from app.engine.prediction.sample_size import margin_after
 from app.engine.simulation.forecast import TOLD_MARGIN, Effort
-from app.errors import FieldProblem, InvalidInputError, SextantError
+from app.errors import InvalidInputError, SextantError
 from app.pages.access import Form
 from app.pages.forms import (
     Body,
@@ -212,8 +212,7 @@ async def _form(call: PageCall, given: Mapping[str, str], found: _Found) -> Resp
 
 def _bank(form: Mapping[str, str]) -> str:
     if "bank" not in form:
-        detail = "choose a bank"
-        raise InvalidInputError(f"bank: {detail}.", problems=[FieldProblem("/bank", detail)])
+        raise InvalidInputError.of_field("bank", "choose a bank")
     return form["bank"]
 
 
@@ -233,7 +232,7 @@ def _endpoint(form: Mapping[str, str]) -> Body:
         return {"endpoint_id": form["endpoint_id"]}
     if "model" not in form:
         detail = "choose an endpoint, or type the address and the model of one"
-        raise InvalidInputError(f"model: {detail}.", problems=[FieldProblem("/model", detail)])
+        raise InvalidInputError.of_field("model", detail)
     return {"endpoint": endpoint_in(form)}
 
 

@@ -48,7 +48,6 @@ OUTCOME_NAMES: Mapping[str, str] = {
     "unparsed": "unparseable",
     "truncated": "cut off",
 }
-#: Relations of sessions that take over answers and ask nothing themselves.
 _NAMED = 5  # tasks that a sentence names
 #: Scored answers below which a result is called a first impression.
 FEW_ANSWERS = 10

@@ -163,8 +163,9 @@ class VersionService:
                         calibration = (await uow.versions.get(version_id)).calibration or {}
                     except NotFoundError:  # the version it was linked to was deleted since
                         break
-                    of = calibration.get("id")
-                    fitted = None if of is None else await uow.calibrations.fitted(of)
+                    made_by, fitted = calibration.get("id"), None
+                    if made_by is not None:
+                        fitted = await uow.calibrations.fitted(made_by)
                     if fitted is not None and "se_b" in fitted.columns:
                         for key, error in zip(fitted.keys, fitted.columns["se_b"], strict=True):
                             if math.isfinite(error):
@@ -368,7 +369,7 @@ def _costs(version: LoadedVersion, spec: FormSpec, askable: BoolArray) -> FloatA
         given = spec.costs
         if strange := [key for key in given if version.position_of(key) is None]:
             detail = f"the version has no item {strange[0]!r}"
-            raise InvalidInputError(f"costs: {detail}.", problems=[FieldProblem("/costs", detail)])
+            raise InvalidInputError.of_field("costs", detail)
         costs, wanted = np.array([given.get(key, np.nan) for key in version.keys]), "a cost"
     else:
         return None

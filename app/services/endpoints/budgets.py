@@ -29,9 +29,8 @@ from app.errors import (
     RateLimitedError,
     UnreachableError,
 )
-from app.records.endpoints import CallLimits, Endpoint, EndpointSettings
+from app.records.endpoints import SIMULATED, CallLimits, Endpoint, EndpointSettings
 from app.records.projects import Limits, MostTaken, Refusal, Taken
-from app.records.response_sets import SIMULATED
 from app.services.waiting import retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id

@@ -14,9 +14,8 @@ from app.adapters.transport import parse_endpoint_url
 from app.calling import GenerationParams
 from app.errors import EndpointMovedError, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec, sha256_of
-from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
+from app.records.endpoints import SIMULATED, Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.fields import convert, restored
-from app.records.response_sets import SIMULATED
 from app.records.sessions import Origin, Provenance
 from app.scorers.calling import CallingScorer
 from app.storage.unit_of_work import UnitOfWork

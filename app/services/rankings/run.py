@@ -73,7 +73,7 @@ class RankingRun:
 
     def __init__(self, *, plan: RankingPlan, members: Sequence[Member], seed: int) -> None:
         self.members = tuple(members)
-        for member in members:  # their figures are shown before they have a step, or without one
+        for member in members:  # finds the score and position that are shown before a step
             member.run.summary(elapsed_s=0.0, final=member.has_ended)
         self._seed = seed
         self._concurrency = plan.asking.design.concurrency

@@ -19,6 +19,7 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError
 from app.exchange.bank_files import slopes_by_name
+from app.exchange.files import PACKED
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import FieldMap, ItemRow, read_items, scan_lines
 from app.exchange.parameters import bank_of_slopes, read_parameters
@@ -64,7 +65,7 @@ class SentFile:
     @property
     def is_packed(self) -> bool:
         """Whether its contents may be far larger than the file, as with gzip, ZIP and Parquet."""
-        return self.content.startswith((b"\x1f\x8b", b"PK", b"PAR1"))
+        return self.content.startswith(PACKED)
 
 
 class Reader:

@@ -29,9 +29,8 @@ from app.errors import (
 )
 from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY, note_evaluation, span
-from app.records.endpoints import EndpointSettings
+from app.records.endpoints import SIMULATED, EndpointSettings
 from app.records.figures import NOT_TOLD, Cost, Marking, Method
-from app.records.response_sets import SIMULATED
 from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import Cached, RateLimited, persist

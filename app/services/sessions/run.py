@@ -57,7 +57,13 @@ _TOLD_OF_ANSWER = ("outcome", "score", "extracted", "reason", "latency_ms")
 
 
 class SessionRun:
-    """The state of one running session; `steps` has all items by the step that asked them."""
+    """The state of one running session.
+
+    Attributes:
+        steps: All items, also pretest items, by the step that asked them.
+        score: Predicted score as of the last summary; None without a result.
+        population_position: Position among the reference models as of the last summary.
+    """
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import structlog
@@ -20,7 +20,7 @@ from app.errors import DatabaseUnavailableError, SextantError
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
 from app.records.banks import OPEN
-from app.records.response_sets import SIMULATED
+from app.records.endpoints import SIMULATED
 from app.records.sessions import Advance, Closing, SessionRecord
 from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import BankItem, LoadedVersion
@@ -346,8 +346,11 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return is_ours
 
 
-_Queued = tuple[tuple[str, int, Advance], asyncio.Future[None]]
-"""A step with its session's id and lease epoch, and the future of the task that waits for it."""
+class _Queued(NamedTuple):
+    """A step with its session's id and lease epoch, and the future of the task that waits."""
+
+    step: tuple[str, int, Advance]
+    written: "asyncio.Future[None]"
 
 
 class StepWriter:
@@ -371,7 +374,7 @@ class StepWriter:
             DatabaseUnavailableError: It is unknown whether the step is written.
         """
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(((session_id, epoch, step), written))
+        self._waiting.append(_Queued((session_id, epoch, step), written))
         if self._task is None:
             self._task = asyncio.create_task(self._write_all(), name="steps")
         await written
@@ -391,7 +394,7 @@ class StepWriter:
             self._task = None
 
     async def _write(self, queued: Sequence[_Queued]) -> None:
-        batch = [each for each in queued if not each[1].done()]  # done: the task was stopped
+        batch = [each for each in queued if not each.written.done()]  # done: the task was stopped
         if not batch:
             return
         refusals: Sequence[Exception | None]

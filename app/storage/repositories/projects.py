@@ -135,6 +135,7 @@ class ProjectRepository(Repository):
 
     async def holds(self, project_id: str) -> dict[str, int]:
         """Number of resources of a project by kind, including archived ones."""
+        # A table has its resource's name in the plural: `response_sets` has each response set.
         rows = await self._db.execute(_COUNTS, {"id": project_id})
         return {table[:-1].replace("_", " "): count for table, count in rows if count}
 

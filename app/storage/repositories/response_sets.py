@@ -23,10 +23,10 @@ from sqlalchemy import (
 )
 
 from app.records.banks import PRETEST
+from app.records.endpoints import SIMULATED
 from app.records.fields import convert, shallow
 from app.records.leased import ENDED
 from app.records.response_sets import (
-    SIMULATED,
     EndedSession,
     GivenAnswer,
     ResponseSet,
