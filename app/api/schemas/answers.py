@@ -14,9 +14,9 @@ from app.api.schemas.sessions import PromptChange, SessionRead
 from app.items import Outcome
 from app.records.fields import convert, shallow
 from app.records.sessions import Closing
-from app.services.sessions.asking import PreviewSpec
 from app.services.sessions.manual import Answered, NextItem
 from app.services.sessions.plan import MAX_BY_HAND
+from app.services.sessions.previews import PreviewSpec
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View

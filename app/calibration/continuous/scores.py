@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.calibration.logistic.calibrate import Estimation
+from app.calibration.estimation import Estimation
 from app.calibration.logistic.expectation import LatentDensity
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray

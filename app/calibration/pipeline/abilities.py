@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from app.calibration.estimation import Estimation
 from app.calibration.filters import Filtered, apply_filters
 from app.calibration.fit.held_out import Blind
-from app.calibration.logistic.calibrate import Estimation
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.fit import (
     MultidimensionalFit,
