@@ -50,7 +50,8 @@ class WebhookSender:
     async def run(self) -> None:
         """Send until cancelled. A receiver that hangs delays only its own webhook.
 
-        Where as many receivers hang as there may be calls, others wait until those time out.
+        Where as many receivers hang as there may be calls, others wait until those time out; then
+        projects take turns.
         """
         async with asyncio.TaskGroup() as tasks:
             while True:

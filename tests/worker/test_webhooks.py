@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from prometheus_client import REGISTRY
 
+from app.acting import EVERYBODY, Acting, acting_for
 from app.adapters.signing import signature
 from app.api.schemas.webhooks import ALL_EVENTS
 from app.errors import InvalidStateError
@@ -123,6 +124,21 @@ def test_signatures_follow_the_specification() -> None:
 def test_retries_span_a_day() -> None:
     assert sum(sending.PAUSES_S) == 24 * 3600
     assert list(sending.PAUSES_S) == sorted(sending.PAUSES_S)
+
+
+async def test_projects_take_turns_where_few_deliveries_can_be_sent(
+    services: Services, url: str
+) -> None:
+    for n in range(4):
+        await hook(services, f"{url}/of-one-{n}")
+    team = await services.projects.create("team")
+    with acting_for(Acting(team.id)):
+        theirs = await hook(services, f"{url}/of-another")
+    with acting_for(EVERYBODY):
+        async with services.database.unit_of_work() as uow:
+            begun = await uow.webhooks.claim(2, besides=())
+    assert theirs.id in {webhook.id for webhook, _ in begun}
+    assert len(begun) == 2
 
 
 @pytest.mark.usefixtures("_in_a_hurry")

@@ -22,11 +22,16 @@ _LOST_AFTER = timedelta(minutes=2)
 #: How long deliveries are kept, to be viewed and sent again.
 _KEPT = timedelta(days=30)
 
+# Projects take turns: the first delivery of each, then the second, and so on.
 _DUE = text("""
-    SELECT d.id FROM webhooks w CROSS JOIN LATERAL (
-        SELECT id FROM webhook_deliveries WHERE webhook_id = w.id AND due_at <= now()
-        ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
-    ) AS d WHERE w.id <> ALL(:besides) LIMIT :room
+    SELECT id FROM (
+        SELECT d.id, d.due_at,
+            row_number() OVER (PARTITION BY w.project_id ORDER BY d.due_at) AS nth
+        FROM webhooks w CROSS JOIN LATERAL (
+            SELECT id, due_at FROM webhook_deliveries WHERE webhook_id = w.id AND due_at <= now()
+            ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
+        ) AS d WHERE w.id <> ALL(:besides)
+    ) AS due ORDER BY nth, due_at LIMIT :room
 """).execution_options(**of_opened("all that is due, of all projects"))
 
 
