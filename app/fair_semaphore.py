@@ -31,7 +31,8 @@ class FairSemaphore:
     Args:
         width: Pieces of work that run at a time.
         waiting: Pieces of work that may wait.
-        spare: Places beyond `width` for keys that have no work running.
+        spare: Places beyond `width` for keys that have no work running; the last of several is for
+            projects that have none.
     """
 
     def __init__(self, width: int, waiting: int = MAX_WAITING, *, spare: int = 0) -> None:
@@ -86,7 +87,10 @@ class FairSemaphore:
         return ticket
 
     def _may_begin(self, owner: Owner) -> bool:
-        places = self._width if self._working[owner] else self._width + self._spare
+        places = self._width
+        if not self._working[owner]:
+            is_busy = any(one.project_id == owner.project_id for one in self._working)
+            places += self._spare - (is_busy and self._spare > 1)
         return self._working.total() < places
 
     def _make_room(self, owner: Owner) -> None:

@@ -53,6 +53,14 @@ class Line:
             await asyncio.sleep(0)
 
 
+async def test_keys_of_one_project_leave_a_place_for_another() -> None:
+    line = Line(FairSemaphore(1, spare=2))
+    await line.asked("a/one/0", "a/two/0", "a/three/0", "b/one/0")
+    assert line.begun == ["a/one/0", "a/two/0", "b/one/0"]
+    for name in (*line.begun, "a/three/0"):
+        await line.ends(name)
+
+
 async def test_projects_take_turns_and_their_keys() -> None:
     line = Line(FairSemaphore(1))
     await line.asked(*(f"a/one/{n}" for n in range(4)), "a/two/0", "a/two/1", "b/one/0", "b/one/1")
