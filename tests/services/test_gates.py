@@ -1,12 +1,15 @@
 """What a gate that decides nothing asks for."""
 
+import pytest
+
 from app.engine.inference.gate import GateOutcome
+from app.errors import InvalidInputError
 from app.records.fields import ends
 from app.records.gates import BASELINE_LIMITS, Baseline, GateSpec
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from tests.services.banks import make_bank, spread
-from tests.services.sessions import answered, by_hand, length
+from tests.services.sessions import answered, by_hand, length, spec
 from tests.values import not_none
 
 N_ITEMS = 12
@@ -39,6 +42,27 @@ async def test_an_open_gate_asks_more_only_of_those_who_have_questions_left(
     assert await advice(whole) == ""
     assert await advice(whole, other) == ""
     assert await advice(whole, part) == " of the baseline to decide."
+
+
+async def test_a_bank_with_the_name_of_a_baselines_deleted_bank_is_another_bank(
+    services: Services,
+) -> None:
+    made = await make_bank(services, "small", spread(*(f"q{n}" for n in range(N_ITEMS))))
+    baseline = await services.baselines.of_session((await asked(services, 8)).id)
+    await services.banks.delete_bank(made.bank_id, 1)
+    await make_bank(services, "small", spread(*(f"r{n}" for n in range(N_ITEMS))))
+    wanted = GateSpec(metric="score", threshold=-0.1, baseline=baseline)
+    begun = spec(mode="manual", endpoint=None, bank="small", plan=length(8))
+    with pytest.raises(InvalidInputError, match="set the baseline to a session on this one"):
+        await services.gates.create(wanted, begun)
+
+
+async def test_a_baseline_that_is_known_exactly_limits_no_gate(services: Services) -> None:
+    await make_bank(services, "small", spread(*(f"q{n}" for n in range(N_ITEMS))))
+    before, after = await asked(services, N_ITEMS), await asked(services, N_ITEMS)
+    baseline = await services.baselines.of_session(before.id)
+    wanted = GateSpec(metric="score", threshold=0.0, baseline=baseline)
+    assert BASELINE_LIMITS not in (await services.gates.create(wanted, after.id)).detail
 
 
 async def test_a_gate_says_when_the_baseline_alone_leaves_it_open(services: Services) -> None:

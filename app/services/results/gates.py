@@ -88,7 +88,9 @@ class GateService:
         if isinstance(session, SessionSpec):
             version = await self.versions.load(session.bank_version_id, bank=session.bank)
             if spec.baseline is not None:
-                session = _as(spec.baseline, session, version)
+                before = await self.versions.load(spec.baseline.bank_version_id)
+                # A deleted bank's name may be another bank's by now.
+                session = _as(spec.baseline, session, keep=before.bank_id == version.bank_id)
                 version = await self.versions.load(session.bank_version_id, bank=session.bank)
             else:
                 session = _decisive(session, spec)
@@ -119,6 +121,11 @@ class GateService:
             is_alike, what = version.bank.scale == before.bank.scale, "on another scale"
         else:
             is_alike, what = version.item_ids == before.item_ids, "of other questions"
+        if not is_alike and before.bank_id != version.bank_id:
+            raise _unfit(
+                f"its bank {before.bank_name!r} is not the bank {version.bank_name!r} of today: a "
+                "deleted bank's name may be taken again; set the baseline to a session on this one"
+            )
         if not is_alike:
             raise _unfit(
                 f"the {spec.metric} of version {before.number} of {before.bank_name!r} is {what} "
@@ -274,7 +281,8 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
 def _limit(record: GateRecord, delta: float, before: Measured) -> tuple[float, float] | None:
     """The 95 % interval of a difference by the baseline's error alone."""
     if record.metric == "score":
-        if (known := before.score) is None:
+        known = before.score
+        if known is None or known.lo == known.hi:  # known exactly: it limits nothing
             return None
         return delta + known.value - known.hi, delta + known.value - known.lo
     if before.ability is None:
@@ -283,11 +291,11 @@ def _limit(record: GateRecord, delta: float, before: Measured) -> tuple[float, f
     return delta - half, delta + half
 
 
-def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> SessionSpec:
+def _as(baseline: Baseline, session: SessionSpec, *, keep: bool) -> SessionSpec:
     """The session with the baseline's settings wherever it sets none of its own.
 
     With the same seed, two similar models are asked mostly the same questions, and the error that
-    they share cancels from their difference.
+    they share cancels from their difference. `keep` says whether to keep to its bank version.
     """
     plan = session.plan
     if plan.get("preset") is None:
@@ -295,14 +303,13 @@ def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> Ses
         # The baseline's cut score was the threshold of another gate.
         kept["stopping"] = {**kept.get("stopping", {}), "cut_score": None}
         plan = {**kept, **plan}
-    is_same_bank = session.bank_version_id is None and version.bank_name == baseline.bank
     return replace(
         session,
         plan=plan,
         seed=baseline.seed if session.seed is None else session.seed,
         unparsed_policy=session.unparsed_policy
         or baseline.provenance["asking"].get("unparsed_policy"),
-        bank_version_id=baseline.bank_version_id if is_same_bank else session.bank_version_id,
+        bank_version_id=session.bank_version_id or (baseline.bank_version_id if keep else None),
     )
 
 
