@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
 from tests.cli.shell import done, refused, sextant, told
 from tests.servers import serving
+from tests.values import not_none
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,28 @@ async def test_a_server_gives_the_same_page(settings: Settings, tmp_path: Path) 
         assert "has not answered any of the 360 questions of the bank demo" in given.stdout
         await asyncio.to_thread(refused, "sessions", "report", "a/b?c", *key)
         await asyncio.to_thread(refused, *report, *key[:2], "--server-key", "wrong")
+
+
+async def test_an_extension_by_hand_is_named_and_not_waited_for(
+    settings: Settings, tmp_path: Path
+) -> None:
+    own = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "data_dir": tmp_path})
+    async with serving_sextant(own, worker=False) as local:
+        _, secret = await local.services.api_keys.create(
+            name="test", scopes=[Scope.READ, Scope.RUN]
+        )
+        made = await local.services.sessions.create(SessionSpec(mode="manual", bank="demo"))
+        await local.services.sessions.cancel(made.id)
+        key = ("--server", local.base_url, "--server-key", secret)
+        extend = ("sessions", "extend", made.id, "--max-items", "30", *key)
+        # A command whose work may be interrupted runs in a main thread alone.
+        ran = await asyncio.create_subprocess_exec(
+            Path(sys.executable).with_name("sextant"), *extend, stdout=asyncio.subprocess.PIPE
+        )
+        said = (await ran.communicate())[0].decode()
+        found = re.search("New session: (ses_[0-9a-z]+), which waits for answers by hand", said)
+        longer = await local.services.sessions.get(not_none(found)[1])
+        assert longer.status == "awaiting_response"
 
 
 @pytest.mark.usefixtures("own_database")

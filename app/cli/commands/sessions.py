@@ -314,13 +314,19 @@ def extend(body: dict[str, Any], session: EndedId, quiet: QuietOption = False) -
                 stopping["min_items"] = min(before.min_items or 0, told["max_items"])
             body = {"stopping": stopping}
             made = await client.request("POST", f"{path}:extend", json=body)
+            if made["status"] == "awaiting_response":
+                out.say(f"New session: {made['id']}, which waits for answers by hand.")
+                return made
             return await conduct(client, made, quiet=quiet or chosen().json == "-")
 
-    ended = run_to_the_end(go_on)
-    if also_json(ended):
-        report(ended, error_follows=True)
-        out.say(f"New session: {ended['id']}")
-    require_completed(ended)
+    found = run_to_the_end(go_on)
+    is_told = also_json(found)
+    if found["status"] == "awaiting_response":
+        return
+    if is_told:
+        report(found, error_follows=True)
+        out.say(f"New session: {found['id']}")
+    require_completed(found)
 
 
 @on_server(app, "report", json=SAME)

@@ -98,7 +98,7 @@ class Judge:
         self, bank: str, rules: Sequence[Rule], spent: Mapping[str, float]
     ) -> list[Verdict]:
         metadata, first = self._metadata(rules), _asking(rules)
-        if self.commit and (known := await self._known(first, metadata)) is not None:
+        if self.commit and (known := await self._known(bank, metadata)) is not None:
             return [replace(one, reused=True) for one in await self.by(known, rules)]
         left = self.policy.budget.left(spent)
         if not all(left.values()):
@@ -199,39 +199,22 @@ class Judge:
             (Baseline.model_validate(one) for one in found if one["name"] == rule.baseline), None
         )
 
-    async def _version(self, rule: Rule) -> str | None:
-        """Bank version of the rule's baseline; None where it has none, or an unknown one."""
-        if rule.baseline is None:
-            return None
-        if (named := await self._baseline(rule)) is not None:
-            return named.bank_version_id
-        found = await self._session(rule.baseline)
-        return None if found is None else found.bank.version_id
-
     async def _longer(self, baseline: Baseline) -> str | None:
         """Command that extends a baseline's session; None where it cannot be extended."""
-        found = await self._session(baseline.session_id)  # a baseline outlasts it
-        return None if found is None else further(found)
-
-    async def _session(self, session_id: str) -> Session | None:
         try:
-            return Session.model_validate(await self._read(path_of("sessions", session_id)))
+            found = await self._read(path_of("sessions", baseline.session_id))
         except ProblemError as problem:
-            if is_missing(problem):
+            if is_missing(problem):  # a baseline outlasts its session
                 return None
             raise
+        return further(Session.model_validate(found))
 
-    async def _known(self, rule: Rule, metadata: dict[str, str]) -> JsonObject | None:
+    async def _known(self, bank: str, metadata: dict[str, str]) -> JsonObject | None:
         """The newest test of this commit asked like this; None where there is none to reuse."""
-        found = await self._read(path_of("banks", rule.bank))
-        params = {f"metadata.{name}": value for name, value in metadata.items()}
-        # A test for a baseline is asked on its version, whose bank may have been deleted.
-        version = await self._version(rule)
-        tests = [
-            one
-            for one in await self.client.list_all("/v1/sessions", params=params)
-            if one["bank"]["id"] == found["id"] or one["bank"]["version_id"] == version
-        ]
+        found = await self._read(path_of("banks", bank))
+        said = {f"metadata.{name}": value for name, value in metadata.items()}
+        params = {"bank_id": str(found["id"]), **said}
+        tests = await self.client.list_all("/v1/sessions", limit=1, params=params)
         return tests[0] if tests and tests[0]["status"] not in ("failed", "cancelled") else None
 
     def _metadata(self, rules: Sequence[Rule]) -> dict[str, str]:

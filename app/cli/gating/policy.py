@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from typing_extensions import override
 
 from app.cli.terminal.options import share_of
 from app.errors import FieldProblem, InvalidInputError
@@ -15,6 +16,21 @@ from app.validation import problems_of
 
 #: Most characters of a policy file, which holds a few rules and no bank.
 _LONGEST = 100_000
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # without types
+    """Refuses a name that stands twice in a mapping, of which YAML's own loader takes the last."""
+
+    @override
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[object] = set()
+        for name, _ in node.value:
+            if name.value in seen:
+                what = f"the name {name.value!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, what, name.start_mark)
+            seen.add(name.value)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
 
 
 class _Part(BaseModel):
@@ -134,7 +150,7 @@ def read_policy(path: Path) -> Policy:
             text = file.read(_LONGEST + 1)
         if len(text) > _LONGEST:
             raise InvalidInputError(f"expected at most {_LONGEST} characters, got more")
-        document = yaml.safe_load(text)
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506  builds plain values alone
         if not isinstance(document, dict):
             raise InvalidInputError("expected an object with endpoint and rules")
         return Policy.model_validate(document)

@@ -266,7 +266,6 @@ class Baseline(Model):
     session_id: str
     examinee: str
     bank: str
-    bank_version_id: str
     score: float | None
     score_interval: Interval | None
     n_items: int
@@ -289,6 +288,8 @@ class Baseline(Model):
         """Say how exactly the score is known, and which tolerance that allows."""
         if self.passes is None:
             return None
+        if self.passes == 0.0:
+            return f"known exactly, by all {self.n_items} questions"
         return (
             f"known to ±{self.passes / 2:.1f} points by {self.n_items} questions: a release as "
             f"good passes a tolerance of {self.passes:g} points four times out of five"
