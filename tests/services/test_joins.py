@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from app.acting import Acting, acting_for
+from app.records.banks import BankVersion
 from app.records.gates import GateSpec
 from app.records.sessions import Examinee, SessionRecord
 from app.reports.figures import Trust
@@ -12,6 +14,8 @@ from app.reports.headline import headline_of
 from app.reports.joins import HEADINGS, join_sentence
 from app.reports.session.page import render as session_page
 from app.reports.version.page import render, summary
+from app.services.banks import joins
+from app.services.banks.joins import JoinChecks, JoinLook
 from app.services.container import Services
 from tests.services.banks import make_bank, spread
 from tests.services.calibrations import imported
@@ -126,6 +130,25 @@ async def test_one_odd_model_does_not_convict_a_bank(services: Services) -> None
     look = await services.joins.look("right")
     assert (look.n_sessions, look.check.n_examinees) == (3, 1)
     assert "or an examinee answers unlike those of the calibration" in join_sentence(look.check)
+
+
+async def test_a_verdict_of_many_sessions_is_not_renewed_at_each_end(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await banks_of(services)
+    right, wrong = [await services.versions.get(name) for name in ("right", "wrong")]
+    check, looks = (await services.joins.of_sessions(right)).check, list[str]()
+
+    async def look(_service: JoinChecks, version: BankVersion, _: object) -> JoinLook:
+        looks.append(version.id)
+        return JoinLook(version=version, check=check, n_sessions=60)
+
+    monkeypatch.setattr(JoinChecks, "of_sessions", look)
+    for version, share in ((right, np.inf), (wrong, 1e-9)):
+        monkeypatch.setattr(joins, "_SHARE", share)
+        for _ in range(3):
+            await services.joins.renew(version.id)
+    assert looks == [right.id] * 3 + [wrong.id]
 
 
 async def test_unparseable_answers_tell_nothing_of_a_join(services: Services) -> None:

@@ -1,11 +1,14 @@
 """Check that a version's parameters belong to its questions, by answers not used to make it."""
 
 import asyncio
+import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.acting import present
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.inference.join import JoinCheck, check_join
 from app.engine.models.base import BoolArray
@@ -21,6 +24,8 @@ from app.storage.database import Database
 
 #: Number of latest sessions that are read; more add nothing new.
 MAX_SESSIONS = 200
+#: Sessions from which on a verdict is renewed in this share of the time alone.
+_MANY, _SHARE = 50, 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,8 @@ class JoinChecks:
     database: Database
     versions: VersionService
     response_sets: ResponseSetService
+    #: Project and version -> time until which its verdict is not renewed.
+    _rests: dict[tuple[str | None, str], float] = field(init=False, default_factory=dict)
 
     async def look(
         self, bank: str, version: str | None = None, response_set: str | None = None
@@ -97,11 +104,28 @@ class JoinChecks:
         return JoinLook(version=version, check=check, n_sessions=len(answers))
 
     async def renew(self, version_id: str, ending: Sequence[str] = ()) -> None:
-        """Keep the verdict of live sessions, which limits the trust in results on the version."""
-        look = await self.of_sessions(await self.versions.by_id(version_id), ending)
-        if look.n_sessions:
-            async with self.database.reading() as uow:
-                await uow.versions.note_join(version_id, look.check.verdict)
+        """Keep the verdict of live sessions, which limits the trust in results on the version.
+
+        A verdict of many sessions takes long and changes slowly: it is renewed in `_SHARE` of the
+        time at most.
+        """
+        whose, begun = (present().project_id, version_id), time.monotonic()
+        if begun < self._rests.get(whose, 0.0):
+            return
+        if whose in self._rests:  # sessions that end meanwhile leave it to this renewal
+            self._rests[whose] = math.inf
+        n_sessions = 0
+        try:
+            look = await self.of_sessions(await self.versions.by_id(version_id), ending)
+            n_sessions = look.n_sessions
+            if n_sessions:
+                async with self.database.reading() as uow:
+                    await uow.versions.note_join(version_id, look.check.verdict)
+        finally:
+            self._rests.pop(whose, None)
+            if n_sessions >= _MANY:
+                ended = time.monotonic()
+                self._rests[whose] = ended + (ended - begun) / _SHARE
 
 
 def join_of_table(
