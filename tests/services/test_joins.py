@@ -1,5 +1,6 @@
 """Versions with parameters joined to wrong questions, detected from answers."""
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -149,6 +150,31 @@ async def test_a_verdict_of_many_sessions_is_not_renewed_at_each_end(
         for _ in range(3):
             await services.joins.renew(version.id)
     assert looks == [right.id] * 3 + [wrong.id]
+
+
+async def test_sessions_that_end_during_a_look_share_the_next(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await banks_of(services)
+    version = await services.versions.get("right")
+    check, looks = (await services.joins.of_sessions(version)).check, list[list[str]]()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def look(_service: JoinChecks, _version: BankVersion, ending: list[str]) -> JoinLook:
+        looks.append(ending)
+        begun.set()
+        await go_on.wait()
+        return JoinLook(version=version, check=check, n_sessions=len(ending))
+
+    monkeypatch.setattr(JoinChecks, "of_sessions", look)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(services.joins.renew(version.id, ["a"]))
+        await begun.wait()
+        for name in "bcd":
+            tasks.create_task(services.joins.renew(version.id, [name]))
+        await asyncio.sleep(0)
+        go_on.set()
+    assert looks == [["a"], ["b", "c", "d"]]
 
 
 async def test_unparseable_answers_tell_nothing_of_a_join(services: Services) -> None:

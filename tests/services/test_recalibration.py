@@ -1,7 +1,7 @@
 """Recalibration: calibrations linked to the scale of a version, new items, and drifted ones."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -262,7 +262,8 @@ async def test_an_impossible_link_is_refused_at_once(services: Services) -> None
         ({"anchors": ("q1", "q5")}, UnknownNameError, "anchor 'q1'"),
         ({"anchors": ("q5",)}, CalibrationError, "at least 2 common items"),
     ):
-        link = LinkPlan(**{"bank_version_id": version_id, **wrong})  # type: ignore[arg-type]
+        given: Any = {"bank_version_id": version_id, **wrong}
+        link = LinkPlan(**given)
         with pytest.raises(error, match=says):
             await services.calibrations.create("second", CalibrationPlan(link=link))
     with pytest.raises(UnknownNameError, match="link method 'haebara'"):

@@ -185,7 +185,7 @@ async def test_cancelling_ends_a_wait_at_once_and_asks_no_more() -> None:
         is_waiting.set()
         await asyncio.Event().wait()
 
-    scene.sleep = wait_for_ever  # type: ignore[method-assign]
+    scene.sleep = wait_for_ever  # type: ignore[method-assign]  # no virtual time
     task = asyncio.create_task(scene.run())
     await is_waiting.wait()
     task.cancel()

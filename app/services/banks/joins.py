@@ -1,10 +1,10 @@
 """Check that a version's parameters belong to its questions, by answers not used to make it."""
 
 import asyncio
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from app.storage.database import Database
 
 #: Number of latest sessions that are read; more add nothing new.
 MAX_SESSIONS = 200
-#: Sessions from which on a verdict is renewed in this share of the time alone.
-_MANY, _SHARE = 50, 0.02
+#: Sessions from which on looks may take this share of the time alone.
+_MANY, _SHARE = 20, 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,15 @@ class JoinLook:
     n_sessions: int = 0
 
 
+@dataclass(eq=False, slots=True)
+class _Line:
+    """Looks at the sessions of one version: one at a time."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: list[tuple[str, ...]] = field(default_factory=list)
+    rests_until: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class JoinChecks:
     """Compares answers with the parameters of the answered version."""
@@ -49,8 +58,8 @@ class JoinChecks:
     database: Database
     versions: VersionService
     response_sets: ResponseSetService
-    #: Project and version -> time until which its verdict is not renewed.
-    _rests: dict[tuple[str | None, str], float] = field(init=False, default_factory=dict)
+    #: Project and version -> the looks at its sessions.
+    _lines: dict[tuple[str | None, str], _Line] = field(init=False, default_factory=dict)
 
     async def look(
         self, bank: str, version: str | None = None, response_set: str | None = None
@@ -106,26 +115,31 @@ class JoinChecks:
     async def renew(self, version_id: str, ending: Sequence[str] = ()) -> None:
         """Keep the verdict of live sessions, which limits the trust in results on the version.
 
-        A verdict of many sessions takes long and changes slowly: it is renewed in `_SHARE` of the
-        time at most.
+        Sessions that end while others are looked at share the next look. A look at many sessions
+        takes long and changes little: it takes `_SHARE` of the time at most.
         """
-        whose, begun = (present().project_id, version_id), time.monotonic()
-        if begun < self._rests.get(whose, 0.0):
-            return
-        if whose in self._rests:  # sessions that end meanwhile leave it to this renewal
-            self._rests[whose] = math.inf
-        n_sessions = 0
-        try:
-            look = await self.of_sessions(await self.versions.by_id(version_id), ending)
-            n_sessions = look.n_sessions
-            if n_sessions:
-                async with self.database.reading() as uow:
-                    await uow.versions.note_join(version_id, look.check.verdict)
-        finally:
-            self._rests.pop(whose, None)
-            if n_sessions >= _MANY:
+        line = self._lines.setdefault((present().project_id, version_id), _Line())
+        mine = tuple(ending)
+        line.waiting.append(mine)
+        async with line.lock:
+            if not any(one is mine for one in line.waiting):
+                return  # another's look was at these, too
+            taken, line.waiting = line.waiting, []
+            begun = time.monotonic()
+            if begun < line.rests_until:
+                return
+            try:
+                version = await self.versions.by_id(version_id)
+                look = await self.of_sessions(version, [*chain.from_iterable(taken)])
+                if look.n_sessions:
+                    async with self.database.reading() as uow:
+                        await uow.versions.note_join(version_id, look.check.verdict)
+            except BaseException:
+                line.waiting += taken  # those who wait look themselves
+                raise
+            if look.n_sessions >= _MANY:
                 ended = time.monotonic()
-                self._rests[whose] = ended + (ended - begun) / _SHARE
+                line.rests_until = ended + (ended - begun) / _SHARE
 
 
 def join_of_table(
