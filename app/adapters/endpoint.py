@@ -52,20 +52,17 @@ _HEADER_OF_A_KEY = re.compile(r"key|token|secret|auth|cookie|password|signature"
 _HIDDEN = "[redacted]"
 _wrong = InvalidInputError.at
 
-_FINISH = {
-    "stop": FinishReason.STOP,
-    "eos": FinishReason.STOP,
-    "eos_token": FinishReason.STOP,
-    "end_turn": FinishReason.STOP,
-    "stop_sequence": FinishReason.STOP,
-    "length": FinishReason.LENGTH,
-    "max_tokens": FinishReason.LENGTH,
-    "model_length": FinishReason.LENGTH,
-    "content_filter": FinishReason.CONTENT_FILTER,
-    "safety": FinishReason.CONTENT_FILTER,
+_WORDS_OF = {
+    FinishReason.STOP: "stop eos eos_token end_turn stop_sequence complete",
+    FinishReason.LENGTH: "length max_tokens model_length model_context_window_exceeded",
+    FinishReason.CONTENT_FILTER: "content_filter safety refusal sensitive recitation blocklist "
+    "prohibited_content spii guardrail_intervened error_toxic",
 }
+_FINISH = {word: finish for finish, words in _WORDS_OF.items() for word in words.split()}
 _MAX_COUNT = 2**31 - 1  # largest integer of Postgres; no answer has more tokens
-_BROKEN_OFF = frozenset({"error", "abort"})
+_BROKEN_OFF = frozenset(
+    {"error", "abort", "cancelled", "timeout", "network_error", "insufficient_system_resource"}
+)
 
 #: Query parameters that are allowed: they select a provider's model or API revision.
 _PUBLIC_PARAMETERS = frozenset(
@@ -137,7 +134,7 @@ class JsonEndpoint:
             body = body[0]
         if not isinstance(body, dict):
             raise self.malformed(reply, "is not a JSON object")
-        if "choices" not in body and (complaint := complaint_in(body, reply.status)):
+        if complaint := _complaint_of(body, reply.status):
             # An error in a successful reply counts as a server fault unless it names a status.
             status = complaint.status if complaint.status >= 400 else 502
             found = replace(self._redacted(complaint), status=status, within=reply.status)
@@ -209,6 +206,17 @@ class JsonEndpoint:
         return tuple(
             spelt for key in keys if len(key) >= _MIN_KEY_CHARS for spelt in spellings(key)
         )
+
+
+def _complaint_of(body: dict[str, Any], status: int) -> Complaint | None:
+    """The error in a successful reply; some gateways put it beside or into the choice."""
+    choices = body.get("choices")
+    if not isinstance(choices, list) or not choices:
+        return complaint_in(body, status)
+    for place in (body, choices[0]):
+        if isinstance(place, dict) and place.get("error"):
+            return complaint_in({"error": place["error"]}, status)
+    return None
 
 
 def require_public_url(base_url: str) -> None:
@@ -332,7 +340,8 @@ def completion(
     Raises:
         EndpointFaultError: The endpoint says that it aborted the answer.
     """
-    word = finish_word.lower() if isinstance(finish_word, str) else ""
+    # Some gateways give details behind a colon: `content_filter: RECITATION`.
+    word = finish_word.lower().partition(":")[0] if isinstance(finish_word, str) else ""
     if word in _BROKEN_OFF:
         raise EndpointFaultError(f"The endpoint broke off its answer (finish_reason {word!r}).")
     raw = clean(raw)
