@@ -34,7 +34,10 @@ _LOADING = re.compile(r"\b(loading|starting|initiali[sz]ing|warming|scaling|cold
 _HTML = re.compile(rb"\s*<(!doctype html|html|head|body)\b", re.I)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
 _CONTENT_FILTER_CODES: Final = frozenset(
-    {"content_filter", "content_policy_violation", "responsibleaipolicyviolation"}
+    {
+        *("content_filter", "content_policy_violation", "responsibleaipolicyviolation"),
+        *("invalid_prompt", "moderation"),  # the latter is our name for OpenRouter.s refusals
+    }
 )
 _TRANSIENT_4XX: Final = frozenset({409, 424, 425})
 
@@ -114,6 +117,9 @@ def _structured(error: dict[str, JsonValue], status: int) -> Complaint:
     inner = error.get("innererror")
     if isinstance(inner, dict) and inner.get("code"):
         code = inner["code"]
+    metadata = error.get("metadata")
+    if isinstance(metadata, dict) and "flagged_input" in metadata:
+        code = "moderation"
     if status < 400 and isinstance(code, int) and 400 <= code <= 599:
         status = code
     param = error.get("param")
@@ -175,7 +181,7 @@ def classify(
 
 
 def _advice(complaint: Complaint) -> str:
-    if complaint.is_html:
+    if complaint.is_html and complaint.status in (404, 405):
         return " (JSON was expected; is base_url missing /v1?)"
     if complaint.status == 404:
         return " (check base_url, which often ends in /v1, and the model name)"

@@ -127,6 +127,8 @@ async def test_a_thought_cut_off_by_the_token_limit_leaves_no_text_to_score(repl
         {"message": "Filtered.", "type": None, "param": "prompt", "code": "content_filter"},
         {"message": "No.", "code": None, "innererror": {"code": "ResponsibleAIPolicyViolation"}},
         {"message": "No.", "code": "content_policy_violation"},
+        {"message": "Your prompt was flagged.", "param": None, "code": "invalid_prompt"},
+        {"message": "Flagged.", "code": 403, "metadata": {"flagged_input": "x", "reasons": ["a"]}},
     ],
 )
 @pytest.mark.parametrize("kind", ["openai_chat", "openai_completions"])
@@ -167,6 +169,7 @@ Late, Cold = ExamineeTimeoutError, ColdStartError
         (403, {"detail": "Forbidden"}, Unauthorized, "Forbidden"),
         (404, {"error": {"message": "no model x"}}, Rejected, "no model x.*model name"),
         (404, "<html><title>404</title>", Rejected, "missing /v1"),
+        (413, "<html><title>413 Too Large</title>", Rejected, "titled '413 Too Large'$"),
         (405, {"detail": "Method Not Allowed"}, Rejected, "Method Not"),
         (
             422,
