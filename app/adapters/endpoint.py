@@ -330,12 +330,16 @@ def completion(
     reasoning: str | None,
     finish_word: object,
     tags: tuple[str, str],
+    stop: Iterable[str],
     tokens_in: object,
     tokens_out: object,
     latency_s: float,
     model: object,
 ) -> Completion:
     """Build a completion from the fields of an endpoint's reply, which are checked.
+
+    The text ends at the first of `stop`: some models refuse stop sequences, some gateways drop
+    them, and Text Generation Inference leaves them at the end.
 
     Raises:
         EndpointFaultError: The endpoint says that it aborted the answer.
@@ -351,11 +355,12 @@ def completion(
         tags=tags,
         finish=_FINISH.get(word, FinishReason.UNKNOWN),
     )
+    end = min((at for mark in stop if (at := split.text.find(mark)) >= 0), default=None)
     return Completion(
-        text=split.text,
+        text=split.text[:end],
         raw=raw,
         reasoning=split.reasoning,
-        finish=split.finish,
+        finish=split.finish if end is None else FinishReason.STOP,
         tokens_in=token_count(tokens_in),
         tokens_out=token_count(tokens_out),
         latency_s=latency_s,

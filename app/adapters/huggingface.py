@@ -103,15 +103,12 @@ class TextGeneration:
             raise self.endpoint.malformed(reply, "has no generated_text")
         found = body.get("details")
         details: dict[str, JsonValue] = found if isinstance(found, dict) else {}
-        finish = details.get("finish_reason")
-        if finish == "stop_sequence":
-            # TGI keeps the stop sequence at the end of the text; other servers remove it.
-            text = text.removesuffix(next((mark for mark in stop if text.endswith(mark)), ""))
         answer = completion(
             raw=text,
             reasoning=None,
-            finish_word=finish,
+            finish_word=details.get("finish_reason"),
             tags=self.config.reasoning_tags,
+            stop=stop,
             tokens_in=reply.headers.get("x-prompt-tokens"),
             tokens_out=details.get("generated_tokens", reply.headers.get("x-generated-tokens")),
             latency_s=reply.latency_s,

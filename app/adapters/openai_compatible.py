@@ -4,7 +4,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from functools import partial
+from typing import ClassVar, Self, cast
 
 from typing_extensions import override
 
@@ -119,7 +120,7 @@ class OpenAICompatible(ABC):
             sent = self.dialect.spoken(sampling)
             reply = await self.endpoint.post(prompt | sent)
             if reply.status < 300:
-                return await off_the_loop(reply, self._answered)
+                return await off_the_loop(reply, partial(self._answered, stop=sampling.get("stop")))
             complaint = await self.endpoint.complaint(reply)
             if complaint.is_content_filter:
                 return _FILTERED
@@ -184,7 +185,7 @@ class OpenAICompatible(ABC):
     ) -> dict[str, bool | None]:
         """Capabilities that an answer shows."""
 
-    def _answered(self, reply: Reply) -> Choice:
+    def _answered(self, reply: Reply, stop: JsonValue = None) -> Choice:
         body = self.endpoint.read(reply)
         choices = body.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -199,6 +200,7 @@ class OpenAICompatible(ABC):
                 reasoning=reasoning,
                 finish_word=finish,
                 tags=self.config.reasoning_tags,
+                stop=cast(list[str], stop or []),
                 tokens_in=usage.get("prompt_tokens"),
                 tokens_out=usage.get("completion_tokens"),
                 latency_s=reply.latency_s,

@@ -37,9 +37,10 @@ def reply_to(faults: FaultServer, examinee_of: ExamineeOf) -> Ask:
         kind: str = "openai_chat",
         status: int = 200,
         headers: dict[str, str] | None = None,
+        stop: tuple[str, ...] = (),
     ) -> Completion:
         path = faults.canned("canned", body, status=status, headers=headers)
-        return await examinee_of(kind, path).complete(ask())
+        return await examinee_of(kind, path).complete(ask(stop=stop))
 
     return reply
 
@@ -349,6 +350,14 @@ async def test_parameters_that_a_model_refuses_are_learned_once(
         ["max_completion_tokens", "seed"],
     ]
     assert faults.calls[-1].body["max_completion_tokens"] == 50
+
+
+async def test_an_answer_ends_at_a_stop_sequence_that_the_endpoint_ignored(reply_to: Ask) -> None:
+    said = "<think>Q: or not?</think>\nB\nQ: Which comes last?\nA: D"
+    for finish in ("stop", "length"):
+        completion = await reply_to(chat({"content": said}, finish), stop=("A:", "\nQ:"))
+        assert (completion.text, completion.finish) == ("B", FinishReason.STOP)
+        assert (completion.raw, completion.reasoning) == (said, "Q: or not?")
 
 
 async def test_a_rejection_that_names_no_sampling_parameter_is_not_repeated(
