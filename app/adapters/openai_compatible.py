@@ -391,10 +391,14 @@ class OpenAICompletions(OpenAICompatible):
             return tokens
         if request.context + request.continuation not in str(answered.choice["text"]):
             return None  # `echo` was ignored: the tokens belong to the answer
-        tokens, n_prompt = of_completions(answered.choice, most), answered.completion.tokens_in
+        tokens = of_completions(answered.choice, most)
         if tokens is None:
             return None
-        return tokens[:-1] if n_prompt is None else tokens[:n_prompt]
+        # llama-cpp-python counts a first token that it does not list, so both counts are needed.
+        told = answered.completion
+        written = told.tokens_out if told.tokens_out is not None else int(told.tokens_in is None)
+        n_prompt = min(len(tokens) - written, told.tokens_in or len(tokens))
+        return tokens[: max(n_prompt, 0)] or None
 
     @override
     def _capabilities(

@@ -221,6 +221,38 @@ def test_no_more_tokens_are_read_than_a_prompt_can_have() -> None:
     assert len(found) < 100
 
 
+@pytest.mark.parametrize(
+    ("tokens", "usage", "logprob"),
+    [
+        (["Q", ":", " Lima", " Lima"], {"prompt_tokens": 3, "completion_tokens": 1}, -0.5),
+        (["Q", ":", " Lima", " Lima"], {"prompt_tokens": 4, "completion_tokens": 1}, -0.5),
+        (["Q", ":", " Lima", ""], {"prompt_tokens": 4, "completion_tokens": 1}, -0.5),
+        (["Q", ":", " Lima"], {"prompt_tokens": 4, "completion_tokens": 0}, -0.5),
+        (["Q", ":", " Lima", " Lima"], {"prompt_tokens": 3}, -0.5),
+        (["Q", ":", " Lima", " Lima"], {}, -0.5),
+        ([" Lima"], {"prompt_tokens": 3, "completion_tokens": 1}, None),
+    ],
+)
+async def test_a_written_token_like_the_options_last_is_not_taken_for_it(
+    examinee_of: ExamineeOf,
+    faults: Any,
+    tokens: list[str],
+    usage: dict[str, int],
+    logprob: float | None,
+) -> None:
+    given = [-9.0] if len(tokens) == 1 else [None, -1.0, -0.5, -9.0][: len(tokens)]
+    logprobs = {"tokens": tokens, "token_logprobs": given}
+    body = {"choices": [{"text": "Q: Lima Lima", "logprobs": logprobs}], "usage": usage}
+    examinee = examinee_of("openai_completions", faults.canned("written", body))
+    assert isinstance(examinee, TellsLikelihoods)
+    asked = examinee.likelihood(LikelihoodRequest(context="Q:", continuation=" Lima"))
+    if logprob is None:
+        with pytest.raises(NoLikelihoodsError):
+            await asked
+    else:
+        assert (await asked).logprob == logprob
+
+
 async def test_tokens_that_are_not_the_prompts_are_a_malformed_answer(
     examinee_of: ExamineeOf, faults: Any
 ) -> None:
