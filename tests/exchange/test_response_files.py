@@ -185,7 +185,7 @@ def test_lines_that_cannot_be_used_are_named_with_their_reason() -> None:
     content = "\n".join([*map(json.dumps, rows), "{broken", "[]", ""])
     file = SourceFile.of_bytes(f"m/{SAMPLES}", content.encode())
     assert reasons(file) == [
-        (2, "score_out_of_range"),
+        (2, "score_above_range"),
         (3, "not_a_number"),
         (4, "not_scored"),
         (5, "not_scored"),
@@ -218,8 +218,8 @@ def test_inspect_values_become_scores(value: Any, score: float) -> None:
     ("value", "reason"),
     [
         (math.nan, "not_scored"), (None, "not_scored"), ("NaN", "not_scored"),
-        (7, "score_out_of_range"), (10**400, "score_out_of_range"),
-        (math.inf, "score_out_of_range"), ("good", "not_a_number"),
+        (7, "score_above_range"), (10**400, "score_above_range"), (-1, "score_out_of_range"),
+        (math.inf, "score_above_range"), ("good", "not_a_number"),
     ],
 )  # fmt: skip
 def test_other_inspect_values_are_left_out(value: Any, reason: str) -> None:
@@ -355,7 +355,7 @@ def test_a_helm_run_gives_the_means_of_its_metric() -> None:
     assert reasons(*helm(entries)) == [
         (4, "not_scored"),
         (5, "perturbed"),
-        (6, "score_out_of_range"),
+        (6, "score_above_range"),
     ]
 
 
@@ -579,10 +579,10 @@ def test_rows_of_another_kind_too_deep_or_out_of_range_are_left_out_by_row() -> 
     text = "\n".join(map(json.dumps, rows)).replace('"score": 1.0', '"score": 1e400')
     file = SourceFile.of_bytes("a.jsonl", text.encode())
     assert reasons(file) == [
-        (1, "score_out_of_range"),
+        (1, "score_above_range"),
         (2, "unreadable"),
         (3, "unreadable"),
-        (4, "score_out_of_range"),
+        (4, "score_above_range"),
     ]
 
 

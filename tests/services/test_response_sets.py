@@ -114,6 +114,17 @@ async def test_examinees_without_answers_are_named_and_not_stored(sets: Response
     assert (await sets.matrix("s")).examinees == ("m1",)
 
 
+async def test_scores_above_the_best_stop_an_import_as_the_others_are_on_their_scale(
+    sets: ResponseSetService,
+) -> None:
+    """Of grades from 1 to 10, only the worst lies in [0, 1]: it would count as right."""
+    graded = [{"id": n, "scores": {"s": {"value": value}}} for n, value in enumerate((1, 7, -1))]
+    with pytest.raises(FileFormatError, match=r"1 of 3 scores are above.* m.json:2: .* got 7"):
+        await sets.import_set("s", AnswerImport(files=[inspect_log(graded)]))
+    report = await sets.import_set("s", AnswerImport(files=[inspect_log([graded[0], graded[2]])]))
+    assert reasons(report) == {"score_out_of_range": 1}
+
+
 async def test_a_faulty_file_stops_the_whole_import(sets: ResponseSetService) -> None:
     files = [
         SourceFile.of_bytes("good.csv", b"model,q1\nm1,1\n"),

@@ -20,6 +20,8 @@ from app.items import JsonValue, Message, Outcome, ScorerSpec
 FIRST_TRIAL = 1
 #: Reason of a left-out row: its filter, named in the detail, was not the one taken.
 OTHER_FILTER = "other_filter"
+#: Reason of a left-out row: its score is better than the best, so it is on another scale.
+ABOVE_RANGE = "score_above_range"
 
 
 class Recorded(NamedTuple):
@@ -230,7 +232,8 @@ def score_or_reason(value: JsonValue, row: int, choices: Choices) -> float | Lef
         return LeftOut(row, "not_scored", "the score is NaN")
     if not min(lo, hi) <= value <= max(lo, hi):
         expected = f"expected a score in [{min(lo, hi):g}, {max(lo, hi):g}]"
-        return LeftOut(row, "score_out_of_range", f"{expected}, got {value!r:.40}")
+        reason = ABOVE_RANGE if value > max(lo, hi) else "score_out_of_range"
+        return LeftOut(row, reason, f"{expected}, got {value!r:.40}")
     return (value - lo) / (hi - lo)
 
 

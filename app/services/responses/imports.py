@@ -16,6 +16,7 @@ from app.exchange.results.build import items_of
 from app.exchange.results.found import Found
 from app.exchange.results.questions import Methods, Questions
 from app.exchange.results.recorded import (
+    ABOVE_RANGE,
     OTHER_FILTER,
     Choices,
     LeftOut,
@@ -233,6 +234,12 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
                 draft.rows_read += part.table.n_answers
                 draft.add_table(part, source.name)
         draft.files.append(FileRead(source.name, file_format, draft.rows_read - before))
+    if n_above := draft.skips.counts[ABOVE_RANGE]:
+        raise FileFormatError(
+            f"{n_above} of {draft.rows_read} scores are above the best score, the first "
+            f"{draft.skips.places[ABOVE_RANGE][0]}: the others would count on a wrong scale. Give "
+            "the worst and the best score (--score-range 0 100), or choose another metric."
+        )
     if not draft.accepted:
         reasons = "; ".join(
             f"{skipped.count} {skipped.reason}, first {skipped.places[0]}"
