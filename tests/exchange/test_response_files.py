@@ -250,6 +250,13 @@ def test_inspect_samples_that_failed_are_not_wrong(
     assert (found.score is None) == (outcome is not Outcome.SCORED)
 
 
+def test_an_invalidated_sample_is_left_out() -> None:
+    invalid = scored("C") | {"invalidation": {"author": "me", "reason": "broken sandbox"}}
+    file = inspect_json([invalid, scored("I", 2) | {"invalidation": None}])
+    assert [type(part) for part in read(file)] == [LeftOut, Recorded]
+    assert reasons(file) == [(1, "invalidated")]
+
+
 def test_epochs_are_trials_and_samples_without_scores_are_left_out() -> None:
     samples = [scored("C", "a", epoch=1), scored("I", "a", epoch=2), {"id": "b", "epoch": 1}]
     found = [p for p in read(inspect_json(samples)) if isinstance(p, Recorded)]

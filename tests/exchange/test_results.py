@@ -377,6 +377,7 @@ def test_a_large_log_is_split_into_equivalent_parts(monkeypatch: pytest.MonkeyPa
             ],
             attachments={"a": "3 + 1?", "b": "of an event"},
             events=[random.Random(n).randbytes(4000).hex()],
+            invalidation={"author": "me"} if n == 7 else None,
         )
         for n in range(30)
     ]

@@ -168,6 +168,9 @@ class _Log:
         if "id" not in sample:
             yield LeftOut(row, "unreadable", "expected a sample with an id")
             return
+        if sample.get("invalidation"):
+            yield LeftOut(row, "invalidated", "somebody declared the sample invalid")
+            return
         item = f"{self.task}/{sample['id']}"
         epoch = sample.get("epoch", FIRST_TRIAL)
         if not isinstance(epoch, int):
@@ -343,6 +346,7 @@ class _Archive:
 
 _KEPT = (
     "id", "epoch", "input", "choices", "target", "messages", "output", "scores", "error", "limit",
+    "invalidation",
 )  # fmt: skip
 _HEADER = ("version", "status", "eval", "plan")
 
