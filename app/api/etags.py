@@ -25,14 +25,16 @@ async def _expected_revision(
     if_match: Annotated[
         str,
         Header(
-            pattern=r'^"[0-9]{1,9}"$',
+            # Proxies that compress replies weaken their tags, as nginx does, or add to them, as
+            # Apache and Caddy do; the revision is still the one that was read.
+            pattern=r'^(W/)?"[0-9]{1,9}(-[a-z]{1,9})?"$',
             description="The `ETag` of the state that you read; the change is refused if it is no "
             "longer current.",
             examples=['"3"'],
         ),
     ],
 ) -> int:
-    return int(if_match.strip('"'))
+    return int(if_match.removeprefix("W/").strip('"').partition("-")[0])
 
 
 def precondition_problem(faults: Sequence[Mapping[str, Any]]) -> SextantError | None:
@@ -44,7 +46,7 @@ def precondition_problem(faults: Sequence[Mapping[str, Any]]) -> SextantError | 
             "Send If-Match with the ETag of the state that you read, so that no change of someone "
             "else is lost."
         )
-    return PreconditionFailedError('If-Match must be one strong ETag of this API, such as "3".')
+    return PreconditionFailedError('If-Match must be one ETag of this API, such as "3".')
 
 
 #: Revision that a PATCH or DELETE is based on: 428 without If-Match, 412 if it is malformed.

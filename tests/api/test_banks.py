@@ -122,6 +122,18 @@ FAULTY_ITEMS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize("tag", ['W/"1"', '"1-gzip"', 'W/"1-br"'])
+async def test_a_tag_that_a_compressing_proxy_changed_names_its_revision(
+    client: Client, tag: str
+) -> None:
+    await made(client)
+    for status in (200, 412):
+        call = await client.patch(
+            "/v1/banks/sums", json={"licence": "x"}, headers={"If-Match": tag}
+        )
+        assert call.status_code == status
+
+
 async def test_a_change_to_a_frozen_item_says_so_whatever_state_it_names(client: Client) -> None:
     await filled(client)
     path = "/v1/banks/sums/items/q1"
