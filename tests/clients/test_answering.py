@@ -3,13 +3,15 @@
 import asyncio
 import random
 
+import httpx2
 import pytest
 
 from sextant_client import Answer, AsyncSextant, Examinee, Item, ProblemError, Sextant
 from sextant_client.answering import Loop
 from sextant_client.errors import Problem
 from sextant_client.models import ItemContent
-from sextant_client.requests import Request
+from sextant_client.operations import wait_for_session
+from sextant_client.requests import Pause, Request, Server
 from tests.clients.conftest import Running
 
 EXAMINEE = Examinee(name="nightly", kind="agent", model="m-4", scaffold="loop 2")
@@ -89,6 +91,20 @@ async def test_problems_name_the_fault_and_its_place(server: Running) -> None:
         with pytest.raises(ProblemError, match="no bank") as missing:
             await sextant.create_session("nowhere", mode="manual")
         assert (missing.value.code, missing.value.status) == ("not_found", 404)
+
+
+def test_a_look_behind_an_impatient_proxy_waits_less_each_time() -> None:
+    server = Server("http://localhost", {}, retries=6)
+    steps = server.attempts(wait_for_session("ses_1"))
+    waits = []
+    step = next(steps)
+    for _ in range(6):
+        assert isinstance(step, Request)
+        waits.append(step.params["wait"])
+        pause = steps.send(httpx2.Response(504, request=httpx2.Request("GET", server.url)))
+        assert isinstance(pause, Pause)
+        step = next(steps)
+    assert waits == [30, 15, 7, 3, 1, 0]
 
 
 def test_an_answer_is_sent_again_after_a_lost_connection() -> None:

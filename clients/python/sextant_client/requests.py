@@ -9,7 +9,7 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import httpx2
@@ -178,6 +178,8 @@ class Server:
                 return outcome
             yield Pause(self.pause_after(outcome, request.method, attempt))
             attempt += 1
+            if wait := request.params.get("wait"):  # a proxy may wait less long for an answer
+                request = replace(request, params={**request.params, "wait": int(wait) // 2})
 
     def pause_after(
         self, outcome: httpx2.Response | httpx2.HTTPError, method: str, attempt: int
