@@ -108,6 +108,20 @@ def test_two_metrics_need_a_choice_that_lists_them() -> None:
         read(file, metrics=("f1",))
 
 
+def test_a_metric_that_is_better_the_lower_it_is_needs_its_range() -> None:
+    config = {"metric_list": [{"metric": "mse", "higher_is_better": False}, {"metric": "acc"}]}
+    beside = SourceFile.of_bytes(
+        "m/results_2026-11-20T10-00-00.123456.json",
+        json.dumps({"configs": {"gsm8k": config}}).encode(),
+    )
+    file = lines(f"m/{SAMPLES}", [sample(metrics=["mse", "acc"], mse=0.25, acc=1.0)])
+    with pytest.raises(FileFormatError, match=r":1: the lowest mse is the best.*--score-range 1 0"):
+        read(file, beside, metrics=("mse",))
+    (turned,) = records(file, beside, metrics=("mse",), score_range=(1.0, 0.0))
+    assert turned.score == 0.75
+    assert [r.score for r in records(file, beside, metrics=("acc",))] == [1.0]
+
+
 def test_items_join_by_document_even_where_their_ids_are_shifted() -> None:
     whole = lines(f"one/{SAMPLES}", [sample(0), sample(1)])
     shifted = lines(f"two/{SAMPLES}", [sample(0, doc={"question": "q1"}, doc_hash="h1")])

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from app.errors import FileFormatError
 from app.exchange.files import check_ratio
 from app.exchange.json_text import json_lines, small_json
 from app.exchange.results.lm_eval_items import asked_by, config_of, written
@@ -108,6 +109,11 @@ def read_lm_eval(
                 continue
             usual = USUAL_METRICS if choices.take_first else None
             metric = choose("metric", offered, choices.metrics, place, usual)
+            if metric in config.lower_is_better and choices.score_range[0] < choices.score_range[1]:
+                raise FileFormatError(
+                    f"{place}: the lowest {metric} is the best, by the results file: give the "
+                    "worst score before the best (--score-range 1 0), or choose another metric."
+                )
             answers = list(_answers(sample, examinee, task, choices, metric, row))
             first, name = answers[0], sample.get("filter", _NO_FILTER)
             saw(

@@ -44,12 +44,14 @@ class TaskConfig:
         scorers: Name of each filter to the scorer of its answers.
         templated: The prompts were written by a model's own chat template.
         delimiter: Text between a question and each option; None if unknown.
+        lower_is_better: Metrics whose lowest value is the best.
     """
 
     shots: int | None = None
     scorers: Mapping[str, ScorerSpec] = field(default_factory=dict)
     templated: bool = False
     delimiter: str | None = None
+    lower_is_better: frozenset[str] = frozenset()
 
 
 def config_of(files: Iterable[JsonValue], task: str) -> TaskConfig:
@@ -65,6 +67,11 @@ def config_of(files: Iterable[JsonValue], task: str) -> TaskConfig:
                 scorers=_scorers(config),
                 templated=text_of(results, "chat_template") is not None,
                 delimiter=delimiter if isinstance(delimiter, str) else None,
+                lower_is_better=frozenset(
+                    str(metric.get("metric"))
+                    for metric in _objects(config, "metric_list")
+                    if metric.get("higher_is_better") is False
+                ),
             )
     return TaskConfig()
 
