@@ -214,8 +214,9 @@ def _complaint_of(body: dict[str, Any], status: int) -> Complaint | None:
     if not isinstance(choices, list) or not choices:
         return complaint_in(body, status)
     for place in (body, choices[0]):
-        if isinstance(place, dict) and place.get("error"):
-            return complaint_in({"error": place["error"]}, status)
+        error = place.get("error") if isinstance(place, dict) else None
+        if any(error.values()) if isinstance(error, dict) else error:
+            return complaint_in({"error": error}, status)
     return None
 
 

@@ -84,6 +84,13 @@ async def test_text_and_reasoning_are_found_in_any_known_field(
     assert completion.finish is FinishReason.STOP
 
 
+@pytest.mark.parametrize("error", [None, "", {}, {"message": "", "code": None}])
+async def test_an_error_without_content_beside_an_answer_is_none(
+    reply_to: Ask, error: object
+) -> None:
+    assert (await reply_to(chat({"content": "B"}, error=error))).text == "B"
+
+
 async def test_raw_text_model_name_and_refusal_are_kept(reply_to: Ask) -> None:
     completion = await reply_to(chat({"content": "<think>Not A.</think>\n\nB"}, model="m-2026-01"))
     assert (completion.raw, completion.model) == ("<think>Not A.</think>\n\nB", "m-2026-01")
