@@ -67,7 +67,9 @@ class Complaint:
     @property
     def is_content_filter(self) -> bool:
         """Whether a content filter refused the prompt, which is an outcome, not a failure."""
-        return self.code.lower() in _CONTENT_FILTER_CODES
+        # LiteLLM names its class of errors instead of the provider's code.
+        named = "ContentPolicyViolationError" in self.words
+        return named or self.code.lower() in _CONTENT_FILTER_CODES
 
 
 def read_complaint(reply: Reply) -> Complaint:
@@ -117,15 +119,19 @@ def _structured(error: dict[str, JsonValue], status: int) -> Complaint:
     inner = error.get("innererror")
     if isinstance(inner, dict) and inner.get("code"):
         code = inner["code"]
+    words = str(error.get("message") or error.get("msg") or json.dumps(error))
     metadata = error.get("metadata")
-    if isinstance(metadata, dict) and "flagged_input" in metadata:
-        code = "moderation"
+    if isinstance(metadata, dict):  # of OpenRouter
+        if "flagged_input" in metadata:
+            code = "moderation"
+        if isinstance(metadata.get("raw"), str):  # the provider's own words
+            words += f": {metadata['raw']}"
     if status < 400 and isinstance(code, int) and 400 <= code <= 599:
         status = code
     param = error.get("param")
     return Complaint(
         status=status,
-        words=str(error.get("message") or error.get("msg") or json.dumps(error)),
+        words=words,
         code=code if isinstance(code, str) and code else str(error.get("type") or ""),
         param=param if isinstance(param, str) else None,
     )

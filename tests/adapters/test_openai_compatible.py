@@ -136,6 +136,7 @@ async def test_a_thought_cut_off_by_the_token_limit_leaves_no_text_to_score(repl
         {"message": "No.", "code": None, "innererror": {"code": "ResponsibleAIPolicyViolation"}},
         {"message": "No.", "code": "content_policy_violation"},
         {"message": "Your prompt was flagged.", "param": None, "code": "invalid_prompt"},
+        {"message": "litellm.ContentPolicyViolationError: no", "param": None, "code": "400"},
         {"message": "Flagged.", "code": 403, "metadata": {"flagged_input": "x", "reasons": ["a"]}},
     ],
 )
@@ -188,6 +189,18 @@ Late, Cold = ExamineeTimeoutError, ColdStartError
         (400, [{"error": {"message": "API key not valid", "code": 400}}], Rejected, "not valid"),
         (400, {"object": "error", "message": "too long", "code": 400}, Rejected, "too long"),
         (400, "plain words", Rejected, "plain words"),
+        (
+            400,
+            {
+                "error": {
+                    "message": "Provider said no",
+                    "code": 400,
+                    "metadata": {"raw": "no top_k"},
+                }
+            },
+            Rejected,
+            "Provider said no: no top_k",
+        ),
         (400, b"\xff\xfe\x00", Rejected, "400"),
         (400, b"", Rejected, "400"),
         (400, [], Rejected, "400"),
