@@ -287,6 +287,20 @@ def test_several_scorers_or_parts_of_one_need_a_choice() -> None:
     assert [r.score for r in records(inspect_json([one]))] == [0.5]
 
 
+def test_a_sample_to_which_the_chosen_scorer_gave_no_score_is_left_out() -> None:
+    other = {"id": 2, "scores": {"a": {"value": "C"}}}
+    log = {
+        "eval": {"task": "t", "model": "m", "scorers": [{"name": "a"}, {"name": "pkg/b"}]},
+        "samples": [{"id": 1, "scores": {"a": {"value": "C"}, "b": {"value": {"x": 1}}}}, other],
+    }
+    file = SourceFile.of_bytes("log.json", json.dumps(log).encode())
+    assert reasons(file, scorers=("b.x",)) == [(2, "not_scored")]
+    with pytest.raises(FileFormatError, match="sample 1: expected the scorer 'b', found: 'a', 'b"):
+        read(file, scorers=("b",))
+    with pytest.raises(FileFormatError, match=r"the scorer 'c', found: 'a', 'b\.x'"):
+        read(file, scorers=("c",))
+
+
 def archive(entries: Mapping[str, Any], **options: Any) -> SourceFile:
     return SourceFile.of_bytes("log.eval", traps.archive(entries, **options))
 

@@ -4,7 +4,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import BinaryIO, cast
@@ -159,6 +159,12 @@ class _Log:
         return method_of(self.header)
 
     @cached_property
+    def declared(self) -> set[str]:
+        """Names of the log's scorers."""
+        names = (text_of(scorer, "name") or "" for scorer in list_at(self.header, "scorers"))
+        return {name.rpartition("/")[2] for name in names}
+
+    @cached_property
     def scorers(self) -> Mapping[str, ScorerSpec]:
         return scorers_of(self.header)
 
@@ -178,7 +184,7 @@ class _Log:
             return
         outcome, values = _failure(sample), _values(sample)
         scorer = self._scorer(sample, values)
-        mark = self._unscored(row) if scorer is None else self._score(values[scorer], row)
+        mark = self._unscored(values, row) if scorer is None else self._score(values[scorer], row)
         if scorer is not None:
             self.saw(
                 Seen(
@@ -211,14 +217,20 @@ class _Log:
     def _scorer(
         self, sample: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
     ) -> str | None:
-        """The scorer whose value counts; None if the sample has no scores."""
-        if not values:
+        """The scorer whose value counts; None if it gave the sample no score."""
+        wanted = self.choices.scorers
+        if not values or (
+            not values.keys() & set(wanted)
+            and _bare(wanted) & self.declared - _bare(values)  # it returned no score
+        ):
             return None
         place = f"{self.source.name}: sample {sample['id']!r}"
         usual = () if self.choices.take_first else None
-        return choose("scorer", values, self.choices.scorers, place, usual)
+        return choose("scorer", values, wanted, place, usual)
 
-    def _unscored(self, row: int) -> LeftOut:
+    def _unscored(self, values: Collection[str], row: int) -> LeftOut:
+        if values:
+            return LeftOut(row, "not_scored", "the chosen scorer gave the sample no score")
         ended = "" if self.status == _FINISHED else f"; the run is not finished ({self.status})"
         return LeftOut(row, "not_scored", f"the sample has no scores{ended}")
 
@@ -248,6 +260,11 @@ def _failure(sample: Mapping[str, JsonValue]) -> Outcome | None:
     if sample.get("limit") or str(stopped) in _CUT_OFF:
         return Outcome.TRUNCATED
     return None
+
+
+def _bare(names: Iterable[str]) -> set[str]:
+    """Names of scorers, without the keys of their values."""
+    return {name.partition(".")[0] for name in names}
 
 
 def _values(sample: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
