@@ -8,7 +8,7 @@ import pytest
 
 from sextant_client import Answer, AsyncSextant, Examinee, Item, ProblemError, Sextant
 from sextant_client.answering import Loop
-from sextant_client.errors import Problem
+from sextant_client.errors import NotSextantError, Problem
 from sextant_client.models import ItemContent
 from sextant_client.operations import wait_for_session
 from sextant_client.requests import Pause, Request, Server
@@ -105,6 +105,18 @@ def test_a_look_behind_an_impatient_proxy_waits_less_each_time() -> None:
         assert isinstance(pause, Pause)
         step = next(steps)
     assert waits == [30, 15, 7, 3, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(413, "a proxy .* size$"), (504, "a proxy .* waits$"), (404, r"is it one\?$")],
+)
+def test_an_answer_of_a_proxy_is_told_as_one(status: int, words: str) -> None:
+    server = Server("http://localhost", {}, retries=0)
+    request = httpx2.Request("POST", f"{server.url}/v1/banks")
+    page = httpx2.Response(status, html="<title>no</title>", request=request)
+    with pytest.raises(NotSextantError, match=words):
+        server.pause_after(page, "POST", 0)
 
 
 def test_an_answer_is_sent_again_after_a_lost_connection() -> None:

@@ -32,6 +32,13 @@ Param: TypeAlias = str | int | float | bool | None
 
 #: Statuses after which the same request may succeed; 502 and 504 are a proxy's.
 _AGAIN: Final = frozenset({429, 502, 503, 504})
+#: What answers mean that a proxy gives in the server's place.
+_PROXYS: Final = {
+    413: "a proxy before it takes no request of this size",
+    **dict.fromkeys(
+        (502, 503, 504), "a proxy before it got no answer, or not within the time that it waits"
+    ),
+}
 #: The first call with this Idempotency-Key is still being worked on.
 _IN_FLIGHT: Final = "idempotency_in_flight"
 #: Seconds before the second attempt, doubled for each further one up to the last; and the most that
@@ -225,7 +232,7 @@ def no_sextant(answer: httpx2.Response) -> NotSextantError:
     where = answer.request.url.copy_with(query=None)
     return NotSextantError(
         f"{where} answered {answer.request.method} with {answer.status_code}, and not like a "
-        "Sextant server: is it one?"
+        f"Sextant server: {_PROXYS.get(answer.status_code, 'is it one?')}"
     )
 
 
