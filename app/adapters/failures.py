@@ -149,7 +149,8 @@ def _problem(entry: Any) -> str:
 def is_html(reply: Reply) -> bool:
     """Whether the reply is a web page."""
     is_typed = reply.headers.get("content-type", "").startswith("text/html")
-    return is_typed or _HTML.match(reply.body) is not None
+    is_json = reply.body.lstrip().startswith((b"{", b"["))  # small servers send it as a page
+    return (is_typed and not is_json) or _HTML.match(reply.body) is not None
 
 
 def classify(

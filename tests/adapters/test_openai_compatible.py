@@ -254,6 +254,13 @@ async def test_error_bodies_of_every_shape_are_classified_with_the_endpoints_own
     assert len(str(caught.value)) < 500
 
 
+async def test_json_that_is_sent_as_a_web_page_is_read_as_json(reply_to: Ask) -> None:
+    page = {"content-type": "text/html; charset=utf-8"}
+    assert (await reply_to(chat({"content": "B"}), headers=page)).text == "B"
+    with pytest.raises(EndpointRejectedError, match="too long"):
+        await reply_to({"error": {"message": "too long"}}, status=400, headers=page)
+
+
 @pytest.mark.parametrize(
     ("headers", "low", "high"),
     [

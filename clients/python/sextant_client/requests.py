@@ -34,9 +34,9 @@ Param: TypeAlias = str | int | float | bool | None
 _AGAIN: Final = frozenset({429, 502, 503, 504})
 #: What answers mean that a proxy gives in the server's place.
 _PROXYS: Final = {
-    413: "a proxy before it takes no request of this size",
+    413: "a proxy before it takes no request of this size.",
     **dict.fromkeys(
-        (502, 503, 504), "a proxy before it got no answer, or not within the time that it waits"
+        (502, 503, 504), "a proxy before it got no answer, or not within the time that it waits."
     ),
 }
 #: The first call with this Idempotency-Key is still being worked on.
