@@ -10,7 +10,7 @@ from sextant_client import Answer, AsyncSextant, Examinee, Item, ProblemError, S
 from sextant_client.answering import Loop
 from sextant_client.errors import NotSextantError, Problem
 from sextant_client.models import ItemContent
-from sextant_client.operations import wait_for_session
+from sextant_client.operations import change, remove, wait_for_session
 from sextant_client.requests import Pause, Request, Server
 from tests.clients.conftest import Running
 
@@ -117,6 +117,16 @@ def test_an_answer_of_a_proxy_is_told_as_one(status: int, words: str) -> None:
     page = httpx2.Response(status, html="<title>no</title>", request=request)
     with pytest.raises(NotSextantError, match=words):
         server.pause_after(page, "POST", 0)
+
+
+def test_a_change_needs_no_tag_which_a_proxy_may_take_away() -> None:
+    found = httpx2.Response(200, json={"revision": 3})
+    for flow in (change("/v1/banks/b", lambda _: {"licence": "MIT"}), remove("/v1/banks/b")):
+        steps = iter(flow)
+        assert isinstance(next(steps), Request)
+        asked = steps.send(found)
+        assert isinstance(asked, Request)
+        assert asked.headers == {"If-Match": '"3"'}
 
 
 def test_an_answer_is_sent_again_after_a_lost_connection() -> None:

@@ -118,17 +118,16 @@ def change(
         path: Path of the resource.
         changed: Returns the fields to change, from the present resource.
     """
-    found = yield from Request("GET", path, lambda answer: answer)
-    new = changed(_object(found))
-    headers = {"If-Match": found.headers["etag"]}
-    return (yield from Request("PATCH", path, _object, json=new, headers=headers))
+    found = yield from Request("GET", path, _object)
+    headers = {"If-Match": f'"{found["revision"]}"'}  # some proxies take the ETag away
+    return (yield from Request("PATCH", path, _object, json=changed(found), headers=headers))
 
 
 def remove(path: str, *, erase: bool = False) -> Steps[None]:
     """DELETE a resource, if it has not changed; with `erase` permanently, or not at all."""
-    found = yield from Request("GET", path, lambda answer: answer)
-    tag = found.headers.get("etag")
-    headers = {} if tag is None else {"If-Match": tag}
+    found = yield from Request("GET", path, _object)
+    revision = found.get("revision")
+    headers = {} if revision is None else {"If-Match": f'"{revision}"'}
     params = {"erase": "true" if erase else None}
     yield from Request("DELETE", path, lambda _: None, params=params, headers=headers)
 
