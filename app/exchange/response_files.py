@@ -141,9 +141,11 @@ def sources_of(
         else:
             passed_over.append(file.name)
     if not taken:
+        only_means = any(fnmatchcase(file.path.name, COMPANIONS[0]) for file in files)
+        advice = " With --log_samples lm-eval writes samples_*.jsonl." if only_means else ""
         raise FileFormatError(
             f"Expected a file of answers ({', '.join(ResponseFormat)}), found none among "
-            f"{len(files)} files."
+            f"{len(files)} files.{advice}"
         )
     # The newest run of a model comes first, so that older runs only add items that it lacks.
     return sorted(taken, key=lambda one: date_of(one[1].file), reverse=True), passed_over

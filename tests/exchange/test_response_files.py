@@ -777,6 +777,12 @@ def test_a_format_can_be_forced_and_picks_in_a_folder(tmp_path: Path) -> None:
     assert [file_format.value for file_format, _ in forced] == ["py-irt"]
 
 
+def test_results_of_lm_eval_without_its_samples_say_how_to_get_them() -> None:
+    file = SourceFile.of_bytes("m/results_2026-11-20T10-00-00.json", b'{"results": {}}')
+    with pytest.raises(FileFormatError, match=r"none among 1 files\. With --log_samples"):
+        sources_of([file])
+
+
 def test_a_folder_without_a_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="there is no file in this folder"):
         files_at([tmp_path])
