@@ -271,6 +271,12 @@ def test_an_invalidated_sample_is_left_out() -> None:
     assert reasons(file) == [(1, "invalidated")]
 
 
+def test_the_newest_log_of_inspect_comes_first() -> None:
+    names = [f"logs/2026-11-{day}T10-00-00-00-00_arc_x.json" for day in (20, 21)]
+    logs = [SourceFile.of_bytes(name, traps.log(scored("C"))) for name in names]
+    assert [source.name for _, source in sources_of(logs)[0]] == names[::-1]
+
+
 def test_epochs_are_trials_and_samples_without_scores_are_left_out() -> None:
     samples = [scored("C", "a", epoch=1), scored("I", "a", epoch=2), {"id": "b", "epoch": 1}]
     found = [p for p in read(inspect_json(samples)) if isinstance(p, Recorded)]

@@ -51,9 +51,9 @@ from app.exchange.results.recorded import (
 )
 from app.items import JsonValue, Outcome
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d[-:]\d\d[-:]\d\d(\.\d+)?")
 _FILE = re.compile(
-    r"(?:samples|details)_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d[-:]\d\d[-:]\d\d(\.\d+)?)"
-    r"\.(?:jsonl?|parquet)"
+    rf"(?:samples|details)_(?P<task>.+)_(?P<date>{_DATE.pattern})\.(?:jsonl?|parquet)"
 )
 #: The filter of tasks without a filter, and of old rows that lack the field.
 _NO_FILTER = "none"
@@ -247,8 +247,9 @@ def _model(file: SourceFile, results: Iterator[JsonValue]) -> str:
 
 
 def date_of(file: SourceFile) -> str:
-    """End of a run by its file's name, with `-` for `:`; empty if the name has no date."""
-    return (_named(file, "date") or "").replace(":", "-")
+    """Date of a run by its file's name, also inspect's; empty if the name has no date."""
+    named = _DATE.search(file.path.name)
+    return named[0].replace(":", "-") if named else ""
 
 
 def task_of(file: SourceFile) -> str:
