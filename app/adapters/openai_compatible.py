@@ -288,8 +288,8 @@ def _content(content: object) -> tuple[str | None, str | None]:
     for part in content:
         if not isinstance(part, dict):
             return None, None
-        if part.get("type") == "thinking":
-            inner, _ = _content(part.get("thinking"))
+        if part.get("type") in ("thinking", "reasoning"):
+            inner, _ = _content(part.get("thinking") or part.get("text"))
             thoughts.append(inner or "")
         else:
             text.append(part["text"] if isinstance(part.get("text"), str) else "")

@@ -73,6 +73,11 @@ def chat(message: dict[str, Any], finish: object = "stop", **body: Any) -> dict[
             "B",
             "Not A.",
         ),
+        (
+            {"content": [{"type": "reasoning", "text": "A?"}, {"type": "text", "text": "B"}]},
+            "B",
+            "A?",
+        ),
         ({"content": "a\0b \ud800"}, "a\ufffdb ?", None),
     ],
 )
