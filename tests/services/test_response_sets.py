@@ -114,7 +114,7 @@ async def test_examinees_without_answers_are_named_and_not_stored(sets: Response
     assert (await sets.matrix("s")).examinees == ("m1",)
 
 
-async def test_scores_above_the_best_stop_an_import_as_the_others_are_on_their_scale(
+async def test_scores_above_the_range_stop_an_import_as_the_others_are_on_their_scale(
     sets: ResponseSetService,
 ) -> None:
     """Of grades from 1 to 10, only the worst lies in [0, 1]: it would count as right."""

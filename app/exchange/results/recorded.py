@@ -20,7 +20,7 @@ from app.items import JsonValue, Message, Outcome, ScorerSpec
 FIRST_TRIAL = 1
 #: Reason of a left-out row: its filter, named in the detail, was not the one taken.
 OTHER_FILTER = "other_filter"
-#: Reason of a left-out row: its score is better than the best, so it is on another scale.
+#: Reason of a left-out row: its score is above the range, so the file is on another scale.
 ABOVE_RANGE = "score_above_range"
 
 

@@ -236,7 +236,7 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
         draft.files.append(FileRead(source.name, file_format, draft.rows_read - before))
     if n_above := draft.skips.counts[ABOVE_RANGE]:
         raise FileFormatError(
-            f"{n_above} of {draft.rows_read} scores are above the best score, the first "
+            f"{n_above} of {draft.rows_read} scores are above their range, the first "
             f"{draft.skips.places[ABOVE_RANGE][0]}: the others would count on a wrong scale. Give "
             "the worst and the best score (--score-range 0 100), or choose another metric."
         )
