@@ -24,7 +24,6 @@ from app.storage.database import Database
 
 #: Default metric.
 SCORE = "score"
-_CAUTIONS = (misjoined, apart, left_unmarked, scores_left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +178,12 @@ def _board(
         _by_score(known, confidence) if metric == SCORE else _by_ability(known, learned, confidence)
     )
     compared = [record for record, _ in known]
+    cautions = (
+        misjoined(compared),
+        apart(compared),
+        left_unmarked(compared, is_score=metric == SCORE),
+        scores_left_out(compared),
+    )
     group_of = {place: nth for nth, group in enumerate(ranks.groups, 1) for place in group}
     return Board(
         scale=scale,
@@ -193,7 +198,7 @@ def _board(
             for place in ranks.order
         ),
         unranked=tuple(unranked),
-        caution=" ".join(filter(None, (say(compared) for say in _CAUTIONS))) or None,
+        caution=" ".join(filter(None, cautions)) or None,
     )
 
 

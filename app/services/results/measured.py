@@ -217,16 +217,20 @@ def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
     )
 
 
-def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
-    """Caution that abilities leave out many unscored answers; None where none does."""
+def left_unmarked(sessions: Sequence[SessionRecord], *, is_score: bool) -> str | None:
+    """Caution that results leave out many unscored answers; None where none does."""
     shares = {session.id: unscored(session.summary).share_left_out for session in sessions}
     n = sum(share > 0.0 for share in shares.values())
     if not n:
         return None
     worst = max(sessions, key=lambda session: shares[session.id])
     name = worst.endpoint_name or worst.endpoint_model or worst.id
+    room = (
+        "the lower ends of the scores' intervals, and so the ranks, allow for them"
+        if is_score
+        else "ability and rank rest on the other answers alone"
+    )
     return (
         f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most "
-        f"in that of {name} ({percent(shares[worst.id])}): ability and rank rest on the other "
-        "answers alone."
+        f"in that of {name} ({percent(shares[worst.id])}): {room}."
     )
