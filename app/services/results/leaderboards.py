@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from app.engine.inference.comparison import abilities_above, scores_above
 from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.engine.ranking.ranks import WeakOrder, weak_order
@@ -14,6 +16,7 @@ from app.records.banks import Bank
 from app.records.sessions import SessionRecord
 from app.services.results.measured import (
     apart,
+    counted_in,
     left_unmarked,
     measured_score,
     misjoined,
@@ -204,9 +207,10 @@ def _board(
 
 def _by_score(known: Sequence[tuple[SessionRecord, Result]], confidence: float) -> WeakOrder:
     scores = [score for _, result in known if (score := measured_score(result)) is not None]
-    return weak_order(
-        [score.value for score in scores], scores_above(scores, confidence=confidence)
-    )
+    # Later versions of a scale may count other questions, whose scores cannot be compared.
+    counted = np.array([counted_in(record) for record, _ in known])
+    is_above = scores_above(scores, confidence=confidence) & (counted[:, None] == counted)
+    return weak_order([score.value for score in scores], is_above)
 
 
 def _by_ability(

@@ -204,12 +204,16 @@ def misjoined(sessions: Sequence[SessionRecord]) -> str | None:
     return found.get("broken") or found.get("doubtful")
 
 
+def counted_in(session: SessionRecord) -> int:
+    """Number of questions that a session's score of the whole bank covers."""
+    return session.provenance["n_items"] + session.provenance.get("n_never_asked", 0)
+
+
 def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
-    """Caution that scores exclude questions of the bank; None where they cover all."""
-    known = [session.provenance for session in sessions]
-    left_out = max((one.get("n_uncalibrated", 0) for one in known), default=0)
-    counted = sorted({one["n_items"] + one.get("n_never_asked", 0) for one in known})
-    if not left_out or len(counted) == 1:
+    """Caution that scores exclude questions of the bank, or cover different ones; else None."""
+    left_out = max((one.provenance.get("n_uncalibrated", 0) for one in sessions), default=0)
+    counted = sorted(set(map(counted_in, sessions)))
+    if len(counted) < 2:
         return uncounted(left_out)
     return (
         f"Scores cover the calibrated questions, which were {counted[0]:,} to {counted[-1]:,}: "
