@@ -136,7 +136,8 @@ def headline_lines(headline: Headline) -> list[str]:
     is_part = lo is not None and headline.asked < headline.n_askable
     spent = []
     if is_part:
-        spent.append(f"{100 * headline.asked / headline.n_askable:.2g} % of the calls")
+        share = 100 * headline.asked / headline.n_askable
+        spent.append(f"{share:.{'1f' if share > 99 else '2g'}} % of the calls")
     if headline.usd is not None and headline.usd_all and is_part:
         spent.append(f"{dollars(headline.usd)} instead of {dollars(headline.usd_all)}")
     interval = (
@@ -156,9 +157,11 @@ def headline_lines(headline: Headline) -> list[str]:
     if recent is not None:
         share = f"better than {100 * recent['better_than']:.0f} %"
         place.append(f"{share} of the {recent['agents']} agents since {recent['since']}")
+    # A test for the score of some tags also asks questions of other tags.
+    of = "of" if headline.asked <= headline.n_items else "questions for the score of"
     return [
         f"{headline.examinee} on {headline.bank}: {100 * headline.score:.1f} %{interval}",
-        f"from {headline.asked:,} of {headline.n_items:,} questions{answers}"
+        f"from {headline.asked:,} {of} {headline.n_items:,} questions{answers}"
         + (f": {worth}" if worth else ""),
         f"trust: {headline.trust.level}. {headline.trust.reason}",
         "; ".join((*place, ability)),
@@ -246,6 +249,8 @@ def missed_margin(
     needed = items_for(wanted, reached=reached, n_asked=headline.asked, n_items=n_items)
     if needed > askable:
         return f"{told}: the {askable:,} questions that may be asked do not suffice"
+    if needed <= headline.asked:  # also of other tags than the score's
+        return told
     return (
         f"{told}: about {needed} questions would do "
         f"(sextant sessions extend {session_id} --max-items {needed})"

@@ -168,9 +168,11 @@ async def test_unscored_answers_widen_the_predicted_score(
     assert report["trace"][-1]["score_interval"]["lo"] == pytest.approx(lo)
 
     ranked = [await services.sessions.get(session["id"]) for session in (full, holes)]
-    assert left_unmarked(ranked[:1]) is None
-    assert "no score in 1 of 2 sessions, most in that of" in str(left_unmarked(ranked))
-    assert "(20 %)" in str(left_unmarked(ranked))
+    assert left_unmarked(ranked[:1], is_score=True) is None
+    by_score, by_theta = (str(left_unmarked(ranked, is_score=by)) for by in (True, False))
+    assert "no score in 1 of 2 sessions, most in that of" in by_score
+    assert "(20 %): the lower ends of the scores' intervals" in by_score
+    assert by_theta.endswith("(20 %): ability and rank rest on the other answers alone.")
 
 
 async def test_failures_are_watched_from_the_tenth_item_on(client: Client) -> None:

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, norm
 
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, Usage
@@ -405,8 +405,31 @@ def test_members_are_ranked_by_score_or_by_ability() -> None:
     assert stop.reason is StopReason.DECISION_REACHED
     told = [TEST.predict(member) for member in state.members]
     above = next(pair for pair in ranks.pairs if (pair.above, pair.below) == (2, 1))
-    spread = np.hypot(told[2].margin, told[1].margin) / 1.959964
+    spread = np.hypot(told[2].value - told[2].lo, told[1].hi - told[1].value) / 1.959964
     assert above.z == pytest.approx((told[2].value - told[1].value) / spread)
+
+
+def test_scores_are_held_apart_by_the_sides_of_their_intervals_that_face_each_other() -> None:
+    # One examinee answers rightly, but only every other question; the other's score is known.
+    bank = BANK.take(np.arange(40))
+    test = Design.from_dict({"stopping": {"score_margin": None}}).build(bank)
+    rules = RankingRules(metric=Metric.SCORE, min_items=5, max_items=40)
+    rank = Ranking(tests=(test,) * 2, rules=rules, budget=RankingBudget(items=60))
+    state, known = rank.start(), 0.6
+    for item in map(ItemIndex, range(40)):
+        state = rank.administer(state, 1, item)
+        state = rank.tell(state, 1, Response(item, float(item < known * 40)))
+    for item in map(ItemIndex, range(20)):
+        state = rank.administer(state, 0, item)
+        failed = item % 2 == 1
+        right = Response(item, 1.0)
+        state = rank.skip(state, 0, item) if failed else rank.tell(state, 0, right)
+    told, exact = (test.predict(member) for member in state.members)
+    assert told.lo < exact.value == known < told.value - told.margin
+    (pair,) = rank.ranks(state).pairs
+    assert (pair.above, pair.below, pair.decided) == (0, 1, False)
+    z = 1.959964 * (told.value - known) / (told.value - told.lo)
+    assert pair.p_above == pytest.approx(float(norm.cdf(z)))
 
 
 def test_kendalls_tau_of_a_measure_with_ties_is_tau_b() -> None:

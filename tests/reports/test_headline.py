@@ -11,7 +11,7 @@ from app.demo.scripted_model import ScriptedModel
 from app.records.fields import ends
 from app.records.figures import EstimateFigures
 from app.records.sessions import SessionRecord
-from app.reports.figures import Headline, dollars, headline_lines
+from app.reports.figures import Headline, dollars, headline_lines, lost_answers, missed_margin
 from app.reports.headline import headline_of
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
@@ -80,6 +80,22 @@ def test_a_fully_asked_bank_gives_a_known_score() -> None:
     first, second, *_ = headline_lines(read({**known, "answers": "7 of 12 right", "score": 7 / 12}))
     assert first == "my-model on gsm8k: 58.3 %"
     assert second == "from 12 of 12 questions (7 of 12 right): all questions were asked"
+
+
+def test_questions_of_other_tags_are_not_counted_among_those_of_the_score() -> None:
+    known = {**HEADLINE, "interval": None, "asked": 30, "n_items": 20, "n_askable": 20}
+    assert headline_lines(read({**known, "answers": "24 of 30 right"}))[1] == (
+        "from 30 questions for the score of 20 questions (24 of 30 right): all questions were asked"
+    )
+    # Some of the score's questions are left, but nobody knows how many others it takes.
+    short = read({**HEADLINE, "asked": 20, "n_items": 20, "n_askable": 20})
+    lost = lost_answers({}, closed=20, scored=20, no_result=False)
+    assert missed_margin(0.001, short, lost, "ses_1") == "±3.9 points, not ±0.1"
+
+
+def test_nearly_all_calls_are_not_rounded_to_all() -> None:
+    asked = {**HEADLINE, "asked": 299, "n_items": 300, "n_askable": 300, "usd": None}
+    assert headline_lines(read(asked))[1].endswith("; 99.7 % of the calls")
 
 
 def test_a_test_that_asked_all_that_may_be_asked_saved_no_call() -> None:

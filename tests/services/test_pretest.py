@@ -16,10 +16,12 @@ from app.exchange.item_record import parse_item
 from app.items import Outcome
 from app.pages.rendering import fragment
 from app.records.banks import BankSpec
+from app.records.fields import interval
 from app.records.gates import GateSpec
 from app.records.sessions import Closing, Provenance, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
+from app.services.results.leaderboards import _board
 from app.services.results.measured import scores_left_out
 from app.services.sessions.manual import NextItem
 from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
@@ -91,6 +93,29 @@ async def test_gates_pages_and_files_say_that_a_score_excludes_uncalibrated_ques
     assert "were 7 to" in str(scores_left_out([session, other]))
     complete = replace(session, provenance={**session.provenance, "n_uncalibrated": 0})
     assert scores_left_out([complete, complete]) is None
+    fewer: Provenance = {**complete.provenance, "n_items": 7}
+    assert "were 7 to" in str(scores_left_out([complete, replace(complete, provenance=fewer)]))
+
+
+async def test_a_leaderboard_decides_nothing_between_scores_of_different_questions(
+    services: Services,
+) -> None:
+    session = await answered(services, await begun(services, 0))
+
+    def scored(value: float, n_items: int) -> SessionRecord:
+        about = {"value": value, "interval": interval(value - 0.01, value + 0.01)}
+        summary: Any = {**session.summary, "score": {**not_none(session.summary["score"]), **about}}
+        provenance: Provenance = {**session.provenance, "n_items": n_items}
+        return replace(session, summary=summary, provenance=provenance)
+
+    def ranges(*sessions: SessionRecord) -> list[tuple[int, int]]:
+        entries = _board("scale", sessions, {}, "score", 0.95).entries
+        return [(entry.rank_lo, entry.rank_hi) for entry in entries]
+
+    assert ranges(scored(0.9, 24), scored(0.5, 24)) == [(1, 1), (2, 2)]
+    assert ranges(scored(0.9, 24), scored(0.5, 36)) == [(1, 2), (1, 2)]
+    apart = ranges(scored(0.9, 24), scored(0.5, 36), scored(0.1, 24))
+    assert apart == [(1, 2), (1, 3), (2, 3)]
 
 
 async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: Services) -> None:

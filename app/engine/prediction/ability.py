@@ -58,6 +58,8 @@ class Stated:
         theta: Estimate, which people are shown.
         middle: Estimate less its bias.
         own: Standard error without that of the bias; infinite where nothing is known.
+        sides: Standard errors towards lower and higher values where they differ, as of a score near
+            0 or 1, or with answers that have no score; None: both are `own`.
         bias_se: Standard error of the bias.
         bias_of: Source of the bias: the bank's adjustment, and whether it is the one of the
             stronger examinees. Abilities with the same source share the error. None without bias.
@@ -66,6 +68,7 @@ class Stated:
     theta: float
     middle: float
     own: float
+    sides: tuple[float, float] | None = None
     bias_se: float = 0.0
     bias_of: tuple[ExtrapolationAdjustment, bool] | None = None
 
@@ -81,20 +84,25 @@ class Stated:
         return min(self.middle, self.theta) - half, max(self.middle, self.theta) + half
 
     def minus(self, other: "Stated") -> Gap:
-        """Difference from another ability on the same scale."""
+        """Difference from another ability on the same scale, by the sides that face each other."""
         if self.bias_of is not None and self.bias_of == other.bias_of:
             bias_se = self.bias_se - other.bias_se
         else:
             bias_se = math.hypot(self.bias_se, other.bias_se)
+        estimate = self.theta - other.theta
+        down, up = (self, other) if estimate > 0.0 else (other, self)
+        facing = (down.sides or (down.own,))[0], (up.sides or (up.own,))[-1]
         return Gap(
-            estimate=self.theta - other.theta,
+            estimate=estimate,
             middle=self.middle - other.middle,
-            sd=math.hypot(self.own, other.own, bias_se),
+            sd=math.hypot(*facing, bias_se),
         )
 
     def after(self, times: float) -> "Stated":
         """The ability after `times` as many answers of the same information."""
-        return replace(self, own=self.own / math.sqrt(times))
+        root = math.sqrt(times)
+        sides = self.sides and (self.sides[0] / root, self.sides[1] / root)
+        return replace(self, own=self.own / root, sides=sides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

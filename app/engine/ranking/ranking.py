@@ -289,9 +289,8 @@ class Ranking:
         gap, width = above.minus(below), self.rules.tie_width
         if not gap.sd:  # both scores are known, as all questions were asked
             return Verdict.EQUAL if abs(gap.middle) <= width else Verdict.TOO_CLOSE
-        within = _NORMAL.cdf((width - gap.middle) / gap.sd) - _NORMAL.cdf(
-            (-width - gap.middle) / gap.sd
-        )
+        sd = max(gap.sd, math.hypot(above.own, below.own))
+        within = _NORMAL.cdf((width - gap.middle) / sd) - _NORMAL.cdf((-width - gap.middle) / sd)
         if within >= self.rules.confidence:
             return Verdict.EQUAL
         if self._once and not self.rules.futility:
@@ -349,8 +348,10 @@ class Ranking:
         """The measure by which a member is ranked."""
         if self.rules.metric is Metric.SCORE:
             score = self.tests[member].predict(state)
-            own = score.margin / Z_95 if state.n_scored else math.inf
-            return Stated(theta=score.value, middle=score.value, own=own)
+            known = (score.value - score.lo) / Z_95, (score.hi - score.value) / Z_95
+            sides = known if state.n_scored else (math.inf, math.inf)
+            own = max(sides)  # where it is not known which side counts
+            return Stated(theta=score.value, middle=score.value, own=own, sides=sides)
         if self._once:  # by the posterior of the model alone
             return Stated(theta=state.belief.theta, middle=state.belief.theta, own=state.belief.se)
         return self._ability(member, state).stated()

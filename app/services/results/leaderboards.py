@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from app.engine.inference.comparison import abilities_above, scores_above
 from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.engine.ranking.ranks import WeakOrder, weak_order
@@ -14,6 +16,7 @@ from app.records.banks import Bank
 from app.records.sessions import SessionRecord
 from app.services.results.measured import (
     apart,
+    counted_in,
     left_unmarked,
     measured_score,
     misjoined,
@@ -24,7 +27,6 @@ from app.storage.database import Database
 
 #: Default metric.
 SCORE = "score"
-_CAUTIONS = (misjoined, apart, left_unmarked, scores_left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,12 @@ def _board(
         _by_score(known, confidence) if metric == SCORE else _by_ability(known, learned, confidence)
     )
     compared = [record for record, _ in known]
+    cautions = (
+        misjoined(compared),
+        apart(compared),
+        left_unmarked(compared, is_score=metric == SCORE),
+        scores_left_out(compared),
+    )
     group_of = {place: nth for nth, group in enumerate(ranks.groups, 1) for place in group}
     return Board(
         scale=scale,
@@ -193,15 +201,16 @@ def _board(
             for place in ranks.order
         ),
         unranked=tuple(unranked),
-        caution=" ".join(filter(None, (say(compared) for say in _CAUTIONS))) or None,
+        caution=" ".join(filter(None, cautions)) or None,
     )
 
 
 def _by_score(known: Sequence[tuple[SessionRecord, Result]], confidence: float) -> WeakOrder:
     scores = [score for _, result in known if (score := measured_score(result)) is not None]
-    return weak_order(
-        [score.value for score in scores], scores_above(scores, confidence=confidence)
-    )
+    # Later versions of a scale may count other questions, whose scores cannot be compared.
+    counted = np.array([counted_in(record) for record, _ in known])
+    is_above = scores_above(scores, confidence=confidence) & (counted[:, None] == counted)
+    return weak_order([score.value for score in scores], is_above)
 
 
 def _by_ability(

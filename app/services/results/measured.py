@@ -204,12 +204,16 @@ def misjoined(sessions: Sequence[SessionRecord]) -> str | None:
     return found.get("broken") or found.get("doubtful")
 
 
+def counted_in(session: SessionRecord) -> int:
+    """Number of questions that a session's score of the whole bank covers."""
+    return session.provenance["n_items"] + session.provenance.get("n_never_asked", 0)
+
+
 def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
-    """Caution that scores exclude questions of the bank; None where they cover all."""
-    known = [session.provenance for session in sessions]
-    left_out = max((one.get("n_uncalibrated", 0) for one in known), default=0)
-    counted = sorted({one["n_items"] + one.get("n_never_asked", 0) for one in known})
-    if not left_out or len(counted) == 1:
+    """Caution that scores exclude questions of the bank, or cover different ones; else None."""
+    left_out = max((one.provenance.get("n_uncalibrated", 0) for one in sessions), default=0)
+    counted = sorted(set(map(counted_in, sessions)))
+    if len(counted) < 2:
         return uncounted(left_out)
     return (
         f"Scores cover the calibrated questions, which were {counted[0]:,} to {counted[-1]:,}: "
@@ -217,16 +221,20 @@ def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
     )
 
 
-def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
-    """Caution that abilities leave out many unscored answers; None where none does."""
+def left_unmarked(sessions: Sequence[SessionRecord], *, is_score: bool) -> str | None:
+    """Caution that results leave out many unscored answers; None where none does."""
     shares = {session.id: unscored(session.summary).share_left_out for session in sessions}
     n = sum(share > 0.0 for share in shares.values())
     if not n:
         return None
     worst = max(sessions, key=lambda session: shares[session.id])
     name = worst.endpoint_name or worst.endpoint_model or worst.id
+    room = (
+        "the lower ends of the scores' intervals, and so the ranks, allow for them"
+        if is_score
+        else "ability and rank rest on the other answers alone"
+    )
     return (
         f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most "
-        f"in that of {name} ({percent(shares[worst.id])}): ability and rank rest on the other "
-        "answers alone."
+        f"in that of {name} ({percent(shares[worst.id])}): {room}."
     )
