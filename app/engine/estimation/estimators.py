@@ -44,9 +44,8 @@ from app.engine.estimation.posterior import (
     Posterior,
     evidence_of,
 )
-from app.engine.state import Estimate, Response, answered
+from app.engine.state import Z_95, Estimate, Response, answered
 
-Z_95 = 1.959963984540054  # 97.5 % quantile of the standard normal
 SEARCH_REACH = 10.0  # logits on either side of the prior's mean that MLE and WLE search
 _SEARCH_SPACING = 0.05
 #: Prior for the variance between items asked several times: that of five answers with p = 0.5.
