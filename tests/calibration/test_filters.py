@@ -182,6 +182,13 @@ def test_a_matrix_of_constants_leaves_nothing_and_says_why(scores: list[list[flo
         apply_filters(ScoreMatrix.of(scores), published())
 
 
+@pytest.mark.parametrize(("n", "few"), [(9, True), (10, False)])
+def test_fewer_than_ten_examinees_are_why_no_item_is_left(n: int, few: bool) -> None:
+    with pytest.raises(CalibrationError) as refusal:
+        apply_filters(ScoreMatrix.of(np.ones((n, 2))), published())
+    assert ("record 30 or more" in refusal.value.detail) == few
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("cells", [2_000_000, 100])
 def test_correlations_are_with_the_other_items(

@@ -359,7 +359,7 @@ def effective_answers(bank: ItemBank, theta: float, scores: Mapping[int, Sequenc
     Source: Kish (1965), Survey Sampling, on the design effect of clusters.
     """
     repeated = {item: given for item, given in scores.items() if len(given) > 1}
-    if not repeated or not math.isfinite(theta):
+    if not repeated:
         return 1.0
     items = np.array(list(repeated), dtype=np.intp)
     total = float(bank.model.score_moments(bank.parameters.take(items), theta)[1].sum())
