@@ -124,13 +124,13 @@ def _require_own_name(request: Request) -> None:
     Raises:
         MissingScopeError: The host is another name, or the page belongs to another site.
     """
-    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    origin = request.headers.get("origin")
     if not is_called_by_own_name(request):
         raise MissingScopeError(
             "Without authentication this server answers only as localhost or a loopback address, "
-            f"such as 127.0.0.1, not as {host!r}."
+            f"such as 127.0.0.1, not as {request.headers.get('host', '')!r}."
         )
-    if origin is not None and not is_of_host(origin, host):
+    if origin is not None and not is_of_host(origin, request):
         raise MissingScopeError(
             "Without authentication this server answers no requests from pages of other sites "
             f"({origin!r})."
@@ -155,9 +155,14 @@ def is_called_by_own_name(request: Request) -> bool:
         return False
 
 
-def is_of_host(origin: str, host: str) -> bool:
-    """Whether a page with the header value `origin` came from `host`."""
-    return host != "" and origin.partition("://")[2] == host
+def is_of_host(origin: str, request: Request) -> bool:
+    """Whether a page with the header value `origin` came from the host of `request`.
+
+    Whoever can change what a network carries can serve pages of that host over http, though not
+    over https. A request that came as http may have passed a proxy that took it as https.
+    """
+    host = request.headers.get("host", "")
+    return host != "" and origin in (f"https://{host}", f"{request.scope['scheme']}://{host}")
 
 
 _bearer = HTTPBearer(

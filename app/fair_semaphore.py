@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 from app.acting import present
@@ -13,6 +15,8 @@ from app.errors import BusyError
 
 #: Most pieces of work that wait for their turn; more are refused.
 MAX_WAITING = 16
+#: Seconds that the present task has waited for its turns.
+waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)
 
 
 class Owner(NamedTuple):
@@ -55,11 +59,14 @@ class FairSemaphore:
         with self._lock:
             ticket = self._entered(owner)
         if ticket is not None:
+            began = time.monotonic()
             try:
                 await asyncio.wrap_future(ticket)
             except BaseException:
                 self._give_up(owner, ticket)
                 raise
+            finally:
+                waited_s.set(waited_s.get() + time.monotonic() - began)
         try:
             yield
         finally:

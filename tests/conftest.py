@@ -247,6 +247,15 @@ async def services(
         yield services
 
 
+@pytest.fixture
+async def working(services: Services) -> AsyncIterator[Services]:
+    """The services with a running worker."""
+    from app.worker.loop import running_worker
+
+    async with running_worker(services):
+        yield services
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Return the directory of real data that results are compared with."""

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
+from app.acting import Acting, acting_for
 from app.errors import BusyError, FieldProblem, FileFormatError, LimitExceededError
 from app.fair_semaphore import MAX_WAITING
 from app.sandbox.pool import Limits, Sandbox
@@ -185,6 +186,17 @@ async def test_the_queue_is_bounded_and_cancelled_callers_leave_it(cells: Sandbo
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert await run(cells, take, 1, **limits) == 1
+
+
+async def test_large_work_of_one_key_leaves_the_spare_place_to_others() -> None:
+    cells = Sandbox(preloaded=["tests.test_sandbox"], spare=2)
+    async with asyncio.timeout(60), cells._large.turn():
+        waits = asyncio.create_task(run(cells, take, 1, memory=512 * MB))
+        with acting_for(Acting("another")):
+            assert await run(cells, take, 1, memory=512 * MB) == 1
+        assert cells._large.n_waiting == 1
+    assert await waits == 1
+    cells.close()
 
 
 async def test_a_helper_that_was_killed_is_replaced(cells: Sandbox) -> None:

@@ -117,16 +117,16 @@ class Transport:
         *,
         credentials: Mapping[str, str],
         timeout_s: float,
-        follows: bool = True,
+        reads: bool = True,
     ) -> Reply:
-        """POST `payload` as JSON and read the whole reply.
+        """POST `payload` as JSON, and by default read the whole reply.
 
         Args:
             url: Absolute http or https URL without user information.
             payload: JSON object to send.
             credentials: Request headers that are sent to the origin of `url` only.
             timeout_s: Time limit, from waiting for a connection to the last byte, with redirects.
-            follows: Follow redirects; otherwise a redirect is returned as the reply.
+            reads: Follow redirects, and read the body; otherwise only the first head counts.
 
         Raises:
             BlockedAddressError: The guard refused an address, at the start or after a redirect.
@@ -140,11 +140,12 @@ class Transport:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
-                if follows:
+                if reads:
                     status, headers, body = await self._follow(_parsed(url), content, credentials)
                 else:
-                    sent = {**_HEADERS, **credentials}
-                    status, headers, body = await self._send(_parsed(url), content, sent)
+                    head = await self._open(_parsed(url), content, {**_HEADERS, **credentials})
+                    await head.aclose()
+                    status, headers, body = head.status_code, head.headers, b""
         except TimeoutError as exc:
             raise ExamineeTimeoutError(
                 f"{origin(url)} did not finish its answer within {timeout_s:g} s."

@@ -5,6 +5,7 @@ published for thousands of examinees and apply to the estimates. With a few doze
 correlations below the threshold are there by chance; `point_biserial_confidence` allows for this.
 """
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,6 +21,7 @@ from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 
 Table = TypeVar("Table", ScoreMatrix, ResponseTable)
+_BLOCK_CELLS = 2_000_000  # cells that are converted to float64 at a time, 16 MB
 #: One-sided confidence for continuous scores: with 8 examinees, many good items correlate below 0.
 _CONFIDENCE = 0.95
 #: With fewer examinees than this, their number is why no item is left.
@@ -257,10 +259,8 @@ def filter_items(
         keep &= ~hit
     if settings.least_point_biserial is not None and keep.any():
         correlation = np.full(table.n_items, np.nan)
-        if isinstance(table, ScoreMatrix):
-            correlation[keep], otherwise = point_biserials(table.select(items=keep)), None
-        else:
-            correlation[keep], otherwise = rest_correlations(table.select(items=keep)), _CONFIDENCE
+        correlation[keep] = rest_correlations(table.select(items=keep))
+        otherwise = None if isinstance(table, ScoreMatrix) else _CONFIDENCE
         weak = settings.too_weak(correlation, n_answers, otherwise)
         dropped += dropped_for(DropReason.LOW_POINT_BISERIAL, table.items, weak, correlation)
         keep &= ~weak
@@ -308,17 +308,20 @@ def _not_connected(answered: BoolArray) -> tuple[str, ...]:
     )
 
 
-def point_biserials(matrix: ScoreMatrix) -> FloatArray:
+def rest_correlations(table: Table) -> FloatArray:
     """Correlation of each item's score with the mean of the examinee's other scores.
 
-    The item's mean is subtracted from each score, which makes examinees who saw different items
-    comparable. The result, shape (n_items,), is NaN where an item is constant.
+    For scores of 0 and 1 it is the point biserial. The item's mean is subtracted from each score,
+    which makes examinees who saw different items comparable. The result, shape (n_items,), is NaN
+    where an item is constant or has fewer than 3 answers.
     """
-    means = np.nan_to_num(matrix.item_means())
-    sums = np.zeros((6, matrix.n_items))
-    for _, right, seen in matrix.blocks():
-        given = np.ones_like(right) if seen is None else seen
-        residual = (right - means) * given
+    means = np.nan_to_num(table.item_means())
+    sums = np.zeros((6, table.n_items))
+    n_blocks = math.ceil(table.scores.size / _BLOCK_CELLS)
+    for rows in np.array_split(np.arange(table.n_examinees), n_blocks):
+        apart = table.answers(rows) - means
+        seen = ~np.isnan(apart)
+        given, residual = seen.astype(np.float64), np.where(seen, apart, 0.0)
         others = np.maximum(given.sum(axis=1, keepdims=True) - 1, 1)
         rest = (residual.sum(axis=1, keepdims=True) - residual) / others * given
         for k, term in enumerate((given, residual, rest, residual**2, rest**2, residual * rest)):
@@ -327,25 +330,8 @@ def point_biserials(matrix: ScoreMatrix) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         covariance = xy - x * y / n
         spread = np.sqrt(np.maximum(xx - x * x / n, 0) * np.maximum(yy - y * y / n, 0))
-        correlation: FloatArray = np.where(spread > 1e-12, covariance / spread, np.nan)
-    return correlation
-
-
-def rest_correlations(table: ResponseTable) -> FloatArray:
-    """The same for continuous scores.
-
-    The result is NaN where an item has fewer than 3 scores or its scores are all alike.
-    """
-    seen, n = table.answered, table.answers_per_item()
-    residual = np.where(seen, table.scores - table.item_means(), 0.0)
-    others = np.maximum(seen.sum(axis=1, keepdims=True) - 1, 1)
-    rest = np.where(seen, (residual.sum(axis=1, keepdims=True) - residual) / others, 0.0)
-    rest = np.where(seen, rest - rest.sum(axis=0) / np.maximum(n, 1), 0.0)
-    spread = np.sqrt((residual**2).sum(axis=0) * (rest**2).sum(axis=0))
-    usable = (n > 2) & (spread > 1e-12)
-    correlation: FloatArray = np.where(
-        usable, (residual * rest).sum(axis=0) / np.where(usable, spread, 1.0), np.nan
-    )
+        usable = (n > 2) & (spread > 1e-12)
+        correlation: FloatArray = np.where(usable, covariance / spread, np.nan)
     return correlation
 
 

@@ -24,8 +24,7 @@ from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import MultidimensionalModel, Profile, estimate_profile
 from app.engine.prediction.mixtures import mixture_interval
 from app.engine.prediction.p_irt import P_IRT, Prediction, still_counted
-from app.engine.prediction.score_model import NORMAL_95
-from app.engine.state import Belief, Estimate, Response, answered
+from app.engine.state import Z_95, Belief, Estimate, Response, answered
 from app.errors import InvalidInputError
 
 #: Number of nodes of the normal belief about theta and of that along the steepest direction, and
@@ -71,7 +70,7 @@ class ProfileBelief:
 
     def estimate(self) -> Estimate:
         """Theta, standard error and interval."""
-        half = NORMAL_95 * self.se
+        half = Z_95 * self.se
         return Estimate(
             theta=self.theta,
             se=self.se,

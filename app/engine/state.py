@@ -27,6 +27,8 @@ class Usage:
 
 
 NO_USAGE = Usage()
+#: Half-width of a normal 95 % interval, in standard deviations.
+Z_95 = 1.959963984540054
 #: Items in flight before any is closed; more would save time, but be chosen without answers.
 _FIRST_IN_FLIGHT = 4
 

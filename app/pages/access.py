@@ -190,16 +190,17 @@ async def own_form(request: Request) -> dict[str, str]:
     known: dict[str, str] | None = getattr(request.state, "form", None)
     if known is not None:
         return known
-    origin, host = (request.headers.get(name, "") for name in ("origin", "host"))
+    origin = request.headers.get("origin", "")
     if not origin:
         raise MissingScopeError(
             "The browser does not say which site sent this form: the header Origin is missing. An "
             "extension or a proxy may have removed it."
         )
-    if not is_of_host(origin, host):
+    if not is_of_host(origin, request):
+        sent_to = f"{request.scope['scheme']}://{request.headers.get('host', '')}"
         raise MissingScopeError(
             f"This form came from another site: its Origin is {short(origin, 60)!r}, but it was "
-            f"sent to the host {short(host, 60)!r}."
+            f"sent to {short(sent_to, 60)!r}."
         )
     content = bytearray()
     try:

@@ -18,7 +18,6 @@ from app.reports.formats import count
 #: What happens to unparseable answers, by policy.
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
 _PAST = {"wrong": "counted as wrong", "missing": "were left out"}
-_Z_95 = 1.96
 #: Ends and the SE are shown with two decimals. A smaller difference, or one below this share of
 #: the half width, is not visible.
 _DECIMAL, _SHARE = 0.01, 0.05
@@ -374,7 +373,7 @@ def interval_note(
     """Say why theta's 95 % interval differs from 1.96 standard errors; None where it does not."""
     if theta is None or se is None or lo is None or hi is None:
         return None
-    half = _Z_95 * se
+    half = 1.96 * se
     if max(abs(theta - lo - half), abs(hi - theta - half)) < max(_DECIMAL, _SHARE * half):
         return None
     if not corrected:

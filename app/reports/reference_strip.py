@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.learned_curves import PopulationPosition, share_below
+from app.engine.state import Z_95
 from app.records.fields import ends
 from app.reports.charts import Bar, interval_chart
 from app.reports.formats import count, percent

@@ -80,7 +80,8 @@ class Sandbox:
 
     Args:
         preloaded: Modules that the helper loads before it forks.
-        spare: Extra places for small work of keys that have none running; see `FairSemaphore`.
+        spare: Extra places for keys that have no work of the size running, for large work one at
+            most; see `FairSemaphore`.
         waiting: Most pieces of work of each size that may wait.
     """
 
@@ -91,7 +92,8 @@ class Sandbox:
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._small, self._large = FairSemaphore(2, waiting, spare=spare), FairSemaphore(1, waiting)
+        self._small = FairSemaphore(2, waiting, spare=spare)
+        self._large = FairSemaphore(1, waiting, spare=min(spare, 1))
 
     async def run(
         self,

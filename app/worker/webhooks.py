@@ -29,7 +29,7 @@ logger = structlog.get_logger(__name__)
 
 #: Seconds between two looks for due deliveries.
 _LOOK_S: Final = 1.0
-#: Seconds for one attempt, up to the last byte of the reply.
+#: Seconds for one attempt, up to the status of the reply.
 _TIMEOUT_S: Final = 15.0
 #: Most calls of a worker at a time; calls of sessions need HTTP connections, too.
 _MOST_CALLS: Final = 50
@@ -111,7 +111,7 @@ class WebhookSender:
             body = json_bytes(payload)
             signed = signature(signing_key(secret), delivery.id, int(time.time()), body)
             reply = await network.post_json(
-                webhook.url, payload, credentials=signed, timeout_s=_TIMEOUT_S, follows=False
+                webhook.url, payload, credentials=signed, timeout_s=_TIMEOUT_S, reads=False
             )
         except SextantError as error:
             return None, error.detail

@@ -21,7 +21,6 @@ from app.services.api_keys import ApiKeyService
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
-from app.worker.loop import running_worker
 from tests.demo_bank import install_demo_bank
 from tests.services.catalog import write_entry, write_files
 
@@ -141,10 +140,3 @@ async def services(app: FastAPI) -> Services:
     services: Services = app.state.services
     await install_demo_bank(services.database)
     return services
-
-
-@pytest.fixture
-async def working(services: Services) -> AsyncIterator[Services]:
-    """Return the services with a running worker."""
-    async with running_worker(services):
-        yield services

@@ -11,7 +11,6 @@ from app.calibration.filters import (
     DropReason,
     FilterSettings,
     apply_filters,
-    point_biserials,
     rest_correlations,
 )
 from app.calibration.logistic.calibrate import calibrate
@@ -183,9 +182,20 @@ def test_a_matrix_of_constants_leaves_nothing_and_says_why(scores: list[list[flo
         apply_filters(ScoreMatrix.of(scores), published())
 
 
+@pytest.mark.parametrize(("n", "few"), [(9, True), (10, False)])
+def test_fewer_than_ten_examinees_are_why_no_item_is_left(n: int, few: bool) -> None:
+    with pytest.raises(CalibrationError) as refusal:
+        apply_filters(ScoreMatrix.of(np.ones((n, 2))), published())
+    assert ("record 30 or more" in refusal.value.detail) == few
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_point_biserials_are_correlations_with_the_other_items(missing: float) -> None:
+@pytest.mark.parametrize("cells", [2_000_000, 100])
+def test_correlations_are_with_the_other_items(
+    missing: float, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rest score is the mean distance from the means of the other items that were seen."""
+    monkeypatch.setattr("app.calibration.filters._BLOCK_CELLS", cells)
     matrix = simulate(7, Family.TWO_PL, 500, 12, missing=missing).matrix
     scores, expected = matrix.answers(), []
     apart = scores - np.nanmean(scores, axis=0)
@@ -193,9 +203,10 @@ def test_point_biserials_are_correlations_with_the_other_items(missing: float) -
         seen = ~np.isnan(scores[:, item])
         rest = np.nanmean(np.delete(apart, item, axis=1)[seen], axis=1)
         expected.append(np.corrcoef(scores[seen, item], rest)[0, 1])
-    assert point_biserials(matrix) == pytest.approx(np.array(expected), abs=1e-10)
     graded = ResponseTable(matrix.examinees, matrix.items, scores)
-    assert rest_correlations(graded) == pytest.approx(np.array(expected), abs=1e-10)
+    for table in (matrix, graded):
+        assert rest_correlations(table) == pytest.approx(np.array(expected), abs=1e-10)
+        assert np.isnan(rest_correlations(table.select(examinees=np.arange(2)))).all()
 
 
 def _with_wrong_keys(seed: int, n_examinees: int) -> ScoreMatrix:

@@ -29,10 +29,12 @@ def test_the_weight_of_answers_depends_on_their_variance_within_items(rho: float
     assert found == pytest.approx(REPEATS / (1 + (REPEATS - 1) * rho), rel=0.12)
 
 
-def test_answers_that_never_differ_count_as_one() -> None:
+def test_n_answers_count_as_one_to_n_by_how_they_differ() -> None:
     scores = {item: [float(item % 2)] * REPEATS for item in range(40)}
     assert effective_answers(BANK, 0.0, scores) == 1.0
     assert effective_answers(BANK, 0.0, {0: [1.0]}) == 1.0
+    varied = dict.fromkeys(range(40), [1.0, 0.0] * 2)  # more than the curves say at this theta
+    assert effective_answers(BANK, 8.0, varied) == pytest.approx(4.0)
     few = effective_answers(BANK, 0.0, {0: [1.0, 0.0, 1.0]})
     assert 1.0 < few < 1.5  # one item is little evidence for chance
     scores = {0: [1.0, 0.0, 1.0], 1: [1.0], 2: [0.0, 1.0]}

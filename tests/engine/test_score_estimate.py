@@ -199,6 +199,16 @@ def test_no_interval_is_much_wider_than_that_of_the_sampled_questions_alone(
     assert told.by_sample_alone
 
 
+@pytest.mark.parametrize(("n", "alone"), [(4, False), (5, True)])
+def test_five_sampled_questions_bound_the_interval_alone(
+    curves: ScoreCurves, n: int, alone: bool
+) -> None:
+    """A model error this large leaves the score open, so that any bound is narrower."""
+    responses = answers_to(np.arange(n), np.zeros(N_ITEMS), sampled=True)
+    told = estimator(curves, ModelError(0.0, 40.0, 40.0)).estimate(responses)
+    assert told.by_sample_alone == alone
+
+
 def test_an_examinee_with_nothing_right_gets_sampled_questions(curves: ScoreCurves) -> None:
     test = score_test(explained(curves), WEIGHTS, 40, EVERY)
     state, _ = take(test, np.zeros(N_ITEMS), seed=[2])

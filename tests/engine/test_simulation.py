@@ -196,6 +196,15 @@ def test_acceptance_moves_by_the_ratio_of_cap_and_rate_until_a_round_keeps_the_c
             assert then == pytest.approx(np.minimum(now * times, 1.0))
 
 
+def test_acceptance_at_most_doubles_from_round_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FIT_EXAMINEES", 1)
+    told = iter(([0.8, 0.0, 0.0], [0.8, 0.0, 0.0], [0.01, 0.5, 0.0], [0.3, 0.3, 0.0]))
+    monkeypatch.setattr(module, "exposure_rates", lambda *_: np.array(next(told)))
+    plan = {"selection": {"exposure": {"max_rate": 0.4}}, "stopping": {"max_items": 1}}
+    found = fit_acceptance(Design.from_dict(plan), clean_bank(1, 3), seed=1)
+    assert found == pytest.approx([0.4 / 0.8 * 0.4 / 0.8 * 2, 0.4 / 0.5, 1.0])
+
+
 def test_acceptance_needs_a_cap() -> None:
     with pytest.raises(InvalidInputError, match="/selection/exposure"):
         fit_acceptance(Design.from_dict({"preset": "ability"}), clean_bank(1, 10), seed=1)

@@ -21,7 +21,6 @@ from tests.api.conftest import (  # noqa: F401 (fixtures of the API are those of
     description,
     logs,
     services,
-    working,
 )
 from tests.demo_bank import install_demo_bank
 from tests.pages.browser import Browser, logged_in

@@ -15,8 +15,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from app.acting import Acting, acting_for
 from app.deps import ScopeName
+from app.pages.live import Live
 from app.pages.routing import PageRoute
+from app.services.visibility import View
 from app.settings import Settings
 from app.storage.database import Database
 from tests.api.calls import posted
@@ -259,6 +262,10 @@ async def test_readers_of_a_withheld_bank_find_no_text_on_any_page(
             for session_id in (awaiting, delayed):
                 waiting = await browser.get(f"/sessions/{session_id}")
                 assert bool(_TEXT.search(waiting.text)) == ("banks:write" in scopes)
+        with acting_for(Acting(theirs.project_id)):
+            view = View(is_whole="banks:write" in scopes)
+            (frame,) = await Live().since(app.state.services, view, delayed, 0)
+        assert ("theirs-7?" in str(frame.data)) == view.is_whole
     readers, owners = found
     assert readers == set()
     assert owners == {page for page, row in PAGES.items() if row.shows_texts}

@@ -16,6 +16,7 @@ from app.demo.bank import N_REFERENCE, REFERENCE_SOURCE, demo_bank
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.errors import (
+    BusyError,
     ConflictError,
     InvalidInputError,
     InvalidStateError,
@@ -28,10 +29,11 @@ from app.exchange.item_record import ItemRecord
 from app.exchange.parameters import WrittenParameters
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import BankSpec, BankVersion
+from app.scorers.confined import _sandbox
+from app.services.banks import spec
 from app.services.banks.draft import parameters_hash, response_model_of
 from app.services.banks.imports import BankImport, Renamed
 from app.services.banks.service import BankService, ImportReport
-from app.services.banks.spec import item_scorer
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -202,6 +204,19 @@ async def test_a_scorer_that_cannot_be_built_stops_the_import(
     assert caught.value.problems[0].pointer == "items:3:scorer"
     with pytest.raises(SextantError):
         await banks.create_bank(replace(SUMS, default_scorer=scorer))
+
+
+async def test_only_a_scorer_that_works_too_long_is_at_fault_not_one_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spec, "_TIMEOUT_S", 0.1)
+    one, places = ScorerSpec("pattern", {"pattern": "a"}), _sandbox(())._small
+    async with places.turn(), places.turn():
+        with pytest.raises(BusyError, match="try again"):
+            await spec.faults_of([one])
+    monkeypatch.setattr("app.scorers.check", lambda _: asyncio.Event().wait())
+    with pytest.raises(InvalidInputError, match="simpler"):
+        await spec.faults_of([one])
 
 
 async def test_names_changed_by_r_match_their_items_and_are_reported(
@@ -466,6 +481,6 @@ async def test_a_loaded_version_follows_its_banks_settings(
 def test_an_item_without_scorer_takes_the_banks_or_the_one_of_its_kind(
     own: str | None, default: str, choices: tuple[str, ...], expected: str
 ) -> None:
-    spec = None if own is None else ScorerSpec(own)
+    scorer = None if own is None else ScorerSpec(own)
     content = ItemContent(prompt="?", choices=choices)
-    assert item_scorer(spec, ScorerSpec(default), content).name == expected
+    assert spec.item_scorer(scorer, ScorerSpec(default), content).name == expected

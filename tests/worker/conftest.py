@@ -1,25 +1,19 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from app.demo.model_server import create_model_server
-from app.services.container import Services
 from app.settings import Settings
-from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.worker.models import Faults
 
 
 @pytest.fixture
-def settings(database_url: str, tmp_path: object) -> Settings:
-    return Settings(database_url=database_url, data_dir=tmp_path, heartbeat_s=0.4, lease_s=3.0)
-
-
-@pytest.fixture
-async def working(services: Services) -> AsyncIterator[Services]:
-    """Services with a running worker."""
-    async with running_worker(services):
-        yield services
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    """Settings with which the work of a dead worker is soon taken up."""
+    own = {"data_dir": tmp_path, "heartbeat_s": 0.4, "lease_s": 3.0}
+    return settings.model_copy(update=own)
 
 
 @pytest.fixture

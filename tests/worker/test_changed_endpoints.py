@@ -210,6 +210,28 @@ async def test_no_answer_is_cached_under_another_address(
     assert other.calls == []
 
 
+async def test_no_answer_is_cached_for_a_key_that_came_while_it_was_asked(
+    working: Services,
+) -> None:
+    await sums(working)
+    model, keys = Model(), ["Bearer key-of-the-first", "Bearer key-of-the-next"]
+    with serving(model.app) as url:
+        endpoint = await saved(working, url)
+
+        async def rotate() -> None:
+            await changed(working, endpoint, api_key="key-of-the-next")
+            async with waiting() as pause:
+                while model.calls[-1][0] != keys[1]:  # other calls go on
+                    await pause()
+
+        model.after[1] = rotate
+        await run(working, endpoint, cache=True, concurrency=2)
+        asked = [keys.index(key) for key, _ in model.calls]
+        await run(working, endpoint, cache=True)
+    assert asked.count(0) in (1, 2)
+    assert len(model.calls) == len(asked) + asked.count(0)
+
+
 @pytest.mark.parametrize(
     ("told", "counts"),
     [

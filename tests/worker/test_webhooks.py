@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY
 
 from app.acting import EVERYBODY, Acting, acting_for
 from app.adapters.signing import signature
+from app.adapters.transport import MAX_BODY_BYTES
 from app.api.schemas.webhooks import ALL_EVENTS
 from app.errors import InvalidStateError
 from app.records.gates import GateSpec
@@ -65,6 +66,8 @@ class Receiver:
             return RedirectResponse("/inside", 307)
         if how == "hangs" and len(seen) < 3:
             await asyncio.sleep(600)
+        if how == "floods":  # more than any reply may hold
+            return Response(b" " * 2 * MAX_BODY_BYTES)
         if how == "fails" and len(seen) < 3:
             return Response(status_code=500)
         return Response(status_code={"down": 503, "gone": 410}.get(how, 204))
@@ -209,7 +212,7 @@ async def test_each_end_is_sent_once_without_texts_or_secrets(
 async def test_responses_of_receivers_decide_about_a_delivery(
     services: Services, receiver: Receiver, url: str
 ) -> None:
-    names = ("ok", "fails", "hangs", "down", "gone", "redirects", "forbidden")
+    names = ("ok", "fails", "hangs", "down", "gone", "redirects", "forbidden", "floods")
     webhooks = {name: await hook(services, f"{url}/{name}") for name in names}
     await services.secret_keys.rotate()
     # As on a public server, when a host name leads to an address of its own network.
@@ -225,7 +228,7 @@ async def test_responses_of_receivers_decide_about_a_delivery(
         await settled(services, webhooks["ok"])
 
     assert [attempts_told(outcome) for outcome in outcomes] == [
-        n + more for n, more in zip(before, (4, 13, 4), strict=True)
+        n + more for n, more in zip(before, (5, 13, 4), strict=True)
     ]
     told = {name: (sent.status, sent.attempts, sent.status_code) for name, sent in one.items()}
     assert told == {
@@ -236,6 +239,7 @@ async def test_responses_of_receivers_decide_about_a_delivery(
         "gone": ("given_up", 1, 410),
         "redirects": ("given_up", 4, 307),  # /inside was not requested
         "forbidden": ("given_up", 4, None),
+        "floods": ("delivered", 1, 200),  # only the status counts
     }
     assert "loopback address" in str(one.pop("forbidden").error)
     attempts = {name: sent.attempts for name, sent in one.items()} | {"ok": 2}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from app.calibration.filters import MEASURING, Filtered, apply_filters, point_biserials
+from app.calibration.filters import MEASURING, Filtered, apply_filters, rest_correlations
 from app.calibration.fit.goodness import goodness_of_fit
 from app.calibration.fit.held_out import Blind
 from app.calibration.fit.item_fit import ItemFit, copies_warning, item_fit, local_dependence
@@ -105,7 +105,7 @@ class LogisticCalibrator(BinaryCalibrator):
         if plan.model == Family.RASCH or (least is not None and least >= 0):
             return replace(plan, negative_slopes=False)
         error = 1 / np.sqrt(np.maximum(matrix.answers_per_item(), 1))
-        falling = point_biserials(matrix) < -_BEYOND_CHANCE * error
+        falling = rest_correlations(matrix) < -_BEYOND_CHANCE * error
         return replace(plan, negative_slopes=bool(falling.any()))
 
     @override

@@ -44,9 +44,8 @@ from app.engine.estimation.posterior import (
     Posterior,
     evidence_of,
 )
-from app.engine.state import Estimate, Response, answered
+from app.engine.state import Z_95, Estimate, Response, answered
 
-Z_95 = 1.959963984540054  # 97.5 % quantile of the standard normal
 SEARCH_REACH = 10.0  # logits on either side of the prior's mean that MLE and WLE search
 _SEARCH_SPACING = 0.05
 #: Prior for the variance between items asked several times: that of five answers with p = 0.5.
@@ -360,7 +359,7 @@ def effective_answers(bank: ItemBank, theta: float, scores: Mapping[int, Sequenc
     Source: Kish (1965), Survey Sampling, on the design effect of clusters.
     """
     repeated = {item: given for item, given in scores.items() if len(given) > 1}
-    if not repeated or not math.isfinite(theta):
+    if not repeated:
         return 1.0
     items = np.array(list(repeated), dtype=np.intp)
     total = float(bank.model.score_moments(bank.parameters.take(items), theta)[1].sum())

@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 from scipy.special import stdtr, stdtrit
 
-from app.engine.estimation.estimators import Z_95
+from app.engine.state import Z_95
 
 _NORMAL = NormalDist()
 _ROUNDING = 1e-9

@@ -23,10 +23,10 @@ from scipy.special import (
 )
 
 from app.engine.bank import FloatArray
-from app.engine.estimation.estimators import Z_95
 from app.engine.estimation.intervals import ratio_of, risk_of
 from app.engine.models.base import BoolArray
 from app.engine.prediction.ability import Ability, Stated
+from app.engine.state import Z_95
 from app.errors import InvalidInputError
 
 _NORMAL = NormalDist()

@@ -13,7 +13,8 @@ from statistics import NormalDist
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.prediction.score_model import NORMAL_95, Target
+from app.engine.prediction.score_model import Target
+from app.engine.state import Z_95
 
 #: Share of the task's variance below which a contrast is void: the task is the whole bank.
 _LEAST_SHARE = 1e-6
@@ -66,8 +67,8 @@ def of_scores(
     predicted, sd = rest.predict(items, scores)
     value = float(predicted) - float(rest.weights @ rest.model.mean)
     # The score of a completely asked task is certain, but that of the whole bank may not be.
-    multiple = max(task.widths.at(len(items)), whole.widths.at(len(items)), NORMAL_95)
-    half = multiple / NORMAL_95 * _two_sided(among) * sd
+    multiple = max(task.widths.at(len(items)), whole.widths.at(len(items)), Z_95)
+    half = multiple / Z_95 * _two_sided(among) * sd
     return Contrast(value=value, lo=value - half, hi=value + half)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from app.engine.prediction.correction import ExtrapolationAdjustment, IntervalFactor
 from app.engine.prediction.learned_curves import Place
-from app.engine.prediction.score_model import NORMAL_95
+from app.engine.state import Z_95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Stated:
     @property
     def interval(self) -> tuple[float, float]:
         """Ends of the 95 % interval, which covers those about the estimate and about `middle`."""
-        half = NORMAL_95 * self.sd
+        half = Z_95 * self.sd
         return min(self.middle, self.theta) - half, max(self.middle, self.theta) + half
 
     def minus(self, other: "Stated") -> Gap:
@@ -128,7 +128,7 @@ class Ability:
         se = self.se / math.sqrt(times)
         if self.stretch is None:
             return Stated(theta=self.theta, middle=self.theta, own=se)
-        answers, half = round(self.n_items * times), NORMAL_95 * se
+        answers, half = round(self.n_items * times), Z_95 * se
         factor, bias_se = self.stretch.parts(answers, half, self.theta, self.place)
         beyond = self.stretch.beyond
         is_above = beyond is not None and beyond.position(self.theta, self.place) > 0.0

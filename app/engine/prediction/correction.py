@@ -17,8 +17,7 @@ import numpy as np
 from app.engine.bank import FloatArray
 from app.engine.prediction.learned_curves import LearnedCurves, Place, PopulationPosition
 from app.engine.prediction.model_error import ModelError, distance
-from app.engine.prediction.score_model import NORMAL_95
-from app.engine.state import CatState, Estimate
+from app.engine.state import Z_95, CatState, Estimate
 from app.errors import InvalidInputError
 
 #: Length of the tests that a correction is learned from; a longer test takes the last factor, which
@@ -226,7 +225,7 @@ class IntervalFactor:
             farther = self.beyond.at(position)
             if place is not None and place.is_open:
                 max_bias = self.beyond.max_bias * self.beyond.spread / half
-            bias_se = NORMAL_95 * self.beyond.bias_at(position)[1] / half
+            bias_se = Z_95 * self.beyond.bias_at(position)[1] / half
         factor = farther * self._of_the_known(answers, half)
         return math.hypot(factor, max_bias), bias_se
 

@@ -17,9 +17,8 @@ from app.engine.bank import ItemBank
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading, logit_of
-from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK
-from app.engine.state import Response, answered
+from app.engine.state import Z_95, Response, answered
 
 #: Standard error above which the place is open, in standard deviations of the reference models.
 OPEN = 1.0
@@ -260,7 +259,7 @@ def extrapolation(
         standing = place.standing
     return Extrapolation(
         position=position,
-        sd=(hi - lo) / (2.0 * NORMAL_95),
+        sd=(hi - lo) / (2.0 * Z_95),
         percentile=100.0 * share_below(position, population.quantiles),
         standing=standing,
         difference=None if told.sampled < LEAST_SAMPLED else told.by_sample - told.by_curves,

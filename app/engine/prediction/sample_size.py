@@ -13,11 +13,9 @@ Source: Cochran (1977), Sampling Techniques, 3rd edition, sections 2.6 and 3.2.
 
 import math
 from bisect import bisect_left
-from statistics import NormalDist
 
 from app.engine.models.base import FloatArray
-
-_Z_95 = NormalDist().inv_cdf(0.975)
+from app.engine.state import Z_95
 
 
 def equivalent_random_items(
@@ -64,7 +62,7 @@ def sample_interval(mean: float, n: float, n_items: float) -> tuple[float, float
     left = (n_items - n) / max(n_items - 1, 1)
     size = n + 4.0 * left
     middle = (n * mean + 2.0 * left) / size
-    half = _Z_95 * math.sqrt(middle * (1.0 - middle) / size * left)
+    half = Z_95 * math.sqrt(middle * (1.0 - middle) / size * left)
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
@@ -79,10 +77,10 @@ def items_for(margin: float, *, reached: float, n_asked: int, n_items: int) -> i
     """
     if n_asked >= n_items:
         return n_items
-    spread = (reached / _Z_95) ** 2 * n_asked * (n_items - 1) / (n_items - n_asked)
+    spread = (reached / Z_95) ** 2 * n_asked * (n_items - 1) / (n_items - n_asked)
     if not spread:
         return 1
-    size = spread * n_items / ((n_items - 1) * (margin / _Z_95) ** 2 + spread)
+    size = spread * n_items / ((n_items - 1) * (margin / Z_95) ** 2 + spread)
     return min(max(math.ceil(size - 1e-9), 1), n_items)
 
 

@@ -29,11 +29,9 @@ from app.engine.prediction.p_irt import (
     still_counted,
 )
 from app.engine.prediction.score_estimate import ScoreEstimator
-from app.engine.state import Belief, Response, answered
+from app.engine.state import Z_95, Belief, Response, answered
 from app.errors import FieldProblem, InvalidInputError
 
-#: Half-width of a normal 95 % interval in standard deviations.
-NORMAL_95 = 1.959964
 # More factors would cost time in every step; the smallest ones are noise.
 _MOST_FACTORS, _MOST_NUMBERS = 400, 2_000_000
 _SURE = 1e-6  # least standard deviation of a blended prediction
@@ -50,7 +48,7 @@ class Widths:
     """
 
     counts: tuple[int, ...] = (1,)
-    half: tuple[float, ...] = (NORMAL_95,)
+    half: tuple[float, ...] = (Z_95,)
 
     def at(self, count: int) -> float:
         """Half-width after `count` items, interpolated in the logarithm of the count."""
@@ -286,7 +284,7 @@ class ShortForm:
     @property
     def expected_error(self) -> float:
         """Mean absolute error of the predicted score, for normal errors."""
-        return self.half_width / NORMAL_95 * math.sqrt(2.0 / math.pi)
+        return self.half_width / Z_95 * math.sqrt(2.0 / math.pi)
 
 
 def compose(
@@ -379,13 +377,13 @@ class BlendedScore:
         own = self.own.predict(bank, answers, belief, exclude)
         # The longer half: the answers may have cut the other one off.
         half = max(own.hi - own.value, own.value - own.lo)
-        variance = max(half / NORMAL_95, _SURE) ** 2
+        variance = max(half / Z_95, _SURE) ** 2
         by_curves, of_curves = self._by_curves(answers, exclude)
         share = variance / (variance + of_curves)
         apart = by_curves - own.value
         value = own.value + share * apart
         total = share * of_curves + (1.0 - share) * (variance + share * apart**2)
-        half = NORMAL_95 * total**0.5
+        half = Z_95 * total**0.5
         weights = still_counted(self.curves[0].weights, exclude)
         certain = Certain.after(weights, *answered(answers))
         value, lo, hi = certain.clip(value, value - half, value + half)

@@ -58,7 +58,6 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemIndex
-from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.ability import Ability, Stated
 from app.engine.prediction.correction import KNOTS
 from app.engine.ranking.ranks import Look, Pair, Ranks, ranks_of
@@ -71,7 +70,7 @@ from app.engine.ranking.rules import (
 )
 from app.engine.selection.base import Chosen
 from app.engine.selection.sampled import draws_of
-from app.engine.state import NO_USAGE, CatState, Response, Usage
+from app.engine.state import NO_USAGE, Z_95, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import FieldProblem, InvalidInputError, ScaleMismatchError
 

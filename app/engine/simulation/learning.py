@@ -22,7 +22,6 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
-from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.correction import (
     KNOTS,
     WIDEST,
@@ -33,7 +32,7 @@ from app.engine.prediction.correction import (
 from app.engine.prediction.learned_curves import Place
 from app.engine.prediction.model_error import Seen, bias_of, distance, model_error
 from app.engine.simulation.simulate import take
-from app.engine.state import CatState, Estimate
+from app.engine.state import Z_95, CatState, Estimate
 from app.errors import InvalidInputError
 
 #: Number of examinees that a 95 % conformal quantile asks for; 19 is the mathematical minimum.

@@ -10,7 +10,6 @@ import numpy as np
 
 from app.engine import AdaptiveTest, ItemBank, ItemIndex, Response
 from app.engine.bank import FloatArray
-from app.engine.estimation.estimators import Z_95
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
@@ -19,7 +18,7 @@ from app.engine.prediction.p_irt import BY_THETA, SCORE_MODEL
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import BlendedScore, ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
-from app.engine.state import Draw
+from app.engine.state import Z_95, Draw
 from app.records.fields import Interval, convert, ends
 from app.records.leased import Failure
 from app.reports.figures import Headline, as_exact_as, begins_alike

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from app.calibration.fit.goodness import verdict
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.estimation.estimators import Z_95
 from app.engine.inference.join import JoinCheck
 from app.engine.lint import QUARANTINED, Finding
 from app.engine.prediction.correction import IntervalCorrection
+from app.engine.state import Z_95
 from app.errors import InvalidInputError
 from app.reports.version.facts import (
     PRECISION_THETAS,

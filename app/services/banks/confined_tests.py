@@ -107,7 +107,7 @@ def _columns(argument: Mapping[str, Any], attachments: Sequence[bytes]) -> dict[
 def processes() -> Sandbox:
     """Child processes for simulations, apart from those that read files, which must not wait.
 
-    A fit takes up to a minute, so the fits of one API key leave a place for those of another.
+    A fit or forecast takes up to a minute, so those of one API key leave a place for another's.
     """
     return Sandbox(preloaded=(__name__,), spare=1)
 
@@ -165,7 +165,7 @@ def fit_in_child(argument: Any, attachments: Sequence[bytes], output: BinaryIO) 
 TIMEOUT_S = 60.0
 #: Tests whose time tells how long all of them take.
 _TIMED = 5
-#: More memory than small work may take, so that forecasts run one after the other.
+#: More memory than small work may take, so that forecasts of a key run one after the other.
 _FORECAST_LIMITS = Limits(memory=256 * _MB, seconds=TIMEOUT_S, output=_MB)
 
 

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 from app import scorers
 from app.adapters.prompting import PromptStyle
-from app.errors import FieldProblem, InvalidInputError, SextantError
+from app.errors import BusyError, FieldProblem, InvalidInputError, SextantError
 from app.exchange.files import MAX_PROBLEMS
 from app.exchange.item_record import ItemRecord
+from app.fair_semaphore import waited_s
 from app.items import BY_KIND, ItemContent, ScorerSpec
 from app.records.banks import OPEN, Bank, BankSpec
 from app.records.fields import shallow
@@ -114,6 +115,7 @@ async def faults_of(specs: Iterable[ScorerSpec | None]) -> Faults:
     """
     different = {name_of(spec): spec for spec in specs if spec is not None}
     found: Faults = {}
+    before = waited_s.get()
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             for name, spec in different.items():
@@ -124,6 +126,8 @@ async def faults_of(specs: Iterable[ScorerSpec | None]) -> Faults:
                 except InvalidInputError as error:
                     found[name] = error
     except TimeoutError as error:
+        if waited_s.get() - before > _TIMEOUT_S / 2:  # the work of others took most of it
+            raise BusyError("Too many scorers are at work: try again in a moment.") from error
         raise InvalidInputError(
             f"The {len(different)} scorers of this request take more than {_TIMEOUT_S:g} s to "
             "check: use fewer or simpler ones."

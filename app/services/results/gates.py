@@ -7,12 +7,12 @@ from typing import cast
 
 from app.acting import maker
 from app.engine.design.design import Preset
-from app.engine.estimation.estimators import Z_95
 from app.engine.inference.comparison import OF_RELEASES
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
 from app.engine.prediction.correction import correction_in
 from app.engine.prediction.p_irt import BY_SAMPLE
 from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.state import Z_95
 from app.errors import InvalidInputError, MissingScopeError, faults_within
 from app.records.fields import ends
 from app.records.figures import ExtrapolationFigures

@@ -25,7 +25,7 @@ from app.engine import Response
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design.parts import BudgetDesign
-from app.engine.estimation.estimators import Z_95, GridBelief, GridEstimator, effective_answers
+from app.engine.estimation.estimators import GridBelief, GridEstimator, effective_answers
 from app.engine.inference.diagnostics import inversions, person_fit
 from app.engine.multidimensional import ProfileBelief
 from app.engine.prediction.correction import KNOTS
@@ -37,9 +37,8 @@ from app.engine.prediction.score_estimate import (
     ScoreEstimator,
     prior_doubt,
 )
-from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
-from app.engine.state import CatState, answered
+from app.engine.state import Z_95, CatState, answered
 from app.items import Outcome
 from app.records.fields import Interval, finite, interval, shallow
 from app.records.figures import (
@@ -160,7 +159,7 @@ def profile_of(
                 "n_asked": asked[name],
             }
         )
-    half = NORMAL_95 * profile.se
+    half = Z_95 * profile.se
     ends = np.stack([profile.mean - half, profile.mean + half], axis=1)
     if abilities.items.nested:
         told = test.estimate(state)  # the general ability has a corrected interval

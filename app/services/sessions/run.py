@@ -61,6 +61,7 @@ class SessionRun:
 
     Attributes:
         steps: All items, also pretest items, by the step that asked them.
+        pending: Those of them that are not closed.
         score: Predicted score as of the last summary; None without a result.
         population_position: Position among the reference models as of the last summary.
     """
@@ -86,6 +87,7 @@ class SessionRun:
         self._session_id = session_id
         self._failures = Failures(plan.failures, is_saved=is_saved)
         self.steps: dict[int, ItemIndex] = {}
+        self.pending: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
         self._predicts_live = version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
@@ -107,12 +109,6 @@ class SessionRun:
         ):
             if item.closing is not None:
                 self._absorb(item.step, item.closing)
-
-    @property
-    def pending(self) -> dict[int, ItemIndex]:
-        """Items by step that are asked but not closed."""
-        waiting = {*self.state.pending, *self._pretest.pending}
-        return {step: item for step, item in self.steps.items() if item in waiting}
 
     @property
     def precision_reached(self) -> bool | None:
@@ -308,7 +304,7 @@ class SessionRun:
         else:
             # Items of older sessions have no stored sampling probability.
             self.state = self.state.with_pending(item, probability or 1.0)
-        self.steps[step] = item
+        self.steps[step] = self.pending[step] = item
 
     def _spend(self, closing: Closing) -> None:
         """Count what an answer took that is no answer of this session."""
@@ -317,7 +313,7 @@ class SessionRun:
         self.meter.take(closing, None)
 
     def _absorb(self, step: int, closing: Closing) -> None:
-        item = self.steps[step]
+        item = self.pending.pop(step)
         usage = _usage(closing)
         if self.version.is_pretest(item):
             # A pretest item counts towards the budget, but does not affect the test otherwise.
