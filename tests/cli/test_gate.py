@@ -216,6 +216,12 @@ def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -
     path.write_text(path.read_text().replace("seed: 1", "seed: 2"))
     assert session_id not in {one["session_id"] for one in gate(*of_commit)["rules"]}
 
+    path.write_text(path.read_text().replace("threshold: 0.3", "threshold: 0.7"))
+    path.write_text(path.read_text().replace("extend_to: 40", "extend_to: 10"))
+    undecided = sextant("gate", "--policy", path, "--quiet")
+    assert (undecided.exit_code, undecided.stdout.count("next")) == (2, 1)
+    assert f"set extend_to: 20 in {path}" in "".join(undecided.stdout.split("\n"))
+
     gate("--session", session_id, "--threshold", "0.2", "--junit", xml)
     (case,) = ET.parse(xml).getroot().iter("testcase")
     assert case.get("classname") == "sextant.demo"

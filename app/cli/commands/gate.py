@@ -226,6 +226,7 @@ def command(
                 client=client,
                 policy=rules,
                 asked=asked,
+                file=policy,
                 commit=commit if policy is not None else None,
                 watch=watched,
             )

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 
 from app.cli.gating.policy import Policy, Rule
@@ -13,7 +14,7 @@ from app.cli.servers.connection import path_of
 from app.cli.servers.options import is_missing
 from app.cli.terminal.console import JsonObject, money, show_warning
 from app.cli.terminal.replies import Baseline, Session
-from app.cli.terminal.watch import LONGER, NO_MORE, further
+from app.cli.terminal.watch import LONGER, asks_more, further
 from app.errors import InvalidInputError
 from app.printable import printable
 from app.records.gates import BASELINE_LIMITS
@@ -70,6 +71,7 @@ class Judge:
 
     Attributes:
         asked: `endpoint` or `endpoint_id`, as in the body of a session.
+        file: File of the policy; None for a single gate.
         commit: The tested commit; tests of a policy run once a commit. None always tests again.
         watch: Called to wait for the end of a test.
     """
@@ -77,6 +79,7 @@ class Judge:
     client: AsyncSextant
     policy: Policy
     asked: JsonObject
+    file: Path | None
     commit: str | None
     watch: Watch
 
@@ -157,7 +160,7 @@ class Judge:
     def _goes_on(self, verdicts: Sequence[Verdict], session: Session) -> bool:
         return (
             session.status == "completed"
-            and session.stop_reason not in NO_MORE
+            and asks_more(session)
             and session.progress.items < (self.policy.extend_to or 0)
             and any(one.gate.outcome == _OPEN for one in verdicts)
         )
@@ -166,11 +169,13 @@ class Judge:
         """What may decide an open rule: more questions, also of a baseline that was asked fewer."""
         if verdict.outcome != _OPEN:
             return {}
-        steps = {}
-        own = None if BASELINE_LIMITS in verdict.gate.detail else further(verdict.session)
+        steps, session = {}, verdict.session
+        own = None if BASELINE_LIMITS in verdict.gate.detail else further(session)
         if own is not None:
-            steps["next"] = f"{own}, then gate the new session"
-        named, asked = await self._baseline(verdict.rule), verdict.session.progress.scored
+            most = min(LONGER * session.progress.items, session.bank.n_items)
+            alone = f"{own}, then gate the new session"
+            steps["next"] = f"set extend_to: {most} in {self.file}" if self.file else alone
+        named, asked = await self._baseline(verdict.rule), session.progress.scored
         if (
             named is not None
             and (own is None or named.n_items < asked)

@@ -157,6 +157,7 @@ class Session(Scored):
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None
+    nothing_to_ask: str | None
 
 
 class Version(Model):
