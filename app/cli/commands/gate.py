@@ -56,7 +56,9 @@ _RULE: Fields = {
         str, "Instead of a threshold: a result by name (`sextant baselines`) or session id."
     ),
     "/tolerance": option(
-        float, "How much worse than --baseline passes: points, or logits of theta."
+        float,
+        "How much worse than --baseline passes: points, or logits of theta.",
+        metavar="POINTS",
     ),
     "/metric": option(
         Literal["score", "theta"], "Metric to compare: the score (default), or the ability (theta)."
