@@ -287,10 +287,8 @@ def test_faults_of_a_policy_are_reported_with_their_place(
 
 def test_a_baseline_passes_the_tolerance_that_it_tells() -> None:
     kept = {"lo": 0.758, "hi": 0.842, "level": 0.95}
-    told = {"session_id": "ses_1", "examinee": "m", "bank": "b", "score": 0.8, "n_items": 50}
-    when = "2026-01-01T00:00:00Z"
-    baseline = Baseline.model_validate(
-        {"name": "main", "score_interval": kept, "set_at": when, **told}
-    )
+    told = {"session_id": "ses_1", "examinee": "m", "score": 0.8, "n_items": 50}
+    told |= {"bank": "b", "bank_version_id": "bkv_1", "set_at": "2026-01-01T00:00:00Z"}
+    baseline = Baseline.model_validate({"name": "main", "score_interval": kept, **told})
     assert baseline.passes == 8.4
     assert "passes a tolerance of 8.4 points" in (baseline.certainty or "")

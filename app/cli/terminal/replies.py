@@ -267,6 +267,7 @@ class Baseline(Model):
     session_id: str
     examinee: str
     bank: str
+    bank_version_id: str
     score: float | None
     score_interval: Interval | None
     n_items: int
