@@ -280,9 +280,14 @@ def test_a_policy_excludes_flags_that_override_a_part(tmp_path: Path) -> None:
 def test_faults_of_a_policy_are_reported_with_their_place(
     text: str, words: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "policy.yaml"
+    path, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
     path.write_text(text)
-    assert words in no_gate("--policy", path)
+    assert words in no_gate("--policy", path, "--junit", xml, "--markdown", comment)
+    (case,) = ET.parse(xml).getroot().findall("./testsuite/testcase")
+    (error,) = case
+    assert error.tag == "error"
+    assert words in " ".join((error.get("message") or "").split())
+    assert comment.read_text().startswith("<!-- sextant gate -->\n### ⚠️ error\n")
 
 
 def test_a_baseline_passes_the_tolerance_that_it_tells() -> None:

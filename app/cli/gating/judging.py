@@ -15,7 +15,7 @@ from app.cli.servers.options import is_missing
 from app.cli.terminal.console import JsonObject, money, show_warning
 from app.cli.terminal.replies import Baseline, Session
 from app.cli.terminal.watch import LONGER, asks_more, further
-from app.errors import InvalidInputError
+from app.errors import InvalidInputError, SextantError
 from app.printable import printable
 from app.records.gates import BASELINE_LIMITS
 from sextant_client import AsyncSextant, ProblemError, models
@@ -257,6 +257,7 @@ def outcome_of(verdicts: Sequence[Verdict]) -> str:
 
 #: Marker by which a pipeline finds the comment of an earlier run.
 COMMENT = "<!-- sextant gate -->"
+_SUITE = "sextant gate"
 _SIGNS = {"go": "✅ go", "no_go": "❌ no go", "inconclusive": "❔ inconclusive", "error": "⚠️ error"}
 
 
@@ -296,7 +297,7 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
     must = [one.outcome for one in verdicts if one.rule.tier == "must"]
     suite = ET.Element(
         "testsuite",
-        name="sextant gate",
+        name=_SUITE,
         tests=str(len(verdicts)),
         failures=str(must.count("no_go")),
         errors=str(must.count("inconclusive") + must.count("error")),
@@ -315,6 +316,21 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
             ET.SubElement(case, kind, message=printable(one.gate.detail), type=one.outcome)
         told = ET.SubElement(case, "system-out")
         told.text = printable(f"{one.gate.detail} {one.session.id}")
+    return _xml(suite)
+
+
+def reports_of(error: SextantError) -> tuple[bytes, str]:
+    """JUnit's XML and the Markdown comment of a gate that could not be asked."""
+    faults = [f"{one.pointer}: {one.detail}" for one in error.problems]
+    text = printable("\n".join([error.detail, *faults]))
+    suite = ET.Element("testsuite", name=_SUITE, tests="1", failures="0", errors="1", skipped="0")
+    case = ET.SubElement(suite, "testcase", classname="sextant", name="gate", time="0")
+    ET.SubElement(case, "error", message=text, type="error")
+    lines = [COMMENT, f"### {_SIGNS['error']}", "", *map(_cell, text.split("\n")), ""]
+    return _xml(suite), "\n".join(lines)
+
+
+def _xml(suite: ET.Element) -> bytes:
     root = ET.Element("testsuites")
     root.append(suite)
     written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
