@@ -184,13 +184,15 @@ def _missing(header: Sequence[str], columns: Sequence[str]) -> str | None:
     """Say what the nearest form needs as well; None if the columns are part of no form."""
     own = set(columns)
     near = [form for form in _FORMS if own and own < set(form.columns)]
-    form = min(near, key=lambda form: len(form.needed - own), default=None)
+    # Where several forms have the columns, the generic names are told.
+    form = min(near, key=lambda form: (len(form.needed - own), form.lower != "c"), default=None)
     if form is None or header[0].strip() in form.needed:
         return None
     missing = [column for column in form.columns if column in form.needed - own]
     return (
         f"expected a first column of item ids and then {','.join(form.columns)}, where "
         f"{form.lower} and {form.upper} may be left out: {' and '.join(missing)} is missing"
+        + (", for the 1PL write 1 in each row" if missing == ["a"] else "")
     )
 
 

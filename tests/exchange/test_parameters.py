@@ -55,7 +55,11 @@ def test_asymptotes_that_are_left_out_are_0_and_1() -> None:
         (b"X,a1,a3,d,g,u", "without a gap"),
         (b"X,a1,d,logit(g),logit(u)", "not logits"),
         (b"X;a1;d;g;u", "separated by commas"),
-        (b"item,b,c,d", "and then a,b,c,d, where c and d may be left out: a is missing; found"),
+        (
+            b"item,b,c,d",
+            "and then a,b,c,d, where c and d may be left out: a is missing, for the 1PL write",
+        ),
+        (b"item,b", "and d may be left out: a is missing, for the 1PL write 1 in each row; found"),
         (b"question,difficulty", "found 'question,difficulty'"),
         (b"a1,d,g,u", "ids and then a1,d,g,u (mirt; d is"),
         (b"X,a1,d,g,u,note", "X,a1,d,g,u,note"),
