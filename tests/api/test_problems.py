@@ -105,6 +105,7 @@ NOT_JSON = [
     b'{"timeout_s": NaN}',
     b'{"timeout_s": ' + b"1" * 5000 + b"}",
     b"[" * 60_000,
+    b'{"name": "mine", "name": "theirs"}',
 ]
 
 
