@@ -50,6 +50,10 @@ _KINDS: Final = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "finite_number": "a finite number",
+    **dict.fromkeys(
+        ("datetime_parsing", "datetime_from_date_parsing", "datetime_type", "timezone_aware"),
+        "a time such as 2030-01-31T12:00:00Z",
+    ),
     **dict.fromkeys(("ip_v4_network", "ip_v6_network"), "a network such as 10.0.0.0/8"),
 }
 _CHOICES: Final = ("literal_error", "enum")
