@@ -231,7 +231,7 @@ def nothing_to_ask(ended: SessionRecord) -> str | None:
     limits = FailureLimits.model_validate(ended.design.get("failures", {}))
     scored, parsed = figures["progress"]["scored"], figures["outcomes"]["scored"]
     stop = _too_many(limits, Advice.on(ended), closed=kept, scored=scored, parsed=parsed)
-    return stop and stop.detail
+    return None if stop is None else stop.detail
 
 
 def _reason(closing: Closing) -> str:
