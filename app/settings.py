@@ -14,6 +14,7 @@ from pydantic import model_validator as pydantic_model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import InvalidInputError
+from app.validation import sentence
 
 _PREFIX = "SEXTANT_"
 _DRIVER = "postgresql+psycopg://"
@@ -200,13 +201,11 @@ class Settings(BaseSettings):
 def _explained(exc: ValidationError) -> InvalidInputError:
     """An error with a sentence for each fault, which names its variable and shows no secret."""
     sentences = []
-    for error in exc.errors(include_url=False, include_context=False):
-        message = error["msg"].removeprefix("Value error, ")
-        if not error["loc"]:  # about several fields: the message names them
-            sentences.append(message)
-            continue
-        field = str(error["loc"][0])
-        variable = field if field.isupper() else _PREFIX + field.upper()
-        shown = "secret" not in field and "database" not in field.lower()
-        sentences.append(f"{variable}: {message}" + (f", got {error['input']!r}" if shown else ""))
-    return InvalidInputError("Settings: " + "; ".join(sentences) + ".")
+    for error in exc.errors(include_url=False):
+        message = sentence(error)
+        if error["loc"]:  # else it is about several fields, and the message names them
+            field = str(error["loc"][0])
+            message = f"{field if field.isupper() else _PREFIX + field.upper()}: {message}"
+        sentences.append(message)
+    # A network is neither one of IPv4 nor one of IPv6, which is said once.
+    return InvalidInputError("Settings: " + "; ".join(dict.fromkeys(sentences)) + ".")

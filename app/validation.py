@@ -28,6 +28,7 @@ HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
 ANY_ID: Final = r"^[a-z]+_[0-9a-z]+$"
 VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
 _NUMBER: Final = r"[0-9]{1,4}(\.[0-9]{1,6})?"
+_PERCENT: Final = re.compile(rf"\s*({_NUMBER})\s*%\s*")
 THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
 
 #: Most faults that are reported for one input.
@@ -49,6 +50,11 @@ _KINDS: Final = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "finite_number": "a finite number",
+    **dict.fromkeys(
+        ("datetime_parsing", "datetime_from_date_parsing", "datetime_type", "timezone_aware"),
+        "a time such as 2030-01-31T12:00:00Z",
+    ),
+    **dict.fromkeys(("ip_v4_network", "ip_v6_network"), "a network such as 10.0.0.0/8"),
 }
 _CHOICES: Final = ("literal_error", "enum")
 #: Faults of fields that a model or a dataclass does not have.
@@ -126,6 +132,8 @@ def sentence(error: Mapping[str, Any]) -> str:
     field = error["loc"][-1] if error["loc"] else None  # a value of the command line has no place
     is_share = kind.startswith("less") and field in _SHARES
     meant = percent_meant(float(str(came))) if is_share else None  # texts in a query
+    if kind == "float_parsing" and (percent := _PERCENT.fullmatch(str(came))):
+        meant = percent_meant(float(percent[1]))
     hint = f"; {meant}" if meant else ""
     if isinstance(came, str):
         choices = re.findall(r"'(.+?)'", expected) if kind in _CHOICES else []

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from fastapi import Request
 from fastapi._compat import ModelField
@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from app.errors import BusyError, InvalidInputError
+from app.exchange.json_text import STRICT_JSON
 
 #: Most bytes of a body, unless the route sets another limit.
 SMALL: Final = 64 * 1024
@@ -140,7 +141,7 @@ def _validated(body: bytes, field: ModelField) -> Any:
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse JSON without NaN and infinities, and check that its texts can be stored.
+    """Parse JSON without NaN, infinities and names given twice; check that texts can be stored.
 
     Raises:
         HTTPException: 400, the bytes are not JSON; 413, they hold too many values.
@@ -153,7 +154,7 @@ def parse_json(body: bytes) -> Any:
             bare = _STRING.sub("", text)
             if bare.count(",") + bare.count("[") + bare.count("{") > MAX_VALUES:
                 raise HTTPException(413, f"The request body holds more than {MAX_VALUES} values.")
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = STRICT_JSON.decode(text)
     except RecursionError as exc:
         raise HTTPException(400, "The body is nested too deeply.") from exc
     except ValueError as exc:  # JSONDecodeError, UnicodeDecodeError, a number of 5000 digits
@@ -164,10 +165,6 @@ def parse_json(body: bytes) -> Any:
     if b"\\u" in body or b"\x00" in body:
         _validate_texts(value)
     return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _validate_texts(value: Any, pointer: str = "") -> None:

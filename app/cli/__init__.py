@@ -1,6 +1,7 @@
 """The `sextant` command: one module a subcommand, imported only when that subcommand is called."""
 
 import importlib
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -79,6 +80,11 @@ _GROUPS = frozenset(
 )
 
 
+#: What click says of a date in another form, and what is said instead.
+_NO_DATE = re.compile(r"^('.*') does not match the formats .*", re.DOTALL)
+_A_DATE = r"expected a date such as 2030-01-31, or a time such as 2030-01-31T12:00:00, got \1"
+
+
 class _Group(TyperGroup):
     """All subcommands; a value of the wrong type is refused in the words of the API."""
 
@@ -93,6 +99,10 @@ class _Group(TyperGroup):
 
             if isinstance(error.__cause__, ValidationError):
                 error.message = sentence(error.__cause__.errors()[0])
+                if getattr(error.param, "metavar", None) == "POINTS":
+                    told, _, _ = error.message.partition(";")  # its hint is on shares
+                    error.message = told.replace("a number", "points as a plain number")
+            error.message = _NO_DATE.sub(_A_DATE, error.message)
             raise
 
 

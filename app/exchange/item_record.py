@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from app.errors import InvalidInputError
 from app.exchange.files import MAX_PROBLEMS, Problems
-from app.exchange.parameters import WrittenParameters, own_names
+from app.exchange.parameters import SLOPE, WrittenParameters, is_too_flat, own_names
 from app.items import ItemContent, JsonValue, Message, Role, ScorerSpec, choice_letter
 
 MAX_KEY_CHARS = 512
@@ -327,6 +327,9 @@ class _ItemParser:
                 self._fault(name, expected, "nothing" if value is None else value)
                 return None
             values[name] = number
+        if slopes is None and is_too_flat(values["a"]):
+            self._fault("a", SLOPE, values["a"])
+            return None
         a, c, d = values["a"], values["c"], values["d"]
         if not 0 <= c < d <= 1:
             self._fault("c", "0 <= c < d <= 1", f"c = {c:g}, d = {d:g}")

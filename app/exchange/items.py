@@ -32,17 +32,16 @@ beside `text`); a target that equals a label means the option at its position.
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, cast
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
 from app.exchange.files import GZIP, PARQUET, Problems, as_text, comma_hint, csv_rows, shortened
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
-from app.exchange.json_text import no_repeats
+from app.exchange.json_text import STRICT_JSON
 from app.exchange.results.recorded import value_at
 from app.items import JsonValue
 
@@ -248,7 +247,7 @@ def _jsonl_rows(lines: _Lines) -> _Rows:
         if not text:
             continue
         try:
-            value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=no_repeats)
+            value = STRICT_JSON.decode(text)
         except (ValueError, RecursionError) as error:
             detail = f"expected one JSON object, got {text[:40]!r} ({error})"
             yield row, FieldProblem(f"{lines.name}:{row}", shortened(detail))
@@ -258,10 +257,6 @@ def _jsonl_rows(lines: _Lines) -> _Rows:
         else:
             detail = f"expected one JSON object, got {text[:40]!r}"
             yield row, FieldProblem(f"{lines.name}:{row}", detail)
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _csv_rows(lines: _Lines) -> _Rows:
@@ -342,7 +337,7 @@ def _value_of(name: str, cell: str) -> JsonValue:
 
 def _json_or_none(cell: str) -> JsonValue:
     try:
-        return cast(JsonValue, json.loads(cell, parse_constant=_refuse_constant))
+        return cast(JsonValue, STRICT_JSON.decode(cell))
     except (ValueError, RecursionError):
         return None
 

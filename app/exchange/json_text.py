@@ -49,6 +49,14 @@ def no_repeats(members: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return made
 
 
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+#: Decodes JSON as the standard has it: without NaN and infinities, and without names given twice.
+STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=no_repeats)
+
+
 def json_lines(
     file: SourceFile, object_of: ObjectOf = no_repeats
 ) -> Iterator[tuple[int, dict[str, JsonValue] | LeftOut]]:
@@ -77,7 +85,8 @@ def json_lines(
             if not line.strip():
                 continue
             try:
-                value = json.loads(line, object_pairs_hook=object_of)
+                # As json.loads, which with a hook would make a decoder for each line.
+                value = decoder.decode(line.decode(json.detect_encoding(line), "surrogatepass"))
             except (ValueError, RecursionError) as exc:
                 yield row, LeftOut(row, "unreadable", f"expected a JSON object: {exc}"[:200])
                 continue

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
+from app.engine.bank import DEFAULT_SCALE, SMALLEST, FloatArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.errors import FieldProblem, FileFormatError, InvalidInputError, ItemBankError
 from app.exchange.files import (
@@ -51,6 +51,8 @@ from app.exchange.py_irt import read_py_irt_parameters
 GENERAL = "general"
 #: Most columns of a Parquet file.
 MAX_COLUMNS = 1_000
+#: What a slope must be where there is one ability.
+SLOPE = f"a slope of 0, or of at least {SMALLEST:g} either way"
 _NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 
 
@@ -100,14 +102,15 @@ def read_parameters(source: bytes | BinaryIO, *, name: str = "parameters") -> It
     Raises:
         FileFormatError: Wrong columns, a cell that is not a number, a repeated id, or no items.
             Faults are listed with file, row and column, up to a limit.
-        ItemBankError: Invalid parameters: they need 0 <= lower < upper <= 1 and k > 0.
+        ItemBankError: Invalid parameters: they need 0 <= lower < upper <= 1, k > 0, and no slope
+            so near 0 that no difficulty follows from it.
     """
     content = read_bytes(source, name)
     if content.startswith(PARQUET):
-        return _read_parquet(content, name)
+        return _require_slopes(_read_parquet(content, name), name)
     text = as_text(content, name)
     if text.lstrip().startswith("{"):
-        return read_py_irt_parameters(text.encode(), name)
+        return _require_slopes(read_py_irt_parameters(text.encode(), name), name)
     rows = (row for row in csv_rows(text, name) if any(map(str.strip, row[1])))
     _, header = next(rows, (0, []))
     form = _form_of(header, name)
@@ -136,6 +139,9 @@ def read_parameters(source: bytes | BinaryIO, *, name: str = "parameters") -> It
         if problem := _illegal(form, values):
             place = f"{name}:{row}:{form.lower}"
             illegal.add(place, f"item {item_id!r}: {problem}")
+        if not form.several and is_too_flat(slope := values[form.slope][-1]):
+            problem = f"expected {SLOPE}, got {slope:g}"
+            illegal.add(f"{name}:{row}:{form.slope}", f"item {item_id!r}: {problem}")
         if form.dispersion and values[form.dispersion][-1] <= 0:
             problem = f"expected {form.dispersion} > 0, got {values[form.dispersion][-1]:g}"
             illegal.add(f"{name}:{row}:{form.dispersion}", f"item {item_id!r}: {problem}")
@@ -178,13 +184,15 @@ def _missing(header: Sequence[str], columns: Sequence[str]) -> str | None:
     """Say what the nearest form needs as well; None if the columns are part of no form."""
     own = set(columns)
     near = [form for form in _FORMS if own and own < set(form.columns)]
-    form = min(near, key=lambda form: len(form.needed - own), default=None)
+    # Where several forms have the columns, the generic names are told.
+    form = min(near, key=lambda form: (len(form.needed - own), form.lower != "c"), default=None)
     if form is None or header[0].strip() in form.needed:
         return None
     missing = [column for column in form.columns if column in form.needed - own]
     return (
         f"expected a first column of item ids and then {','.join(form.columns)}, where "
         f"{form.lower} and {form.upper} may be left out: {' and '.join(missing)} is missing"
+        + (", for the 1PL write 1 in each row" if missing == ["a"] else "")
     )
 
 
@@ -225,6 +233,21 @@ def _illegal(form: _Form, values: Mapping[str, list[float]]) -> str:
         f"expected 0 <= {form.lower} < {form.upper} <= 1,"
         f" got {form.lower}={lower:g}, {form.upper}={upper:g}{hint}"
     )
+
+
+def is_too_flat(slope: float) -> bool:
+    """Whether a slope is so near 0 that a difficulty that follows from it has no meaning."""
+    return 0.0 < abs(slope) < SMALLEST
+
+
+def _require_slopes(bank: ItemBank, name: str) -> ItemBank:
+    """The same bank of a file without rows; refuses slopes that are too flat."""
+    if bank.abilities is None:
+        for item_id, slope in zip(bank.item_ids, bank.a.tolist(), strict=True):
+            if is_too_flat(slope):
+                detail = f"{name}: item {item_id!r}: expected {SLOPE}, got {slope:g}."
+                raise ItemBankError(detail)
+    return bank
 
 
 def _read_parquet(content: bytes, name: str) -> ItemBank:

@@ -292,7 +292,7 @@ def provisional_words(known: Provisional) -> str:
     wider = f"Standard errors include that, and are {percent(known.widening)} wider for it"
     if not known.n_examinees:
         return (
-            "Difficulties are guesses: no model has answered these questions yet. "
+            "Difficulties are guesses: no model's answers calibrated these questions. "
             f"{wider}; theta's unit and zero are guesses, too: compare models that were tested on "
             "this version with each other, and with nothing else."
         )

@@ -29,8 +29,10 @@ SessionState = Literal[
     "failed",
     "cancelled",
 ]
+#: Relation of a rescoring session to the session whose answers it scores.
+RESCORE = "rescore"
 #: Relations of sessions that repeat the answers of others, and so have no result of their own.
-REPEATING = ("replay", "rescore")
+REPEATING = ("replay", RESCORE)
 #: States in which a worker may hold the session.
 UNDERWAY = ("queued", "running", "waiting")
 

@@ -1,6 +1,6 @@
 """Equal names of models, distinguished by as few traits as are needed."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -49,6 +49,12 @@ def namesakes(sessions: Mapping[str, Called]) -> dict[str, list[str]]:
         )
         if told
     }
+
+
+def told_apart(names: Mapping[str, str]) -> dict[str, str]:
+    """Id -> name, with the id where another has the name, as a bank may after a deletion."""
+    n_of = Counter(names.values())
+    return {one: name if n_of[name] == 1 else f"{name} ({one})" for one, name in names.items()}
 
 
 def _distinguished(rows: list[tuple[str, ...]]) -> list[list[str]]:

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
 from app.items import ScorerSpec
-from app.scorers.base import Scale, Scorer, ScorerParams, fault_of
+from app.scorers.base import Scale, Scorer, ScorerParams
+from app.validation import problems_of
 
 ENTRY_POINT_GROUP = "sextant.scorers"
 
@@ -84,15 +85,12 @@ class ScorerRegistry:
         try:
             return scorer_class.model_validate(dict(spec.params))
         except ValidationError as exc:
-            problems = tuple(
-                FieldProblem("/".join(["/params", *map(str, error["loc"])]), fault_of(error))
-                for error in exc.errors()
-            )
-            listed = "; ".join(f"{p.pointer[8:] or 'params'}: {p.detail}" for p in problems)
-            known = ", ".join(scorer_class.model_fields) or "none"
+            found = problems_of(exc.errors(), scorer_class)
+            listed = "; ".join(f"{p.pointer[1:] or 'params'}: {p.detail}" for p in found)
+            end = "" if listed.endswith("?") else "."
             raise InvalidInputError(
-                f"Wrong parameters for scorer {spec.name!r}: {listed}. Known parameters: {known}.",
-                problems=problems,
+                f"Wrong parameters for scorer {spec.name!r}: {listed}{end}",
+                problems=[FieldProblem(f"/params{p.pointer}", p.detail) for p in found],
             ) from exc
 
     def name_of(self, scorer_class: type) -> str | None:

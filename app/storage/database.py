@@ -261,8 +261,9 @@ def _duplicate(diag: Diagnostic) -> str:
             columns, values = first[2], values.partition(", ")[2]
         while columns.endswith(")"):  # an expression is not what the user named
             columns, values = columns.rpartition(", ")[0], values.rpartition(", ")[0]
-        what = f"{columns} = {values}"
-    return f"There is already one with {what} in {diag.table_name}."
+        what = f"the {columns} {values!r}"
+    among = (diag.table_name or "").replace("_", " ")
+    return f"Among the {among} there is already one with {what}."
 
 
 def _first_line(error: BaseException) -> str:

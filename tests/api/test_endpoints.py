@@ -133,7 +133,7 @@ async def test_only_its_maker_or_an_admin_changes_an_endpoint(
 
 async def test_two_endpoints_cannot_share_a_name_until_one_is_deleted(client: Client) -> None:
     created = await create(client)
-    says = f"There is already one with name = {FULL['name']} in endpoints."
+    says = f"Among the endpoints there is already one with the name {FULL['name']!r}."
     await problem_of(client, "/v1/endpoints", FULL, 409, "already_exists", says=says)
     deleted = await client.delete(f"/v1/endpoints/{created['id']}", headers={"If-Match": '"1"'})
     assert deleted.status_code == 204

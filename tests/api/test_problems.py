@@ -105,6 +105,7 @@ NOT_JSON = [
     b'{"timeout_s": NaN}',
     b'{"timeout_s": ' + b"1" * 5000 + b"}",
     b"[" * 60_000,
+    b'{"name": "mine", "name": "theirs"}',
 ]
 
 
@@ -166,6 +167,11 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("/v1/sessions", {"bank": "b", "endpoint": "e"}, "expected an object, got a text"),
     ("/v1/sessions", [], "expected an object, got a list"),
     ("/v1/api-keys", {"name": "k", "scopes": []}, "expected at least 1 entry, got 0"),
+    (
+        "/v1/api-keys",
+        {"name": "k", "scopes": ["read"], "expires_at": "tomorrow"},
+        "expected a time such as 2030-01-31T12:00:00Z, got 'tomorrow'",
+    ),
     ("/v1/banks", {"name": "x" * 201}, "expected at most 200 characters, got 201"),
     ("/v1/comparisons", {"session_ids": "ses_1"}, "expected a list, got a text"),
     ("/v1/banks", MANY, "expected at most 200 fields, got 300"),

@@ -178,7 +178,9 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     gate = await posted(client, "/v1/gates", body)
     assert gate["outcome"] == "inconclusive"
     assert 0.5 <= gate["p_beyond"] < 0.6
-    longer = await posted(client, f"/v1/sessions/{session['id']}:extend", {})
+    longer = await posted(
+        client, f"/v1/sessions/{session['id']}:extend", {"stopping": {"se": 0.35}}
+    )
     await until(working, longer["id"])
     both = {"session_ids": [session["id"], longer["id"]]}
     assert "share answers" in (await posted(client, "/v1/comparisons", both))["caution"]

@@ -32,6 +32,7 @@ CANARY = "canary"
 BANK, TWIN = "secret", "twin"
 N_ITEMS = 10
 STOPPING = {"se": None, "min_items": 1, "max_items": N_ITEMS}
+SHORTER = STOPPING | {"max_items": N_ITEMS - 1}
 ENDED = {"completed", "failed", "cancelled"}
 #: Routes that show content to bank writers; the canary must appear there.
 SHOWN_TO_OWNERS = {
@@ -143,8 +144,9 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
         made[name] = (await world.post("/v1/endpoints", body | {"model": f"sextant-{name}"}))["id"]
     await _banks(world)
     scripted = {"kind": "scripted", "model": "able", "options": {"theta": 50}}
-    echo = await world.session("echo", endpoint_id=made["echo"], pretest={"items_per_session": 2})
-    knowing = await world.session("scripted", endpoint=scripted)
+    asked = {"endpoint_id": made["echo"], "pretest": {"items_per_session": 2}}
+    echo = await world.session("echo", **asked, stopping=SHORTER)
+    knowing = await world.session("scripted", endpoint=scripted, stopping=SHORTER)
     await world.session("broken", endpoint_id=made["broken"])
     manual = await world.session("manual", mode="manual")
     awaited = await got(client, f"/v1/sessions/{manual}/next-item")
@@ -154,7 +156,8 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
     await world.session("replayed", f"/v1/sessions/{echo}:replay", estimator={"method": "wle"})
     twin = (await got(client, f"/v1/banks/{TWIN}"))["latest_version"]["id"]
     await world.session("moved", f"/v1/sessions/{knowing}:replay", bank_version_id=twin)
-    await world.session("again", f"/v1/sessions/{world.sessions['moved']}:extend")
+    moved = world.sessions["moved"]
+    await world.session("again", f"/v1/sessions/{moved}:extend", stopping=STOPPING)
     await world.session("rescored", f"/v1/sessions/{echo}:rescore")
     named = {"scorer": {"name": "numeric", "params": {}}}
     await world.session("renamed", f"/v1/sessions/{knowing}:rescore", **named)

@@ -85,7 +85,7 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     assert re.search(r"score \d+\.\d %, .* % \(95 % interval\), lies above .* 10 %\.", shown)
     for threshold in ("40", "60"):
         share = f"a share from 0 to 1, got {threshold}; for {threshold} % say 0.{threshold[0]}."
-        assert share in no_gate(*kept, "--threshold", threshold)
+        assert f"--threshold: expected {share}" in no_gate(*kept, "--threshold", threshold)
     doubted = no_gate(*kept, "--threshold", "0.4", "--confidence", "95")
     assert "--confidence: expected a number < 1, got 95.0; for 95 % say 0.95" in doubted
 
@@ -132,7 +132,10 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
             "'--margin': expected points, got 0.03; for 3 points say 3.",
         ),
         (("--threshold", "x"), "'--threshold': expected a number, got 'x'"),
-        (("--margin", "99"), "'--margin': expected a number <= 50, got"),
+        (("--threshold", "65%"), "expected a number, got '65%'; for 65 % say 0.65"),
+        (("--margin", "99"), "'--margin': expected points as a plain number <= 50, got '99'"),
+        (("--margin", "5%"), "'--margin': expected points as a plain number, got '5%' ╰"),
+        (("--tolerance", "2%"), "expected points as a plain number, got '2%' ╰"),
         (("--metric", "iq"), "Invalid value for '--metric': 'iq' is not one of"),
         (("--baseline", "main", "--tolerance", "0.05"), "points, got 0.05; for 5 points say 5."),
         (("--threshold", "1"), "--endpoint, --model and --bank"),
@@ -216,6 +219,12 @@ def test_a_policy_needs_one_session_per_commit(model_url: str, tmp_path: Path) -
     path.write_text(path.read_text().replace("seed: 1", "seed: 2"))
     assert session_id not in {one["session_id"] for one in gate(*of_commit)["rules"]}
 
+    path.write_text(path.read_text().replace("threshold: 0.3", "threshold: 0.7"))
+    path.write_text(path.read_text().replace("extend_to: 40", "extend_to: 10"))
+    undecided = sextant("gate", "--policy", path, "--quiet")
+    assert (undecided.exit_code, undecided.stdout.count("next")) == (2, 1)
+    assert f"set extend_to: 20 in {path}" in "".join(undecided.stdout.split("\n"))
+
     gate("--session", session_id, "--threshold", "0.2", "--junit", xml)
     (case,) = ET.parse(xml).getroot().iter("testcase")
     assert case.get("classname") == "sextant.demo"
@@ -271,17 +280,20 @@ def test_a_policy_excludes_flags_that_override_a_part(tmp_path: Path) -> None:
 def test_faults_of_a_policy_are_reported_with_their_place(
     text: str, words: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "policy.yaml"
+    path, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
     path.write_text(text)
-    assert words in no_gate("--policy", path)
+    assert words in no_gate("--policy", path, "--junit", xml, "--markdown", comment)
+    (case,) = ET.parse(xml).getroot().findall("./testsuite/testcase")
+    (error,) = case
+    assert error.tag == "error"
+    assert words in " ".join((error.get("message") or "").split())
+    assert comment.read_text().startswith("<!-- sextant gate -->\n### ⚠️ error\n")
 
 
 def test_a_baseline_passes_the_tolerance_that_it_tells() -> None:
     kept = {"lo": 0.758, "hi": 0.842, "level": 0.95}
-    told = {"session_id": "ses_1", "examinee": "m", "bank": "b", "score": 0.8, "n_items": 50}
-    when = "2026-01-01T00:00:00Z"
-    baseline = Baseline.model_validate(
-        {"name": "main", "score_interval": kept, "set_at": when, **told}
-    )
+    told = {"session_id": "ses_1", "examinee": "m", "score": 0.8, "n_items": 50}
+    told |= {"bank": "b", "bank_version_id": "bkv_1", "set_at": "2026-01-01T00:00:00Z"}
+    baseline = Baseline.model_validate({"name": "main", "score_interval": kept, **told})
     assert baseline.passes == 8.4
     assert "passes a tolerance of 8.4 points" in (baseline.certainty or "")

@@ -10,7 +10,9 @@ import pytest
 import structlog
 from fastapi import FastAPI
 
+import sextant_client
 from app.cli.commands import serve
+from app.cli.servers.connection import ended_with_us
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.console import JsonObject
@@ -179,13 +181,22 @@ def test_a_reply_of_another_version_gives_one_sentence(
         assert isinstance(sextant(*answers).exception, KeyError)
 
 
+async def test_work_that_goes_on_without_the_command_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(sextant_client.UnreachableError):
+        async with ended_with_us(Mock(), "sessions", "ses_1"):
+            raise sextant_client.UnreachableError("No answer.")
+    assert capsys.readouterr().err == "ses_1 was begun, and goes on as soon as the server does.\n"
+
+
 def test_lists_and_cancel_read_only_what_they_show(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {
         "id": "ses_1",
         "status": "cancelled",
-        "bank": {"name": "sums", "version": 2},
+        "bank": {"id": "bnk_1", "name": "sums", "version": 2},
         "endpoint": None,
         "examinee": {"name": "me"},
         "estimate": {"theta": 0.5, "se": 0.25, "interval": {"lo": 0.0, "hi": 1.0, "level": 0.95}},
@@ -204,6 +215,7 @@ def test_lists_and_cancel_read_only_what_they_show(
         {
             **found,
             "id": kind,
+            "bank": {"id": f"bnk_{kind}", "name": "sums", "version": 2},
             "endpoint": called,
             "provenance": {"endpoint": {"model": "m", "base_url": "http://a/v1", "kind": kind}},
         }
@@ -213,6 +225,8 @@ def test_lists_and_cancel_read_only_what_they_show(
     one, two = done("sessions", "list").stdout.splitlines()[1:]
     assert "  m (openai chat)  " in one
     assert "  m (openai completions)  " in two
+    assert "  sums (bnk_openai_chat) v2  " in one  # as after a deletion
+    assert "  sums (bnk_openai_completions) v2  " in two
     assert "Cancelled ses_1 after 7 items: theta +0.50" in done("sessions", "cancel", "x").stdout
     model = {"endpoint": {"id": "end_1", "name": "m", "model": "m"}, "reason": "Theta is withheld."}
     board = {"scale": "s", "data": [], "unranked": [model] * 3, "other_scales": []}

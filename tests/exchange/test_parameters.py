@@ -55,7 +55,11 @@ def test_asymptotes_that_are_left_out_are_0_and_1() -> None:
         (b"X,a1,a3,d,g,u", "without a gap"),
         (b"X,a1,d,logit(g),logit(u)", "not logits"),
         (b"X;a1;d;g;u", "separated by commas"),
-        (b"item,b,c,d", "and then a,b,c,d, where c and d may be left out: a is missing; found"),
+        (
+            b"item,b,c,d",
+            "and then a,b,c,d, where c and d may be left out: a is missing, for the 1PL write",
+        ),
+        (b"item,b", "and d may be left out: a is missing, for the 1PL write 1 in each row; found"),
         (b"question,difficulty", "found 'question,difficulty'"),
         (b"a1,d,g,u", "ids and then a1,d,g,u (mirt; d is"),
         (b"X,a1,d,g,u,note", "X,a1,d,g,u,note"),
@@ -106,6 +110,30 @@ def test_asymptotes_outside_0_to_1_are_refused(row: bytes, words: str) -> None:
     assert problem.pointer == "bank.csv:3:g"
     assert words in problem.detail
     assert "'q'" in problem.detail
+
+
+def test_a_slope_that_gives_no_difficulty_is_refused_with_its_item() -> None:
+    slopes = {"none": 0.0, "tiny": 1e-300}
+    bank = ItemBank.from_intercepts(a=[*slopes.values()], intercept=[1.0, 1.0], item_ids=[*slopes])
+    rows = "".join(f"{key},{a},1\n" for key, a in slopes.items())
+    files = {
+        "bank.csv:3:a: item 'tiny'": f"item,a,intercept\n{rows}".encode(),
+        "bank.csv: item 'tiny'": write_bank(bank, BankFormat.PARQUET),
+    }
+    expected = "expected a slope of 0, or of at least 1e-09 either way, got 1e-300"
+    for place, content in files.items():
+        with pytest.raises(ItemBankError) as refused:
+            read_parameters(content, name="bank.csv")
+        assert f"{place}: {expected}" in refused.value.detail
+    beside = [
+        {"key": key, "prompt": "?", "target": "x", "a": a, "intercept": 1.0}
+        for key, a in slopes.items()
+    ]
+    lines = "\n".join(map(json.dumps, beside)).encode()
+    with pytest.raises(FileFormatError) as fault:
+        read_items(lines, name="items.jsonl")
+    (problem,) = fault.value.problems
+    assert (problem.pointer, problem.detail) == ("items.jsonl:2:a", expected)
 
 
 @pytest.mark.parametrize(

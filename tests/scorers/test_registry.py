@@ -39,9 +39,8 @@ def test_an_unknown_name_suggests_the_near_one() -> None:
 
 
 def test_an_unknown_parameter_is_named_with_the_known_ones() -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"tolerance.*Known parameters: abs_tol, rel_tol"
-    ) as caught:
+    known = "tolerance: no such field; there are abs_tol, rel_tol"
+    with pytest.raises(InvalidInputError, match=known) as caught:
         build(ScorerSpec("numeric", {"tolerance": 1}))
     assert caught.value.problems[0].pointer == "/params/tolerance"
 
@@ -180,7 +179,7 @@ def test_a_parameter_has_bounds_and_never_changes(
     ("name", "params", "words"),
     [
         ("judge", {}, "judges: Field required"),
-        ("judge", {"judges": []}, "at least 1 item"),
+        ("judge", {"judges": []}, "judges: expected at least 1 entry, got 0"),
         ("judge", {"judges": ["x"], "lowest": 5, "highest": 5}, "highest must be above lowest"),
         ("judge", {"judges": ["x"], "budget": {}}, "at least one of usd, tokens and calls"),
         ("callback", {"endpoint": "e", "lowest": -1.7e308, "highest": 1.7e308}, "too far apart"),

@@ -16,7 +16,7 @@ from app.services.container import Services, open_services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.manual import ManualAnswer, NextItem
-from app.services.sessions.plan import SessionPlan
+from app.services.sessions.plan import Advice, SessionPlan
 from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
@@ -136,6 +136,12 @@ def administration(step: int, position: int, **more: Any) -> Administration:
     return Administration(step=step, position=position, **{**given, **more})
 
 
+def run_of(version: LoadedVersion, plan: SessionPlan, *, seed: int = 1, **more: Any) -> SessionRun:
+    """Return the run of a session that is not stored."""
+    test, advice = version.adaptive_test(plan.design), Advice("ses_1")
+    return SessionRun(test=test, plan=plan, version=version, seed=seed, advice=advice, **more)
+
+
 def played(
     version: LoadedVersion,
     plan: SessionPlan,
@@ -146,8 +152,7 @@ def played(
     final: bool = False,
 ) -> tuple[SessionRun, list[Administration]]:
     """Answer the pending step that `pick` chooses; each time, the run is rebuilt bit for bit."""
-    test = version.adaptive_test(plan.design)
-    run = SessionRun(test=test, plan=plan, version=version, seed=seed)
+    run = run_of(version, plan, seed=seed)
     stored: dict[int, Administration] = {}
     for turn, given in enumerate(closings):
         for asked in run.choose(elapsed_s=0.0)[0]:
@@ -157,9 +162,7 @@ def played(
         step = pick(sorted(run.pending), turn)
         closing = run.close(step, given)
         stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
-        again = SessionRun(
-            test=test, plan=plan, version=version, seed=seed, administrations=list(stored.values())
-        )
+        again = run_of(version, plan, seed=seed, administrations=list(stored.values()))
         now = 10.0 * turn  # figures are renewed every few seconds
         assert again.summary(elapsed_s=now, final=final) == run.summary(elapsed_s=now, final=final)
         assert again.pending == run.pending

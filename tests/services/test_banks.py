@@ -271,31 +271,6 @@ async def test_an_override_of_an_unknown_item_is_refused(
         await sent(banks, parameters=table("q1"), **override)
 
 
-@pytest.mark.parametrize("beside", [True, False])
-async def test_a_slope_that_gives_no_difficulty_is_refused_with_its_item(
-    banks: BankService, beside: bool
-) -> None:
-    slopes = {"none": 0.0, "tiny": 1e-300}
-    request = BankImport(
-        parameters=ItemBank.from_intercepts(
-            a=[*slopes.values()], intercept=[1.0, 1.0], item_ids=[*slopes]
-        )
-    )
-    if beside:
-        request = BankImport(
-            items=tuple(
-                ItemRecord(
-                    key=key,
-                    content=ItemContent(prompt=key),
-                    parameters=WrittenParameters(a, 1.0, 0.0, 1.0),
-                )
-                for key, a in slopes.items()
-            )
-        )
-    with pytest.raises(ItemBankError, match="item 'tiny': a is 1e-300, expected 0, or at least"):
-        await banks.import_bank(BankSpec(name="flat", default_scorer=ScorerSpec("exact")), request)
-
-
 async def test_a_version_without_any_active_item_is_refused(banks: BankService) -> None:
     with pytest.raises(InvalidInputError, match="all 2 items aside"):
         await sent(banks, parameters=table("q1", "q2", a=-1.0))

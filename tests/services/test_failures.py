@@ -11,7 +11,7 @@ from app.engine import Stop, StopReason
 from app.errors import InvalidInputError
 from app.records.figures import CallsFigures, Marking
 from app.records.sessions import Closing, Ending
-from app.services.sessions.plan import FailureLimits, Failures, SessionPlan, ending_of
+from app.services.sessions.plan import Advice, FailureLimits, Failures, SessionPlan, ending_of
 from tests.values import not_none
 
 
@@ -58,7 +58,9 @@ ERROR = Closing(outcome="error", error_code="endpoint_fault", reason="It broke")
 USAGE: CallsFigures = {"calls": 1, "tokens_in": 9, "tokens_out": 2, "usd": None}
 MARKING: Marking = {"scorer": "judge", "version": "1", "spec_hash": "", "usage": USAGE}
 UNMARKED = replace(ERROR, error_code="judge_timeout", marking=MARKING)
-REPAIR = "Repair the endpoint, then continue the session (sextant sessions extend ID --max-items N)"
+REPAIR = (
+    "Repair the endpoint, then continue the session (sextant sessions extend ses_1 --max-items N)"
+)
 REFUSED = replace(ERROR, error_code="endpoint_unauthorized")
 JUDGE_REFUSED = replace(UNMARKED, error_code="judge_unauthorized")
 JUDGE_SPENT = replace(UNMARKED, error_code="judge_budget_exhausted")
@@ -101,7 +103,7 @@ TWO = {"max_consecutive": 2}
 def test_failures_in_a_row_or_in_all_end_a_session(
     closings: list[Closing], limits: dict[str, Any], told: str | None
 ) -> None:
-    failures = Failures(FailureLimits(**limits))
+    failures = Failures(FailureLimits(**limits), Advice("ses_1"))
     for closing in closings:
         failures.take(closing)
     scored = closings.count(SCORED)
@@ -115,22 +117,29 @@ def test_failures_in_a_row_or_in_all_end_a_session(
 
 
 def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
-    failures = Failures(FailureLimits(), is_saved=False)
+    """Neither after a refused key nor where the address has no such model."""
+    failures = Failures(FailureLimits(), Advice("ses_1", can_change=False))
     failures.take(REFUSED)
-    stop = not_none(failures.stop(closed=1, scored=0, parsed=0))
-    assert "Start again with the right address and key" in stop.detail
+    detail = not_none(failures.stop(closed=1, scored=0, parsed=0)).detail
+    told = "If its address, model or key is wrong, start again (sextant run"
+    assert told in detail
+    unknown = replace(ERROR, error_code="endpoint_rejected")
+    for _ in range(5):
+        failures.take(unknown)
+    detail = not_none(failures.stop(closed=6, scored=0, parsed=0)).detail
+    assert detail.startswith("6 calls in a row failed")
+    assert told in detail
 
 
 def ended(stop: Stop, **how: Any) -> Ending:
     """Return the ending of a session of nine items that was precise enough."""
     given = {"last_failure": None, "precise_since": None, **how}
-    return ending_of(stop, precision_reached=True, min_items=9, session_id="ses_1", **given)
+    return ending_of(stop, precision_reached=True, min_items=9, advice=Advice("ses_1"), **given)
 
 
 DONE = Stop(StopReason.MAX_ITEMS, "It asked all.")
 GIVEN_UP = Stop(StopReason.TOO_MANY_FAILURES, f"It fails. {REPAIR}.")
 FULL_TIME = Stop(StopReason.TIME_LIMIT, "Time is up.")
-MENDED = REPAIR.replace("ID", "ses_1")
 NONE_OF_TWO = "None of 2 answers could be scored; the last: "
 NONE_PARSED = NONE_OF_TWO.replace("scored", "parsed")
 READ = "Read some answers (sextant sessions answers ses_1 --unparsed)"
@@ -142,7 +151,7 @@ READ = "Read some answers (sextant sessions answers ses_1 --unparsed)"
         (DONE, 2, 1, ERROR, "It asked all.", None),
         (DONE, 0, 0, None, "It asked all.", None),
         (FULL_TIME, 2, 0, ERROR, "Time is up.", None),
-        (DONE, 2, 0, ERROR, f"{NONE_OF_TWO}It broke. {MENDED}", ("endpoint_fault", "It broke")),
+        (DONE, 2, 0, ERROR, f"{NONE_OF_TWO}It broke. {REPAIR}", ("endpoint_fault", "It broke")),
         (DONE, 1, 0, ERROR, "None of 1 answers could", ("endpoint_fault", "It broke")),
         (DONE, 2, 0, UNMARKED, f"{NONE_OF_TWO}It broke. {READ}", ("judge_timeout", "It broke")),
         (
@@ -150,10 +159,10 @@ READ = "Read some answers (sextant sessions answers ses_1 --unparsed)"
             ("too_many_failures", "It says nothing."),
         ),
         (
-            *(DONE, 2, 0, None, f"{NONE_OF_TWO}unknown. {MENDED}"),
-            ("too_many_failures", f"{NONE_OF_TWO}unknown. {MENDED}."),
+            *(DONE, 2, 0, None, f"{NONE_OF_TWO}unknown. {REPAIR}"),
+            ("too_many_failures", f"{NONE_OF_TWO}unknown. {REPAIR}."),
         ),
-        (GIVEN_UP, 9, 4, ERROR, f"It fails. {MENDED}", ("endpoint_fault", "It broke")),
+        (GIVEN_UP, 9, 4, ERROR, f"It fails. {REPAIR}", ("endpoint_fault", "It broke")),
     ],
 )
 def test_a_session_without_a_score_or_with_too_many_failures_has_failed(

@@ -16,7 +16,7 @@ from app.services.sessions.derived import moved, renumbered
 from app.services.sessions.figures import SpareTime, position_of
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from tests.services.sessions import administration, length, played
+from tests.services.sessions import administration, length, played, run_of
 from tests.values import not_none
 
 FOR_SCORE = SessionPlan.from_dict(length(40, selection={"criterion": "v_optimal"}, concurrency=3))
@@ -57,10 +57,8 @@ async def test_probabilities_are_kept_where_known_and_otherwise_the_model_is_use
     assert min(chance for chance in chances if chance is not None) < 0.05
 
     older = [replace(item, probability=None) for item in stored]
-    test = version.adaptive_test(FOR_SCORE.design)
     run, known = (
-        SessionRun(test=test, plan=FOR_SCORE, version=version, seed=4, administrations=some)
-        for some in (older, stored)
+        run_of(version, FOR_SCORE, seed=4, administrations=some) for some in (older, stored)
     )
     accuracy, drawn = (not_none(one.summary(elapsed_s=9.0)["score"]) for one in (run, known))
     assert accuracy["method"] == drawn["method"] == "combined"
@@ -127,9 +125,8 @@ async def test_each_step_has_a_score_computed_in_spare_time(version: LoadedVersi
         return now
 
     plan = SessionPlan.from_dict(length(40, preset="ability", concurrency=1))
-    test = version.adaptive_test(plan.design)
     idle = SpareTime(share=1.0, most_s=1.0, clock=clock)
-    run = SessionRun(test=test, plan=plan, version=version, seed=4, spare=idle)
+    run = run_of(version, plan, seed=4, spare=idle)
     scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
     values = [score["value"] for score in scores if score is not None]  # few answers give no score
     assert len(values) > 6
@@ -137,7 +134,7 @@ async def test_each_step_has_a_score_computed_in_spare_time(version: LoadedVersi
     assert values[-1] > values[0]
 
     busy = SpareTime(share=0.0, most_s=1.0, clock=clock)
-    run = SessionRun(test=test, plan=plan, version=version, seed=4, spare=busy)
+    run = run_of(version, plan, seed=4, spare=busy)
     scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
     assert None not in scores[4:]  # the first result waits for no spare time
     assert told(run, elapsed_s=1.9) == scores[-1]

@@ -26,12 +26,11 @@ from app.services.results.measured import scores_left_out
 from app.services.sessions.manual import NextItem
 from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
 from app.services.sessions.report import SessionFormat
-from app.services.sessions.run import SessionRun
 from app.services.visibility import View
 from app.storage.paging import PageRequest
 from tests.services import sessions
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import by_hand, figures_of, length, played, replayed, tell
+from tests.services.sessions import by_hand, figures_of, length, played, replayed, run_of, tell
 from tests.values import not_none
 
 PLAN = length(12)
@@ -162,7 +161,7 @@ async def test_the_cost_of_pretest_items_counts_towards_the_budget(services: Ser
             "concurrency": 1,
         }
     )
-    run = SessionRun(test=version.adaptive_test(plan.design), plan=plan, version=version, seed=1)
+    run = run_of(version, plan)
     costly = Closing(outcome="scored", score=1.0, tokens_in=100, tokens_out=0, attempts=1)
     was_pretest = []
     stop = None

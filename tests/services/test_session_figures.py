@@ -41,7 +41,7 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.result import Result
 from app.services.sessions.run import SessionRun
 from tests.services.banks import alike, make_bank, question
-from tests.services.sessions import length, spec
+from tests.services.sessions import length, run_of, spec
 from tests.values import not_none
 
 PAID = Closing(outcome="scored", score=1.0, tokens_in=10, tokens_out=2, usd=0.5, attempts=1)
@@ -153,7 +153,7 @@ def repeated(*scores: float | None) -> Closing:
 async def test_repeats_estimate_chances_of_single_answers(services: Services) -> None:
     version = await services.versions.load(bank="demo")
     plan = SessionPlan.from_dict(length(9, repeats=4))
-    run = SessionRun(test=version.adaptive_test(plan.design), plan=plan, version=version, seed=1)
+    run = run_of(version, plan)
     items: list[list[float | None]] = [
         [1.0, 1.0, 0.0, 1.0],
         [0.0, 0.5, 1.0, 1.0],
@@ -239,7 +239,7 @@ def test_spare_time_grows_with_the_clock_up_to_its_most() -> None:
 
 def opened(version: LoadedVersion, **plan: Any) -> SessionRun:
     made = SessionPlan.from_dict({"preset": "ability", "concurrency": 1, **plan})
-    return SessionRun(test=version.adaptive_test(made.design), plan=made, version=version, seed=1)
+    return run_of(version, made)
 
 
 def with_nine_answers(run: SessionRun, *, refused: int) -> float:

@@ -10,10 +10,19 @@ from app.records.sessions import Closing, Plan, SessionFilter
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan, nothing_to_ask
-from app.services.sessions.run import SessionRun, open_run
+from app.services.sessions.run import open_run
 from app.storage.paging import PageRequest
 from tests.services.banks import alike, make_bank, question
-from tests.services.sessions import administration, answered, by_hand, length, scripted, spec
+from tests.services.sessions import (
+    administration,
+    answered,
+    by_hand,
+    length,
+    run_of,
+    scripted,
+    spec,
+)
+from tests.values import not_none
 
 
 async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -> None:
@@ -105,8 +114,7 @@ async def test_reversed_answers_show_in_the_person_fit(services: Services) -> No
             )
             for step, position in enumerate(positions, 1)
         ]
-        test = version.adaptive_test(plan.design)
-        run = SessionRun(test=test, plan=plan, version=version, seed=1, administrations=asked)
+        run = run_of(version, plan, administrations=asked)
         return run.summary(elapsed_s=1.0, final=True)["person_fit"]
 
     leaked, honest = summary(turned=True), summary(turned=False)
@@ -161,15 +169,51 @@ async def test_a_choice_by_cost_is_refused_where_costs_are_not_known(services: S
     assert not (await services.endpoints.list(PageRequest())).items
 
 
-@pytest.mark.parametrize(("outcome", "asks"), [("refused", False), ("error", True)])
-async def test_it_is_known_whether_an_extension_would_ask_anything(
-    services: Services, outcome: str, asks: bool
-) -> None:
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 30}}
-    begun = await by_hand(services, plan)
-    failed = await answered(services, begun, lambda _: {"outcome": outcome})
+SHORT = {"stopping": {"se": None, "min_items": 1, "max_items": 30}}
+LONGER: Plan = {"stopping": {"se": None, "min_items": 1, "max_items": 60}}
+
+
+async def test_errors_are_asked_again(services: Services) -> None:
+    begun = await by_hand(services, SHORT)
+    failed = await answered(services, begun, lambda _: {"outcome": "error"})
     assert failed.status == "failed"
-    assert (nothing_to_ask(failed) is None) == asks
-    changes: Plan = {"stopping": {"se": None, "min_items": 1, "max_items": 60}}
-    longer = await services.derived_sessions.extend(failed.id, changes, {})
-    assert (longer.status == "awaiting_response") == asks
+    assert f"(sextant sessions extend {failed.id} " in not_none(failed.stop_detail)
+    assert nothing_to_ask(failed) is None
+    longer = await services.derived_sessions.extend(failed.id, LONGER, {})
+    assert longer.status == "awaiting_response"
+
+
+async def test_a_session_with_too_many_refusals_is_not_extended(services: Services) -> None:
+    begun = await by_hand(services, SHORT)
+    failed = await answered(services, begun, lambda _: {"outcome": "refused"})
+    assert failed.status == "failed"
+    reason = not_none(nothing_to_ask(failed))
+    assert reason == failed.stop_detail
+    with pytest.raises(InvalidStateError) as refused:
+        await services.derived_sessions.extend(failed.id, LONGER, {})
+    told = f"A session that extends {failed.id} would ask nothing. {reason}"
+    assert refused.value.detail == told
+    lenient: Plan = {**LONGER, "failures": {"max_share": 1.0}}
+    longer = await services.derived_sessions.extend(failed.id, lenient, {})
+    assert longer.status == "awaiting_response"
+
+
+async def test_an_extension_that_would_ask_nothing_is_refused(services: Services) -> None:
+    await make_bank(services, "few", alike(*"abcdef"))
+    begun = await by_hand(services, length(3), bank="few")
+    ended = await answered(services, begun, lambda _: {"score": 1.0})
+    extend = services.derived_sessions.extend
+
+    assert nothing_to_ask(ended) is None
+    unchanged: Plan = {}
+    for changes in (unchanged, length(3), length(2)):
+        with pytest.raises(InvalidInputError, match="more than the 3 questions asked") as refused:
+            await extend(ended.id, changes, {})
+        assert refused.value.problems[0].pointer == "/stopping/max_items"
+
+    whole = await answered(services, await extend(ended.id, length(9), {}), lambda _: {"score": 1})
+    assert nothing_to_ask(whole) == "All 6 questions that may be asked were asked."
+    with pytest.raises(InvalidStateError, match=r"would ask nothing\. Every active item"):
+        await extend(whole.id, length(12), {})
+    found = await services.sessions.list_page(PageRequest())
+    assert {one.id for one in found.items} == {ended.id, whole.id}

@@ -138,7 +138,9 @@ async def test_a_taken_value_gives_a_sentence_with_the_value_where_it_happens(
         await _add_key(uow)
     async with database.unit_of_work() as uow:
         await _add_key(uow, name="second", secret_hash="h2")
-        with pytest.raises(AlreadyExistsError, match="one with secret_hash = h1 in api_keys"):
+        with pytest.raises(
+            AlreadyExistsError, match="api keys there is already one with the secret_hash 'h1'"
+        ):
             async with uow._db.begin_nested():
                 await _add_key(uow, name="third")
     assert await _key_names(database) == ["ci", "second"]

@@ -27,12 +27,13 @@ from app.records.figures import (
     ScoreFigures,
     UsageFigures,
 )
+from app.records.leased import ENDED
 from app.records.sessions import Examinee, Plan, PromptChanges, SessionRecord, SessionState
 from app.reports.figures import Headline, TrustLevel, asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
-from app.services.sessions.plan import MAX_REPEATS
+from app.services.sessions.plan import MAX_REPEATS, nothing_to_ask
 from app.services.visibility import View
 from app.shapes import FailureRead, Input, Metadata, Name, OnBank, Output, WorkRead, examples
 
@@ -277,6 +278,9 @@ class SessionRead(WorkRead):
     stop_detail: str | None
     precision_reached: bool | None
     """Whether the result is as precise as `se` and `score_margin` ask; null if neither is set."""
+    nothing_to_ask: str | None
+    """Why `:extend` to more items would ask nothing; null if it would ask some, or until the
+    end."""
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None
@@ -314,6 +318,7 @@ class SessionRead(WorkRead):
                 "rescore": None,
                 **record.summary,
                 "headline": headline,
+                "nothing_to_ask": nothing_to_ask(record) if record.status in ENDED else None,
                 **_asking(provenance),
                 **more,
             }

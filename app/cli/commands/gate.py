@@ -12,17 +12,19 @@
 No other command uses 64. Elsewhere wrong input gives 2, which here means inconclusive.
 """
 
+import functools
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
 from app.cli.commands.run import FIELDS
-from app.cli.gating.judging import Judge, Verdict, junit, markdown, outcome_of
+from app.cli.gating.judging import Judge, Verdict, junit, markdown, outcome_of, reports_of
 from app.cli.gating.policy import Budget, Policy, Rule, read_policy
 from app.cli.servers.connection import connected, path_of, run_to_the_end
 from app.cli.servers.options import chosen, on_server
@@ -47,6 +49,8 @@ from app.cli.terminal.options import given
 from app.cli.terminal.watch import conduct, report
 from app.errors import InvalidInputError, SextantError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 #: Exit codes of sysexits.h: wrong usage, and a fault of the program itself.
 USAGE, SOFTWARE = 64, 70
 #: The rule of a single gate.
@@ -56,7 +60,9 @@ _RULE: Fields = {
         str, "Instead of a threshold: a result by name (`sextant baselines`) or session id."
     ),
     "/tolerance": option(
-        float, "How much worse than --baseline passes: points, or logits of theta."
+        float,
+        "How much worse than --baseline passes: points, or logits of theta.",
+        metavar="POINTS",
     ),
     "/metric": option(
         Literal["score", "theta"], "Metric to compare: the score (default), or the ability (theta)."
@@ -107,6 +113,23 @@ class Command(TyperCommand):
             raise typer.Exit(SOFTWARE) from None
 
 
+def _reporting(command: Callable[P, R]) -> Callable[P, R]:
+    """Let a command write its reports also where it fails: pipelines show them, and no stderr."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **given: P.kwargs) -> R:
+        try:
+            return command(*args, **given)
+        except SextantError as error:
+            xml, comment = reports_of(error)
+            for name, report in (("junit_file", xml), ("markdown_file", comment.encode())):
+                if (target := given[name]) is not None:
+                    write_file(str(target), report)
+            raise
+
+    return wrapped
+
+
 @on_server(
     json="Write the gate as JSON; - for stdout.",
     runs=True,
@@ -119,6 +142,7 @@ class Command(TyperCommand):
         "/stopping": "--extend-to",
     },
 )
+@_reporting
 def command(
     body: dict[str, Any],
     session: Annotated[
@@ -226,6 +250,7 @@ def command(
                 client=client,
                 policy=rules,
                 asked=asked,
+                file=policy,
                 commit=commit if policy is not None else None,
                 watch=watched,
             )

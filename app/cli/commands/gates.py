@@ -9,9 +9,10 @@ from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import number, out, show_facts, when
 from app.cli.terminal.options import YesOption, confirm
-from app.cli.terminal.replies import Baseline, Session
+from app.cli.terminal.replies import Baseline, Session, read_all
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
+from app.reports.namesakes import told_apart
 
 app = typer.Typer(no_args_is_help=True)
 baselines = typer.Typer(no_args_is_help=True)
@@ -88,13 +89,16 @@ def set_baseline(
 @on_server(baselines, "list", json=SAME)
 def list_baselines() -> None:
     """List baselines by name."""
+    found = listed("/v1/baselines")
+    rows = read_all(Baseline, found)
+    banks = told_apart({one.bank_version_id: one.bank for one in rows})
     tell_list(
         Baseline,
-        listed("/v1/baselines"),
+        found,
         {
             "name": "name",
             "model": "examinee",
-            "bank": "bank",
+            "bank": lambda one: banks[one.bank_version_id],
             "score": lambda one: number(one.score, ".1%"),
             "questions": "n_items",
             "set": lambda one: when(one.set_at),

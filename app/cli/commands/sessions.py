@@ -36,7 +36,7 @@ from app.errors import InvalidInputError
 from app.printable import percent
 from app.records.sessions import SessionState
 from app.reports.figures import is_surprising
-from app.reports.namesakes import namesakes
+from app.reports.namesakes import namesakes, told_apart
 from sextant_client import AsyncSextant
 from sextant_client.models import Interval, Model
 
@@ -56,6 +56,7 @@ class _ListedSession(Scored, Asked):
     id: str
     status: str
     bank: str = at("bank", "name")
+    bank_id: str = at("bank", "id")
     version: int = at("bank", "version")
     theta: float | None = at("estimate", "theta")
     se: float | None = at("estimate", "se")
@@ -82,7 +83,9 @@ def list_sessions(
         return [*await client.list_all("/v1/sessions", limit=limit, params=wanted)]
 
     found = asked(read)
-    apart = namesakes({one.id: one.called for one in read_all(_ListedSession, found)})
+    rows = read_all(_ListedSession, found)
+    apart = namesakes({one.id: one.called for one in rows})
+    banks = told_apart({one.bank_id: one.bank for one in rows})
 
     def named(one: _ListedSession) -> str:
         traits = ", ".join(apart.get(one.id, []))
@@ -94,7 +97,7 @@ def list_sessions(
         {
             "id": "id",
             "status": "status",
-            "bank": lambda one: f"{one.bank} v{one.version}",
+            "bank": lambda one: f"{banks[one.bank_id]} v{one.version}",
             "endpoint": named,
             "theta": lambda one: number(one.theta),
             "SE": lambda one: number(one.se, ".2f"),

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 
 from app.cli.gating.policy import Policy, Rule
@@ -13,8 +14,8 @@ from app.cli.servers.connection import path_of
 from app.cli.servers.options import is_missing
 from app.cli.terminal.console import JsonObject, money, show_warning
 from app.cli.terminal.replies import Baseline, Session
-from app.cli.terminal.watch import LONGER, NO_MORE, further
-from app.errors import InvalidInputError
+from app.cli.terminal.watch import LONGER, asks_more, further
+from app.errors import InvalidInputError, SextantError
 from app.printable import printable
 from app.records.gates import BASELINE_LIMITS
 from sextant_client import AsyncSextant, ProblemError, models
@@ -70,6 +71,7 @@ class Judge:
 
     Attributes:
         asked: `endpoint` or `endpoint_id`, as in the body of a session.
+        file: File of the policy; None for a single gate.
         commit: The tested commit; tests of a policy run once a commit. None always tests again.
         watch: Called to wait for the end of a test.
     """
@@ -77,6 +79,7 @@ class Judge:
     client: AsyncSextant
     policy: Policy
     asked: JsonObject
+    file: Path | None
     commit: str | None
     watch: Watch
 
@@ -157,7 +160,7 @@ class Judge:
     def _goes_on(self, verdicts: Sequence[Verdict], session: Session) -> bool:
         return (
             session.status == "completed"
-            and session.stop_reason not in NO_MORE
+            and asks_more(session)
             and session.progress.items < (self.policy.extend_to or 0)
             and any(one.gate.outcome == _OPEN for one in verdicts)
         )
@@ -166,11 +169,13 @@ class Judge:
         """What may decide an open rule: more questions, also of a baseline that was asked fewer."""
         if verdict.outcome != _OPEN:
             return {}
-        steps = {}
-        own = None if BASELINE_LIMITS in verdict.gate.detail else further(verdict.session)
+        steps, session = {}, verdict.session
+        own = None if BASELINE_LIMITS in verdict.gate.detail else further(session)
         if own is not None:
-            steps["next"] = f"{own}, then gate the new session"
-        named, asked = await self._baseline(verdict.rule), verdict.session.progress.scored
+            most = min(LONGER * session.progress.items, session.bank.n_items)
+            alone = f"{own}, then gate the new session"
+            steps["next"] = f"set extend_to: {most} in {self.file}" if self.file else alone
+        named, asked = await self._baseline(verdict.rule), session.progress.scored
         if (
             named is not None
             and (own is None or named.n_items < asked)
@@ -252,6 +257,7 @@ def outcome_of(verdicts: Sequence[Verdict]) -> str:
 
 #: Marker by which a pipeline finds the comment of an earlier run.
 COMMENT = "<!-- sextant gate -->"
+_SUITE = "sextant gate"
 _SIGNS = {"go": "✅ go", "no_go": "❌ no go", "inconclusive": "❔ inconclusive", "error": "⚠️ error"}
 
 
@@ -291,7 +297,7 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
     must = [one.outcome for one in verdicts if one.rule.tier == "must"]
     suite = ET.Element(
         "testsuite",
-        name="sextant gate",
+        name=_SUITE,
         tests=str(len(verdicts)),
         failures=str(must.count("no_go")),
         errors=str(must.count("inconclusive") + must.count("error")),
@@ -310,6 +316,21 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
             ET.SubElement(case, kind, message=printable(one.gate.detail), type=one.outcome)
         told = ET.SubElement(case, "system-out")
         told.text = printable(f"{one.gate.detail} {one.session.id}")
+    return _xml(suite)
+
+
+def reports_of(error: SextantError) -> tuple[bytes, str]:
+    """JUnit's XML and the Markdown comment of a gate that could not be asked."""
+    faults = [f"{one.pointer}: {one.detail}" for one in error.problems]
+    text = printable("\n".join([error.detail, *faults]))
+    suite = ET.Element("testsuite", name=_SUITE, tests="1", failures="0", errors="1", skipped="0")
+    case = ET.SubElement(suite, "testcase", classname="sextant", name="gate", time="0")
+    ET.SubElement(case, "error", message=text, type="error")
+    lines = [COMMENT, f"### {_SIGNS['error']}", "", *map(_cell, text.split("\n")), ""]
+    return _xml(suite), "\n".join(lines)
+
+
+def _xml(suite: ET.Element) -> bytes:
     root = ET.Element("testsuites")
     root.append(suite)
     written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)

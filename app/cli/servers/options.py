@@ -241,6 +241,8 @@ def _worded(problem: ProblemError, client: AsyncSextant, word: Word) -> SextantE
         detail = f"{detail} Set SEXTANT_API_KEY, or `sextant login {server.url}`."
     for place in problem.fields:
         detail = detail.replace(f"{place.pointer}:", f"{word(place.pointer)}:")
+        if detail.startswith(own := f"{place.pointer[1:]}:"):  # without the slash
+            detail = detail.replace(own, f"{word(place.pointer)}:", 1)
     detail = detail.replace("; see errors.", ":")
     problems = [FieldProblem(word(one.pointer), one.detail) for one in problem.fields]
     return SextantError(detail, problems=problems)

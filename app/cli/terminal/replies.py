@@ -157,6 +157,7 @@ class Session(Scored):
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None
+    nothing_to_ask: str | None
 
 
 class Version(Model):
@@ -266,6 +267,7 @@ class Baseline(Model):
     session_id: str
     examinee: str
     bank: str
+    bank_version_id: str
     score: float | None
     score_interval: Interval | None
     n_items: int

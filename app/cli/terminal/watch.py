@@ -214,8 +214,8 @@ def _short(text: str, width: int = 24) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-#: Stop reasons after which a test cannot, or must not, ask more items.
-NO_MORE = frozenset({"budget_exhausted", "time_limit", "bank_exhausted", "too_many_failures"})
+#: Stop reasons that more items do not lift.
+_SPENT = frozenset({"budget_exhausted", "time_limit"})
 #: Factor by which an extension lengthens a test.
 LONGER = 2
 
@@ -384,11 +384,16 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
     out.print(table)
 
 
+def asks_more(session: Session) -> bool:
+    """Whether an ended session would ask more if it were extended to more items."""
+    return session.nothing_to_ask is None and session.stop_reason not in _SPENT
+
+
 def further(session: Session) -> str | None:
     """Command that extends an ended session; None where nothing more can be asked."""
-    asked, n_items = session.progress.items, session.bank.n_items
-    if session.stop_reason in NO_MORE or asked >= n_items:
+    if not asks_more(session):
         return None
+    asked, n_items = session.progress.items, session.bank.n_items
     goal, margin, most = "", session.stopping.score_margin, LONGER * asked
     if session.stop_reason == "score_margin" and margin is not None and session.headline:
         goal = f" --margin {50 * margin:g}"

@@ -7,17 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from app.demo.bank import REFERENCE_SOURCE, DemoBank, learned
-from app.engine.bank import SMALLEST, ItemBank
+from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
     FieldProblem,
     InvalidInputError,
-    ItemBankError,
     SextantError,
 )
 from app.exchange.files import MAX_PROBLEMS
@@ -343,7 +340,6 @@ def parameters_of(request: BankImport) -> ItemBank | None:
 
     Raises:
         InvalidInputError: Both files contain parameters, or as for `bank_of_written`.
-        ItemBankError: A slope so near 0 that no difficulty follows from it.
     """
     beside = [(record.key, record.parameters) for record in request.items if record.parameters]
     bank = request.parameters
@@ -352,18 +348,7 @@ def parameters_of(request: BankImport) -> ItemBank | None:
             "Expected parameters from one place, got a parameter file and parameters beside the"
             f" items (the first at item {beside[0][0]!r})."
         )
-    if beside:
-        bank = bank_of_written(beside)
-    if bank is None or bank.abilities is not None:
-        return bank
-    unusable = (bank.a != 0.0) & (np.abs(bank.a) < SMALLEST)
-    if unusable.any():
-        at = int(unusable.argmax())
-        raise ItemBankError(
-            f"Item parameters cannot be used: item {bank.item_ids[at]!r}: a is {bank.a[at]:g}, "
-            f"expected 0, or at least {SMALLEST:g} either way."
-        )
-    return bank
+    return bank_of_written(beside) if beside else bank
 
 
 def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> MatchedParameters:

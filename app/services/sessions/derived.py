@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from app.engine import StopReason
 from app.engine.design.design import stops_when
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.items import ItemContent, Outcome, ScorerSpec
@@ -13,6 +14,7 @@ from app.records.endpoints import Endpoint
 from app.records.fields import convert
 from app.records.leased import ENDED
 from app.records.sessions import (
+    RESCORE,
     Administration,
     Asking,
     Ending,
@@ -29,8 +31,8 @@ from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import as_begun
 from app.services.leased import Queue
 from app.services.sessions.drafts import SessionDraft, check_plan, check_reachable, provenance_of
-from app.services.sessions.plan import PretestPlan, SessionPlan
-from app.services.sessions.rescoring import RESCORE, Change, changes, old_closings
+from app.services.sessions.plan import PretestPlan, SessionPlan, nothing_to_ask
+from app.services.sessions.rescoring import Change, changes, old_closings
 from app.services.sessions.run import open_run
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
@@ -72,16 +74,13 @@ class DerivedSessions:
         `changes` are sections of the design to replace (`stopping`, `budget`, ...).
 
         Raises:
-            InvalidStateError: The session rescores another session.
+            InvalidStateError: The session rescores another session, or nothing would be asked.
             InvalidInputError: The design does not allow more items.
             EndpointMovedError: The endpoint now has another address or kind.
         """
         parent, administrations = await self._ended(session_id)
         if parent.relation == RESCORE:
-            raise InvalidStateError(
-                f"Session {session_id} is a rescoring of {parent.parent_id}: extend that one, "
-                "and rescore the result."
-            )
+            raise InvalidStateError(f"{_asks_nothing(parent)} {nothing_to_ask(parent)}")
         version = await self.versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
         endpoint = None
@@ -92,11 +91,6 @@ class DerivedSessions:
         plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
-        most, scored = plan.stopping.max_items, parent.summary["progress"]["scored"]
-        if most is not None and most < scored and "stopping" in changes:
-            place = "/stopping/max_items"
-            detail = f"expected at least the {scored} questions asked already, got {most}"
-            raise InvalidInputError(f"{place}: {detail}.", problems=[FieldProblem(place, detail)])
         reachable = await check_reachable(changes, plan, version)
         # Items without an answer are dropped: they may be asked again, as the endpoint may be back.
         closed = [(item, item.closing) for item in administrations if item.closing is not None]
@@ -115,6 +109,17 @@ class DerivedSessions:
         )
         test = await self.versions.adaptive_test(version, plan.design, price)
         draft = SessionDraft(new=new, version=version, plan=plan, test=test)
+        # Its advice is on the parent, as the new session may never be stored.
+        run = replace(draft, new=replace(new, id=parent.id)).run(kept)
+        asked, stop = run.choose(elapsed_s=parent.active_s)
+        if stop is not None and not asked:
+            n, most = run.state.n_asked, plan.stopping.max_items
+            if stop.reason == StopReason.MAX_ITEMS and n < version.n_active:
+                place = "/stopping/max_items"
+                detail = f"expected more than the {n} questions asked already, got {most}"
+                fault = [FieldProblem(place, detail)]
+                raise InvalidInputError(f"{place}: {detail}.", problems=fault)
+            raise InvalidStateError(f"{_asks_nothing(parent)} {stop.detail}")
         return await self.sessions.start(draft, kept)
 
     async def replay(
@@ -306,6 +311,10 @@ class DerivedSessions:
             made["endpoint"] = parent.provenance.get("endpoint")
             made["asked"] = parent.provenance.get("asked", {})
         return made
+
+
+def _asks_nothing(parent: SessionRecord) -> str:
+    return f"A session that extends {parent.id} would ask nothing."
 
 
 def renumbered(administrations: Sequence[Administration]) -> list[Administration]:

@@ -34,7 +34,7 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.specs import EndpointSpec, capabilities_of, origin_of
-from app.services.sessions.plan import MAX_BY_HAND, SessionPlan
+from app.services.sessions.plan import MAX_BY_HAND, Advice, SessionPlan
 from app.services.sessions.run import SessionRun
 
 
@@ -78,6 +78,7 @@ class SessionDraft:
             plan=self.plan,
             version=self.version,
             seed=self.new.seed,
+            advice=Advice.on(self.new),
             administrations=administrations,
             dropped=self.new.provenance.get("dropped", ()),
         )

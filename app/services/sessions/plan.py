@@ -5,8 +5,8 @@ have no parameters yet, so their positions come after those of the engine's bank
 scored, stored and paid for like any others, but do not enter the figures of the test.
 """
 
-import re
 from collections import Counter
+from dataclasses import dataclass
 from typing import Annotated, Any, Self, cast
 
 import numpy as np
@@ -20,7 +20,16 @@ from app.errors import ScorerBudgetError, SextantError
 from app.items import Outcome
 from app.records.figures import PretestFigures, ProgressFigures, ResultFigures
 from app.records.leased import Failure
-from app.records.sessions import Advance, Closing, Ending, Plan, SessionEvent, SessionRecord
+from app.records.sessions import (
+    RESCORE,
+    Advance,
+    Closing,
+    Ending,
+    NewSession,
+    Plan,
+    SessionEvent,
+    SessionRecord,
+)
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.figures import outcomes_in
 
@@ -82,16 +91,53 @@ FATAL_CODES = frozenset(
     for what in ("unauthorized", "address_blocked", "moved", "no_likelihoods")
 )
 
-#: Advice on failures, by their cause; the session's id takes the place of ID.
-_ENDPOINT = (
-    "Repair the endpoint, then continue the session (sextant sessions extend ID --max-items N)."
-)
-_START = "Start again with the right address and key (sextant run, SEXTANT_ENDPOINT_KEY)."
-_SCORER = "Repair the scorer, then rescore the session (sextant sessions rescore ID)."
-_ANSWERS = (
-    "Read some answers (sextant sessions answers ID --unparsed): the prompt, max_tokens or the "
-    "scorer does not fit the model."
-)
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do after failures of a session, by their cause.
+
+    Attributes:
+        can_change: Whether address, model and key can be changed: those of a saved endpoint.
+    """
+
+    session_id: str
+    can_change: bool = True
+
+    @classmethod
+    def on(cls, session: SessionRecord | NewSession) -> Self:
+        """Advice on one session."""
+        origin = session.provenance["endpoint"]
+        return cls(session.id, can_change=origin is None or origin["name"] is not None)
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint does not answer."""
+        repair = (
+            "Repair the endpoint, then continue the session "
+            f"(sextant sessions extend {self.session_id} --max-items N)."
+        )
+        if self.can_change:
+            return repair
+        start = "start again (sextant run, SEXTANT_ENDPOINT_KEY)"
+        return f"{repair} If its address, model or key is wrong, {start}."
+
+    @property
+    def scorer(self) -> str:
+        """The scorer fails."""
+        return f"Repair the scorer, then {self.rescore}"
+
+    @property
+    def rescore(self) -> str:
+        """Only scores are missing."""
+        return f"rescore the session (sextant sessions rescore {self.session_id})."
+
+    @property
+    def answers(self) -> str:
+        """The answers have no scores."""
+        return (
+            f"Read some answers (sextant sessions answers {self.session_id} --unparsed): the "
+            "prompt, max_tokens or the scorer does not fit the model."
+        )
 
 
 #: Suffix of the error code of an answer without a score because the scorer's budget was spent.
@@ -101,8 +147,8 @@ SCORER_BUDGET = f"_{ScorerBudgetError.code}"
 class Failures:
     """Counts the failures of one session as its items are closed."""
 
-    def __init__(self, limits: FailureLimits, *, is_saved: bool = True) -> None:
-        self._limits, self._is_saved = limits, is_saved  # only a saved endpoint can be changed
+    def __init__(self, limits: FailureLimits, advice: Advice) -> None:
+        self._limits, self._advice = limits, advice
         self._unanswered = self._unmarked = 0
         self.last: Closing | None = None
 
@@ -125,62 +171,67 @@ class Failures:
             scored: Number of those with a score, also as unparseable and so wrong.
             parsed: Number of those whose answer was scored.
         """
-        last = self.last
+        last, advice = self.last, self._advice
         if last is None:
             return None  # all answers were scored
         if (last.error_code or "").endswith(SCORER_BUDGET):
             # The scorer may not spend any more, so further answers would get no score.
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
-                f"{_reason(last)} Answers without a score are kept: rescore the session "
-                "(sextant sessions rescore ID).",
+                f"{_reason(last)} Answers without a score are kept: {advice.rescore}",
             )
         if last.error_code == StopReason.TIME_LIMIT:
             return None  # the server itself gave up these calls: the endpoint has not failed
         if last.error_code in FATAL_CODES and (self._unanswered or self._unmarked):
-            mend = _ENDPOINT if self._is_saved else _START
-            todo = mend if last.error_code.startswith("endpoint") else _SCORER
+            is_call = last.error_code.startswith("endpoint")
+            todo = advice.endpoint if is_call else advice.scorer
             detail = f"Every further call would fail like the last one: {_reason(last)} {todo}"
         elif self._unanswered >= self._limits.max_consecutive:
             detail = (
-                f"{self._unanswered} calls in a row failed; the last: {_reason(last)} {_ENDPOINT}"
+                f"{self._unanswered} calls in a row failed; the last: {_reason(last)} "
+                f"{advice.endpoint}"
             )
         elif self._unmarked >= UNMARKED_PER_CALL * self._limits.max_consecutive:
             detail = (
                 f"{self._unmarked} answers in a row could not be scored; the last "
-                f"({last.error_code}): {_reason(last)} {_SCORER}"
+                f"({last.error_code}): {_reason(last)} {advice.scorer}"
             )
         else:
-            return _too_many(self._limits, closed=closed, scored=scored, parsed=parsed)
+            return _too_many(self._limits, advice, closed=closed, scored=scored, parsed=parsed)
         return Stop(StopReason.TOO_MANY_FAILURES, detail)
 
 
-def _too_many(limits: FailureLimits, *, closed: int, scored: int, parsed: int) -> Stop | None:
+def _too_many(
+    limits: FailureLimits, advice: Advice, *, closed: int, scored: int, parsed: int
+) -> Stop | None:
     """The stop of a session of which too large a share could not be scored; else None."""
     failed = closed - scored
     if limits.exceeded(failed, closed):
         share = f"{100 * limits.max_share:g} %"
-        detail = f"{failed} of {closed} answers could not be scored (limit {share}). {_ANSWERS}"
+        detail = f"{failed} of {closed} answers could not be scored (limit {share})."
     elif not parsed and closed >= ITEMS_TO_PARSE_ONE and limits.exceeded(closed, closed):
-        detail = f"None of {closed} answers could be parsed. {_ANSWERS}"
+        detail = f"None of {closed} answers could be parsed."
     else:
         return None
-    return Stop(StopReason.TOO_MANY_FAILURES, detail)
+    return Stop(StopReason.TOO_MANY_FAILURES, f"{detail} {advice.answers}")
 
 
 def nothing_to_ask(ended: SessionRecord) -> str | None:
-    """Why a session that extends this one would ask nothing; None where it would.
+    """Why a longer session that extends this one would ask nothing; None where it would.
 
     It keeps all answers but those that ended in an error, and their failures count again.
     """
-    figures, n_items = ended.summary, ended.provenance["n_items"]
-    kept = figures["progress"]["items"] - figures["outcomes"]["error"]
-    if kept >= n_items:
-        return f"All {n_items:,} questions that may be asked were asked."
-    limits = SessionPlan.from_dict(ended.design).failures
+    if ended.relation == RESCORE:
+        return f"It scores {ended.parent_id} again: extend that one, and rescore the result."
+    figures = ended.summary
+    asked, errors = figures["progress"]["items"], figures["outcomes"]["error"]
+    kept, is_whole = asked - errors, ended.stop_reason == StopReason.BANK_EXHAUSTED
+    if kept >= ended.provenance["n_items"] or (is_whole and not errors):
+        return f"All {kept:,} questions that may be asked were asked."
+    limits = FailureLimits.model_validate(ended.design.get("failures", {}))
     scored, parsed = figures["progress"]["scored"], figures["outcomes"]["scored"]
-    stop = _too_many(limits, closed=kept, scored=scored, parsed=parsed)
-    return None if stop is None else stop.detail.replace(" ID", f" {ended.id}")
+    stop = _too_many(limits, Advice.on(ended), closed=kept, scored=scored, parsed=parsed)
+    return None if stop is None else stop.detail
 
 
 def _reason(closing: Closing) -> str:
@@ -197,7 +248,7 @@ def ending_of(
     precision_reached: bool | None,
     precise_since: int | None,
     min_items: int,
-    session_id: str,
+    advice: Advice,
 ) -> Ending:
     """The ending for a reason to stop; after too many failures, or if none is `parsed`, a failure.
 
@@ -208,13 +259,13 @@ def ending_of(
         is_failed = True
         missed = last_failure or Closing(outcome=Outcome.ERROR)
         is_call = missed.outcome == Outcome.ERROR and missed.marking is None
-        todo = _ENDPOINT if is_call else _ANSWERS
+        todo = advice.endpoint if is_call else advice.answers
         done = "parsed" if missed.outcome == Outcome.UNPARSED else "scored"
         stop = Stop(
             StopReason.TOO_MANY_FAILURES,
             f"None of {closed} answers could be {done}; the last: {_reason(missed)} {todo}",
         )
-    detail = re.sub(r"(\(sextant sessions \w+) ID\b", rf"\1 {session_id}", stop.detail)
+    detail = stop.detail
     failure: Failure | None = None
     if is_failed:
         failure = {

@@ -21,8 +21,6 @@ from app.services.sessions.run import SessionRun, open_run
 from app.services.waiting import OnWait, retry_outages
 from app.storage.database import Database
 
-#: Relation of a rescoring session to the session whose answers it scores.
-RESCORE = "rescore"
 #: Answers that are scored at the same time; endpoints of scorers have their own limits.
 _AT_ONCE = 8
 

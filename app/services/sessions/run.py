@@ -44,7 +44,14 @@ from app.services.sessions.figures import (
     right_in,
     shown,
 )
-from app.services.sessions.plan import Failures, PretestItems, SessionPlan, ended_event, ending_of
+from app.services.sessions.plan import (
+    Advice,
+    Failures,
+    PretestItems,
+    SessionPlan,
+    ended_event,
+    ending_of,
+)
 
 #: Largest age in seconds of the prediction in a step, even if the worker has no time to spare: on a
 #: large bank, a prediction costs more than the rest of the step.
@@ -73,8 +80,7 @@ class SessionRun:
         plan: SessionPlan,
         version: LoadedVersion,
         seed: int,
-        session_id: str = "ID",
-        is_saved: bool = True,
+        advice: Advice,
         administrations: Sequence[Administration] = (),
         dropped: Iterable[JsonObject] = (),
         spare: SpareTime | None = None,
@@ -84,8 +90,8 @@ class SessionRun:
         self.test = test
         self.version = version
         self._seed = seed
-        self._session_id = session_id
-        self._failures = Failures(plan.failures, is_saved=is_saved)
+        self._advice = advice
+        self._failures = Failures(plan.failures, advice)
         self.steps: dict[int, ItemIndex] = {}
         self.pending: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
@@ -244,7 +250,7 @@ class SessionRun:
             precision_reached=self.precision_reached,
             precise_since=self._precise_since,
             min_items=self.plan.stopping.min_items or 0,
-            session_id=self._session_id,
+            advice=self._advice,
         )
 
     def step_forward(
@@ -398,14 +404,12 @@ async def open_run(
         version = await versions.load_as(session.bank_version_id, session.provenance["asking"])
     if plan is None:
         plan = SessionPlan.from_dict(session.design)
-    origin = session.provenance["endpoint"]
     return SessionRun(
         test=await versions.adaptive_test(version, plan.design, price_in(session.provenance)),
         plan=plan,
         version=version,
         seed=session.seed,
-        session_id=session.id,
-        is_saved=origin is not None and origin["name"] is not None,
+        advice=Advice.on(session),
         administrations=administrations,
         dropped=session.provenance.get("dropped", ()),
         spare=spare,

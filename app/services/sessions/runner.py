@@ -21,7 +21,7 @@ from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED, note_evaluation, span
 from app.records.banks import OPEN
 from app.records.endpoints import SIMULATED
-from app.records.sessions import Advance, Closing, SessionRecord
+from app.records.sessions import RESCORE, Advance, Closing, SessionRecord
 from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
@@ -32,7 +32,7 @@ from app.services.scoring import AnswerScorer
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.figures import SpareTime
 from app.services.sessions.plan import SessionPlan, abandoned, failed
-from app.services.sessions.rescoring import RESCORE, Rescoring
+from app.services.sessions.rescoring import Rescoring
 from app.services.sessions.run import SessionRun, open_run
 from app.services.waiting import OnWait, Waiting, retry_outages
 from app.storage.database import Database

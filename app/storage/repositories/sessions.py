@@ -277,9 +277,10 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         record = await self.get(session_id, for_update=True)
         _require_own(record)
         if record.status not in allowed:
+            *others, last = allowed
+            needs = f"{', '.join(others)} or {last}" if others else last
             raise InvalidStateError(
-                f"Session {session_id} is {record.status}; this needs it to be "
-                f"{' or '.join(allowed)}."
+                f"Session {session_id} is {record.status}; this needs it to be {needs}."
             )
         finished = {"finished_at": func.now() if status in ENDED else None}
         await self._set(
