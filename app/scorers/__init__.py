@@ -6,7 +6,7 @@
 from typing import Any
 
 from app.items import ScorerSpec
-from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams
 from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import aclose
 from app.scorers.marking import check, examples, mark
@@ -17,7 +17,6 @@ __all__ = [
     "Mark",
     "NotScored",
     "Scored",
-    "Scorer",
     "ScorerParams",
     "Tools",
     "aclose",
@@ -29,7 +28,7 @@ __all__ = [
 ]
 
 
-def build(spec: ScorerSpec) -> Scorer:
+def build(spec: ScorerSpec) -> ScorerParams:
     """Build the scorer that `spec` describes.
 
     Raises:
