@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
+from cachetools import TTLCache
+
 from app.acting import maker, owner
 from app.adapters import registry
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
@@ -44,10 +46,14 @@ from app.services.endpoints.budgets import (
     rough_tokens,
 )
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, as_begun, origin_of
+from app.services.waiting import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.secrets import SecretBox
+
+#: Seconds for which a seen endpoint is not looked up again, and most such endpoints.
+_KEPT_S, _MOST_KEPT = 1.0, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +99,8 @@ class EndpointService:
         self._transport = transport
         self._guard = guard
         self.budgets = Budgets(database)
+        self._seen: TTLCache[str, Endpoint] = TTLCache(_MOST_KEPT, _KEPT_S)
+        self._looking: InProgress[str, Endpoint] = InProgress()
         # Shared by the sessions of this process for as long as one of them holds it.
         self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
 
@@ -171,13 +179,15 @@ class EndpointService:
             spec = change.applied_to(present)
             self.check(spec)
             sealed = self._sealed(spec)
-            return await uow.endpoints.replace(
+            changed = await uow.endpoints.replace(
                 endpoint_id,
                 spec.settings,
                 api_key=... if change.api_key is ... else sealed.api_key,
                 headers=... if change.headers is ... else (sealed.headers, sealed.header_names),
                 expected_revision=expected_revision,
             )
+        self._seen.pop(endpoint_id, None)
+        return changed
 
     async def delete(
         self, endpoint_id: str, *, expected_revision: int, erases: bool = False
@@ -233,12 +243,14 @@ class EndpointService:
             EndpointMovedError: Its address or kind has changed since the work began.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
-        return self._ready(as_begun(await self.get(endpoint_id, archived=True), origin))
+        endpoint = self._seen[endpoint_id] = await self.get(endpoint_id, archived=True)
+        return self._ready(as_begun(endpoint, origin))
 
     async def renewed(self, ready: ReadyEndpoint) -> ReadyEndpoint:
         """The same endpoint with its present secrets, time limit, limits and prices.
 
         Address, model and parameters stay the same, since one measurement needs one examinee.
+        Every call asks for it: all calls of this process share one look-up a second.
 
         Returns:
             `ready` itself if nothing has changed, or if the present secrets cannot be read.
@@ -246,8 +258,12 @@ class EndpointService:
         Raises:
             EndpointMovedError: Its address or kind was changed.
         """
+        name = ready.endpoint.id
         try:
-            endpoint = await self.get(ready.endpoint.id, archived=True)
+            endpoint = self._seen.get(name)
+            if endpoint is None:
+                endpoint = await self._looking.once(name, lambda: self.get(name, archived=True))
+                self._seen[name] = endpoint
             if endpoint.revision == ready.endpoint.revision:
                 return ready
             return self._ready(as_begun(endpoint, origin_of(ready.endpoint)))
