@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
-from cachetools import TTLCache
-
 from app.acting import maker, owner
 from app.adapters import registry
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
@@ -46,14 +44,14 @@ from app.services.endpoints.budgets import (
     rough_tokens,
 )
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, as_begun, origin_of
-from app.services.waiting import InProgress
+from app.services.waiting import Recent
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.secrets import SecretBox
 
-#: Seconds for which a seen endpoint is not looked up again, and most such endpoints.
-_KEPT_S, _MOST_KEPT = 1.0, 1000
+#: Seconds for which a seen endpoint is not looked up again.
+_KEPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +97,7 @@ class EndpointService:
         self._transport = transport
         self._guard = guard
         self.budgets = Budgets(database)
-        self._seen: TTLCache[str, Endpoint] = TTLCache(_MOST_KEPT, _KEPT_S)
-        self._looking: InProgress[str, Endpoint] = InProgress()
+        self._recent = Recent(lambda name: self.get(name, archived=True), _KEPT_S)
         # Shared by the sessions of this process for as long as one of them holds it.
         self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
 
@@ -186,7 +183,7 @@ class EndpointService:
                 headers=... if change.headers is ... else (sealed.headers, sealed.header_names),
                 expected_revision=expected_revision,
             )
-        self._seen.pop(endpoint_id, None)
+        self._recent.forget(lambda known: known.id == endpoint_id)
         return changed
 
     async def delete(
@@ -243,7 +240,8 @@ class EndpointService:
             EndpointMovedError: Its address or kind has changed since the work began.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
-        endpoint = self._seen[endpoint_id] = await self.get(endpoint_id, archived=True)
+        endpoint = await self.get(endpoint_id, archived=True)
+        self._recent.keep(endpoint_id, endpoint)
         return self._ready(as_begun(endpoint, origin))
 
     async def renewed(self, ready: ReadyEndpoint) -> ReadyEndpoint:
@@ -258,12 +256,8 @@ class EndpointService:
         Raises:
             EndpointMovedError: Its address or kind was changed.
         """
-        name = ready.endpoint.id
         try:
-            endpoint = self._seen.get(name)
-            if endpoint is None:
-                endpoint = await self._looking.once(name, lambda: self.get(name, archived=True))
-                self._seen[name] = endpoint
+            endpoint = await self._recent.get(ready.endpoint.id)
             if endpoint.revision == ready.endpoint.revision:
                 return ready
             return self._ready(as_begun(endpoint, origin_of(ready.endpoint)))
