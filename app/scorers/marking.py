@@ -19,7 +19,7 @@ from app.sandbox.pool import SMALL_MEMORY
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
 from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import Failed, confined
-from app.scorers.registry import default_registry
+from app.scorers.registry import build, default_registry
 from app.scorers.text import is_blank
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
         UnknownNameError: No scorer of that name is installed.
         BusyError: The helper processes have too much to do.
     """
-    scorer = default_registry().build(spec)
+    scorer = build(spec)
     if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
         return scorer.examples(item, np.random.default_rng(seed))
     result = await confined(
@@ -113,7 +113,7 @@ async def check(spec: ScorerSpec) -> None:
         InvalidInputError: A parameter is unknown or has a wrong value; each is a problem.
         BusyError: The helper processes have too much to do.
     """
-    scorer = default_registry().build(spec)
+    scorer = build(spec)
     fault = None
     if _size(spec) <= MAX_CHARS_HERE or scorer.searches:
         try:
@@ -163,7 +163,7 @@ def _mark_of(reply: Sent) -> Mark:
 
 def mark_sent(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
     """Score an answer."""
-    scorer = default_registry().build(_SCORER.validate_python(spec))
+    scorer = build(_SCORER.validate_python(spec))
     told = _ITEM.validate_python(item), _ANSWER.validate_python(answer)
     return asdict(_run(mark_here(scorer, *told)))
 
@@ -171,7 +171,7 @@ def mark_sent(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
 def examples_sent(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str, str]:
     """A right and a wrong answer, or the reason why there are none."""
     try:
-        scorer = default_registry().build(_SCORER.validate_python(spec))
+        scorer = build(_SCORER.validate_python(spec))
         return scorer.examples(_ITEM.validate_python(item), np.random.default_rng(seed))
     except InvalidInputError as error:
         return error.detail
@@ -180,7 +180,7 @@ def examples_sent(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str
 def check_sent(*, spec: Sent) -> str | None:
     """The fault of a scorer's parameters; None if they are valid."""
     try:
-        _run(default_registry().build(_SCORER.validate_python(spec)).check())
+        _run(build(_SCORER.validate_python(spec)).check())
     except ValueError as error:
         return str(error)
     return None
