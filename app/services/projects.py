@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError
@@ -25,7 +25,8 @@ class ProjectService:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._recent = Recent(self.find, _KEPT_S)
+        #: Like `find`, but up to a second old: for code that asks in every request.
+        self.recent: Final = Recent(self.find, _KEPT_S)
 
     async def create(
         self,
@@ -65,10 +66,6 @@ class ProjectService:
             today = await uow.spend.today(project.id)
             return project, today, await uow.projects.stored_bytes(project.id)
 
-    async def recent(self, id_or_name: str) -> Project:
-        """Like `find`, but up to a second old: for code that asks in every request."""
-        return await self._recent.get(id_or_name)
-
     async def page(self, request: PageRequest) -> Page[Project]:
         """One page of the projects."""
         async with self._database.reading() as uow:
@@ -83,7 +80,7 @@ class ProjectService:
         """
         async with self._database.unit_of_work() as uow:
             updated = await uow.projects.update(project, revision, changes)
-        self._recent.forget(lambda one: one.id == updated.id)
+        self.recent.forget(lambda one: one.id == updated.id)
         return updated
 
     async def delete(self, project: str, revision: int, *, erases: bool = False) -> None:
@@ -107,4 +104,4 @@ class ProjectService:
                     )
                 await uow.removals.whole_project(found.id)
             await uow.projects.delete(found.id, revision)
-        self._recent.forget(lambda one: one.id == found.id)
+        self.recent.forget(lambda one: one.id == found.id)

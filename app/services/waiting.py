@@ -138,13 +138,13 @@ class Recent(Generic[K, V]):
         known = self._kept.get(key)
         if known is None:
             known = await self._looking.once(key, lambda: self._look_up(key))
-            self.keep(key, known)
+            if known:
+                self._kept[key] = known
         return known
 
     def keep(self, key: K, value: V) -> None:
         """Note a value that was found in another way."""
-        if value:
-            self._kept[key] = value
+        self._kept[key] = value
 
     def forget(self, is_gone: Callable[[V], bool]) -> None:
         """Have values looked up again."""
