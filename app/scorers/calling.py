@@ -122,7 +122,7 @@ class CallingScorer(ScorerParams):
         )
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:  # noqa: ARG002  # the interface of all scorers
-        """A right and a wrong answer; see `ScorerParams`."""
+        """A right and a wrong answer; see `Scorer`."""
         if not item.target:
             raise InvalidInputError("Simulated examinees need a target to answer with.")
         return item.target[0], "Something else altogether."

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from inspect import isabstract
 from typing import Any
 
 from pydantic import ValidationError
 
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
 from app.items import ScorerSpec
-from app.scorers.base import Scale, ScorerParams, fault_of
+from app.scorers.base import Scale, Scorer, ScorerParams, fault_of
 
 ENTRY_POINT_GROUP = "sextant.scorers"
 
@@ -30,12 +29,12 @@ class ScorerRegistry:
 
         Raises:
             AlreadyExistsError: The name is taken.
-            InvalidInputError: `scorer_class` is no `ScorerParams` class with all methods.
+            InvalidInputError: `scorer_class` is no `ScorerParams` class with `Scorer`'s methods.
         """
         if not (
             isinstance(scorer_class, type)
             and issubclass(scorer_class, ScorerParams)
-            and not isabstract(scorer_class)
+            and issubclass(scorer_class, Scorer)
         ):
             raise InvalidInputError(
                 f"Scorer {name!r} must be a subclass of app.scorers.base.ScorerParams with "
@@ -65,8 +64,15 @@ class ScorerRegistry:
                 ) from exc
             self.register(point.name, loaded)
 
-    def build(self, spec: ScorerSpec) -> ScorerParams:
-        """Build the scorer that `spec` describes.
+    def build(self, spec: ScorerSpec) -> Scorer:
+        """Build the scorer that `spec` describes; raises as `build_plain`."""
+        scorer = self.build_plain(spec)
+        if not isinstance(scorer, Scorer):  # `register` has checked the class
+            raise TypeError(f"{scorer!r} is not a Scorer")
+        return scorer
+
+    def build_plain(self, spec: ScorerSpec) -> ScorerParams:
+        """Build the scorer, typed as `ScorerParams`.
 
         Raises:
             UnknownNameError: No scorer has that name.
@@ -122,7 +128,7 @@ def default_registry() -> ScorerRegistry:
     return registry
 
 
-def build(spec: ScorerSpec) -> ScorerParams:
+def build(spec: ScorerSpec) -> Scorer:
     """Build the scorer that `spec` describes.
 
     Raises:

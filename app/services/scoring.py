@@ -113,21 +113,8 @@ class AnswerScorer:
                 None.
         """
         scorer_hash = hash_of(item.scorer)
-        pauses = iter(_BUSY_PAUSES_S)
-        marking: Marking | None = None
-        while True:
-            try:
-                mark, marking = await self._mark(item, answer, scorer_hash, on_wait, repeat)
-                break
-            except BusyError as error:
-                if not patient:
-                    raise
-                if (pause_s := next(pauses, None)) is None:
-                    reason = f"{error.detail} Rescore the session."
-                    mark = NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy")
-                    break
-            logger.warning("marking_waits", retry_in_s=pause_s)
-            await asyncio.sleep(pause_s)
+        marked = self._mark_patiently if patient else self._mark
+        mark, marking = await marked(item, answer, scorer_hash, on_wait, repeat)
         closing = Closing(
             outcome=Outcome.SCORED.value,
             scorer_hash=scorer_hash,
@@ -148,13 +135,23 @@ class AnswerScorer:
             error_code=mark.code,
         )
 
+    async def _mark_patiently(
+        self, item: BankItem, answer: Answer, scorer_hash: str, on_wait: OnWait | None, repeat: int
+    ) -> tuple[Mark, Marking | None]:
+        pauses = iter(_BUSY_PAUSES_S)
+        while True:
+            try:
+                return await self._mark(item, answer, scorer_hash, on_wait, repeat)
+            except BusyError as error:
+                if (pause_s := next(pauses, None)) is None:
+                    reason = f"{error.detail} Rescore the session."
+                    busy = NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy")
+                    return busy, None
+            logger.warning("marking_waits", retry_in_s=pause_s)
+            await asyncio.sleep(pause_s)
+
     async def _mark(
-        self,
-        item: BankItem,
-        answer: Answer,
-        scorer_hash: str,
-        on_wait: OnWait | None,
-        repeat: int,
+        self, item: BankItem, answer: Answer, scorer_hash: str, on_wait: OnWait | None, repeat: int
     ) -> tuple[Mark, Marking | None]:
         """The score of an answer, with evidence and usage where its scorer called endpoints."""
         scorer = scorers.build(item.scorer)

@@ -97,7 +97,9 @@ class EndpointService:
         self._transport = transport
         self._guard = guard
         self.budgets = Budgets(database)
-        self._recent = Recent(lambda name: self.get(name, archived=True), _KEPT_S)
+        self._recent: Recent[str, Endpoint] = Recent(
+            lambda name: self.get(name, archived=True), _KEPT_S
+        )
         # Shared by the sessions of this process for as long as one of them holds it.
         self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
 
