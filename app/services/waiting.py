@@ -1,4 +1,4 @@
-"""Waits: for causes outside the work, such as no database, and for work that others began."""
+"""Waits: for causes outside the work, such as no database; and work that its callers share."""
 
 import asyncio
 from collections import Counter
