@@ -109,7 +109,7 @@ async def identify(request: Request) -> Caller:
     named = request.headers.get(PROJECT_HEADER)
     if named is None:
         return found
-    project = await opened.projects.recent(named)
+    project = await opened.projects.recent.get(named)
     if project.id != found.project_id and not found.is_over_all:  # a key of one project
         raise NotFoundError("project", named)
     return replace(found, project_id=project.id)

@@ -113,7 +113,7 @@ class ApiRoute(APIRoute):
             caller = await identify(request)
             enter_as(request, caller)
             opened = await services(request)
-            project = await opened.projects.recent(caller.project_id)
+            project = await opened.projects.recent.get(caller.project_id)
             let_in(project, caller.key_id, caller.requests_per_s)
             _refuse_unknown(request, known)
             limit = min(self._max_body_bytes, opened.settings.max_body_bytes)

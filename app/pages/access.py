@@ -170,9 +170,9 @@ async def _in_project(request: Request, caller: Caller | None) -> tuple[Caller |
         return caller, None
     projects = (await services(request)).projects
     try:
-        chosen = await projects.recent(request.cookies.get(PROJECT_COOKIE) or caller.project_id)
+        chosen = await projects.recent.get(request.cookies.get(PROJECT_COOKIE) or caller.project_id)
     except NotFoundError:  # the project was deleted
-        chosen = await projects.recent(caller.project_id)
+        chosen = await projects.recent.get(caller.project_id)
     return replace(caller, project_id=chosen.id), chosen.name
 
 

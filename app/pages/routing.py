@@ -111,7 +111,7 @@ async def _answered(
 ) -> Response:
     try:
         if who.caller is not None:
-            project = await (await services(request)).projects.recent(who.project)
+            project = await (await services(request)).projects.recent.get(who.project)
             let_in(project, who.key_id, who.caller.requests_per_s)
         if request.method == "POST":
             await own_form(request)

@@ -3,14 +3,11 @@
 `build` makes a scorer from its stored spec, and `mark` scores an answer with it.
 """
 
-from typing import Any
-
-from app.items import ScorerSpec
 from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
 from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import aclose
 from app.scorers.marking import check, examples, mark
-from app.scorers.registry import default_registry
+from app.scorers.registry import build, describe
 
 __all__ = [
     "CallingScorer",
@@ -27,18 +24,3 @@ __all__ = [
     "examples",
     "mark",
 ]
-
-
-def build(spec: ScorerSpec) -> Scorer:
-    """Build the scorer that `spec` describes.
-
-    Raises:
-        UnknownNameError: No scorer of that name is installed.
-        InvalidInputError: A parameter is unknown or has a wrong value.
-    """
-    return default_registry().build(spec)
-
-
-def describe() -> list[dict[str, Any]]:
-    """Installed scorers: name, description, schema of the parameters, scales and version."""
-    return default_registry().describe()

@@ -19,7 +19,7 @@ from app.sandbox.pool import SMALL_MEMORY
 from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
 from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import Failed, confined
-from app.scorers.registry import default_registry
+from app.scorers.registry import build, default_registry
 from app.scorers.text import is_blank
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
     """
     scorer = default_registry().build_plain(spec)
     if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
-        return default_registry().build(spec).examples(item, np.random.default_rng(seed))
+        return build(spec).examples(item, np.random.default_rng(seed))
     result = await confined(
         partial(examples_sent, spec=asdict(spec), item=asdict(item), seed=list(seed)),
         timeout_s=min(scorer.work_s, CHECK_TIMEOUT_S),
@@ -163,7 +163,7 @@ def _mark_of(reply: Sent) -> Mark:
 
 def mark_sent(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
     """Score an answer."""
-    scorer = default_registry().build(_SCORER.validate_python(spec))
+    scorer = build(_SCORER.validate_python(spec))
     told = _ITEM.validate_python(item), _ANSWER.validate_python(answer)
     return asdict(_run(mark_here(scorer, *told)))
 
@@ -171,7 +171,7 @@ def mark_sent(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
 def examples_sent(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str, str]:
     """A right and a wrong answer, or the reason why there are none."""
     try:
-        scorer = default_registry().build(_SCORER.validate_python(spec))
+        scorer = build(_SCORER.validate_python(spec))
         return scorer.examples(_ITEM.validate_python(item), np.random.default_rng(seed))
     except InvalidInputError as error:
         return error.detail

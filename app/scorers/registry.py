@@ -124,3 +124,18 @@ def default_registry() -> ScorerRegistry:
     registry = ScorerRegistry(SCORERS)
     registry.load(tuple(entry_points(group=ENTRY_POINT_GROUP)))
     return registry
+
+
+def build(spec: ScorerSpec) -> Scorer:
+    """Build the scorer that `spec` describes.
+
+    Raises:
+        UnknownNameError: No scorer of that name is installed.
+        InvalidInputError: A parameter is unknown or has a wrong value.
+    """
+    return default_registry().build(spec)
+
+
+def describe() -> list[dict[str, Any]]:
+    """Installed scorers: name, description, schema of the parameters, scales and version."""
+    return default_registry().describe()

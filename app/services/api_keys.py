@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cachetools import TTLCache
-
 from app.acting import DEFAULT_PROJECT
 from app.errors import (
     DatabaseUnavailableError,
@@ -22,7 +20,7 @@ from app.errors import (
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import not_none
 from app.records.projects import DaySpend, Limits
-from app.services.waiting import InProgress
+from app.services.waiting import Recent
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -32,9 +30,9 @@ SECRET_PREFIX = "sxt_"  # noqa: S105 (the part that all keys share)
 _SECRET_BYTES = 32
 _SHOWN_CHARACTERS = 8
 _LONGEST_NAME = 200
-#: Seconds for which a seen key is not looked up again, and most such keys. A client that polls
-#: causes no second look-up, and a key that another process revokes is soon refused.
-_TRUSTED_S, _MOST_TRUSTED = 1.0, 1000
+#: Seconds for which a seen key is not looked up again. A client that polls causes no second
+#: look-up, and a key that another process revokes is soon refused.
+_TRUSTED_S = 1.0
 #: Least time between two notes that a key is used.
 _USE_NOTED_EVERY = timedelta(minutes=1)
 
@@ -48,8 +46,7 @@ class ApiKeyService:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._trusted: TTLCache[str, ApiKey] = TTLCache(_MOST_TRUSTED, _TRUSTED_S)
-        self._looking: InProgress[str, ApiKey] = InProgress()
+        self._trusted = Recent(self._looked_up, _TRUSTED_S)
 
     async def create(
         self,
@@ -117,7 +114,7 @@ class ApiKeyService:
             await _require_useful(uow, Limits(**changes), key.scopes, key.project_id)
             limits = replace(key.limits, **changes)
             await uow.api_keys.set_limits(key_id, limits)
-        self._look_again(key_id)
+        self._trusted.forget(lambda known: known.id == key_id)
         return replace(key, limits=limits)
 
     async def spend(
@@ -142,7 +139,7 @@ class ApiKeyService:
             key = await uow.api_keys.revoke(key_id, project_id=project_id)
             if key is None:  # nothing changed, so the audit trail gets no entry
                 raise NotFoundError("API key", key_id)
-        self._look_again(key_id)
+        self._trusted.forget(lambda known: known.id == key_id)
         return key
 
     async def authenticate(self, secret: str) -> ApiKey:
@@ -151,10 +148,7 @@ class ApiKeyService:
         Raises:
             UnauthenticatedError: No key has it, or the key is revoked or expired.
         """
-        presented = _hash(secret)
-        key = self._trusted.get(presented)
-        if key is None:  # simultaneous requests share one look-up
-            key = await self._looking.once(presented, lambda: self._looked_up(presented))
+        key = await self._trusted.get(_hash(secret))
         require_active(key)
         return key
 
@@ -165,15 +159,7 @@ class ApiKeyService:
             raise UnauthenticatedError("The API key is not known here.")
         require_active(found[0])
         await self.note_use(found[0])
-        self._trusted[presented] = found[0]
         return found[0]
-
-    def _look_again(self, key_id: str) -> None:
-        """Forget that a key was seen, so that it is looked up again."""
-        for presented in list(self._trusted):
-            known = self._trusted.get(presented)  # None where it has just expired
-            if known is not None and known.id == key_id:
-                self._trusted.pop(presented, None)
 
     async def note_use(self, key: ApiKey) -> None:
         """Note at most once a minute that a key is used; an absent database is no error."""

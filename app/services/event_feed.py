@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import structlog
-from cachetools import TTLCache
 
 from app.acting import EVERYBODY, acting_for
 from app.errors import DatabaseUnavailableError, NotFoundError, TooManyStreamsError
 from app.records.leased import StoredEvent
-from app.services.waiting import InProgress
+from app.services.waiting import Recent
 from app.storage.database import Database
 from app.storage.repositories.events import Kind
 
@@ -127,9 +126,7 @@ class EventFeed:
         #: Task that looks repeatedly while any resource is watched.
         self.looking: asyncio.Task[None] | None = None
         self._closed = False
-        self._shared: TTLCache[tuple[Kind, str, int], list[StoredEvent]]
-        self._shared = TTLCache(_MOST_SHARED, _SHARED_S)
-        self._reading: InProgress[tuple[Kind, str, int], list[StoredEvent]] = InProgress()
+        self._shared = Recent(self._read, _SHARED_S, _MOST_SHARED)
 
     async def newest(self, kind: Kind, resource_id: str) -> int:
         """Number of the last event of a resource.
@@ -146,28 +143,22 @@ class EventFeed:
     async def since(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
         """Events after number `seen`, in order; of many, only the first."""
         kept = self._kept(kind, resource_id, seen)
-        return await self._read(kind, resource_id, seen) if kept is None else kept
+        return await self._read((kind, resource_id, seen)) if kept is None else kept
 
     async def story(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
         """Like `since`, for streams; events of the last moment may be missing.
 
         Streams that begin together share one reading, and get the same events.
         """
-        if (kept := self._kept(kind, resource_id, seen)) is not None:
-            return kept
-        asked = (kind, resource_id, seen)
-        known = self._shared.get(asked)
-        if known is None:
-            known = await self._reading.once(asked, lambda: self._read(*asked))
-            if known:
-                self._shared[asked] = known
-        return known
+        kept = self._kept(kind, resource_id, seen)
+        return await self._shared.get((kind, resource_id, seen)) if kept is None else kept
 
     def _kept(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent] | None:
         topic = self._topics.get((kind, resource_id))
         return topic.kept(seen) if topic else None
 
-    async def _read(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
+    async def _read(self, asked: tuple[Kind, str, int]) -> list[StoredEvent]:
+        kind, resource_id, seen = asked
         async with self._database.reading() as uow:
             return (await uow.events.since(kind, {resource_id: seen})).get(resource_id, [])
 

@@ -2,20 +2,18 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
-
-from cachetools import TTLCache
+from typing import Any, Final
 
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError
 from app.records.projects import DaySpend, Limits, Project, Retention
-from app.services.waiting import InProgress
+from app.services.waiting import Recent
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 
-#: Seconds for which a seen project is not looked up again, and most such projects.
-_KEPT_S, _MOST_KEPT = 1.0, 1000
+#: Seconds for which a seen project is not looked up again.
+_KEPT_S = 1.0
 
 
 class ProjectService:
@@ -27,8 +25,8 @@ class ProjectService:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._seen: TTLCache[str, Project] = TTLCache(_MOST_KEPT, _KEPT_S)
-        self._looking: InProgress[str, Project] = InProgress()
+        #: Like `find`, but up to a second old: for code that asks in every request.
+        self.recent: Final = Recent(self.find, _KEPT_S)
 
     async def create(
         self,
@@ -68,15 +66,6 @@ class ProjectService:
             today = await uow.spend.today(project.id)
             return project, today, await uow.projects.stored_bytes(project.id)
 
-    async def recent(self, id_or_name: str) -> Project:
-        """Like `find`, but up to a second old: for code that asks in every request."""
-        known = self._seen.get(id_or_name)
-        if known is None:
-            # Simultaneous requests share one look-up.
-            known = await self._looking.once(id_or_name, lambda: self.find(id_or_name))
-            self._seen[id_or_name] = known
-        return known
-
     async def page(self, request: PageRequest) -> Page[Project]:
         """One page of the projects."""
         async with self._database.reading() as uow:
@@ -91,7 +80,7 @@ class ProjectService:
         """
         async with self._database.unit_of_work() as uow:
             updated = await uow.projects.update(project, revision, changes)
-        self._seen.clear()
+        self.recent.forget(lambda one: one.id == updated.id)
         return updated
 
     async def delete(self, project: str, revision: int, *, erases: bool = False) -> None:
@@ -115,4 +104,4 @@ class ProjectService:
                     )
                 await uow.removals.whole_project(found.id)
             await uow.projects.delete(found.id, revision)
-        self._seen.clear()
+        self.recent.forget(lambda one: one.id == found.id)

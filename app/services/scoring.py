@@ -36,20 +36,6 @@ _END: Final = MAX_CHARS // 2
 _CUT = re.compile(r"\n\[\.\.\. [0-9]+ characters left out; SHA-256 of the whole: [0-9a-f]{64}\]\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A score and its origin, as stored with the answer.
-
-    Attributes:
-        scorer_hash: Hash of the scorer that was used; see `hash_of`.
-        marking: Evidence and usage of a scorer that called endpoints; `None` for all others.
-    """
-
-    mark: Mark
-    scorer_hash: str
-    marking: Marking | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class AnswerScorer:
     """Scores the answers of one session, or one answer of a trial.
@@ -106,34 +92,6 @@ class AnswerScorer:
         calls = ScorerCalls(endpoints=endpoints, transport=transport, resolved=described(found))
         return cls(calls, unparsed_is_wrong)
 
-    async def mark(
-        self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None, repeat: int = 0
-    ) -> Marked:
-        """Score `answer` to `item`; `on_wait` is called for each wait for a scorer's endpoint.
-
-        Raises:
-            BusyError: Too many answers are being scored; see `app.scorers.mark`.
-            SecretsError: The key of a scorer's endpoint cannot be decrypted, and `on_wait` is
-                None.
-        """
-        scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
-        if not isinstance(scorer, CallingScorer):
-            return clean_score(await scorers.mark(scorer, item.content, answer), spec_hash)
-        tools = self.calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
-        mark = await scorers.mark(scorer, item.content, answer, tools)
-        if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
-            return clean_score(mark, spec_hash)  # scored without a call
-        marking = {
-            "scorer": item.scorer.name,
-            "version": scorer.version,
-            "spec_hash": spec_hash,
-            **(mark.evidence or {}),
-            "usage": tools.spent.figures(),
-            **({"at_most": tools.at_most.figures()} if tools.at_most != tools.spent else {}),
-            **({"cached": tools.saved.figures()} if tools.saved.calls else {}),
-        }
-        return clean_score(mark, spec_hash, cast(Marking, marking))
-
     async def close(
         self,
         item: BankItem,
@@ -145,50 +103,74 @@ class AnswerScorer:
     ) -> Closing:
         """The closing for a received answer, scored or not; the examinee's usage is left out.
 
-        `repeat` is the number of this answer among those to the same item. A `patient` caller waits
-        while the server is busy, and at last gets no score.
+        `on_wait` is called for each wait for a scorer's endpoint. `repeat` is the number of this
+        answer among those to the same item. A `patient` caller waits while the server is busy, and
+        at last gets no score.
 
         Raises:
             BusyError: Too many answers are being scored, and `patient` is false.
+            SecretsError: The key of a scorer's endpoint cannot be decrypted, and `on_wait` is
+                None.
         """
-        scored = self._mark_patiently if patient else self.mark
-        marked = await scored(item, answer, on_wait=on_wait, repeat=repeat)
-        mark = marked.mark
+        scorer_hash = hash_of(item.scorer)
+        marked = self._mark_patiently if patient else self._mark
+        mark, marking = await marked(item, answer, scorer_hash, on_wait, repeat)
         closing = Closing(
             outcome=Outcome.SCORED.value,
-            scorer_hash=marked.scorer_hash,
-            marking=marked.marking,
+            scorer_hash=scorer_hash,
+            marking=_clean(marking),
             answer_text=cut(_clean(answer.text)),
             raw_text=cut(_clean(answer.raw)) if answer.raw != answer.text else None,
             reasoning=cut(_clean(answer.reasoning)),
             finish_reason=answer.finish.value,
         )
         if isinstance(mark, Scored):
-            return replace(
-                closing, score=mark.score, extracted=mark.extracted, extractor=mark.extractor
-            )
+            extracted = _clean(mark.extracted)
+            return replace(closing, score=mark.score, extracted=extracted, extractor=mark.extractor)
         return replace(
             closing,
             outcome=mark.outcome.value,
             score=0.0 if mark.outcome is Outcome.UNPARSED and self.unparsed_is_wrong else None,
-            reason=mark.reason,
+            reason=_clean(mark.reason),
             error_code=mark.code,
         )
 
     async def _mark_patiently(
-        self, item: BankItem, answer: Answer, *, on_wait: OnWait | None, repeat: int
-    ) -> Marked:
+        self, item: BankItem, answer: Answer, scorer_hash: str, on_wait: OnWait | None, repeat: int
+    ) -> tuple[Mark, Marking | None]:
         pauses = iter(_BUSY_PAUSES_S)
         while True:
             try:
-                return await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
+                return await self._mark(item, answer, scorer_hash, on_wait, repeat)
             except BusyError as error:
                 if (pause_s := next(pauses, None)) is None:
                     reason = f"{error.detail} Rescore the session."
                     busy = NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy")
-                    return clean_score(busy, hash_of(item.scorer))
+                    return busy, None
             logger.warning("marking_waits", retry_in_s=pause_s)
             await asyncio.sleep(pause_s)
+
+    async def _mark(
+        self, item: BankItem, answer: Answer, scorer_hash: str, on_wait: OnWait | None, repeat: int
+    ) -> tuple[Mark, Marking | None]:
+        """The score of an answer, with evidence and usage where its scorer called endpoints."""
+        scorer = scorers.build(item.scorer)
+        if not isinstance(scorer, CallingScorer):
+            return await scorers.mark(scorer, item.content, answer), None
+        tools = self.calls.for_answer(item.scorer.name, scorer_hash, scorer.budget, on_wait, repeat)
+        mark = await scorers.mark(scorer, item.content, answer, tools)
+        if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
+            return mark, None  # scored without a call
+        marking = {
+            "scorer": item.scorer.name,
+            "version": scorer.version,
+            "spec_hash": scorer_hash,
+            **(mark.evidence or {}),
+            "usage": tools.spent.figures(),
+            **({"at_most": tools.at_most.figures()} if tools.at_most != tools.spent else {}),
+            **({"cached": tools.saved.figures()} if tools.saved.calls else {}),
+        }
+        return mark, cast(Marking, marking)
 
 
 def hash_of(spec: ScorerSpec) -> str:
@@ -209,15 +191,6 @@ def cut(text: str | None) -> str | None:
 def is_cut(text: str | None) -> bool:
     """Whether a stored text was cut, so that the answer cannot be scored again."""
     return text is not None and len(text) > MAX_CHARS and _CUT.match(text, _END) is not None
-
-
-def clean_score(mark: Mark, scorer_hash: str, marking: Marking | None = None) -> Marked:
-    """The score in a form that can be stored and shown, whatever the called endpoints wrote."""
-    if isinstance(mark, Scored):
-        mark = replace(mark, extracted=_clean(mark.extracted))
-    else:
-        mark = replace(mark, reason=_clean(mark.reason))
-    return Marked(mark, scorer_hash, _clean(marking))
 
 
 def _clean(value: Any) -> Any:
@@ -249,7 +222,7 @@ class ScorerTrials:
         # A person waits for each trial, so the line is short and later ones are refused at once.
         self._turns = FairSemaphore(2, _WAITING, spare=2)
 
-    async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
+    async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Closing:
         """Score one answer; a scorer that calls endpoints calls them.
 
         Raises:
@@ -262,4 +235,4 @@ class ScorerTrials:
                 spec, self._database, self._endpoints, self._transport
             )
             item = BankItem(position=0, id="", key="", content=content, scorer=spec)
-            return await marker.mark(item, answer)
+            return await marker.close(item, answer, patient=False)

@@ -1,4 +1,4 @@
-"""Waits: for causes outside the work, such as no database, and for work that others began."""
+"""Waits: for causes outside the work, such as no database; and work that its callers share."""
 
 import asyncio
 from collections import Counter
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import structlog
+from cachetools import TTLCache
 
 from app.errors import AlreadyExistsError, BusyError, DatabaseUnavailableError, SecretsError
 
@@ -114,3 +115,40 @@ class InProgress(Generic[K, V]):
                     del self._tasks[key]
                 if task.cancel():
                     await asyncio.wait([task])  # until it has released its resources
+
+
+class Recent(Generic[K, V]):
+    """Values looked up a moment ago; simultaneous callers share a look-up. Empty ones are not kept.
+
+    Args:
+        look_up: Finds the value of a key.
+        kept_s: Seconds for which a value is not looked up again.
+        most: Number of values that are kept.
+    """
+
+    def __init__(
+        self, look_up: Callable[[K], Coroutine[Any, Any, V]], kept_s: float, most: int = 1000
+    ) -> None:
+        self._look_up = look_up
+        self._kept: TTLCache[K, V] = TTLCache(most, kept_s)
+        self._looking: InProgress[K, V] = InProgress()
+
+    async def get(self, key: K) -> V:
+        """The value of a key, as it was a moment ago or is now."""
+        known = self._kept.get(key)
+        if known is None:
+            known = await self._looking.once(key, lambda: self._look_up(key))
+            if known:
+                self._kept[key] = known
+        return known
+
+    def keep(self, key: K, value: V) -> None:
+        """Note a value that was found in another way."""
+        self._kept[key] = value
+
+    def forget(self, is_gone: Callable[[V], bool]) -> None:
+        """Have values looked up again."""
+        for key in list(self._kept):
+            known = self._kept.get(key)  # None where it has just expired
+            if known is not None and is_gone(known):
+                self._kept.pop(key, None)

@@ -93,5 +93,5 @@ async def test_concurrent_lookups_of_a_key_read_it_once(
     projects = ProjectService(database)
     monkeypatch.setattr(database, "reading", reading)
     await asyncio.gather(*(keys.authenticate(secret) for _ in range(20)))
-    await asyncio.gather(*(projects.recent(DEFAULT_PROJECT) for _ in range(20)))
+    await asyncio.gather(*(projects.recent.get(DEFAULT_PROJECT) for _ in range(20)))
     assert looks == 2

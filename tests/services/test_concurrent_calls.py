@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from app.services.sessions.runner import InFlight
-from app.services.waiting import InProgress
+from app.services.waiting import InProgress, Recent
 
 P = ParamSpec("P")
 
@@ -144,6 +144,23 @@ async def test_several_callers_share_one_result() -> None:
     assert len(begun) == 1
     assert await shared.once("key", work) == 7
     assert len(begun) == 2
+
+
+async def test_a_value_is_looked_up_once_until_it_is_forgotten() -> None:
+    looked: list[str] = []
+
+    async def look_up(key: str) -> str:
+        looked.append(key)
+        return key
+
+    recent = Recent(look_up, 3600.0)
+    assert await asyncio.gather(*map(recent.get, ("a", "a", "b"))) == ["a", "a", "b"]
+    assert (await recent.get("a"), looked) == ("a", ["a", "b"])
+    recent.forget(lambda value: value == "a")
+    assert [await recent.get(key) for key in ("a", "b")] == ["a", "b"]
+    assert looked == ["a", "b", "a"]
+    assert [await recent.get("") for _ in range(2)] == ["", ""]  # an empty value is not kept
+    assert looked[3:] == ["", ""]
 
 
 async def test_the_last_caller_waits_until_the_work_has_cleaned_up() -> None:

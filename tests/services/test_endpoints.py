@@ -13,7 +13,7 @@ from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import NotFoundError, PreconditionFailedError
 from app.items import Message
-from app.records.endpoints import CallLimits, EndpointSettings, Price
+from app.records.endpoints import CallLimits, Endpoint, EndpointSettings, Price
 from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, origin_of
 from app.settings import Settings
@@ -69,6 +69,22 @@ async def test_a_deleted_endpoint_is_gone_for_users_and_serves_its_sessions_to_t
     assert (await endpoints.ready(created.id)).config.model == "m"
     with pytest.raises(NotFoundError):
         await endpoints.delete(created.id, expected_revision=2)
+
+
+async def test_calls_of_one_process_share_a_look_whether_their_endpoint_has_changed(
+    endpoints: EndpointService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = await endpoints.create(spec())
+    ready = [await endpoints.ready(created.id) for _ in range(5)]
+    looks: list[str] = []
+
+    async def looked(endpoint_id: str, *, archived: bool) -> Endpoint:
+        looks.append(endpoint_id)
+        return created
+
+    monkeypatch.setattr(endpoints, "get", looked)
+    assert await asyncio.gather(*map(endpoints.renewed, ready)) == ready
+    assert len(looks) <= 1
 
 
 async def test_an_endpoint_without_a_name_is_found_by_id_only(endpoints: EndpointService) -> None:

@@ -128,6 +128,22 @@ async def test_changes_in_an_erased_project_wait_before_they_lock_rows(services:
         assert await watch.is_free("banks", version.bank_id)
 
 
+async def test_who_waits_for_a_session_sees_what_was_changed_meanwhile(services: Services) -> None:
+    manual = await by_hand(services)
+    tokens = []
+
+    async def locked() -> None:
+        async with services.database.unit_of_work() as uow:
+            _, (awaited,), _ = await uow.sessions.locked(manual.id)
+            tokens.append(awaited.step_token)
+
+    async with held(services, "projects", DEFAULT_PROJECT, locked()) as watch:
+        assert await watch.is_free("sessions", manual.id)
+    async with held(services, "sessions", manual.id, locked()) as watch:
+        await watch.connection.execute("UPDATE administrations SET step_token = 'renewed'")
+    assert tokens[1] == "renewed"
+
+
 async def test_nothing_is_created_in_an_erased_project(services: Services) -> None:
     with acting_for(Acting("prj_gone")), pytest.raises(NotFoundError, match="project"):
         async with services.database.unit_of_work() as uow:

@@ -11,7 +11,6 @@ from app.items import Answer, ItemContent, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.sessions import Closing
-from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
 from app.services.container import Services
 from app.services.scoring import MAX_CHARS, AnswerScorer, cut, hash_of, is_cut
@@ -87,9 +86,8 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
     )
     for session, rows in ((record, asked), (extended, [])):
         scores = AnswerScorer.of(session, rows, endpoints=opened, transport=services.transport)
-        marked = await scores.mark(item, Answer(text="!"))
-        assert isinstance(marked.mark, NotScored)
-        assert marked.mark.code == "judge_budget_exhausted"
+        marked = await scores.close(item, Answer(text="!"))
+        assert (marked.score, marked.error_code) == (None, "judge_budget_exhausted")
         assert not_none(marked.marking)["usage"]["calls"] == 0
 
 

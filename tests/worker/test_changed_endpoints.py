@@ -12,7 +12,6 @@ from app.items import ScorerSpec
 from app.records.endpoints import CallLimits, Endpoint, Price
 from app.records.sessions import SessionRecord
 from app.services.container import Services
-from app.services.endpoints import calls
 from app.services.endpoints.budgets import counted
 from app.services.endpoints.specs import EndpointChange
 from app.worker.loop import running_worker
@@ -26,11 +25,6 @@ from tests.worker.models import N_ITEMS, Model, sampling, sums
 from tests.worker.sessions import closings, model_at
 
 PRICE = Price(input_per_1m=1.0, output_per_1m=2.0)
-
-
-@pytest.fixture(autouse=True)
-def looking_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "LOOK_EVERY_S", 0.0)
 
 
 async def saved(services: Services, url: str, name: str = "model", **settings: Any) -> Endpoint:

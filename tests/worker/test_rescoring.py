@@ -116,7 +116,7 @@ async def test_another_worker_goes_on_where_one_stopped(
     async with running_worker(services):
         old = await measured(services)
     await marker(services, judge_url)
-    plain, begun, stuck = AnswerScorer.mark, 0, asyncio.Event()
+    plain, begun, stuck = AnswerScorer.close, 0, asyncio.Event()
 
     async def slowly(self: AnswerScorer, *arguments: Any, **options: Any) -> Any:
         nonlocal begun
@@ -128,12 +128,12 @@ async def test_another_worker_goes_on_where_one_stopped(
         return await plain(self, *arguments, **options)
 
     judge = ScorerSpec("judge", {"judges": ["judge"]})
-    monkeypatch.setattr(AnswerScorer, "mark", slowly)
+    monkeypatch.setattr(AnswerScorer, "close", slowly)
     made = await services.derived_sessions.rescore(old.id, judge, {})
     async with running_worker(services):
         await asyncio.wait_for(stuck.wait(), 60)
     assert (await services.sessions.get(made.id)).arrivals == 6
-    monkeypatch.setattr(AnswerScorer, "mark", plain)
+    monkeypatch.setattr(AnswerScorer, "close", plain)
 
     async with running_worker(services):
         new = await until(services, made.id, "completed")

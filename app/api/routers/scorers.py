@@ -51,7 +51,7 @@ async def try_scorer(
     _described(name)
     spec = ScorerSpec(name=name, params=body.params)
     marking = opened.scorer_trials.mark(spec, body.item.to_domain(), body.to_answer())
-    return MarkRead.of(await while_connected(request, marking))
+    return MarkRead.read(await while_connected(request, marking))
 
 
 def _described(name: str) -> dict[str, Any]:

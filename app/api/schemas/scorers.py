@@ -1,13 +1,10 @@
 """Scorers as JSON."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome
-from app.records.fields import shallow
-from app.scorers import Scored
-from app.services.scoring import Marked as MarkedAnswer
 from app.shapes import Input, Output, Text, examples
 
 
@@ -119,12 +116,3 @@ class MarkRead(Marked):
     """
 
     outcome: Outcome
-
-    @classmethod
-    def of(cls, marked: MarkedAnswer) -> Self:
-        """The outgoing shape of a mark."""
-        mark = marked.mark
-        made = {**dict.fromkeys(cls.model_fields), **shallow(mark), "marking": marked.marking}
-        if isinstance(mark, Scored):
-            return cls.read({**made, "outcome": Outcome.SCORED})
-        return cls.read({**made, "error_code": mark.code})

@@ -80,7 +80,7 @@ async def project_list(call: Admin, after: After = None) -> Response:
 async def choose(form: Form, call: Admin) -> Response:
     """Choose the project in which this browser works from now on."""
     _require_all(call.visit)
-    chosen = await call.services.projects.recent(form.get("project", ""))
+    chosen = await call.services.projects.recent.get(form.get("project", ""))
     response = call.see("/")
     set_cookie(call.request, response, PROJECT_COOKIE, chosen.id)
     return response

@@ -14,7 +14,6 @@ from app.engine.inference.join import JoinCheck, check_join
 from app.engine.models.base import BoolArray
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
-from app.items import Outcome
 from app.records.banks import PROVISIONAL, BankVersion
 from app.records.response_sets import Source, TakenTest
 from app.services.banks.loaded import LoadedVersion
@@ -97,19 +96,16 @@ class JoinChecks:
         Provisional versions are not checked: their guesses were made for these very items.
         """
         source = Source(bank_id=version.bank_id, version_id=version.id)
-        answers: dict[TakenTest, dict[str, float]] = {}
+        loaded = await self.versions.load(version.id)
+        answers: dict[TakenTest, dict[int, float]] = {}
         async with self.database.unit_of_work() as uow:
             guessed = PROVISIONAL in version.knowledge
             taken = {} if guessed else await uow.collected.latest(source, MAX_SESSIONS, ending)
             if taken:
-                async for answer in uow.collected.answers(list(taken)):
-                    is_wanted = answer.outcome == Outcome.SCORED and not answer.is_pretest
-                    if is_wanted and answer.score is not None:
-                        given = answers.setdefault(taken[answer.session_id], {})
-                        given[answer.item_key] = answer.score
-        loaded = await self.versions.load(version.id)
-        tests = [(test.model, given) for test, given in answers.items()]
-        check = await asyncio.to_thread(join_of_sessions, loaded, tests)
+                async for session_id, position, score in uow.collected.scores(list(taken)):
+                    if not loaded.is_pretest(position):
+                        answers.setdefault(taken[session_id], {})[position] = score
+        check = await asyncio.to_thread(_join_of_sessions, loaded, answers)
         return JoinLook(version=version, check=check, n_sessions=len(answers))
 
     async def renew(self, version_id: str, ending: Sequence[str] = ()) -> None:
@@ -154,15 +150,12 @@ def join_of_table(
     return check_join(bank, scores, active)
 
 
-def join_of_sessions(
-    version: LoadedVersion, tests: Sequence[tuple[str, Mapping[str, float]]]
+def _join_of_sessions(
+    version: LoadedVersion, tests: Mapping[TakenTest, Mapping[int, float]]
 ) -> JoinCheck:
-    """Check a join by adaptive tests: who took each, and item keys with their scores."""
+    """Check a join by adaptive tests, each with the scores of its items by position."""
     scores: FloatArray = np.full((len(tests), version.bank.n_items), np.nan)
-    for row, (_, answers) in enumerate(tests):
-        for key, score in answers.items():
-            position = version.position_of(key)
-            if position is not None and not version.is_pretest(position):
-                scores[row, position] = score
-    adaptive, who = np.ones(len(tests), dtype=np.bool_), [name for name, _ in tests]
+    for row, answers in enumerate(tests.values()):
+        scores[row, list(answers)] = list(answers.values())
+    adaptive, who = np.ones(len(tests), dtype=np.bool_), [test.model for test in tests]
     return check_join(version.bank, scores, version.active, adaptive, who)

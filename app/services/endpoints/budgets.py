@@ -31,17 +31,17 @@ from app.errors import (
 )
 from app.records.endpoints import SIMULATED, CallLimits, Endpoint, EndpointSettings
 from app.records.projects import Limits, MostTaken, Refusal, Taken
-from app.services.waiting import retry_outages
+from app.services.waiting import Recent, retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.spend import Reservation
 
 logger = structlog.get_logger(__name__)
 
-#: How long looked-up budgets are cached, seconds, and for how many keys of projects.
-_KEPT_S, _MOST_KEPT = 1.0, 1000
-#: How long this process does not repeat a refused reservation, seconds.
-_REFUSED_S = 5.0
+#: How long looked-up budgets are cached, seconds.
+_KEPT_S = 1.0
+#: How long this process does not repeat a refused reservation, seconds, and for how many.
+_REFUSED_S, _MOST_REFUSED = 5.0, 1000
 #: Ended calls are settled with the next call, at the latest after this time, seconds.
 _SETTLED_WITHIN_S = 1.0
 #: Added to a call's own time limit, for the work before and after the call.
@@ -90,11 +90,9 @@ class Budgets:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._limits: TTLCache[tuple[str, str | None], dict[str, Limits]] = TTLCache(
-            _MOST_KEPT, _KEPT_S
-        )
+        self._limits = Recent(self._found, _KEPT_S)
         self._refused: TTLCache[tuple[str, str, str | None], BudgetSpentError] = TTLCache(
-            _MOST_KEPT, _REFUSED_S
+            _MOST_REFUSED, _REFUSED_S
         )
         self._ended: defaultdict[str, dict[str, Taken]] = defaultdict(dict)
         self._settling: asyncio.Task[None] | None = None
@@ -169,14 +167,12 @@ class Budgets:
 
     async def _set(self, project_id: str) -> dict[str, Limits]:
         """The limits of a project and of the acting key, by whose limits they are."""
-        key_id = maker()
-        asked = project_id, key_id
-        known = self._limits.get(asked)
-        if known is None:
-            async with self._database.reading() as uow:
-                whole, own = await uow.projects.limits(project_id, key_id)
-            known = self._limits[asked] = {"project": whole, "key": own}
-        return known
+        return await self._limits.get((project_id, maker()))
+
+    async def _found(self, whose: tuple[str, str | None]) -> dict[str, Limits]:
+        async with self._database.reading() as uow:
+            whole, own = await uow.projects.limits(*whose)
+        return {"project": whole, "key": own}
 
     async def _reserve(
         self, reservation: Reservation, endpoint: Endpoint, most: MostTaken, timeout_s: float

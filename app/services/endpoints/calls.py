@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -36,8 +35,6 @@ from app.storage.database import Database
 T = TypeVar("T")
 Made = TypeVar("Made", Completion, Likelihood)
 
-#: Seconds between two checks whether an endpoint was changed.
-LOOK_EVERY_S = 1.0
 _USAGE = "gen_ai.usage"
 _ONE_TOKEN = GenerationParams(max_tokens=1)
 
@@ -63,7 +60,6 @@ class RateLimited:
         self._transport = transport
         #: Endpoint and adapter that a call would use now.
         self.next = Call(ready, registry.build(ready.config, transport))
-        self._looked = time.monotonic()
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
@@ -148,13 +144,9 @@ class RateLimited:
         return made, {"tokens_in": into, "tokens_out": out, "origin": origin}
 
     async def _renew(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < LOOK_EVERY_S:
-            return
         present = await self._endpoints.renewed(self.next.ready)
         if present is not self.next.ready:
             self.next = Call(present, registry.build(present.config, self._transport))
-        self._looked = now
 
 
 def _traced(config: EndpointConfig) -> AbstractContextManager[None]:

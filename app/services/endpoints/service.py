@@ -44,10 +44,14 @@ from app.services.endpoints.budgets import (
     rough_tokens,
 )
 from app.services.endpoints.specs import EndpointChange, EndpointSpec, as_begun, origin_of
+from app.services.waiting import Recent
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.secrets import SecretBox
+
+#: Seconds for which a seen endpoint is not looked up again.
+_KEPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,9 @@ class EndpointService:
         self._transport = transport
         self._guard = guard
         self.budgets = Budgets(database)
+        self._recent: Recent[str, Endpoint] = Recent(
+            lambda name: self.get(name, archived=True), _KEPT_S
+        )
         # Shared by the sessions of this process for as long as one of them holds it.
         self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
 
@@ -171,13 +178,15 @@ class EndpointService:
             spec = change.applied_to(present)
             self.check(spec)
             sealed = self._sealed(spec)
-            return await uow.endpoints.replace(
+            changed = await uow.endpoints.replace(
                 endpoint_id,
                 spec.settings,
                 api_key=... if change.api_key is ... else sealed.api_key,
                 headers=... if change.headers is ... else (sealed.headers, sealed.header_names),
                 expected_revision=expected_revision,
             )
+        self._recent.forget(lambda known: known.id == endpoint_id)
+        return changed
 
     async def delete(
         self, endpoint_id: str, *, expected_revision: int, erases: bool = False
@@ -233,12 +242,15 @@ class EndpointService:
             EndpointMovedError: Its address or kind has changed since the work began.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
-        return self._ready(as_begun(await self.get(endpoint_id, archived=True), origin))
+        endpoint = await self.get(endpoint_id, archived=True)
+        self._recent.keep(endpoint_id, endpoint)
+        return self._ready(as_begun(endpoint, origin))
 
     async def renewed(self, ready: ReadyEndpoint) -> ReadyEndpoint:
         """The same endpoint with its present secrets, time limit, limits and prices.
 
         Address, model and parameters stay the same, since one measurement needs one examinee.
+        Every call asks for it: all calls of this process share one look-up a second.
 
         Returns:
             `ready` itself if nothing has changed, or if the present secrets cannot be read.
@@ -247,7 +259,7 @@ class EndpointService:
             EndpointMovedError: Its address or kind was changed.
         """
         try:
-            endpoint = await self.get(ready.endpoint.id, archived=True)
+            endpoint = await self._recent.get(ready.endpoint.id)
             if endpoint.revision == ready.endpoint.revision:
                 return ready
             return self._ready(as_begun(endpoint, origin_of(ready.endpoint)))

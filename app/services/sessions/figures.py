@@ -306,9 +306,9 @@ class Meter:
         if closing.marking is not None:
             took = Spending(**closing.marking["usage"])
             self._marking = took if self._marking is None else self._marking + took
-        reported = closing.reported
-        self.spent += _cost(reported, unsaid=is_written or reported is not closing)
-        self.at_most += _cost(closing, unsaid=is_written)
+        cost, reported = _cost(closing, unsaid=is_written), closing.reported
+        self.at_most += cost
+        self.spent += cost if reported is closing else _cost(reported, unsaid=True)
         method: Method = closing.method or {}
         judged = None if closing.marking is None else closing.marking.get("cached")
         self._saved = saved((self._saved, method.get("cached"), judged))

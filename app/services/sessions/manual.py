@@ -235,7 +235,7 @@ class ManualSessions(ABC):
             StaleStepError: The step was answered before, or the token is not that of the step.
         """
         async with self.database.unit_of_work() as uow:
-            record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
+            record, awaited, _ = await uow.sessions.locked(session_id)
             pending, token = asked_with(step_token, record, awaited), new_token()
             await uow.sessions.renew_token(session_id, pending.step, token)
         (item,) = await self._items([(record, replace(pending, step_token=token))])
@@ -258,7 +258,7 @@ class ManualSessions(ABC):
             while True:
                 held = self._runs.get(session_id) or await self._opened(session_id)
                 async with self.database.unit_of_work() as uow:
-                    record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
+                    record, awaited, waited = await uow.sessions.locked(session_id)
                     given: dict[int, Closing] = {}
                     if answer is not None:
                         version = held.run.version
@@ -273,16 +273,16 @@ class ManualSessions(ABC):
                         for one in awaited
                         if one.step not in given and is_overdue(record, one)
                     }
-                    waited = await uow.sessions.since_last_event(session_id)
                     taken = next_step(
                         held.run,
                         {nth: held.run.close(nth, closing) for nth, closing in given.items()},
                         elapsed_s=record.active_s + waited.total_seconds(),
                     )
                     await uow.sessions.advance({session_id: taken}, record.lease_epoch)
-                    record, awaited = await uow.sessions.with_awaited(session_id)
+                    if taken.ending is None:
+                        record, awaited = await uow.sessions.with_awaited(session_id)
                 break
-            if awaited:
+            if taken.ending is None:
                 self.keep(record, held.run)
         if taken.ending is not None:
             await self.joins.renew(record.bank_version_id)

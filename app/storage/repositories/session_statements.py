@@ -6,6 +6,7 @@ Each statement is built only once, as building costs more than sending it.
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -188,6 +189,14 @@ WITH_AWAITED = (
     )
     .order_by(AdministrationRow.step)
 )
+#: The same, and the time since the session's last event.
+WITH_AWAITED_AND_TIME = WITH_AWAITED.add_columns(
+    select(func.greatest(func.now() - SessionEventRow.created_at, timedelta()))
+    .where(SessionEventRow.session_id == SessionRow.id)
+    .order_by(SessionEventRow.seq.desc())
+    .limit(1)
+    .scalar_subquery()
+)
 AWAITED_IN_RANKING = (
     SESSIONS.add_columns(AdministrationRow)
     .join(AdministrationRow, AdministrationRow.session_id == SessionRow.id)
@@ -199,6 +208,7 @@ AWAITED_IN_RANKING = (
     .order_by(AdministrationRow.asked_at, SessionRow.ranking_member, AdministrationRow.step)
 )
 LOCKED_SESSION = SESSION.with_for_update(of=SessionRow)
+LOCK = select(SessionRow.id).where(SessionRow.id == bindparam("wanted")).with_for_update()
 
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # as SQLAlchemy has it

@@ -35,7 +35,7 @@ from app.storage.repositories.events import note_events
 from app.storage.repositories.projects import require_room
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.projects import EndpointRow
-from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
+from app.storage.rows.sessions import AdministrationRow, SessionRow
 from app.storage.scoping import given, of_opened
 
 #: Columns to set when a session's lease is claimed, released or taken away: no worker waits then.
@@ -110,29 +110,28 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             raise NotFoundError("session", session_id)
         return SessionRecord(**row)
 
-    async def with_awaited(
-        self, session_id: str, *, for_update: bool = False
-    ) -> tuple[SessionRecord, list[Administration]]:
+    async def with_awaited(self, session_id: str) -> tuple[SessionRecord, list[Administration]]:
         """One session, and its items with awaited answers, in order of asking."""
-        if for_update:  # a statement that waits for a lock reads only the locked row again
-            await self.get(session_id, for_update=True)
-        rows = (await self._db.execute(sql.WITH_AWAITED, {"wanted": session_id})).all()
-        if not rows:
-            raise NotFoundError("session", session_id)
-        return _record(rows[0]), [_administration(row[-1]) for row in rows if row[-1] is not None]
+        rows = await self._db.execute(sql.WITH_AWAITED, {"wanted": session_id})
+        return _awaiting(session_id, rows.all())
+
+    async def locked(
+        self, session_id: str
+    ) -> tuple[SessionRecord, list[Administration], timedelta]:
+        """The same of a session that is now locked, and the time since its last event.
+
+        The time is from the transaction of the event to this one, begin to begin.
+        """
+        # Two statements: one that waits for a lock reads again only the locked row.
+        await self._db.execute(sql.LOCK, {"wanted": session_id})
+        found = await self._db.execute(sql.WITH_AWAITED_AND_TIME, {"wanted": session_id})
+        rows = found.all()
+        return *_awaiting(session_id, [row[:-1] for row in rows]), rows[0][-1]
 
     async def awaited_in(self, ranking_id: str) -> list[tuple[SessionRecord, Administration]]:
         """Sessions of a ranking with their items that await answers, in order of asking."""
         rows = await self._db.execute(sql.AWAITED_IN_RANKING, {"wanted": ranking_id})
         return [(_record(row), _administration(row[-1])) for row in rows]
-
-    async def since_last_event(self, session_id: str) -> timedelta:
-        """Time from the transaction of a session's last event to this one, begin to begin."""
-        passed = func.greatest(func.now() - SessionEventRow.created_at, timedelta())
-        query = select(passed).where(SessionEventRow.session_id == session_id)
-        row = await self._db.execute(query.order_by(SessionEventRow.seq.desc()).limit(1))
-        since: timedelta = row.scalar_one()
-        return since
 
     async def renew_token(self, session_id: str, step: int, token: str) -> None:
         """Give an awaited item a new token; the old token is no longer accepted for an answer."""
@@ -365,7 +364,15 @@ def _require_own(record: SessionRecord) -> None:
         )
 
 
-def _record(row: Row[Any]) -> SessionRecord:
+def _awaiting(
+    session_id: str, rows: Sequence[Sequence[Any]]
+) -> tuple[SessionRecord, list[Administration]]:
+    if not rows:
+        raise NotFoundError("session", session_id)
+    return _record(rows[0]), [_administration(row[-1]) for row in rows if row[-1] is not None]
+
+
+def _record(row: Sequence[Any]) -> SessionRecord:
     """The session in a row that ends with an item."""
     return SessionRecord(**dict(zip(sql.SESSION.selected_columns.keys(), row[:-1], strict=True)))
 
