@@ -166,7 +166,7 @@ def by_curves(known, tested, counts, seeds, widths=()):
                 rows[f"until {width:g}", 0].append(told)
             for count in counts:
                 told = way.estimate(passed[count].responses)
-                rows[way.name, count].append((told.value, told.lo, told.hi))
+                rows[way.method, count].append((told.value, told.lo, told.hi))
         for key, told in rows.items():
             found[key].append(np.array(told).T)
     return found

@@ -169,7 +169,7 @@ def test_an_uncertain_slope_makes_heavier_tails() -> None:
             Seen(0.03 * one * rng.normal(size=one.size), np.full(one.size, 0.03), at)
             for one, at in zip(size, tested, strict=True)
         ]
-        found = model_error(seen, 1, margin=0.0, kind=SCORE)
+        found = model_error(seen, 1, SCORE)
         near, far = found.spread_at(0.5), found.spread_at(position)
         assert far[1] < near[1] == SCORE.degrees
         assert found.at(position) > far[0] > near[0]

@@ -226,7 +226,7 @@ def test_growth_and_bias_are_those_of_the_standardised_errors(thirty: Thirty) ->
     slopes, ses = (
         {side: getattr(one, name) for side, one in bias.items()} for name in ("slope", "sd")
     )
-    growth = model_error(errors(slopes, ses), len(lengths), margin=0.0)
+    growth = model_error(errors(slopes, ses), len(lengths))
     beyond = not_none(learned.beyond)
     assert (beyond.bias_above, beyond.bias_below) == pytest.approx((slopes[True], slopes[False]))
     assert (beyond.bias_se_above, beyond.bias_se_below) == pytest.approx((ses[True], ses[False]))

@@ -64,15 +64,11 @@ def test_a_models_error_averages_over_its_possible_scales(
         np.average((values - mean) ** 2, weights=mass) ** 0.5
         for values, mean in zip((above, below), means[1:], strict=True)
     ]
-    found = model_error(HOLD_OUTS, 2, margin=0.25, kind=kind)
+    found = model_error(HOLD_OUTS, 2, kind)
     assert found.degrees == degrees
     assert found.within == pytest.approx(means[0])
-    assert (found.above, found.below) == pytest.approx(
-        (means[1] + 0.25 * sds[0], means[2] + 0.25 * sds[1])
-    )
-    assert (found.above_sd, found.below_sd) == pytest.approx((0.75 * sds[0], 0.75 * sds[1]))
-    by_default = model_error(HOLD_OUTS, 2, kind=kind)
-    assert (by_default.above, by_default.above_sd) == pytest.approx((means[1] + sds[0], 0.0))
+    assert (found.above, found.below) == pytest.approx((means[1], means[2]))
+    assert (found.above_sd, found.below_sd) == pytest.approx((sds[0], sds[1]))
 
 
 def test_factors_differ_by_side_and_tails_grow_with_distance() -> None:

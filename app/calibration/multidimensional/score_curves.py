@@ -204,10 +204,7 @@ def learn_curves(
     return LearnedCurves(
         curves=fit_curves(scores, rng),
         n_reference=len(scores),
-        errors={
-            name: model_error(errors, len(LOOKS), margin=0.0, kind=SCORE)
-            for name, errors in seen.items()
-        },
+        errors={name: model_error(errors, len(LOOKS), SCORE) for name, errors in seen.items()},
         population=reference_population(scores),
     )
 

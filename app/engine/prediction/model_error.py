@@ -116,15 +116,12 @@ class Seen:
     position: FloatArray
 
 
-def model_error(
-    seen: Sequence[Seen], looks: int, *, margin: float = 1.0, kind: Kind = ABILITY
-) -> ModelError:
+def model_error(seen: Sequence[Seen], looks: int, kind: Kind = ABILITY) -> ModelError:
     """Posterior mean of the error model; see the module.
 
     Args:
         seen: Errors of each hold-out after each number of answers.
         looks: Number of looks at each examinee, which count as one observation together.
-        margin: Standard errors that are added to the slopes; with 0 they are stored beside them.
         kind: Prior of the errors.
     """
     degrees = kind.degrees
@@ -151,9 +148,8 @@ def model_error(
     for side, log_mass in sides.items():
         joint = (within + of_side[-side])[:, None] + log_mass
         marginal = softmax(np.logaddexp.reduce(joint, axis=0))
-        mean = float(marginal @ _FARTHER_GRID)
-        sd = float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
-        farther[side], open_[side] = mean + margin * sd, (1.0 - margin) * sd
+        farther[side] = float(marginal @ _FARTHER_GRID)
+        open_[side] = float(np.sqrt(marginal @ (_FARTHER_GRID - farther[side]) ** 2))
     return ModelError(
         float(mass @ _WITHIN_GRID),
         above=farther[1.0],

@@ -16,6 +16,7 @@ Sarndal, Swensson & Wretman (1992), Model Assisted Survey Sampling, for the diff
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
@@ -60,22 +61,22 @@ def prior_doubt(n_reference: int) -> float:
     return max(LEAST_DOUBT, REFERENCES / (REFERENCES + n_reference))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Explanations:
     """Two explanations of answers, and the probability of the second one.
 
     Attributes:
         curves: Curves of the first explanation, under which they hold.
         prior: Prior probability d of the second explanation; 1 rules the first one out.
-        free: Curves of the second explanation, which the examinee need not follow.
     """
 
     curves: ScoreCurves
     prior: float
-    free: ScoreCurves = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "free", freed(self.curves))
+    @cached_property
+    def free(self) -> ScoreCurves:
+        """Curves of the second explanation, which the examinee need not follow."""
+        return freed(self.curves)
 
     def evidence(self, responses: Sequence[Response]) -> float:
         """Log likelihood ratio, ln(L' / L), of the second explanation to the first."""
