@@ -9,9 +9,9 @@ from fastapi import FastAPI
 from app.api.rates import let_in
 from app.errors import TooManyRequestsError
 from app.storage.database import Database
-from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import answered, deleted, edited, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, client_of
-from tests.api.test_limits import MANUAL, STREAM, paced
+from tests.api.test_limits import MANUAL, PROJECT, STREAM, paced
 from tests.api.test_projects import Member, bank_made
 
 NEW = {"name": "ci", "scopes": ["read", "run", "banks:write"]}
@@ -119,9 +119,7 @@ SENSELESS_LIMITS = [
 
 async def test_invalid_limits_are_refused(client: Client) -> None:
     key_id, _ = await key_of(client)
-    await client.patch(
-        "/v1/projects/default", json={"limits": {"event_streams": 4}}, headers={"If-Match": '"1"'}
-    )
+    await edited(client, PROJECT, limits={"event_streams": 4})
     kind = {"Content-Type": "application/json"}
     for limits, said in SENSELESS_LIMITS:
         for method, path, start in (
@@ -215,13 +213,10 @@ async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: Fast
         assert await stored(other) == 0
         assert await stored(own) > items
         await mine.delete(f"/v1/sessions/{session['id']}")
-        head = {"If-Match": f'"{sets["revision"] + 1}"'}
-        await mine.delete(f"/v1/response-sets/{sets['id']}", headers=head)
+        await deleted(mine, f"/v1/response-sets/{sets['id']}")
         whole = await got(client, "/v1/projects/default/spend")
         assert whole["stored_bytes"]["spent"] == await stored(own)
-        bank = (await mine.get("/v1/banks/exam")).headers["etag"]
-        gone = await mine.delete("/v1/banks/exam?erase=true", headers={"If-Match": bank})
-        assert gone.is_success
+        assert (await deleted(mine, "/v1/banks/exam", erase=True)).is_success
         assert await stored(own) == 0
         await bank_made(mine, "exam")
 

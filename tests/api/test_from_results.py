@@ -18,7 +18,7 @@ from app.acting import Acting, acting_for
 from app.cli.bank import sent_results
 from app.services.container import Services
 from sextant_client import AsyncSextant
-from tests.api.calls import got, listing, posted, problem_of, refusal_of
+from tests.api.calls import deleted, edited, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import BASE_URL, Client, NewClient
 from tests.exchange.lm_eval_files import folders, sources
 from tests.services.calibrations import run
@@ -104,12 +104,8 @@ async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
     assert session["asked"]["caution"] is None
 
     # The bank is shared with its knowledge, without the records it was made from.
-    bank = await client.get("/v1/banks/made")
     await client.post("/v1/projects", json={"name": "other"})
-    lent = await client.patch(
-        "/v1/banks/made", json={"shared": True}, headers={"If-Match": bank.headers["etag"]}
-    )
-    assert lent.status_code == 200, lent.text
+    await edited(client, "/v1/banks/made", shared=True)
     there = {"Sextant-Project": "other"}
     for path, answer in (
         ("report", 200),
@@ -220,8 +216,7 @@ async def test_a_version_that_cannot_be_made_leaves_the_calibration_and_says_why
 ) -> None:
     found = await begun(client, folders(8, 12))
     services: Services = app.state.services
-    bank = await got(client, "/v1/banks/made")
-    await client.delete("/v1/banks/made", headers={"If-Match": f'"{bank["revision"]}"'})
+    await deleted(client, "/v1/banks/made")
     await run(services, found["calibration"]["id"])
     url = f"/v1/calibrations/{found['calibration']['id']}"
     done = await got(client, url)

@@ -10,7 +10,7 @@ from app.services.container import Services
 from app.services.results.comparisons import _within
 from app.services.results.measured import degrees_of
 from tests.api import calls
-from tests.api.calls import got, listing, posted, problem_of
+from tests.api.calls import edited, got, listing, posted, problem_of
 from tests.api.conftest import Client
 from tests.services.sessions import until
 
@@ -277,8 +277,7 @@ async def test_a_shorter_test_replaces_a_longer_one_only_with_new_settings(
     assert whole["hi"] - whole["lo"] < (part["hi"] - part["lo"]) / 1.25
     assert await shown() == [longest["id"]]
     (endpoint,) = await listing(client, "/v1/endpoints", params={"name": "one"})
-    body = {"options": {"theta": -0.5, "seed": 3}}
-    match = {"If-Match": f'"{endpoint["revision"]}"'}
-    await client.patch(f"/v1/endpoints/{endpoint['id']}", json=body, headers=match)
+    weaker = {"theta": -0.5, "seed": 3}
+    await edited(client, f"/v1/endpoints/{endpoint['id']}", options=weaker)
     changed_since = await measured(client, working, "one", -0.5, **asking(10), seed=7)
     assert await shown() == [changed_since["id"]]
