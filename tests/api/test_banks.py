@@ -226,7 +226,7 @@ async def test_an_invalid_range_of_theta_is_refused(client: Client) -> None:
     await filled(client)
     for theta in ("1", "a:b:c", "1:0:0.1", "0:1:0", "0:1:-1", "0:1e9:1", "nan:1:1"):
         curve = client.get(f"{URL}/versions/1/information", params={"theta": theta})
-        await refusal_of(curve, at="/query/theta")
+        await refusal_of(curve, at="/query/theta", says="expected start:stop:step")
 
 
 async def test_findings_are_listed_and_can_be_overridden(client: Client) -> None:

@@ -43,11 +43,6 @@ async def test_every_call_that_creates_takes_a_key(client: Client) -> None:
             assert key in operation["parameters"], path
 
 
-async def test_without_a_key_each_call_stands_alone(client: Client) -> None:
-    assert (await client.post("/v1/endpoints", json=NEW)).status_code == 201
-    assert (await client.post("/v1/endpoints", json=NEW)).status_code == 409
-
-
 async def test_the_same_key_with_another_body_or_resource_is_refused(client: Client) -> None:
     await client.post("/v1/endpoints", json=NEW, headers=KEY)
     for path, body in (

@@ -87,14 +87,3 @@ async def test_the_description_is_made_once_while_others_are_answered(
     may_end.set()
     assert [(await one).json() for one in asked] == [{"openapi": "3.1.0"}] * 2
     assert len(made) == 1
-
-
-async def test_operation_ids_are_plain_names(app: FastAPI) -> None:
-    ids = [
-        operation["operationId"]
-        for operations in app.openapi()["paths"].values()
-        for operation in operations.values()
-    ]
-    assert "create_endpoint" in ids
-    assert len(ids) == len(set(ids))
-    assert all(name.replace("_", "").isalpha() for name in ids)
