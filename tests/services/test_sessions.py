@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.errors import InvalidInputError, InvalidStateError, NotFoundError
+from app.errors import InvalidInputError, InvalidStateError
 from app.records.endpoints import Price
 from app.records.figures import PersonFitFigures
 from app.records.sessions import Closing, Plan, SessionFilter
@@ -14,20 +14,6 @@ from app.services.sessions.run import SessionRun, open_run
 from app.storage.paging import PageRequest
 from tests.services.banks import alike, make_bank, question
 from tests.services.sessions import administration, answered, by_hand, length, scripted, spec
-
-
-async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -> None:
-    named = scripted({"name": "kept?"}, theta=0.0)
-    with pytest.raises(InvalidInputError, match="price"):
-        await services.sessions.create(spec(endpoint=named, plan={"budget": {"usd": 1.0}}))
-    assert not (await services.endpoints.list(PageRequest())).items
-
-
-async def test_unknown_banks_and_endpoints_are_refused(services: Services) -> None:
-    with pytest.raises(NotFoundError, match="nothing"):
-        await services.sessions.create(spec(bank="nothing"))
-    with pytest.raises(NotFoundError, match="end_x"):
-        await services.sessions.create(spec(endpoint=None, endpoint_id="end_x"))
 
 
 async def test_sessions_are_listed_by_status_newest_first(services: Services) -> None:

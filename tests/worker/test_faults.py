@@ -13,7 +13,6 @@ from procrastinate.exceptions import ConnectorException
 from app import scorers
 from app.adapters.base import Completion, CompletionRequest
 from app.adapters.scripted import Scripted
-from app.calling import GenerationParams
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.records.endpoints import CallLimits, Price
 from app.services.container import Services, open_services
@@ -31,8 +30,6 @@ from tests.services.sessions import by_hand, length, scripted, spec, until
 from tests.values import not_none
 from tests.worker.models import Faults
 from tests.worker.sessions import run_session
-
-ANSWER = {"choices": [{"message": {"content": "A"}, "finish_reason": "stop"}]}
 
 
 async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
@@ -107,17 +104,6 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
     assert (usage["calls"], usage["usd"]) == (asked, None)  # what was given up may have cost
     # As many failures in a row as would end a session.
     assert ended.summary["outcomes"]["error"] > FailureLimits().max_consecutive
-
-
-async def test_a_session_that_was_paused_in_the_queue_is_resumed(services: Services) -> None:
-    created = await services.sessions.create(spec())
-    await services.sessions.pause(created.id)
-
-    resumed = await services.sessions.resume(created.id)
-
-    assert resumed.status == "queued"
-    async with running_worker(services):
-        assert (await until(services, created.id)).status == "completed"
 
 
 async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
@@ -211,32 +197,6 @@ async def test_an_answer_that_another_process_gave_meanwhile_is_a_conflict(
             await others.manual_sessions.answer(manual.id, late)
     (stored,) = await services.sessions.responses(manual.id)
     assert not_none(stored.closing).score == 1.0
-
-
-@pytest.mark.parametrize("budget", [{"tokens": 5000}, {"usd": 1.0}])
-async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
-    working: Services, faults: Faults, budget: dict[str, float]
-) -> None:
-    faults.canned("unmetered", ANSWER)
-    plan = length(30, budget=budget, concurrency=1)
-    price = Price(input_per_1m=1.0, output_per_1m=4.0)
-    endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for an answer
-    priced = faults.model("unmetered", price=price, sampling=endless)
-    ended = await run_session(working, plan=plan, endpoint=priced)
-
-    assert ended.stop_reason == "budget_exhausted"
-    assert "does not say how many tokens" in not_none(ended.stop_detail)
-    assert faults.asked["unmetered"] == 1
-
-
-async def test_an_absurd_token_count_counts_as_unknown(working: Services, faults: Faults) -> None:
-    usage = {"prompt_tokens": 10**12, "completion_tokens": 5}
-    faults.canned("absurd", {**ANSWER, "usage": usage})
-    absurd = faults.model("absurd")
-    ended = await run_session(working, "completed", plan=length(3), endpoint=absurd)
-
-    told = ended.summary["usage"]
-    assert (told["tokens_in"], told["tokens_out"]) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from app.engine.bank import ItemBank
 from app.engine.simulation.simulate import draw_scores
 from app.items import ScorerSpec
 from app.records.banks import BankSpec
-from app.records.endpoints import Price
 from app.services.container import Services
 from tests.servers import serving
 from tests.services.banks import make_bank, question
@@ -84,16 +83,6 @@ async def test_a_wrong_key_ends_the_session_at_once(working: Services, faults: F
     assert str(ended.stop_detail).endswith(start_again)
     assert figures_of(ended)["outcomes"]["error"] == 1
     assert faults.asked["ok"] == 1
-
-
-async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> None:
-    plan = length(300, preset="ability", budget={"usd": 0.0005}, concurrency=1)
-    priced = scripted({"price": Price(input_per_1m=1.0, output_per_1m=4.0)}, theta=0.5, seed=3)
-    ended = await run_session(working, plan=plan, endpoint=priced)
-
-    assert ended.stop_reason == "budget_exhausted"
-    assert 0.0004 < figures_of(ended)["usage"]["usd"] <= 0.0005
-    assert figures_of(ended)["estimate"]["se"] < 1
 
 
 async def test_cancel_pause_and_resume(working: Services) -> None:
