@@ -106,6 +106,17 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
     assert ended.summary["outcomes"]["error"] > FailureLimits().max_consecutive
 
 
+async def test_a_session_that_was_paused_in_the_queue_is_resumed(services: Services) -> None:
+    created = await services.sessions.create(spec())
+    await services.sessions.pause(created.id)
+
+    resumed = await services.sessions.resume(created.id)
+
+    assert resumed.status == "queued"
+    async with running_worker(services):
+        assert (await until(services, created.id)).status == "completed"
+
+
 async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
     working: Services, monkeypatch: pytest.MonkeyPatch, faults: Faults
 ) -> None:
@@ -229,9 +240,7 @@ async def test_a_worker_stops_even_if_it_is_not_in_good_order(
     assert stopped
 
 
-async def test_calls_that_an_endpoint_refuses_cost_nothing(
-    working: Services, faults: Faults
-) -> None:
+async def test_calls_refused_by_an_endpoint_are_free(working: Services, faults: Faults) -> None:
     faults.canned("refused", {"error": "no such model"}, status=400)
     price = Price(input_per_1m=1.0, output_per_1m=1.0)
     ended = await run_session(working, endpoint=faults.model("refused", price=price))
