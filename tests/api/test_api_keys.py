@@ -21,9 +21,7 @@ NONE: dict[str, float | None] = {
 }
 
 
-async def test_a_new_key_works_and_its_secret_is_shown_once(
-    client: Client, anonymous: Client
-) -> None:
+async def test_a_new_key_works_and_its_secret_shows_once(client: Client, anonymous: Client) -> None:
     end = datetime.now(UTC) + timedelta(days=1)
     created = await client.post("/v1/api-keys", json=NEW | {"expires_at": end.isoformat()})
     assert created.status_code == 201
@@ -39,9 +37,7 @@ async def test_a_new_key_works_and_its_secret_is_shown_once(
     assert (await anonymous.get("/v1/endpoints", headers=bearer)).status_code == 200
 
 
-async def test_a_revoked_key_is_refused_at_once_and_stays_listed(
-    client: Client, anonymous: Client
-) -> None:
+async def test_a_revoked_key_is_refused_and_stays_listed(client: Client, anonymous: Client) -> None:
     key = await posted(client, "/v1/api-keys", NEW)
     bearer = {"Authorization": f"Bearer {key['secret']}"}
     for _ in range(2):  # a second revocation changes nothing and is no error
@@ -143,9 +139,7 @@ async def test_a_key_with_the_scope_admin_has_no_limits(client: Client) -> None:
     await refusal_of(client.patch(path, json=limits), says="makes and changes keys")
 
 
-async def test_a_project_admin_limits_only_keys_of_the_project(
-    client: Client, app: FastAPI, database: Database
-) -> None:
+async def test_an_admin_limits_own_keys(client: Client, app: FastAPI, database: Database) -> None:
     theirs = Member(app, database, "theirs")
     key_id, _ = await key_of(client)
     async with await theirs.client("admin") as admin:

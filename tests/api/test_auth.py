@@ -13,9 +13,7 @@ from tests.api.conftest import Client, NewClient
     "header",
     [None, "", "Bearer", "Bearer  ", "Basic dXNlcjpwYXNz", "Bearer sxt_not-a-key", "sxt_x"],
 )
-async def test_a_request_without_a_known_key_gets_401(
-    anonymous: Client, header: str | None
-) -> None:
+async def test_a_request_without_known_key_gets_401(anonymous: Client, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header}
     response = await anonymous.get("/v1/endpoints", headers=headers)
     assert response.status_code == 401

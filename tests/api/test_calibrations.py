@@ -202,9 +202,7 @@ async def test_several_abilities_respect_the_given_cycles(client: Client, app: F
     await problem_of(client, publish, {"bank": "b"}, 409, says="larger max_cycles")
 
 
-async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
-    client: Client, app: FastAPI
-) -> None:
+async def test_tasks_named_by_item_ids_are_predicted(client: Client, app: FastAPI) -> None:
     matrix = answers(40).matrix
     tasks = [f"{'law' if j % 2 else 'maths'}/{j}" for j in range(matrix.n_items)]
     rows = [",".join([f"m{i}", *map(str, row)]) for i, row in enumerate(matrix.scores.astype(int))]
@@ -225,9 +223,7 @@ async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
     await problem_of(client, URL, one, at="/link/bank_version_id", says=several)
 
 
-async def test_continuous_scores_become_a_version_of_their_model(
-    client: Client, app: FastAPI
-) -> None:
+async def test_continuous_scores_make_a_continuous_version(client: Client, app: FastAPI) -> None:
     rng = np.random.default_rng(1)
     bank = ItemBank.from_difficulties(
         a=np.ones(10), b=rng.normal(size=10), k=rng.uniform(0.02, 0.08, 10)
@@ -375,9 +371,7 @@ async def of_record(
     return session
 
 
-async def test_an_examinee_beyond_the_reference_models_is_reported_everywhere(
-    client: Client, app: FastAPI
-) -> None:
+async def test_an_examinee_beyond_the_references_is_told(client: Client, app: FastAPI) -> None:
     scores = records()
     version = await published(client, app, scores[:40])
     known = version["knowledge"]["curves"]

@@ -107,9 +107,7 @@ async def test_a_returned_item_is_late_for_its_former_client(client: Client) -> 
     assert session["progress"]["scored"] == 1
 
 
-async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
-    client: Client, database: Database
-) -> None:
+async def test_an_item_past_its_limit_is_an_error(client: Client, database: Database) -> None:
     path = await begun(client, answer_within=1800)
     items = await awaited(client, path)
     await an_hour_passed(database)
@@ -124,9 +122,7 @@ async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
     assert {row["error_code"] for row in rows[:4]} == {"timeout"}
 
 
-async def test_a_session_whose_client_is_silent_ends_with_what_it_has(
-    client: Client, app: Any
-) -> None:
+async def test_a_session_of_a_silent_client_ends(client: Client, app: Any) -> None:
     services: Services = app.state.services
     path = await begun(client, idle_timeout=0.2)
     patient = await begun(client, idle_timeout=600)

@@ -91,9 +91,7 @@ async def test_a_project_is_held_to_its_limits(client: Client) -> None:
     assert 1 <= int(late.headers["retry-after"]) <= 10
 
 
-async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
-    client: Client,
-) -> None:
+async def test_one_key_leaves_others_of_its_project_a_part_of_its_sessions(client: Client) -> None:
     await bank_made(client, "exam")
     await edited(client, PROJECT, limits={"open_sessions": 8})
 
@@ -133,7 +131,7 @@ async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
     assert len((await begun(modest))[0]) == 7
 
 
-async def test_without_keys_foreign_hosts_and_pages_are_refused(
+async def test_without_keys_foreign_hosts_are_refused(
     settings: Settings, database: Database
 ) -> None:
     app = create_app(settings.model_copy(update={"auth": "off"}), database)
@@ -160,9 +158,7 @@ async def test_without_keys_foreign_hosts_and_pages_are_refused(
         assert await listing(local, "/v1/banks") == []
 
 
-async def test_a_session_knows_whether_it_came_straight_from_this_machine(
-    app: FastAPI, client: Client
-) -> None:
+async def test_a_session_knows_whether_it_came_from_here(app: FastAPI, client: Client) -> None:
     key = client.headers["Authorization"]
     async with client_of(app, address="192.0.2.7") as other:
         await bank_made(client, "exam")
@@ -297,9 +293,7 @@ _PRESENT = text("""
 """).execution_options(**of_opened("all"))
 
 
-async def test_imports_edits_copies_and_deletions_are_counted(
-    client: Client, database: Database
-) -> None:
+async def test_all_that_is_stored_is_counted(client: Client, database: Database) -> None:
     async def counted() -> int:
         async with database.reading() as uow:
             stored = await uow.projects.stored_bytes(DEFAULT_PROJECT)

@@ -131,9 +131,7 @@ async def test_an_endpoint_without_a_result_has_no_rank(client: Client, working:
     assert left_out["reason"].startswith("Needs at least 5 scored answers, has 3")
 
 
-async def test_unscored_answers_widen_the_predicted_score(
-    client: Client, services: Services
-) -> None:
+async def test_unscored_answers_widen_the_score(client: Client, services: Services) -> None:
     scores: dict[int, float | str] = {step: float(step % 2) for step in range(1, 13)}
     full = await answered(client, scores)
     holes = await answered(client, {**scores, 13: "refused", 14: "error", 15: "truncated"})
@@ -154,9 +152,7 @@ async def test_unscored_answers_widen_the_predicted_score(
     assert "(20 %)" in str(left_unmarked(ranked))
 
 
-async def test_a_session_without_a_parsed_answer_fails_even_where_these_count_as_wrong(
-    client: Client,
-) -> None:
+async def test_a_session_without_any_parsed_answer_fails(client: Client) -> None:
     unread: dict[int, float | str] = dict.fromkeys(range(1, 41), "unparsed")
     asked = {"failures": {"max_share": 0.5}, "unparsed_policy": "wrong"}
     session = await answered(client, unread, **asked)

@@ -194,9 +194,7 @@ async def test_filtered_items_are_listed_with_a_reason(services: Services) -> No
     assert any("fewer than 250 answers" in warning for warning in result["warnings"])
 
 
-async def test_a_set_whose_answers_went_bad_after_it_was_queued_fails_with_the_reason(
-    services: Services,
-) -> None:
+async def test_answers_that_went_bad_in_the_queue_fail_with_the_reason(services: Services) -> None:
     made = await queued(services, answers(60))
     await imported(services, "model,q1\nodd,0.25\n")
     record = await driven(services, made.id)
@@ -270,9 +268,7 @@ async def test_misfitting_items_are_flagged_in_the_version(services: Services) -
     assert "misfit" in {finding.code for finding in validation.findings}
 
 
-async def test_nothing_is_published_to_a_bank_that_has_none_of_the_items(
-    services: Services,
-) -> None:
+async def test_nothing_is_published_to_a_bank_without_the_items(services: Services) -> None:
     record = await completed(services)
     with pytest.raises(InvalidInputError, match="none names one"):
         await services.calibrations.publish(record.id, Publication(bank="demo"))
@@ -294,9 +290,7 @@ async def test_an_unconverged_calibration_is_published_only_on_request(services:
 
 
 @pytest.mark.parametrize("erases", [False, True])
-async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
-    services: Services, erases: bool
-) -> None:
+async def test_a_calibration_stays_while_its_banks_exist(services: Services, erases: bool) -> None:
     record = await completed(services)
     first = await services.calibrations.publish(record.id, Publication(bank="first"))
     await services.calibrations.publish(record.id, Publication(bank="second"))

@@ -38,9 +38,7 @@ async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: 
             await verb(record.id)
 
 
-async def test_a_manual_session_asks_one_item_at_a_time_unless_its_plan_says_otherwise(
-    services: Services,
-) -> None:
+async def test_a_manual_session_asks_one_item_at_a_time_by_default(services: Services) -> None:
     live = await services.sessions.create(spec(plan=length(5)))
     one = await by_hand(services, length(5))
     three = await by_hand(services, length(5, concurrency=3))

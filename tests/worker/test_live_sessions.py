@@ -49,9 +49,7 @@ async def test_items_in_flight_cut_the_wait(working: Services) -> None:
     assert 4 <= max(in_flight) <= 8
 
 
-async def test_faults_of_the_endpoint_are_never_wrong_answers(
-    working: Services, faults: Faults
-) -> None:
+async def test_faults_of_an_endpoint_are_no_answers(working: Services, faults: Faults) -> None:
     plan = length(40, failures={"max_consecutive": 20})
     ended = await run_session(working, plan=plan, endpoint=faults.model("mixed"))
 
@@ -63,9 +61,7 @@ async def test_faults_of_the_endpoint_are_never_wrong_answers(
     assert sum(outcomes.values()) == len(rows)
 
 
-async def test_the_answers_of_a_session_bear_on_the_join_before_its_end_is_seen(
-    working: Services, faults: Faults
-) -> None:
+async def test_answers_bear_on_the_join_before_the_end(working: Services, faults: Faults) -> None:
     model = faults.model("ok")
     ended = await run_session(working, plan=length(20), endpoint=model)
 
@@ -154,9 +150,7 @@ def partly_right() -> Callable[[str], str]:
 
 @pytest.mark.usefixtures("fits_here")
 @pytest.mark.parametrize("kind", ["continuous", "logistic"])
-async def test_answers_marked_in_parts_measure_a_live_model_in_either_kind_of_bank(
-    working: Services, kind: str
-) -> None:
+async def test_answers_marked_in_parts_measure_a_live_model(working: Services, kind: str) -> None:
     logistic = ItemBank.from_difficulties(a=TRUE.a, b=TRUE.b, item_ids=TRUE.item_ids)
     await make_bank(
         working,
