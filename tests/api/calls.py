@@ -25,6 +25,20 @@ async def posted(
     return made
 
 
+async def edited(client: Client, path: str, **fields: Any) -> None:
+    """Change a resource in its present state."""
+    head = {"If-Match": (await client.get(path)).headers["etag"]}
+    answer = await client.patch(path, json=fields, headers=head)
+    assert answer.is_success, answer.text
+
+
+async def deleted(client: Client, path: str, *, erase: bool = False) -> httpx2.Response:
+    """Return the answer to the deletion of a resource in its present state."""
+    tag = (await client.get(path)).headers.get("etag")
+    headers = {} if tag is None else {"If-Match": tag}
+    return await client.delete(f"{path}?erase=true" if erase else path, headers=headers)
+
+
 async def bank_of(
     client: Client, name: str, items: Iterable[Mapping[str, Any]], numbers: str, **fields: Any
 ) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from fastapi import FastAPI
 from app.api.rates import let_in
 from app.errors import TooManyRequestsError
 from app.storage.database import Database
-from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import answered, deleted, edited, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, client_of
-from tests.api.test_limits import MANUAL, STREAM, paced
+from tests.api.test_limits import MANUAL, PROJECT, STREAM, paced
 from tests.api.test_projects import Member, bank_made
 
 NEW = {"name": "ci", "scopes": ["read", "run", "banks:write"]}
@@ -21,9 +21,7 @@ NONE: dict[str, float | None] = {
 }
 
 
-async def test_a_new_key_works_and_its_secret_is_shown_once(
-    client: Client, anonymous: Client
-) -> None:
+async def test_a_new_key_works_and_its_secret_shows_once(client: Client, anonymous: Client) -> None:
     end = datetime.now(UTC) + timedelta(days=1)
     created = await client.post("/v1/api-keys", json=NEW | {"expires_at": end.isoformat()})
     assert created.status_code == 201
@@ -39,9 +37,7 @@ async def test_a_new_key_works_and_its_secret_is_shown_once(
     assert (await anonymous.get("/v1/endpoints", headers=bearer)).status_code == 200
 
 
-async def test_a_revoked_key_is_refused_at_once_and_stays_listed(
-    client: Client, anonymous: Client
-) -> None:
+async def test_a_revoked_key_is_refused_and_stays_listed(client: Client, anonymous: Client) -> None:
     key = await posted(client, "/v1/api-keys", NEW)
     bearer = {"Authorization": f"Bearer {key['secret']}"}
     for _ in range(2):  # a second revocation changes nothing and is no error
@@ -119,9 +115,7 @@ SENSELESS_LIMITS = [
 
 async def test_invalid_limits_are_refused(client: Client) -> None:
     key_id, _ = await key_of(client)
-    await client.patch(
-        "/v1/projects/default", json={"limits": {"event_streams": 4}}, headers={"If-Match": '"1"'}
-    )
+    await edited(client, PROJECT, limits={"event_streams": 4})
     kind = {"Content-Type": "application/json"}
     for limits, said in SENSELESS_LIMITS:
         for method, path, start in (
@@ -145,9 +139,7 @@ async def test_a_key_with_the_scope_admin_has_no_limits(client: Client) -> None:
     await refusal_of(client.patch(path, json=limits), says="makes and changes keys")
 
 
-async def test_a_project_admin_limits_only_keys_of_the_project(
-    client: Client, app: FastAPI, database: Database
-) -> None:
+async def test_an_admin_limits_own_keys(client: Client, app: FastAPI, database: Database) -> None:
     theirs = Member(app, database, "theirs")
     key_id, _ = await key_of(client)
     async with await theirs.client("admin") as admin:
@@ -215,13 +207,10 @@ async def test_storage_of_a_key_is_counted_and_limited(client: Client, app: Fast
         assert await stored(other) == 0
         assert await stored(own) > items
         await mine.delete(f"/v1/sessions/{session['id']}")
-        head = {"If-Match": f'"{sets["revision"] + 1}"'}
-        await mine.delete(f"/v1/response-sets/{sets['id']}", headers=head)
+        await deleted(mine, f"/v1/response-sets/{sets['id']}")
         whole = await got(client, "/v1/projects/default/spend")
         assert whole["stored_bytes"]["spent"] == await stored(own)
-        bank = (await mine.get("/v1/banks/exam")).headers["etag"]
-        gone = await mine.delete("/v1/banks/exam?erase=true", headers={"If-Match": bank})
-        assert gone.is_success
+        assert (await deleted(mine, "/v1/banks/exam", erase=True)).is_success
         assert await stored(own) == 0
         await bank_made(mine, "exam")
 

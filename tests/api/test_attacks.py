@@ -46,9 +46,7 @@ def trial(params: object, answer: str = "x" * 60, target: object = ("a",)) -> di
     ],
     ids=["compile", "alignment", "long answer"],
 )
-async def test_others_are_answered_before_a_trial_ends(
-    client: Client, scorer: str, body: dict[str, object]
-) -> None:
+async def test_trials_delay_no_others(client: Client, scorer: str, body: dict[str, object]) -> None:
     attack = asyncio.create_task(client.post(f"/v1/scorers/{scorer}:test", json=body))
     for _ in range(3):
         assert (await client.get("/healthz")).status_code == 200
@@ -112,9 +110,7 @@ async def test_a_body_of_a_million_values_is_refused(client: Client) -> None:
     assert_problem(response, 413, "body_too_large")
 
 
-async def test_large_imports_run_one_at_a_time_and_small_ones_do_not_wait(
-    app: FastAPI, client: Client
-) -> None:
+async def test_large_imports_take_turns_and_small_ones_go_on(app: FastAPI, client: Client) -> None:
     banks = app.state.services.banks
     for name in ("sums", "rows", "other"):
         await client.post("/v1/banks", json={"name": name})
@@ -197,7 +193,7 @@ async def test_a_read_without_waiting_clients_is_skipped(
     assert not sent
 
 
-async def test_a_body_that_never_arrives_times_out(
+async def test_a_body_without_end_times_out(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "PATIENCE_S", 0.05)

@@ -76,9 +76,7 @@ async def test_each_change_has_one_entry_with_key_and_request(
     assert all(line["key_id"] == bank["created_by"] and line["request_id"] for line in told)
 
 
-async def test_the_trail_of_one_resource_is_found_by_its_id_its_name_or_a_path(
-    client: Client,
-) -> None:
+async def test_the_trail_of_a_resource_is_found_by_id_name_or_path(client: Client) -> None:
     bank = await bank_made(client, "exam")
     await posted(client, "/v1/banks", {"name": "exam2"})
     manual = {"mode": "manual", "bank": "exam", "stopping": {"max_items": 2}}
@@ -111,9 +109,7 @@ async def test_resources_with_the_longest_names_are_found_in_the_trail(client: C
     assert [entry["action"] for entry in told] == ["create_item", "delete_item"]
 
 
-async def test_the_trail_of_one_resource_is_looked_up_by_an_index(
-    database: Database, database_url: str
-) -> None:
+async def test_the_trail_of_a_resource_has_an_index(database: Database, database_url: str) -> None:
     asked: list[tuple[str, Any]] = []
 
     def watch(_: object, __: object, statement: str, values: Any, *___: object) -> None:
@@ -130,9 +126,7 @@ async def test_the_trail_of_one_resource_is_looked_up_by_an_index(
     assert "ix_audit_names" in str(plan)
 
 
-async def test_a_project_admin_sees_only_changes_of_the_project(
-    app: FastAPI, database: Database, client: Client
-) -> None:
+async def test_projects_have_own_trails(app: FastAPI, database: Database, client: Client) -> None:
     member = await Member(app, database, "theirs").client("admin")
     await bank_made(client, "mine")
     await bank_made(member, "theirs")

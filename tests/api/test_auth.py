@@ -13,9 +13,7 @@ from tests.api.conftest import Client, NewClient
     "header",
     [None, "", "Bearer", "Bearer  ", "Basic dXNlcjpwYXNz", "Bearer sxt_not-a-key", "sxt_x"],
 )
-async def test_a_request_without_a_known_key_gets_401(
-    anonymous: Client, header: str | None
-) -> None:
+async def test_a_request_without_known_key_gets_401(anonymous: Client, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header}
     response = await anonymous.get("/v1/endpoints", headers=headers)
     assert response.status_code == 401
@@ -75,7 +73,8 @@ async def test_every_operation_refuses_keys_without_its_scope_and_says_which(
         assert f"'{scope}'" in response.json()["detail"]
 
 
-async def test_keys_are_checked_before_the_body_is_parsed(anonymous: Client) -> None:
+async def test_keys_are_checked_before_all_else(anonymous: Client) -> None:
+    assert (await anonymous.get("/v1/banks?limt=5")).status_code == 401
     kind = {"content-type": "application/json"}
     call = anonymous.post("/v1/endpoints", content=b"{not json", headers=kind)
     await refusal_of(call, 401, "unauthenticated")

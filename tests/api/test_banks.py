@@ -238,7 +238,7 @@ async def test_an_invalid_range_of_theta_is_refused(client: Client) -> None:
     await filled(client)
     for theta in ("1", "a:b:c", "1:0:0.1", "0:1:0", "0:1:-1", "0:1e9:1", "nan:1:1"):
         curve = client.get(f"{URL}/versions/1/information", params={"theta": theta})
-        await refusal_of(curve, at="/query/theta")
+        await refusal_of(curve, at="/query/theta", says="expected start:stop:step")
 
 
 async def test_findings_are_listed_and_can_be_overridden(client: Client) -> None:
@@ -279,9 +279,7 @@ WARNINGS = {
 }
 
 
-async def test_lint_and_report_warn_of_scorers_that_reward_listing_and_of_formulas_as_targets(
-    client: Client,
-) -> None:
+async def test_lint_and_report_warn_of_rewarded_lists_and_formula_targets(client: Client) -> None:
     await made(client)
     rows = [{"key": key, "prompt": f"{key}?", **item} for key, item in DOUBTFUL.items()]
     body: dict[str, Any] = {"items": {"content": ndjson(*rows)}}
@@ -399,9 +397,7 @@ async def test_items_are_matched_by_key_and_by_what_they_ask(client: Client) -> 
     assert stored["content_hash"] == hashes[2]
 
 
-async def test_items_of_a_withheld_bank_cannot_be_guessed(
-    client: Client, client_with: NewClient
-) -> None:
+async def test_withheld_items_cannot_be_guessed(client: Client, client_with: NewClient) -> None:
     await filled_to_match(client, visibility="withheld")
     reader = await client_with("read", "run")
     guess = hash_of(MATCHED[0])

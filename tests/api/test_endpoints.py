@@ -113,9 +113,7 @@ async def test_a_stored_key_does_not_follow_the_endpoint_to_another_host(client:
     assert same_host.status_code == 200
 
 
-async def test_only_its_maker_or_an_admin_changes_an_endpoint(
-    client: Client, client_with: NewClient
-) -> None:
+async def test_its_maker_or_an_admin_changes_it(client: Client, client_with: NewClient) -> None:
     victim = await client_with("run", "banks:write", "read")
     attacker = await client_with("run", "banks:write", "read")
     created = await create(victim)
@@ -171,9 +169,7 @@ async def test_what_cannot_work_is_refused_at_once(client: Client) -> None:
         assert KEY not in response.text
 
 
-async def test_faults_of_an_inline_endpoint_have_pointers_into_the_body(
-    client: Client, app: FastAPI
-) -> None:
+async def test_faults_of_an_inline_endpoint_are_pointed_at(client: Client, app: FastAPI) -> None:
     await app.state.services.banks.ensure_demo_bank()
     wrong = {"endpoint": {"kind": "openai_chat", "base_url": "ftp://host/v1", "model": "m"}}
     right = {"endpoint": {"kind": "scripted", "model": "m"}}
@@ -224,9 +220,7 @@ SECRETS_IN_URLS = [
 ]
 
 
-async def test_an_invalid_address_or_one_with_a_secret_is_refused_everywhere(
-    client: Client,
-) -> None:
+async def test_an_invalid_address_or_one_with_a_secret_is_refused(client: Client) -> None:
     made = await create(client)
     for url in NO_URLS + SECRETS_IN_URLS:
         inline = {name: FULL[name] for name in ("kind", "model", "api_key")} | {"base_url": url}

@@ -53,9 +53,7 @@ async def test_a_version_comes_as_a_file_with_its_type_and_name(client: Client) 
     )
 
 
-async def test_concurrent_requests_for_a_file_write_it_once(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_is_written_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(client)
     written = []
 
@@ -70,7 +68,7 @@ async def test_concurrent_requests_for_a_file_write_it_once(
     assert written == ["csv", "mirt"]
 
 
-async def test_a_file_of_many_pages_holds_each_item_once(
+async def test_a_file_of_many_pages_is_whole(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.storage.repositories.versions.STREAMED", 1)
@@ -96,7 +94,7 @@ async def test_lines_hold_content_and_parameters_and_make_the_same_bank(client: 
     assert again.text == content
 
 
-async def test_content_of_a_withheld_bank_is_for_writers_alone(
+async def test_withheld_content_is_for_writers_alone(
     client: Client, client_with: NewClient
 ) -> None:
     await fill(client, visibility="withheld")
@@ -175,9 +173,7 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     assert rows[1]["output"]["raw"] == []
 
 
-async def test_content_of_a_withheld_bank_is_not_exported(
-    client: Client, client_with: NewClient
-) -> None:
+async def test_withheld_content_is_not_exported(client: Client, client_with: NewClient) -> None:
     identifier = await session_of(client, {"response": "2"}, visibility="withheld")
     reader = await client_with("read")
     url = f"/v1/sessions/{identifier}/export?format=eee-items"
@@ -194,9 +190,7 @@ async def test_a_running_session_is_not_exported(client: Client, query: str) -> 
 
 
 @pytest.mark.parametrize(("answer", "n_rows"), [({"outcome": "error"}, 0), ({"score": 1.0}, 1)])
-async def test_a_session_without_a_score_has_no_result(
-    client: Client, answer: dict[str, Any], n_rows: int
-) -> None:
+async def test_no_score_is_no_result(client: Client, answer: dict[str, Any], n_rows: int) -> None:
     url = f"/v1/sessions/{await session_of(client, answer)}/export"
     document = await got(client, url)
     assert document["evaluation_results"] == []

@@ -98,7 +98,7 @@ def with_address(body: Any, url: str) -> Any:
     return body
 
 
-async def test_no_route_accepts_a_forged_address(
+async def test_no_route_takes_forged_addresses(
     app: FastAPI, client: Client, database: Database
 ) -> None:
     known = await bodies(client, database)
@@ -151,9 +151,7 @@ def port(hits: list[str]) -> Iterator[int]:
         yield int(url.rpartition(":")[2])
 
 
-async def test_remote_callers_cannot_have_local_host_names_called(
-    client: Client, hits: list[str], port: int
-) -> None:
+async def test_far_callers_reach_no_local_names(client: Client, hits: list[str], port: int) -> None:
     """Host names are checked when called: by probes, previews and every scorer that calls."""
     await bank_made(client, "exam")
     item = (await listing(client, "/v1/banks/exam/items"))[0]["id"]

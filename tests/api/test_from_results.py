@@ -18,7 +18,7 @@ from app.acting import Acting, acting_for
 from app.cli.bank import sent_results
 from app.services.container import Services
 from sextant_client import AsyncSextant
-from tests.api.calls import got, listing, posted, problem_of, refusal_of
+from tests.api.calls import deleted, edited, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import BASE_URL, Client, NewClient
 from tests.exchange.lm_eval_files import folders, sources
 from tests.services.calibrations import run
@@ -73,7 +73,7 @@ def rows_of(files: Mapping[str, str], task: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in first.splitlines()]
 
 
-async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
+async def test_written_answers_make_a_bank_of_the_recorded_words(
     client: Client, app: FastAPI
 ) -> None:
     files = folders(24, 14)
@@ -104,12 +104,8 @@ async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
     assert session["asked"]["caution"] is None
 
     # The bank is shared with its knowledge, without the records it was made from.
-    bank = await client.get("/v1/banks/made")
     await client.post("/v1/projects", json={"name": "other"})
-    lent = await client.patch(
-        "/v1/banks/made", json={"shared": True}, headers={"If-Match": bank.headers["etag"]}
-    )
-    assert lent.status_code == 200, lent.text
+    await edited(client, "/v1/banks/made", shared=True)
     there = {"Sextant-Project": "other"}
     for path, answer in (
         ("report", 200),
@@ -127,9 +123,7 @@ async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
     assert (await client.get(made, headers=there)).status_code == 404
 
 
-async def test_compared_options_become_a_bank_that_compares_them(
-    client: Client, app: FastAPI
-) -> None:
+async def test_compared_options_make_a_bank_that_compares(client: Client, app: FastAPI) -> None:
     files = folders(8, 12, tasks=["colours"])
     found = await begun(client, files)
     assert found["asked"]["mode"] == "loglikelihood"
@@ -145,9 +139,7 @@ async def test_compared_options_become_a_bank_that_compares_them(
     assert session.json()["asked"]["caution"] is None
 
 
-async def test_too_few_models_stop_with_what_is_missing_and_more_continue(
-    client: Client, app: FastAPI
-) -> None:
+async def test_too_few_models_stop_and_more_continue(client: Client, app: FastAPI) -> None:
     files = folders(8, 12)
     few = dict(list(files.items())[:4])
     found = await begun(client, few)
@@ -215,13 +207,10 @@ async def test_questions_exclude_answers_written_by_their_author(client: Client)
     assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 8)
 
 
-async def test_a_version_that_cannot_be_made_leaves_the_calibration_and_says_why(
-    client: Client, app: FastAPI
-) -> None:
+async def test_a_version_that_cannot_be_made_is_told(client: Client, app: FastAPI) -> None:
     found = await begun(client, folders(8, 12))
     services: Services = app.state.services
-    bank = await got(client, "/v1/banks/made")
-    await client.delete("/v1/banks/made", headers={"If-Match": f'"{bank["revision"]}"'})
+    await deleted(client, "/v1/banks/made")
     await run(services, found["calibration"]["id"])
     url = f"/v1/calibrations/{found['calibration']['id']}"
     done = await got(client, url)
@@ -404,7 +393,7 @@ async def test_questions_are_attached_to_a_bank_of_parameters(client: Client) ->
     await problem_of(client, imports, other, 409, says=says)
 
 
-async def test_keys_of_a_withheld_bank_reveal_no_text(
+async def test_keys_of_withheld_items_reveal_no_text(
     client: Client, client_with: NewClient
 ) -> None:
     files = folders(3, 6)

@@ -4,14 +4,13 @@ import asyncio
 import threading
 from importlib.metadata import version
 
-import httpx2
 import pytest
 from fastapi import FastAPI
 
 from app.main import create_app
 from app.settings import Settings
 from app.storage.database import Database
-from tests.api.calls import got
+from tests.api.calls import got, refusal_of
 from tests.api.conftest import Client, client_of
 
 
@@ -24,30 +23,19 @@ async def test_a_migrated_database_makes_it_ready(anonymous: Client) -> None:
     assert (await got(anonymous, "/readyz"))["status"] == "ready"
 
 
-async def _ready(settings: Settings, url: str) -> tuple[httpx2.Response, httpx2.Response]:
-    database = Database(url, pool_size=1)
-    app = create_app(settings, database)
-    async with app.router.lifespan_context(app), client_of(app) as client:
-        answers = await client.get("/readyz"), await client.get("/healthz")
-    await database.dispose()
-    return answers
-
-
-async def test_a_database_without_tables_is_not_ready_but_the_process_is_healthy(
+async def test_without_tables_or_server_it_is_not_ready_but_healthy(
     settings: Settings, empty_database_url: str
 ) -> None:
-    ready, healthy = await _ready(settings, empty_database_url)
-    assert ready.status_code == 503
-    assert ready.json()["code"] == "database_unavailable"
-    assert "sextant migrate" in ready.json()["detail"]
-    assert healthy.status_code == 200
-
-
-async def test_a_database_that_is_away_is_not_ready(settings: Settings) -> None:
-    ready, healthy = await _ready(settings, "postgresql+psycopg://nobody@127.0.0.1:9/none")
-    assert ready.status_code == 503
-    assert "retry-after" in ready.headers
-    assert healthy.status_code == 200
+    away = "postgresql+psycopg://nobody@127.0.0.1:9/none"
+    for url, words in ((empty_database_url, "sextant migrate"), (away, "")):
+        database = Database(url, pool_size=1)
+        app = create_app(settings, database)
+        async with app.router.lifespan_context(app), client_of(app) as client:
+            unready = client.get("/readyz")
+            await refusal_of(unready, 503, "database_unavailable", says=words)
+            assert "retry-after" in (await client.get("/readyz")).headers
+            assert (await client.get("/healthz")).status_code == 200
+        await database.dispose()
 
 
 async def test_metrics_count_requests_by_route_not_by_id(client: Client, anonymous: Client) -> None:

@@ -1,4 +1,4 @@
-"""Several pending items of a manual session over HTTP: none lost, none counted twice."""
+"""Several pending items of a manual session: none lost, none counted twice, all in exposure."""
 
 import asyncio
 import random
@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.engine.inference.diagnostics import exposure_rates, overlap, use_counts
+from app.printable import percent
+from app.services.banks.items import LEAST_TESTS
 from app.services.container import Services
 from app.storage.database import Database
-from tests.api.calls import an_hour_passed, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import an_hour_passed, answered, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client
 
 pytestmark = pytest.mark.usefixtures("services")
@@ -104,9 +107,7 @@ async def test_a_returned_item_is_late_for_its_former_client(client: Client) -> 
     assert session["progress"]["scored"] == 1
 
 
-async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
-    client: Client, database: Database
-) -> None:
+async def test_an_item_past_its_limit_is_an_error(client: Client, database: Database) -> None:
     path = await begun(client, answer_within=1800)
     items = await awaited(client, path)
     await an_hour_passed(database)
@@ -121,9 +122,7 @@ async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
     assert {row["error_code"] for row in rows[:4]} == {"timeout"}
 
 
-async def test_a_session_whose_client_is_silent_ends_with_what_it_has(
-    client: Client, app: Any
-) -> None:
+async def test_a_session_of_a_silent_client_ends(client: Client, app: Any) -> None:
     services: Services = app.state.services
     path = await begun(client, idle_timeout=0.2)
     patient = await begun(client, idle_timeout=600)
@@ -263,3 +262,45 @@ async def test_a_cancelled_test_awaits_no_answer(client: Client) -> None:
     assert (cancelled["progress"]["items"], cancelled["progress"]["in_flight"]) == (4, 0)
     report = " ".join((await client.get(f"{path}/report", params={"format": "html"})).text.split())
     assert "<p>4 of 360 questions were asked." in report
+
+
+PATH = "/v1/banks/demo/versions/latest/exposure"
+
+
+async def test_exposure_counts_tests_that_asked_an_item(client: Client) -> None:
+    empty = await got(client, PATH)
+    assert [empty[name] for name in ("tests", "n_asked", "overlap", "most_asked")] == [0, 0, 0, []]
+
+    asked: list[list[str]] = []
+    for seed in range(LEAST_TESTS):
+        path = await begun(
+            client, seed=seed, stopping={"max_items": 3}, concurrency=1, preset="ability"
+        )
+        await answered(client, path.rpartition("/")[2], *[{"score": 1.0}] * 3)
+        asked.append([row["item_id"] for row in await listing(client, f"{path}/responses")])
+
+    shown = await got(client, PATH)
+    names = sorted({name for test in asked for name in test})
+    tests = [[names.index(name) for name in test] for test in asked]
+    rates = exposure_rates(tests, len(names))
+    assert (shown["tests"], shown["n_items"]) == (LEAST_TESTS, 360)
+    assert shown["n_asked"] == len(names)
+    assert shown["exposure_max"] == pytest.approx(rates.max())
+    assert shown["exposure_mean"] == pytest.approx(rates.sum() / 360)
+    assert shown["overlap"] == pytest.approx(overlap(use_counts(tests, len(names)), LEAST_TESTS))
+    assert [one["exposure"] for one in shown["most_asked"]] == sorted(rates, reverse=True)[:10]
+    dates = next(one for one in shown["tasks"] if one["tag"] == "dates")
+    of_dates = sum(name.startswith("dates") for test in asked for name in test)
+    assert (dates["asked"], dates["bank"]) == pytest.approx((of_dates / (3 * LEAST_TESTS), 1 / 6))
+    assert f"one item was in {percent(rates.max())} of the tests (guide: 30 %)" in shown["caution"]
+
+
+async def test_an_extension_asks_what_its_test_did_not(client: Client) -> None:
+    path = await begun(client, stopping={"max_items": 3}, concurrency=1)
+    await answered(client, path.rpartition("/")[2], *[{"score": 1.0}] * 3)
+    longer = await posted(client, f"{path}:extend", {"stopping": {"max_items": 5}}, 202)
+    await answered(client, longer["id"], *[{"score": 1.0}] * 2)
+    await posted(client, f"/v1/sessions/{longer['id']}:replay", {}, 201)
+    shown = (await client.get(PATH)).json()
+    assert (shown["tests"], shown["n_asked"]) == (1, 5)
+    assert [one["asked"] for one in shown["most_asked"]] == [1] * 5

@@ -18,11 +18,12 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.scoping import of_opened
 from app.worker.loop import purge
-from tests.api.calls import answered, got, listing, posted, problem_of, refusal_of
+from tests.api.calls import answered, edited, got, listing, posted, problem_of, refusal_of
 from tests.api.conftest import Client, client_of
 from tests.api.test_projects import bank_made
 from tests.databases import executed
 
+PROJECT = "/v1/projects/default"
 STREAM = {"Accept": "text/event-stream"}
 MANUAL = {
     "mode": "manual",
@@ -76,9 +77,8 @@ def test_one_key_leaves_the_others_of_its_project_a_part_of_the_rate() -> None:
 
 async def test_a_project_is_held_to_its_limits(client: Client) -> None:
     await bank_made(client, "exam")
-    head = {"If-Match": '"1"'}
-    limits = {"limits": {"open_sessions": 1, "event_streams": 0, "requests_per_s": 0.5}}
-    await client.patch("/v1/projects/default", json=limits, headers=head)
+    limits = {"open_sessions": 1, "event_streams": 0, "requests_per_s": 0.5}
+    await edited(client, PROJECT, limits=limits)
     session = await posted(client, "/v1/sessions", MANUAL)
     await refusal_of(client.post("/v1/sessions", json=MANUAL), 429, "too_many_sessions")
     stream = client.get(f"/v1/sessions/{session['id']}/events", headers=STREAM)
@@ -91,12 +91,9 @@ async def test_a_project_is_held_to_its_limits(client: Client) -> None:
     assert 1 <= int(late.headers["retry-after"]) <= 10
 
 
-async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
-    client: Client,
-) -> None:
+async def test_one_key_leaves_others_of_its_project_a_part_of_its_sessions(client: Client) -> None:
     await bank_made(client, "exam")
-    limits = {"limits": {"open_sessions": 8}}
-    await client.patch("/v1/projects/default", json=limits, headers={"If-Match": '"1"'})
+    await edited(client, PROJECT, limits={"open_sessions": 8})
 
     async def key() -> tuple[str, dict[str, str]]:
         new = await posted(client, "/v1/api-keys", {"name": "k", "scopes": ["run"]})
@@ -134,7 +131,7 @@ async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
     assert len((await begun(modest))[0]) == 7
 
 
-async def test_without_keys_foreign_hosts_and_pages_are_refused(
+async def test_without_keys_foreign_hosts_are_refused(
     settings: Settings, database: Database
 ) -> None:
     app = create_app(settings.model_copy(update={"auth": "off"}), database)
@@ -162,9 +159,7 @@ async def test_without_keys_foreign_hosts_and_pages_are_refused(
         assert await listing(local, "/v1/banks") == []
 
 
-async def test_a_session_knows_whether_it_came_straight_from_this_machine(
-    app: FastAPI, client: Client
-) -> None:
+async def test_a_session_knows_whether_it_came_from_here(app: FastAPI, client: Client) -> None:
     key = client.headers["Authorization"]
     async with client_of(app, address="192.0.2.7") as other:
         await bank_made(client, "exam")
@@ -200,11 +195,6 @@ async def test_retention_is_set_by_project(client: Client, database: Database) -
                 await uow.removals.past_retention()
                 await uow.audit.purge()
 
-    async def keep(revision: int, **days: int) -> None:
-        head = {"If-Match": f'"{revision}"'}
-        answer = await client.patch("/v1/projects/default", json={"retention": days}, headers=head)
-        assert answer.status_code == 200, answer.text
-
     async def count(of: str) -> int:
         ((found,),) = await executed(database, f"SELECT count(*) FROM {of}")
         return int(found)
@@ -234,7 +224,7 @@ async def test_retention_is_set_by_project(client: Client, database: Database) -
         '\'{"judgements": [{"score": 1, "reason": "It said x."}, {"score": null, "reason": ""}]}\'',
     )
     assert [await count(of) for of in quoted] == [2, 2]
-    await keep(1, texts_days=30)
+    await edited(client, PROJECT, retention={"texts_days": 30})
     await age(31, old)
     assert [await count(of) for of in quoted] == [0, 0]
     assert await count("kept_answers") == 1
@@ -242,14 +232,14 @@ async def test_retention_is_set_by_project(client: Client, database: Database) -
     answers = await listing(client, f"/v1/sessions/{old}/responses")
     assert [(each["score"], each["answer"]) for each in answers] == [(1, None), (1, None)]
     assert [each["score"] for each in answers[0]["marking"]["judgements"]] == [1, None]
-    await keep(2, texts_days=30, events_days=30)
+    await edited(client, PROJECT, retention={"texts_days": 30, "events_days": 30})
     await age(31, old)
     events = await got(client, f"/v1/sessions/{old}/events")
     assert events["ended"]
     assert len(events["data"]) == 1
     kept = await listing(client, f"/v1/sessions/{young}/responses")
     assert kept[0]["answer"] == "x"
-    await keep(3, sessions_days=30)
+    await edited(client, PROJECT, retention={"sessions_days": 30})
     await age(31, old)
     assert (await client.get(f"/v1/sessions/{old}")).status_code == 404
     for session_id in (young, source, made["id"]):  # sources of other sessions stay with them
@@ -260,9 +250,7 @@ async def test_a_deletion_runs_beside_the_retention_job(client: Client, database
     await bank_made(client, "exam")
     session = await posted(client, "/v1/sessions", MANUAL)
     await answered(client, session["id"], {"response": "x"}, {"response": "x"})
-    days = {"retention": {"texts_days": 30, "sessions_days": 30}}
-    kept = await client.patch("/v1/projects/default", json=days, headers={"If-Match": '"1"'})
-    assert kept.status_code == 200, kept.text
+    await edited(client, PROJECT, retention={"texts_days": 30, "sessions_days": 30})
     with acting_for(EVERYBODY):
         async with asyncio.timeout(240), database.unit_of_work() as uow:
             deleting = await uow.driver_connection()
@@ -306,9 +294,7 @@ _PRESENT = text("""
 """).execution_options(**of_opened("all"))
 
 
-async def test_imports_edits_copies_and_deletions_are_counted(
-    client: Client, database: Database
-) -> None:
+async def test_all_that_is_stored_is_counted(client: Client, database: Database) -> None:
     async def counted() -> int:
         async with database.reading() as uow:
             stored = await uow.projects.stored_bytes(DEFAULT_PROJECT)
@@ -350,9 +336,8 @@ async def test_imports_edits_copies_and_deletions_are_counted(
         assert await grows("POST", f"{path}/imports", {"files": [file]})
     assert await grows("POST", f"{path}:collect", {"bank": "exam"})
     # The limit of a project applies.
-    head, limits = {"If-Match": '"1"'}, {"limits": {"stored_bytes": await counted()}}
-    assert (await client.patch("/v1/projects/default", json=limits, headers=head)).is_success
-    spend = await got(client, "/v1/projects/default/spend")
+    await edited(client, PROJECT, limits={"stored_bytes": await counted()})
+    spend = await got(client, f"{PROJECT}/spend")
     assert int(spend["stored_bytes"]["spent"]) == await counted()
     more = {"files": [{"content": "examinee,item,score\nf,q1,1\n", "name": "f.csv"}]}
     for full, body in (

@@ -66,9 +66,7 @@ async def test_a_preview_shows_what_is_really_sent_and_how_the_answer_is_marked(
     assert await listing(client, "/v1/endpoints") == []
 
 
-async def test_nothing_is_sent_where_only_the_request_is_wanted(
-    client: Client, faults: tuple[FaultServer, str]
-) -> None:
+async def test_a_look_alone_sends_nothing(client: Client, faults: tuple[FaultServer, str]) -> None:
     server, url = faults
     await bank(client)
     prompt = {"shots": 0, "system": "Be brief."}

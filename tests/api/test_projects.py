@@ -304,9 +304,7 @@ async def test_a_shared_bank_can_be_used_but_not_changed(theirs: Member, ours: M
     assert (await got(user, "/v1/banks/common"))["id"] == own["id"]
 
 
-async def test_a_key_of_all_projects_works_in_the_one_it_names(
-    client: Client, theirs: Member
-) -> None:
+async def test_a_key_of_all_projects_works_in_a_named_one(client: Client, theirs: Member) -> None:
     member = await theirs.client("read", "run", "banks:write")
     bank = await bank_made(member, "a")
     assert bank["project_id"] == theirs.project_id

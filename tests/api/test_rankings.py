@@ -126,9 +126,7 @@ async def test_a_published_ranking_is_named_and_given_values_hold(client: Client
     await problem_of(client, "/v1/rankings", {**BODY, "preset": ["atlas"]})
 
 
-async def test_members_beyond_the_reference_models_are_reported(
-    client: Client, database: Database
-) -> None:
+async def test_members_beyond_the_references_are_told(client: Client, database: Database) -> None:
     await taught_by_weak_examinees(database)
     body = {**BODY, "metric": "theta", "max_items": 30, "prediction": {"method": "combined"}}
     made = await posted(client, "/v1/rankings", body, 202)

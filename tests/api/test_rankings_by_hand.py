@@ -200,9 +200,7 @@ async def test_a_repeated_fetch_is_the_same_and_an_answer_counts_once(client: Cl
     assert len(await fetched(client, path, 64)) == 6
 
 
-async def test_answers_of_two_clients_that_come_at_once_are_all_counted_once(
-    client: Client,
-) -> None:
+async def test_simultaneous_answers_of_two_clients_are_counted_once(client: Client) -> None:
     path = await begun(client, **SMALL)
     items, counted = await fetched(client, path, 6), 0
     while items:
@@ -295,9 +293,7 @@ async def test_a_members_session_calls_cannot_bypass_the_ranking(client: Client)
     assert (await posted(client, f"{own}/responses", told, 201))["progress"]["scored"] == 1
 
 
-async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
-    client: Client, database: Database
-) -> None:
+async def test_an_item_past_its_limit_is_an_error(client: Client, database: Database) -> None:
     path = await begun(client, answer_within=1800, **SMALL)
     items = await fetched(client, path, 3)
     await an_hour_passed(database)
@@ -311,9 +307,7 @@ async def test_an_item_past_its_time_limit_is_an_error_and_is_replaced(
     assert (await got(client, path))["progress"]["items"] == 3
 
 
-async def test_a_ranking_whose_client_is_silent_ends_with_what_it_has(
-    client: Client, app: FastAPI
-) -> None:
+async def test_a_ranking_of_a_silent_client_ends(client: Client, app: FastAPI) -> None:
     services: Services = app.state.services
     path, patient = [await begun(client, idle_timeout=s, **SMALL) for s in (0.2, 600)]
     for item in await fetched(client, path, 2):
@@ -421,9 +415,7 @@ UNRANKABLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_cannot_be_ranked_is_a_problem_and_nothing_is_stored(
-    client: Client, client_with: NewClient
-) -> None:
+async def test_what_cannot_be_ranked_is_not_stored(client: Client, client_with: NewClient) -> None:
     for changes, words in UNRANKABLE:
         assert words in str(await problem_of(client, RANKED, {**ranking_of(), **changes}))
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}

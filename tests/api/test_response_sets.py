@@ -110,9 +110,7 @@ async def test_what_is_not_there_is_not_found(client: Client) -> None:
         await refusal_of(call, 404, "not_found")
 
 
-async def test_real_lm_eval_files_ask_for_a_metric_and_then_come_in(
-    client: Client, shared_data: Path
-) -> None:
+async def test_real_lm_eval_files_ask_for_a_metric(client: Client, shared_data: Path) -> None:
     await made(client, "real")
     files = [
         {"name": path.name, "content": path.read_text(encoding="utf-8")}

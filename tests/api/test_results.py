@@ -10,7 +10,7 @@ from app.services.container import Services
 from app.services.results.comparisons import _within
 from app.services.results.measured import degrees_of
 from tests.api import calls
-from tests.api.calls import got, listing, posted, problem_of
+from tests.api.calls import edited, got, listing, posted, problem_of
 from tests.api.conftest import Client
 from tests.services.sessions import until
 
@@ -25,9 +25,7 @@ async def measured(
     return await calls.measured(client, services, name, {"theta": theta}, **session)
 
 
-async def test_two_sessions_compare_by_common_items_and_by_theta(
-    client: Client, working: Services
-) -> None:
+async def test_two_sessions_compare_by_score_and_theta(client: Client, working: Services) -> None:
     strong = await measured(client, working, "strong", 2.0)
     weak = await measured(client, working, "weak", -2.0)
     other = await measured(client, working, "weak", -2.0, prompt={"system": "Be brief."})
@@ -113,9 +111,7 @@ async def test_examinees_of_a_response_set_compare_without_theta(client: Client)
     await problem_of(client, "/v1/comparisons", body, 404, "not_found")
 
 
-async def test_thetas_on_other_scales_are_refused_and_listed_apart(
-    client: Client, working: Services
-) -> None:
+async def test_thetas_on_other_scales_stay_apart(client: Client, working: Services) -> None:
     old = await measured(client, working, "strong", 2.0)
     rows = await listing(client, "/v1/banks/demo/versions/latest/items?limit=100")
 
@@ -155,9 +151,7 @@ DECIDED: list[tuple[float, str, str]] = [
 ]
 
 
-async def test_a_gate_on_an_ended_session_decides_at_once(
-    client: Client, working: Services
-) -> None:
+async def test_a_gate_of_an_ended_session_is_decided(client: Client, working: Services) -> None:
     session = await measured(client, working, "strong", 2.0)
     for threshold, direction, outcome in DECIDED:
         body = {"session_id": session["id"], "threshold": threshold, "direction": direction}
@@ -197,9 +191,7 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     assert (await posted(client, "/v1/gates", body))["outcome"] == "inconclusive"
 
 
-async def test_a_gate_starts_a_session_that_stops_once_it_is_decided(
-    client: Client, working: Services
-) -> None:
+async def test_a_gate_starts_a_session_until_decided(client: Client, working: Services) -> None:
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 2.0, "seed": 3}}
     session = {"bank": "demo", "endpoint": endpoint, "seed": 5, "stopping": {"max_items": 100}}
 
@@ -237,7 +229,7 @@ async def test_a_running_session_cannot_be_compared(client: Client, working: Ser
     assert gate["status"] == "pending"
 
 
-async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
+async def test_the_leaderboard_has_latest_results_in_groups(
     client: Client, working: Services
 ) -> None:
     assert await listing(client, "/v1/banks/demo/leaderboard") == []
@@ -261,9 +253,7 @@ async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     assert weak["interval"]["lo"] < weak["theta"] < weak["interval"]["hi"]
 
 
-async def test_a_shorter_test_replaces_a_longer_one_only_with_new_settings(
-    client: Client, working: Services
-) -> None:
+async def test_only_new_settings_replace_a_longer_test(client: Client, working: Services) -> None:
     async def shown() -> list[str]:
         board = await got(client, "/v1/banks/demo/leaderboard")
         assert board["unranked"] == []
@@ -279,8 +269,7 @@ async def test_a_shorter_test_replaces_a_longer_one_only_with_new_settings(
     assert whole["hi"] - whole["lo"] < (part["hi"] - part["lo"]) / 1.25
     assert await shown() == [longest["id"]]
     (endpoint,) = await listing(client, "/v1/endpoints", params={"name": "one"})
-    body = {"options": {"theta": -0.5, "seed": 3}}
-    match = {"If-Match": f'"{endpoint["revision"]}"'}
-    await client.patch(f"/v1/endpoints/{endpoint['id']}", json=body, headers=match)
+    weaker = {"theta": -0.5, "seed": 3}
+    await edited(client, f"/v1/endpoints/{endpoint['id']}", options=weaker)
     changed_since = await measured(client, working, "one", -0.5, **asking(10), seed=7)
     assert await shown() == [changed_since["id"]]

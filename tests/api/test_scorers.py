@@ -44,9 +44,7 @@ async def test_unknown_scorers_and_wrong_parameters_are_clear_problems(client: C
     await problem_of(client, "/v1/scorers/numeric:test", number, says=says)
 
 
-async def test_a_judge_is_really_called_by_a_key_that_may_run(
-    client: Client, client_with: NewClient
-) -> None:
+async def test_a_judge_is_called_for_keys_that_run(client: Client, client_with: NewClient) -> None:
     with serving(create_model_server(theta=0, seed=1)) as url:
         endpoint = {
             "name": "judge", "kind": "openai_chat", "base_url": f"{url}/v1",

@@ -177,9 +177,7 @@ async def test_a_design_that_several_abilities_do_not_allow_is_refused(client: C
     assert await listing(client, "/v1/sessions") == []
 
 
-async def test_gates_and_leaderboards_use_the_score_a_session_reported(
-    client: Client, working: Services
-) -> None:
+async def test_gates_and_leaderboards_use_told_scores(client: Client, working: Services) -> None:
     design = {"selection": {"criterion": "v_optimal", "target": {"maths": 1.0}}}
     able = await measured(client, working, "able", 2.0, **design)
     assert able["score"]["target"] == {"maths": 1.0}

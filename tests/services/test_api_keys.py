@@ -40,9 +40,7 @@ async def test_revoking_again_keeps_the_first_moment(keys: ApiKeyService) -> Non
     assert await keys.revoke(key.id) == await keys.revoke(key.id)
 
 
-async def test_a_key_ends_when_it_expires(
-    keys: ApiKeyService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_key_expires(keys: ApiKeyService, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = datetime.now(UTC) + timedelta(hours=1)
     key, secret = await keys.create(name="ci", scopes=["read"], expires_at=ends)
     assert (await keys.authenticate(secret)).expires_at == ends

@@ -136,7 +136,7 @@ async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
     )
 
 
-async def test_an_endpoint_has_a_budget_of_its_own(
+async def test_an_endpoint_has_its_budget(
     database: Database, budgets: Budgets, who: Endpoint
 ) -> None:
     poor, rich = await endpoint(database, CallLimits(tokens_per_day=400)), who
@@ -289,9 +289,7 @@ async def test_a_call_that_ends_while_others_are_settled_is_settled_by_itself(
     assert (await today(database)).usd == pytest.approx(0.4)
 
 
-async def test_settling_twice_counts_once(
-    database: Database, budgets: Budgets, who: Endpoint
-) -> None:
+async def test_settling_again_is_free(database: Database, budgets: Budgets, who: Endpoint) -> None:
     await limit(database, ProjectLimits(usd_per_day=1.0))
     await call(budgets, who)
     ended = {project: dict(calls) for project, calls in budgets._ended.items()}
@@ -301,7 +299,7 @@ async def test_settling_twice_counts_once(
     assert (await today(database)).usd == pytest.approx(0.2)
 
 
-async def test_calls_of_unbounded_cost_are_refused(
+async def test_unbounded_calls_are_refused(
     database: Database, budgets: Budgets, who: Endpoint
 ) -> None:
     settings, free = who.settings, replace(who.settings, price=Price())

@@ -134,9 +134,7 @@ async def test_a_bank_of_parameters_only_has_a_bundle_too(services: Services) ->
     assert not after.has_content
 
 
-async def test_a_bundle_that_was_hashed_again_is_still_checked(
-    services: Services, content: bytes
-) -> None:
+async def test_a_bundle_hashed_again_is_checked(services: Services, content: bytes) -> None:
     for place, wrong in [
         (("bank", "name"), 5),
         (("bank", "prompt"), []),
@@ -157,9 +155,7 @@ async def test_a_bundle_that_was_hashed_again_is_still_checked(
             await sent(services, hashed(b"".join(map(line, changed))))
 
 
-async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(
-    services: Services, content: bytes
-) -> None:
+async def test_knowledge_in_a_bundle_is_checked(services: Services, content: bytes) -> None:
     documents = documents_of(content)
     curves = {
         "items": ["sum", "choice"],
@@ -188,9 +184,7 @@ async def test_knowledge_in_a_bundle_is_checked_before_it_is_stored(
     await sent(services, with_curves())
 
 
-async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(
-    services: Services, content: bytes
-) -> None:
+async def test_a_bundle_edited_by_hand_is_refused(services: Services, content: bytes) -> None:
     lines = content.splitlines(keepends=True)
     edited = content.replace(b"2 + 2 = ?", b"2 + 3 = ?")
     body = b"".join(lines[:-1])

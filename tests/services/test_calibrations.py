@@ -1,4 +1,4 @@
-"""Calibrations: creation, refusal and publication; the tests act as the worker."""
+"""Calibrations and their parts, until they are published; the tests act as the worker."""
 
 import subprocess
 import sys
@@ -25,8 +25,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
-from app.records.calibrations import COLUMNS
-from app.records.response_sets import ImportEntry
+from app.records.calibrations import COLUMNS, CalibrationRecord
 from app.records.sessions import Examinee
 from app.reports.version.page import summary as version_summary
 from app.services.calibrations import process
@@ -44,10 +43,12 @@ from tests.services.calibrations import (
     completed,
     driven,
     imported,
+    lost,
     queued,
+    run,
     runner_of,
 )
-from tests.services.sessions import answered, by_hand, failure_of, figures_of
+from tests.services.sessions import answered, by_hand, events_of, failure_of, figures_of
 from tests.values import not_none
 
 pytestmark = pytest.mark.usefixtures("fits_here")
@@ -193,9 +194,7 @@ async def test_filtered_items_are_listed_with_a_reason(services: Services) -> No
     assert any("fewer than 250 answers" in warning for warning in result["warnings"])
 
 
-async def test_a_set_whose_answers_went_bad_after_it_was_queued_fails_with_the_reason(
-    services: Services,
-) -> None:
+async def test_answers_that_went_bad_in_the_queue_fail_with_the_reason(services: Services) -> None:
     made = await queued(services, answers(60))
     await imported(services, "model,q1\nodd,0.25\n")
     record = await driven(services, made.id)
@@ -248,21 +247,6 @@ async def test_publishing_makes_one_version_to_test_on(services: Services) -> No
     assert other.parameters_hash == again.parameters_hash == version.parameters_hash
 
 
-async def test_a_version_keeps_the_policy_for_unparsed_answers(services: Services) -> None:
-    record = await completed(services)
-    source = await services.response_sets.get(record.response_set_id)
-    async with services.database.unit_of_work() as uow:
-        (entry,) = source.imports
-        imports: list[ImportEntry] = [{**entry, "choices": {"unparsed_policy": "wrong"}}]
-        locked = await uow.response_sets.find(source.id, for_update=True)
-        changed = replace(locked, imports=imports)
-        await uow.response_sets.extend(changed, items={}, added=[], changed=[])
-    version = await services.calibrations.publish(record.id, Publication(bank="arc"))
-    assert version.knowledge["unparsed_policy"] == "wrong"
-    loaded = await services.versions.load(version.id)
-    assert (loaded.unparsed_policy, loaded.unparsed_when_calibrated) == ("wrong", "wrong")
-
-
 async def test_misfitting_items_are_flagged_in_the_version(services: Services) -> None:
     simulated = answers(600)
     rng = np.random.default_rng(3)
@@ -284,9 +268,7 @@ async def test_misfitting_items_are_flagged_in_the_version(services: Services) -
     assert "misfit" in {finding.code for finding in validation.findings}
 
 
-async def test_nothing_is_published_to_a_bank_that_has_none_of_the_items(
-    services: Services,
-) -> None:
+async def test_nothing_is_published_to_a_bank_without_the_items(services: Services) -> None:
     record = await completed(services)
     with pytest.raises(InvalidInputError, match="none names one"):
         await services.calibrations.publish(record.id, Publication(bank="demo"))
@@ -308,9 +290,7 @@ async def test_an_unconverged_calibration_is_published_only_on_request(services:
 
 
 @pytest.mark.parametrize("erases", [False, True])
-async def test_a_calibration_is_kept_while_any_of_its_banks_exists(
-    services: Services, erases: bool
-) -> None:
+async def test_a_calibration_stays_while_its_banks_exist(services: Services, erases: bool) -> None:
     record = await completed(services)
     first = await services.calibrations.publish(record.id, Publication(bank="first"))
     await services.calibrations.publish(record.id, Publication(bank="second"))
@@ -398,3 +378,107 @@ def test_the_process_ends_silently_once_its_output_is_closed() -> None:
 def test_the_process_distinguishes_a_lost_parent_from_invalid_answers(sent: bytes) -> None:
     with pytest.raises(EOFError):
         process.read(BytesIO(sent))
+
+
+IN_PARTS = CalibrationPlan(partition_size=100, seed=3)
+
+
+async def started(services: Services) -> tuple[CalibrationRecord, list[str]]:
+    """Start a calibration in two parts; return all ids."""
+    made = await queued(services, answers(120, 210), IN_PARTS)
+    async with services.database.unit_of_work() as uow:
+        return made, [part.id for part in await uow.calibrations.parts(made.id)]
+
+
+async def kinds(services: Services, calibration_id: str) -> list[str]:
+    events = await events_of(services, "calibration", calibration_id)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    return [event.type.removeprefix("calibration.") for event in events]
+
+
+async def test_the_last_part_joins_the_whole(services: Services) -> None:
+    made, parts = await started(services)
+    assert (made.n_parts, len(parts)) == (2, 2)
+    assert await claimed(services, made.id) is None  # its parts come first
+    for part in parts:
+        await run(services, part)
+    found = await services.calibrations.get(made.id)
+    assert (found.status, found.result) == ("running", None)
+    assert found.progress == {"phase": "calibrating", "n_parts": 2, "parts_done": 2}
+    record = await driven(services, made.id)
+    assert record.status == "completed", record.failure
+    assert len(await services.calibrations.items(made.id)) > 200
+    async with services.database.unit_of_work() as uow:
+        assert await uow.calibrations.parts(made.id) == []
+    seen = await kinds(services, made.id)
+    assert seen[0] == "queued"
+    assert seen.count("part_started") == 2
+    assert seen[-1] == "completed"
+
+
+async def test_parts_are_hidden_from_callers(services: Services) -> None:
+    made, parts = await started(services)
+    with pytest.raises(NotFoundError):
+        await services.calibrations.get(parts[0])
+    with pytest.raises(NotFoundError):
+        await services.calibrations.cancel(parts[0])
+    page = await services.calibrations.list_page(PageRequest())
+    assert [record.id for record in page.items] == [made.id]
+
+
+async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Services) -> None:
+    made, parts = await started(services)
+    running = not_none(await claimed(services, parts[0]))
+    assert (await services.calibrations.get(made.id)).status == "running"
+    await services.calibrations.cancel(made.id)
+    async with services.database.unit_of_work() as uow:
+        with pytest.raises(LeaseLostError):
+            await uow.calibrations.report(running, {"phase": "reading"})
+        assert {part.status for part in await uow.calibrations.parts(made.id)} == {"cancelled"}
+    await runner_of(services).drive(running)
+    assert await claimed(services, parts[1]) is None
+    assert (await kinds(services, made.id))[-1] == "cancelled"
+    async with services.database.unit_of_work() as uow:
+        await uow.calibrations.delete(made.id)
+    with pytest.raises(NotFoundError):
+        await services.calibrations.get(made.id)
+
+
+async def test_a_part_that_loses_every_worker_ends_the_calibration(services: Services) -> None:
+    made, parts = await started(services)
+    await lost(services, parts[1])
+    found = await services.calibrations.get(made.id)
+    assert found.status == "failed"
+    assert "its worker was lost" in failure_of(found)["detail"]
+    assert await claimed(services, parts[0]) is None
+    assert (await kinds(services, made.id))[-1] == "failed"
+
+
+async def test_answers_that_changed_between_the_parts_are_not_joined(services: Services) -> None:
+    made, parts = await started(services)
+    for part in parts:
+        await run(services, part)
+    other = "model,q1,q2\none-more,1,0\n"  # the same items in the same parts
+    await imported(services, other)
+    record = await driven(services, made.id)
+    assert record.status == "failed"
+    assert "answers changed while their parts were calibrated" in failure_of(record)["detail"]
+    assert record.result is None
+
+
+async def test_only_runnable_work_without_a_worker_is_stalled(services: Services) -> None:
+    made, parts = await started(services)
+
+    async def stalled() -> set[str]:
+        async with services.database.unit_of_work() as uow:
+            found = uow.calibrations.stalled(grace=timedelta(0), lease=timedelta(minutes=1))
+            return set(await found)
+
+    assert await stalled() == set(parts)
+    for part in parts:
+        await run(services, part)
+    assert await stalled() == {made.id}
+
+
+async def test_a_set_that_fills_one_part_is_calibrated_as_a_whole(services: Services) -> None:
+    assert (await queued(services, answers(60, 110), IN_PARTS)).n_parts is None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import ConflictError, InvalidInputError, NotFoundError
+from app.errors import ConflictError, InvalidInputError
 from app.records.banks import BankSpec, BankVersion
 from app.services.container import Services
 from app.settings import Settings
@@ -114,13 +114,6 @@ async def test_missing_or_changed_files_give_one_sentence_and_no_bank(
     assert await banks(services) == ["demo"]
 
 
-async def test_an_unknown_entry_is_not_found(services: Services) -> None:
-    hint = r"no entry of the catalogue 'smal'\. Did you mean 'small'\?"
-    with pytest.raises(NotFoundError, match=hint):
-        await services.catalog.start("smal")
-    assert await banks(services) == ["demo"]
-
-
 async def test_answers_of_the_entry_refuse_a_wrong_join(services: Services, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     names = [f"X{n}" for n in range(1, 81)]
@@ -156,9 +149,7 @@ async def test_answers_of_the_entry_refuse_a_wrong_join(services: Services, tmp_
             assert result["join_check"]["verdict"] == "holds"
 
 
-async def test_agents_come_from_a_checkout_its_data_or_the_folder_of_the_file(
-    services: Services, tmp_path: Path
-) -> None:
+async def test_agents_come_from_folders_of_a_checkout(services: Services, tmp_path: Path) -> None:
     place = 'github = "someone/agents", path = "data/ours/responses.jsonl"'
     source = f'{{{place}, revision = "{"0" * 40}"}}'
     (tmp_path / "catalog/agents.toml").write_text(agents_entry(source, agents=18))

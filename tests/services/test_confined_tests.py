@@ -22,9 +22,7 @@ KNOWLEDGE = {"interval_correction": IntervalCorrection(theta=TWICE, n_examinees=
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_forecast_is_the_same_from_a_child(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_child_forecasts_the_same(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     bank = clean_bank(3, 40, kind=kind)
     rng = np.random.default_rng(4)
     design = Design.from_dict(
@@ -56,9 +54,7 @@ async def test_a_forecast_is_the_same_from_a_child(
     assert await forecast_confined(materials, design, thetas, seed=5, calls=calls) == here
 
 
-async def test_a_forecast_that_takes_too_long_is_refused_after_its_first_tests(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_forecast_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     materials = Materials(
         bank=clean_bank(3, 40), active=np.ones(40, dtype=np.bool_), tags=[()] * 40
     )

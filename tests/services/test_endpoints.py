@@ -45,9 +45,7 @@ def spec(name: str | None = "a", *, limits: CallLimits | None = None) -> Endpoin
     )
 
 
-async def test_the_worker_gets_secrets_decrypted_and_nothing_prints_them(
-    endpoints: EndpointService,
-) -> None:
+async def test_secrets_are_decrypted_and_never_printed(endpoints: EndpointService) -> None:
     created = await endpoints.create(spec())
     ready = await endpoints.ready(created.id)
     assert ready.config.api_key == "sk-secret"
@@ -167,9 +165,7 @@ async def test_a_call_reserves_its_prompt_and_its_longest_answer(
     assert reserved == [150.0]
 
 
-async def test_sessions_of_one_process_share_the_concurrency_of_an_endpoint(
-    endpoints: EndpointService,
-) -> None:
+async def test_sessions_of_one_process_share_concurrency(endpoints: EndpointService) -> None:
     created = await endpoints.create(spec(limits=CallLimits(concurrency=2)))
     one, other = await endpoints.ready(created.id), await endpoints.ready(created.id)
     running = most = 0

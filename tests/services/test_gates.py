@@ -21,9 +21,7 @@ async def asked(services: Services, n: int, right: int = 1) -> SessionRecord:
     return await answered(services, begun, lambda at: {"score": float(at.step % 2 == right)})
 
 
-async def test_an_open_gate_asks_more_only_of_those_who_have_questions_left(
-    services: Services,
-) -> None:
+async def test_an_open_gate_asks_more_where_questions_are_left(services: Services) -> None:
     await make_bank(services, "small", spread(*(f"q{n}" for n in range(N_ITEMS))))
     whole, part = await asked(services, N_ITEMS), await asked(services, N_ITEMS - 4)
     other = await asked(services, N_ITEMS)
@@ -44,9 +42,7 @@ async def test_an_open_gate_asks_more_only_of_those_who_have_questions_left(
     assert await advice(whole, part) == " of the baseline to decide."
 
 
-async def test_a_bank_with_the_name_of_a_baselines_deleted_bank_is_another_bank(
-    services: Services,
-) -> None:
+async def test_a_bank_named_as_a_deleted_one_is_another_bank(services: Services) -> None:
     made = await make_bank(services, "small", spread(*(f"q{n}" for n in range(N_ITEMS))))
     baseline = await services.baselines.of_session((await asked(services, 8)).id)
     await services.banks.delete_bank(made.bank_id, 1)

@@ -188,9 +188,7 @@ async def test_unparseable_answers_tell_nothing_of_a_join(services: Services) ->
     assert (check.n_examinees, check.n_answers) == (0, 0)
 
 
-async def test_answers_of_a_lent_bank_bear_on_results_of_their_project_alone(
-    services: Services,
-) -> None:
+async def test_answers_on_a_lent_bank_bear_on_their_project_alone(services: Services) -> None:
     await banks_of(services)
     await services.banks.update_bank("wrong", 1, {"shared": True})
     theirs = await services.projects.create("theirs")

@@ -175,9 +175,7 @@ async def test_expired_rows_in_an_erased_project_are_not_locked(services: Servic
 
 
 @pytest.mark.usefixtures("fits_here")
-async def test_a_calibration_that_is_published_again_is_not_held_while_its_bank_is_deleted(
-    services: Services,
-) -> None:
+async def test_a_second_publication_does_not_hold_its_calibration(services: Services) -> None:
     record = await completed(services)
     again = Publication(bank="arc")
     version = await services.calibrations.publish(record.id, again)

@@ -47,9 +47,7 @@ def asked_and_answered(version: LoadedVersion) -> list[Administration]:
     return stored
 
 
-async def test_probabilities_are_kept_where_known_and_otherwise_the_model_is_used(
-    version: LoadedVersion,
-) -> None:
+async def test_known_probabilities_are_kept_or_the_model_is_used(version: LoadedVersion) -> None:
     stored = asked_and_answered(version)
     chances = [item.probability for item in stored]
     assert all(chance is not None and 0 < chance <= 1 for chance in chances)
@@ -74,9 +72,7 @@ async def test_probabilities_are_kept_where_known_and_otherwise_the_model_is_use
     assert [(each.step, each.arrival) for each in renumbered(some)] == [(1, 2), (2, 1), (3, 3)]
 
 
-async def test_a_test_about_a_tag_places_its_examinee_by_the_curves_of_the_whole_bank(
-    version: LoadedVersion,
-) -> None:
+async def test_a_test_about_a_tag_places_by_curves_of_the_bank(version: LoadedVersion) -> None:
     learned = not_none(version.curves)
     n = version.bank.n_items
     known = ReferencePopulation(quantiles=(-2.0, 0.0, 2.0), mean=0.0, sd=1.0, n_items=n)

@@ -63,9 +63,7 @@ async def answered(
     return await sessions.answered(services, record, answer)
 
 
-async def test_gates_pages_and_files_say_that_a_score_excludes_uncalibrated_questions(
-    services: Services,
-) -> None:
+async def test_gates_pages_and_files_say_what_a_score_excludes(services: Services) -> None:
     session = await answered(services, await begun(services, 0))
     version = await services.versions.load(session.bank_version_id)
     assert session.provenance["n_uncalibrated"] == len(version.pretest) > 0

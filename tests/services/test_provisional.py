@@ -11,6 +11,7 @@ from app.errors import InvalidInputError
 from app.exchange.item_record import parse_item
 from app.records.banks import PROVISIONAL, BankSpec, BankVersion, Provisional
 from app.records.sessions import SessionRecord
+from app.reports.version.page import summary
 from app.services.banks.imports import BankImport
 from app.services.banks.provisional import level_in
 from app.services.calibrations.publication import Publication
@@ -95,6 +96,8 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert not_none(again.known).next_examinees == 12
     after = await by_hand(services, PLAN, bank=BANK)
     assert "answers of 8 examinees" in after.provenance["uncertainty"]
+    said = summary(await services.version_reports.report(BANK))
+    assert "answers of 8 examinees" in said[1]
     # The prior belief remains the start of the next calibration.
     assert later.knowledge[PROVISIONAL]["beliefs"] == version.knowledge[PROVISIONAL]["beliefs"]
     assert (await services.joins.of_sessions(version)).check.verdict == "undecided"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from hypothesis.extra import numpy as npst
 
 from app.errors import FileFormatError, InvalidInputError, NotFoundError
 from app.exchange.results.recorded import SourceFile
+from app.records.response_sets import ResponseSet, StoredSheet
 from app.services.responses.imports import AnswerImport, SkippedRows
-from app.services.responses.service import AnswerImportReport, ResponseSetService
+from app.services.responses.service import AnswerImportReport, ResponseSetService, new_set
 from app.services.responses.sheets import Sheet
 from app.storage.database import Database
+from app.storage.repositories import response_sets
 
 
 @pytest.fixture
@@ -35,21 +38,6 @@ def inspect_log(samples: Sequence[dict[str, Any]], model: str = "m") -> SourceFi
 
 def reasons(report: AnswerImportReport) -> dict[str, int]:
     return {skipped.reason: skipped.count for skipped in report.skipped}
-
-
-async def test_a_table_comes_back_as_the_matrix_that_it_was(sets: ResponseSetService) -> None:
-    report = await sets.import_set("s", table("model,q1,q2,q3\nm1,1,0,\nm2,0.25,,1\n"))
-    assert (report.rows_read, report.accepted, report.skipped) == (4, 4, ())
-    assert (report.new_examinees, report.new_items) == (2, 3)
-    matrix = await sets.matrix("s")
-    assert matrix.examinees == ("m1", "m2")
-    assert matrix.items == ("q1", "q2", "q3")
-    expected = np.array([[1, 0, np.nan], [0.25, np.nan, 1]])
-    np.testing.assert_array_equal(matrix.scores, expected)
-    stored = await sets.get("s")
-    assert stored == report.response_set
-    assert (stored.n_examinees, stored.n_items, stored.outcomes["scored"]) == (2, 3, 4)
-    assert stored.imports[0]["files"] == [{"name": "scores.csv", "format": "table", "rows_read": 4}]
 
 
 async def test_later_files_add_items_examinees_and_answers(sets: ResponseSetService) -> None:
@@ -138,9 +126,7 @@ async def test_a_faulty_file_stops_the_whole_import(sets: ResponseSetService) ->
 
 
 @pytest.mark.parametrize("name", ["", " s", "a/b", "a:b", "x" * 201])
-async def test_a_name_that_cannot_stand_in_a_url_is_refused(
-    sets: ResponseSetService, name: str
-) -> None:
+async def test_a_name_unfit_for_a_url_is_refused(sets: ResponseSetService, name: str) -> None:
     with pytest.raises(InvalidInputError, match="Expected a name"):
         await sets.create(name)
 
@@ -250,3 +236,40 @@ async def test_imports_at_the_same_time_lose_nothing(sets: ResponseSetService) -
         assert row[matrix.items.index("q")] == 1
         assert row[matrix.items.index(f"q{n}")] == 0
     assert np.nansum(matrix.scores[matrix.examinees.index("m")]) == 6
+
+
+#: Characters of array literals and placeholders of parameters.
+NAMES = [
+    *("NULL", "null", "", "a,b", 'a"b', "a\\b", "{x}", "{}", '"', "\\", '\\"', "'", "x\ny", "\t"),
+    *(" lead", "trail ", "é\u2028", "😀", "\x01", "%s", ":set_id", "a" * 2000),
+]
+
+
+async def read_back(database: Database, response_set: ResponseSet) -> list[StoredSheet]:
+    async with database.snapshot() as uow:
+        assert await uow.response_sets.item_keys(response_set.id) == NAMES
+        return [sheet async for sheet in uow.response_sets.sheets(response_set.id)]
+
+
+@pytest.mark.parametrize("answers_at_once", [2**22, 3 * len(NAMES), 1])
+async def test_batches_are_read_back(
+    database: Database, monkeypatch: pytest.MonkeyPatch, answers_at_once: int
+) -> None:
+    monkeypatch.setattr(response_sets, "_BATCH_ANSWERS", answers_at_once)
+    made = replace(new_set("answers"), n_items=len(NAMES))
+    sheets = [
+        StoredSheet(name, 1, bytes([at, 0, 255, 34, 92]), None if at % 2 else bytes(16))
+        for at, name in enumerate(NAMES)
+    ]
+    async with database.unit_of_work() as uow:
+        await uow.response_sets.add(made)
+        written = await uow.response_sets.extend(
+            made, items=dict(enumerate(NAMES)), added=list(enumerate(sheets)), changed=[]
+        )
+    assert written.revision == made.revision + 1
+    assert await read_back(database, made) == sheets
+
+    changed = [replace(sheet, codes=b"", fractions=None) for sheet in sheets]
+    async with database.unit_of_work() as uow:
+        await uow.response_sets.extend(written, items={}, added=[], changed=changed)
+    assert await read_back(database, made) == changed

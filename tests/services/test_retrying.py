@@ -69,9 +69,7 @@ class Scene:
 
 
 @pytest.mark.parametrize("script", [[], [EndpointFaultError("500"), MalformedAnswerError("cut")]])
-async def test_temporary_failures_are_retried_until_there_is_an_answer(
-    script: list[ExamineeError],
-) -> None:
+async def test_temporary_failures_are_retried(script: list[ExamineeError]) -> None:
     scene = Scene(list(script))
     assert await scene.run() == (RIGHT, 1 + len(script))
     assert len(scene.slept) == len(script)

@@ -33,9 +33,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-async def test_a_bank_whose_scorer_has_no_endpoint_that_serves_it_is_refused(
-    services: Services,
-) -> None:
+async def test_a_bank_whose_scorer_has_no_fit_endpoint_is_refused(services: Services) -> None:
     await marker(services, NOWHERE, name="hook", kind="callback", model="", api_key="key")
     await marker(services, NOWHERE, name="free", price=Price())
     await marker(services, NOWHERE, name="tgi", kind="hf_tgi", model="")

@@ -284,9 +284,7 @@ async def test_items_are_expected_until_the_standard_error_is_reached(
     assert (told["items"], told["scored"], at_end["expected_items"]) == (9, scored, 9)
 
 
-async def test_items_are_expected_until_the_margin_of_a_finite_bank_is_reached(
-    services: Services,
-) -> None:
+async def test_items_are_expected_until_the_margin_is_reached(services: Services) -> None:
     version = await services.versions.load(bank="demo")
     run = opened(version, stopping={"se": None, "score_margin": 0.05, "max_items": 300})
     with_nine_answers(run, refused=3)
@@ -311,9 +309,7 @@ async def test_items_are_expected_until_the_margin_of_a_finite_bank_is_reached(
     assert not_none(told["progress"]["expected_items"]) > 9
 
 
-async def test_a_run_counts_what_answers_tell_and_knows_when_it_is_precise(
-    services: Services,
-) -> None:
+async def test_a_run_counts_what_answers_tell_until_it_is_precise(services: Services) -> None:
     version = await services.versions.load(bank="demo")
     run = opened(version, stopping={"se": 0.4, "min_items": 12, "max_items": 12})
     assert opened(version, stopping={"se": None, "max_items": 9}).precision_reached is None
@@ -336,9 +332,7 @@ async def test_a_run_counts_what_answers_tell_and_knows_when_it_is_precise(
     assert run.state.usage == Usage(usd=6.0, tokens=144, calls=12)
 
 
-async def test_events_tell_of_each_answer_of_the_figures_and_of_each_question(
-    services: Services,
-) -> None:
+async def test_events_tell_of_answers_figures_and_questions(services: Services) -> None:
     version = await services.versions.load(bank="demo")
     run = opened(version)
     ((first,), _) = run.choose(elapsed_s=0.0)
@@ -362,12 +356,14 @@ async def test_events_tell_of_each_answer_of_the_figures_and_of_each_question(
 
 
 async def test_without_enough_scored_answers_no_result_is_shown(services: Services) -> None:
-    run = opened(await services.versions.load(bank="demo"))
+    easy = {"se": 2.0, "min_items": 9, "max_items": 9}  # reached by the first answer
+    run = opened(await services.versions.load(bank="demo"), stopping=easy)
     figures: list[Any] = []
-    for _ in range(5):
+    for n_before in range(5):
         ((asked,), _) = run.choose(elapsed_s=0.0)
         run.close(asked.step, replace(PAID, score=1.0))
         figures.append(run.summary(elapsed_s=1.0, final=True))
+        assert run.precision_reached is (n_before == 4)
     for told in figures[:4]:
         assert (told["score"], told["profile"]) == (None, None)
         estimate = {name: told["estimate"][name] for name in ("theta", "se", "interval")}
@@ -413,9 +409,7 @@ async def test_an_se_is_reachable_if_all_items_reach_it_at_the_best_theta(
     assert made.provenance["reachable_se"] == pytest.approx(least)
 
 
-async def test_of_several_abilities_the_main_one_is_reached_as_far_as_the_others_let_it(
-    services: Services,
-) -> None:
+async def test_of_several_abilities_the_main_one_is_reachable(services: Services) -> None:
     rng = np.random.default_rng(1)
     n, step = 8, 1e-5
     items = Loadings(np.full(n, 1.2), rng.normal(size=n), np.full((n, 1), 0.7), nested=True)

@@ -173,9 +173,7 @@ def test_data_are_replaced_only_on_demand(source: str, full: str, tmp_path: Path
     assert rows(full, left_over) == []
 
 
-def test_a_restore_that_fails_leaves_everything_as_it_was(
-    source: str, full: str, target: str, tmp_path: Path
-) -> None:
+def test_a_failed_restore_is_undone(source: str, full: str, target: str, tmp_path: Path) -> None:
     back_up(source, tmp_path / "all.backup")
     half = rewritten(tmp_path / "all.backup", tmp_path / "half", share=0.6)
     for url, replaces in ((target, False), (full, True)):
@@ -186,9 +184,7 @@ def test_a_restore_that_fails_leaves_everything_as_it_was(
         names(target)
 
 
-def test_a_backup_of_a_newer_sextant_or_postgres_is_refused(
-    source: str, target: str, tmp_path: Path
-) -> None:
+def test_a_backup_of_newer_programs_is_refused(source: str, target: str, tmp_path: Path) -> None:
     back_up(source, tmp_path / "all.backup")
     newer = rewritten(tmp_path / "all.backup", tmp_path / "newer", revision="ffffffffffff")
     with pytest.raises(InvalidStateError, match="which this one does not know"):

@@ -62,9 +62,7 @@ async def _key_names(database: Database) -> list[str]:
     return [key.name for key in page.items]
 
 
-async def test_a_cancelled_unit_of_work_rolls_back_and_returns_its_connection(
-    database_url: str,
-) -> None:
+async def test_a_cancelled_unit_of_work_returns_its_connection(database_url: str) -> None:
     database = Database(database_url, pool_size=1)
     inside = asyncio.Event()
 
@@ -131,9 +129,7 @@ async def test_a_connection_is_returned_wherever_its_task_is_cancelled(
     assert at > 3  # it connects, sends two queries and ends
 
 
-async def test_a_taken_value_gives_a_sentence_with_the_value_where_it_happens(
-    database: Database,
-) -> None:
+async def test_a_taken_value_is_told_where_it_happens(database: Database) -> None:
     async with database.unit_of_work() as uow:
         await _add_key(uow)
     async with database.unit_of_work() as uow:
@@ -173,9 +169,7 @@ async def test_referenced_rows_cannot_be_deleted(database: Database) -> None:
 
 
 @pytest.mark.parametrize("name", ["nul \0 inside", "lone surrogate \ud800"])
-async def test_a_text_that_postgres_cannot_hold_is_invalid_input(
-    database: Database, name: str
-) -> None:
+async def test_a_text_that_postgres_refuses_is_invalid(database: Database, name: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot be stored"):
         async with database.unit_of_work() as uow:
             await _add_key(uow, name=name)
@@ -215,9 +209,7 @@ async def own_server(scratch: Path) -> AsyncIterator[EmbeddedPostgres]:
         yield server
 
 
-async def test_a_restart_of_the_server_is_survived(
-    own_server: EmbeddedPostgres, scratch: Path
-) -> None:
+async def test_a_server_may_be_restarted(own_server: EmbeddedPostgres, scratch: Path) -> None:
     database = Database(own_server.url)
     async with database.unit_of_work() as uow:
         await _add_key(uow)
@@ -247,9 +239,7 @@ def test_options_that_the_url_already_has_are_kept() -> None:
     assert parts["password"] == "p@ss"
 
 
-async def test_the_last_times_are_read_back_though_the_server_is_ahead_of_utc(
-    database_url: str,
-) -> None:
+async def test_the_last_times_are_read_back_from_a_server_ahead_of_utc(database_url: str) -> None:
     url = make_url(database_url).update_query_dict({"options": "-c timezone=Asia/Tokyo"})
     database = Database(url.render_as_string(hide_password=False))
     last = datetime.max.replace(tzinfo=UTC)
@@ -261,7 +251,7 @@ async def test_the_last_times_are_read_back_though_the_server_is_ahead_of_utc(
     await database.dispose()
 
 
-async def test_a_new_connection_is_not_pinged(
+async def test_new_connections_are_not_pinged(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A check by the pool would raise an error, not retried, for a connection that just broke."""

@@ -27,9 +27,7 @@ def _looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "_KEPT_S", 0.01)
 
 
-async def test_a_session_waits_for_its_budget_and_continues_when_it_is_raised(
-    services: Services,
-) -> None:
+async def test_a_session_waits_for_its_budget_to_be_raised(services: Services) -> None:
     dear = Price(input_per_1m=1e6, output_per_1m=1e6)
     settings = {"name": "model", "price": dear, "limits": CallLimits(usd_per_day=1300.0)}
     saved = await services.endpoints.create(scripted(settings, theta=0.5, seed=3))

@@ -60,9 +60,7 @@ async def gone(pid: int) -> None:
             await pause()
 
 
-async def test_sessions_and_the_lease_go_on_beside_a_calibration_that_can_be_cancelled(
-    working: Services,
-) -> None:
+async def test_sessions_go_on_beside_a_calibration_and_it_is_cancelled(working: Services) -> None:
     made = await queued(working, answers())
     process = await halted(os.getpid())
     begun, seed = time.monotonic(), 0

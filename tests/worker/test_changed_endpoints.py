@@ -51,9 +51,7 @@ async def run(services: Services, endpoint: Endpoint, **plan: Any) -> SessionRec
 
 
 @pytest.mark.parametrize("change", ["base_url", "path", "kind", "base_url before it is claimed"])
-async def test_another_address_ends_a_session_and_is_never_asked(
-    services: Services, change: str
-) -> None:
+async def test_another_address_ends_a_session_unasked(services: Services, change: str) -> None:
     await sums(services)
     honest, other = Model(), Model()
     with serving(honest.app) as url, serving(other.app) as elsewhere:
@@ -79,9 +77,7 @@ async def test_another_address_ends_a_session_and_is_never_asked(
         assert {key for key, _ in honest.calls} <= {"Bearer key-of-the-first"}
 
 
-async def test_an_extended_session_asks_what_the_older_one_asked_or_is_refused(
-    working: Services,
-) -> None:
+async def test_an_extension_asks_the_same_model_or_is_refused(working: Services) -> None:
     await sums(working)
     honest, other = Model(), Model()
     with serving(honest.app) as url, serving(other.app) as elsewhere:
@@ -179,9 +175,7 @@ async def test_a_ranking_continues_without_an_endpoint_that_moves(services: Serv
 
 
 @pytest.mark.parametrize("there_and_back", [False, True])
-async def test_no_answer_is_cached_under_another_address(
-    working: Services, there_and_back: bool
-) -> None:
+async def test_no_answer_is_cached_for_another_url(working: Services, there_and_back: bool) -> None:
     await sums(working)
     honest, other = sampling(), Model()
     with serving(honest.app) as url, serving(other.app) as elsewhere:
@@ -281,9 +275,7 @@ async def test_what_was_reserved_is_not_told_as_usage(working: Services) -> None
     assert board.entries
 
 
-async def test_a_repeat_that_tells_no_usage_makes_that_of_its_question_unknown(
-    working: Services,
-) -> None:
+async def test_a_repeat_without_usage_makes_that_of_its_item_unknown(working: Services) -> None:
     await sums(working)
     model = Model()
 

@@ -105,7 +105,7 @@ async def names(client: Client) -> list[str]:
     return [bank["name"] for bank in await listing(client, "/v1/banks")]
 
 
-async def test_a_bank_is_installed_by_its_name_alone(
+async def test_a_bank_is_installed_by_its_name(
     client: Client, services: Services, hub: Hub
 ) -> None:
     assert {"gsm8k", "small"} <= {entry["name"] for entry in await listing(client, "/v1/catalog")}
@@ -152,9 +152,7 @@ async def test_cancelling_makes_no_bank(client: Client, services: Services, hub:
         assert (await installed(client))["status"] == "completed"
 
 
-async def test_a_stopped_worker_hands_its_installation_over(
-    client: Client, services: Services, hub: Hub
-) -> None:
+async def test_a_stopped_worker_hands_it_over(client: Client, services: Services, hub: Hub) -> None:
     async with running_worker(services):
         started = await half_way(client, hub)
     assert await names(client) == []

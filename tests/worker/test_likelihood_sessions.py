@@ -48,9 +48,7 @@ def said_of(session: SessionRecord) -> str | None:
     return asked_caution(told["asked"], told["asked_when_calibrated"])
 
 
-async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
-    working: Services, faults: Faults
-) -> None:
+async def test_the_likeliest_option_is_the_answer(working: Services, faults: Faults) -> None:
     await install(
         working, record("right", "two words", "one"), record("wrong", "one", "two words"),
         record("tie", "one", "two"), record("twice", "a b", "a b", "c"),
@@ -84,9 +82,7 @@ async def test_the_likeliest_option_is_the_answer_and_likelihoods_are_stored(
     assert (await rescored(working, ended.id)).summary["rescore"]["changed"] == 0
 
 
-async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
-    working: Services, faults: Faults
-) -> None:
+async def test_a_chat_endpoint_is_asked_for_the_letter(working: Services, faults: Faults) -> None:
     await install(working, record("one", "a", "b"))
     ended = await run_session(working, bank="choices", plan=PLAN, endpoint=faults.model("ok"))
 
@@ -101,9 +97,7 @@ async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
     assert "asked_otherwise" in [caution.code for caution in report.warnings]
 
 
-async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sentence(
-    working: Services, faults: Faults
-) -> None:
+async def test_an_endpoint_without_likelihoods_fails(working: Services, faults: Faults) -> None:
     await install(working, record("one", "a", "b"), record("two", "a", "b"))
     faults.canned("mute", {"choices": [{"text": "A"}], "usage": {"prompt_tokens": 3}})
     endpoint = faults.model("mute", kind="openai_completions")
@@ -126,9 +120,7 @@ async def test_banks_unfit_for_likelihoods_are_refused_before_any_call(services:
             await services.sessions.create(spec(bank=bank, endpoint=endpoint, prompt=prompt))
 
 
-async def test_a_session_takes_fewer_examples_or_another_system_prompt_and_says_so(
-    services: Services,
-) -> None:
+async def test_a_session_says_that_it_takes_fewer_examples(services: Services) -> None:
     turns = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "a"}]
     await install(services, record("one", "a", "b"), prefix=turns * 2)
     prompt = {"shots": 1, "system": "Think."}

@@ -25,9 +25,7 @@ async def judged(services: Services, *, plan: Any = None, **params: Any) -> Sess
     return await run_session(services, bank="judged", plan=plan or PLAN)
 
 
-async def test_a_judged_session_shows_the_judges_cost_apart(
-    working: Services, judge_url: str
-) -> None:
+async def test_a_session_shows_its_judges_cost_apart(working: Services, judge_url: str) -> None:
     judge = await marker(working, judge_url)
 
     ended = await judged(working)
@@ -81,9 +79,7 @@ async def test_a_spent_judge_ends_the_session_without_a_wrong_number(
     assert len(found) < 12
 
 
-async def test_a_judge_without_usage_cannot_have_a_budget(
-    working: Services, faults: Faults
-) -> None:
+async def test_a_judge_without_usage_has_no_budget(working: Services, faults: Faults) -> None:
     said = {"role": "assistant", "content": '{"score": 9, "reason": "good"}'}
     faults.canned("silent", {"choices": [{"message": said, "finish_reason": "stop"}]})
     endless = GenerationParams(max_tokens=None)  # so no amount can be reserved for a judgement
@@ -95,9 +91,7 @@ async def test_a_judge_without_usage_cannot_have_a_budget(
     assert "does not say what a call took" in (ended.stop_detail or "")
 
 
-async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge(
-    working: Services,
-) -> None:
+async def test_answers_that_no_judge_can_read_end_the_session(working: Services) -> None:
     plan = length(40, failures={"max_consecutive": 3}, concurrency=1)
     with serving(create_model_server(theta=0, seed=4, judge_faults=1.0)) as url:
         await marker(working, f"{url}/v1")

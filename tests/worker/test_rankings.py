@@ -152,9 +152,7 @@ async def test_two_endpoints_are_compared_though_a_third_one_fails(
     assert first["left_behind"] is None
 
 
-async def test_a_failed_endpoint_leaves_its_budget_to_the_others(
-    working: Services, faults: Faults
-) -> None:
+async def test_a_failed_endpoint_leaves_its_budget(working: Services, faults: Faults) -> None:
     broken = faults.model("error_500", model="broken")
     ended = await run_ranking(
         working,
@@ -170,9 +168,7 @@ async def test_a_failed_endpoint_leaves_its_budget_to_the_others(
     assert len(figures_of(ended)["ties"][0]) == 2
 
 
-async def test_a_ranking_without_any_answer_fails_with_a_reason(
-    working: Services, faults: Faults
-) -> None:
+async def test_a_ranking_without_answers_fails(working: Services, faults: Faults) -> None:
     faults.api_key = "right"
     endpoints = [faults.model("ok", model=name) for name in "ab"]
     ended = await run_ranking(working, endpoints=endpoints)
@@ -198,9 +194,7 @@ async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None
         await working.rankings.join(ranking.id, scripted(theta=0.0), RankingBudget())
 
 
-async def test_a_ranking_is_cancelled_while_a_step_of_it_waits_for_its_row(
-    working: Services,
-) -> None:
+async def test_a_ranking_is_cancelled_while_a_step_waits_for_its_row(working: Services) -> None:
     ranking = await slow_one(working, 50)
     connect, url = psycopg.AsyncConnection.connect, working.database.conninfo
     async with (

@@ -85,9 +85,7 @@ async def test_a_session_survives_a_stop_of_postgres(scratch: Path, tmp_path: Pa
     assert ended.summary["outcomes"]["scored"] == 60
 
 
-async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
-    services: Services, settings: Settings
-) -> None:
+async def test_a_stopped_worker_gives_sessions_back(services: Services, settings: Settings) -> None:
     slow = scripted(theta=0.0, latency_ms=50)
     created = await services.sessions.create(spec(plan=length(100), endpoint=slow))
     with worker_process(settings) as process:

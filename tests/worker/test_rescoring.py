@@ -6,14 +6,18 @@ from typing import Any
 import pytest
 
 from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
-from app.items import ScorerSpec
+from app.items import Answer, ScorerSpec
 from app.records.endpoints import Price
 from app.records.sessions import SessionRecord
+from app.scorers import Scored, build
+from app.services.banks.spec import item_scorer
 from app.services.container import Services
-from app.services.scoring import AnswerScorer
+from app.services.scoring import AnswerScorer, hash_of
 from app.services.sessions.service import AskedAnswer
+from app.storage.paging import PageRequest
 from app.worker.loop import running_worker
 from tests.services.judged import judged_bank, marker
+from tests.services.living import BANK, living_bank
 from tests.services.sessions import (
     answered,
     by_hand,
@@ -23,6 +27,8 @@ from tests.services.sessions import (
     scripted,
     until,
 )
+from tests.values import not_none
+from tests.worker.models import Faults
 from tests.worker.sessions import closings, rescored, run_session
 
 PLAN = length(15, concurrency=3)
@@ -44,9 +50,7 @@ async def marks(services: Services, record: SessionRecord) -> list[tuple[str, st
     ]
 
 
-async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
-    working: Services,
-) -> None:
+async def test_another_scorer_makes_a_linked_session_alone(working: Services) -> None:
     price = Price(input_per_1m=1.0, output_per_1m=4.0)
     old = await measured(working, endpoint=scripted({"price": price}, theta=0.5, seed=3))
     before = await marks(working, old)
@@ -75,9 +79,7 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
         assert again[name] == spent[name], name
 
 
-async def test_a_judge_scores_stored_answers_within_its_budget(
-    working: Services, judge_url: str
-) -> None:
+async def test_a_judge_scores_answers_within_its_budget(working: Services, judge_url: str) -> None:
     old = await measured(working)
     await marker(working, judge_url)
     judge = ScorerSpec("judge", {"judges": ["judge"]})
@@ -93,9 +95,7 @@ async def test_a_judge_scores_stored_answers_within_its_budget(
     assert figures_of(ended)["outcomes"]["scored"] == 4
 
 
-async def test_answers_unscored_by_a_dead_judge_are_scored_later(
-    working: Services, judge_url: str
-) -> None:
+async def test_answers_of_a_dead_judge_are_scored_later(working: Services, judge_url: str) -> None:
     await marker(working, "http://127.0.0.1:9/v1")
     await judged_bank(working, "judge", judges=["judge"])
     failed = await run_session(working, "failed", bank="judged", plan=PLAN)
@@ -172,3 +172,83 @@ async def test_impossible_rescores_are_refused(working: Services) -> None:
         await working.derived_sessions.extend(new.id, {}, {})
     with pytest.raises(InvalidStateError, match="is not a rescoring"):
         await working.derived_sessions.changes(old.id)
+
+
+#: One item at a time, so that items do not depend on which answer arrives first.
+ONE_BY_ONE = length(12, concurrency=1)
+THETA = -3.0  # nearly all answers are wrong
+
+
+async def measured_on(services: Services, bank: str = "judged", **changes: object) -> SessionRecord:
+    given = {"endpoint": scripted(theta=THETA, seed=5), "plan": ONE_BY_ONE, **changes}
+    return await run_session(services, bank=bank, **given)
+
+
+async def revised(services: Services, bank: str = "judged", **changes: object) -> None:
+    """Make a new revision of a bank, so that nothing cached from the old one is used."""
+    found = (await services.banks.get_bank(bank)).bank
+    changes = changes or {"description": f"revision {found.revision + 1}"}
+    await services.banks.update_bank(bank, found.revision, changes)
+
+
+async def assert_marked_as_told(services: Services, record: SessionRecord) -> None:
+    """Assert that each score is what the scorer in the session's provenance gives the answer."""
+    told = record.provenance["asking"]["default_scorer"]
+    page = await services.items.list_page(record.bank_name, PageRequest(limit=1000))
+    items = {item.key: item for item in page.items}
+    found = await closings(services, record)
+    assert found
+    for key, closing in found.items():
+        item = items[key]
+        scorer = item_scorer(item.scorer, ScorerSpec(**told), item.content)
+        answer = Answer(text=not_none(closing.answer_text))
+        mark = await build(scorer).score(item.content, answer)
+        assert isinstance(mark, Scored)
+        assert (key, closing.score) == (key, mark.score)
+        assert closing.scorer_hash == hash_of(scorer)
+
+
+async def test_a_rescore_leaves_other_sessions_alone(working: Services, faults: Faults) -> None:
+    await judged_bank(working, "includes")
+    theirs = await measured_on(working)
+    await revised(working)
+    url = faults.url + faults.canned("mark", {"score": 1.0})
+    await marker(working, url, name="mine", kind="callback", api_key="signs")
+    hook = ScorerSpec("callback", {"endpoint": "mine"})
+
+    mine = await rescored(working, theirs.id, hook, "completed")
+    assert len(faults.calls) == 12
+    later = await measured_on(working)
+
+    assert len(faults.calls) == 12  # it receives no other answers
+    assert figures_of(mine)["rescore"]["mean_after"] == 1.0
+    found = (await closings(working, mine)).values()
+    assert {closing.scorer_hash for closing in found} == {hash_of(hook)}
+    assert figures_of(later)["estimate"]["theta"] == figures_of(theirs)["estimate"]["theta"]
+    await assert_marked_as_told(working, later)
+    await assert_marked_as_told(working, theirs)
+
+
+async def test_a_session_keeps_the_scorer_it_was_made_with(working: Services) -> None:
+    await judged_bank(working, "includes")
+    old = await by_hand(working, length(2), bank="judged")
+    await revised(working, default_scorer=ScorerSpec("exact"))
+    new = await measured_on(working)
+
+    awaited = await working.manual_sessions.next_item(old.id)
+    assert awaited.item.scorer == ScorerSpec("includes")
+    assert new.provenance["asking"]["default_scorer"]["name"] == "exact"
+    await assert_marked_as_told(working, new)
+
+
+async def test_items_in_pretest_are_marked_by_their_own_session(working: Services) -> None:
+    await living_bank(working)
+    plan = {**ONE_BY_ONE, "pretest": {"items_per_session": 3}}
+    theirs = await measured_on(working, BANK, plan=plan)
+    await revised(working, BANK)
+    await rescored(working, theirs.id, ScorerSpec("pattern", {"pattern": "(?s).*"}))
+
+    later = await measured_on(working, BANK, plan=plan)
+
+    assert figures_of(later)["pretest"]["items"] == 3
+    await assert_marked_as_told(working, later)

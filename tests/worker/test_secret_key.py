@@ -126,9 +126,7 @@ SESSION = {
 
 
 @pytest.mark.slow
-async def test_nothing_is_lost_until_a_wrong_key_is_corrected(
-    settings: Settings, secret: str, model_url: str
-) -> None:
+async def test_a_wrong_key_loses_nothing(settings: Settings, secret: str, model_url: str) -> None:
     async with serve(settings, secret, KEY_A) as (client, told):
         made, patched = [
             await posted(client, "/v1/endpoints", endpoint(name, model_url))
@@ -222,9 +220,7 @@ async def test_a_lost_key_file_is_reported_and_a_rotation_reaches_a_running_serv
 PLAN = length(8, concurrency=2)
 
 
-async def test_a_session_waits_for_its_endpoints_key_and_continues(
-    services: Services, key_file: Path, model_url: str
-) -> None:
+async def test_sessions_wait_for_a_key(services: Services, key_file: Path, model_url: str) -> None:
     saved = await marker(services, model_url, name="model", api_key=MODEL_KEY)
     made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=PLAN))
     right = swapped(key_file)
@@ -239,9 +235,7 @@ async def test_a_session_waits_for_its_endpoints_key_and_continues(
     assert kinds.count("session.waiting") == 1
 
 
-async def test_scoring_and_rescoring_wait_for_the_scorers_key(
-    services: Services, key_file: Path, model_url: str
-) -> None:
+async def test_scoring_waits_for_a_key(services: Services, key_file: Path, model_url: str) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
     await judged_bank(services, "judge", judges=["judge"])
     made = await services.sessions.create(spec(bank="judged", plan=PLAN))
@@ -259,9 +253,7 @@ async def test_scoring_and_rescoring_wait_for_the_scorers_key(
     assert marked.summary["rescore"]["changed"] == 0
 
 
-async def test_a_waiting_client_is_told_and_nothing_is_lost(
-    services: Services, key_file: Path, model_url: str
-) -> None:
+async def test_a_waiting_client_is_told(services: Services, key_file: Path, model_url: str) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
     await judged_bank(services, "judge", judges=["judge"])
     made = await by_hand(services, length(8), bank="judged")
@@ -277,9 +269,7 @@ async def test_a_waiting_client_is_told_and_nothing_is_lost(
     await services.manual_sessions.answer(made.id, answer)
 
 
-async def test_an_older_database_does_not_accept_a_wrong_key(
-    services: Services, key_file: Path, model_url: str
-) -> None:
+async def test_no_wrong_key_is_accepted(services: Services, key_file: Path, model_url: str) -> None:
     await marker(services, model_url, api_key=MODEL_KEY)
     right = swapped(key_file)
     with pytest.raises(SecretsError, match="rotate-secret"):
@@ -324,9 +314,7 @@ async def test_an_interrupted_rotation_loses_nothing_and_continues(
         assert newest.decrypt(not_none(sealed)) == MODEL_KEY
 
 
-async def test_secrets_that_no_key_decrypts_are_listed_and_kept(
-    services: Services, key_file: Path, model_url: str
-) -> None:
+async def test_unreadable_secrets_stay(services: Services, key_file: Path, model_url: str) -> None:
     lost = await marker(services, model_url, name="lost", api_key=MODEL_KEY)
     right = swapped(key_file)
     kept = await marker(services, model_url, name="kept", api_key=MODEL_KEY)

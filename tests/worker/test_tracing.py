@@ -21,9 +21,7 @@ from tests.worker.models import Faults
 from tests.worker.sessions import run_session
 
 
-async def test_a_session_is_one_tree_with_a_span_per_call(
-    services: Services, faults: Faults
-) -> None:
+async def test_a_session_is_a_tree_with_spans_of_calls(services: Services, faults: Faults) -> None:
     exporter = InMemorySpanExporter()
     with traces_to(exporter):
         async with running_worker(services):

@@ -129,9 +129,7 @@ def test_retries_span_a_day() -> None:
     assert list(sending.PAUSES_S) == sorted(sending.PAUSES_S)
 
 
-async def test_projects_take_turns_where_few_deliveries_can_be_sent(
-    services: Services, url: str
-) -> None:
+async def test_projects_take_turns_where_few_can_be_sent(services: Services, url: str) -> None:
     for n in range(4):
         await hook(services, f"{url}/of-one-{n}")
     team = await services.projects.create("team")
