@@ -135,8 +135,8 @@ def headline_lines(headline: Headline) -> list[str]:
     is_part = lo is not None and headline.asked < headline.n_askable
     spent = []
     if is_part:
-        share = 100 * headline.asked / headline.n_askable
-        spent.append(f"{share:.{'1f' if share > 99 else '2g'}} % of the calls")
+        calls = 100 * headline.asked / headline.n_askable
+        spent.append(f"{calls:.{'1f' if calls > 99 else '2g'}} % of the calls")
     if headline.usd is not None and headline.usd_all and is_part:
         spent.append(f"{dollars(headline.usd)} instead of {dollars(headline.usd_all)}")
     interval = (

@@ -97,6 +97,25 @@ def test_the_farther_of_theta_and_the_curves_position_sets_the_growth() -> None:
     assert factor(1.5, PopulationPosition.WITHIN, 4.0) == stretch.at(5, 1.0, 1.5)
 
 
+@pytest.mark.parametrize(
+    ("answers", "half", "factor"),
+    [
+        (80, 0.25, 0.2),
+        (80, 0.5, 0.6),  # as wide as usual after 20 answers
+        (80, 0.125**0.5, 0.12**0.5),  # as after 40
+        (80, 2.0, 0.9),
+        (20, 0.25, 0.6),
+    ],
+)
+def test_an_interval_as_wide_as_after_fewer_answers_has_their_factor(
+    answers: int, half: float, factor: float
+) -> None:
+    usual = (1.0, 0.5, 0.25)
+    stretch = IntervalFactor(answers=(5, 20, 80), factor=(0.9, 0.6, 0.2), usual=usual, power=0.0)
+    assert stretch.at(answers, half) == pytest.approx(factor)
+    assert stretch.parts(answers, half, None)[0] == pytest.approx(0.2 if answers == 80 else 0.6)
+
+
 def test_a_stored_correction_without_growth_is_read() -> None:
     document = {"answers": [5], "factor": [1.5], "usual": [1.0], "power": 0.0}
     assert IntervalFactor.from_dict(document).at(5, 1.0, 9.0) == pytest.approx(1.5)

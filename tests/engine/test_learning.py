@@ -107,6 +107,20 @@ def test_intervals_hold_where_a_design_ends_its_own_tests() -> None:
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
 
 
+def test_intervals_also_hold_where_random_items_leave_more_of_a_small_bank_open() -> None:
+    bank, rng = clean_bank(3, 90), np.random.default_rng(5)
+    scores = np.array(list(draw_scores(bank, rng.normal(size=220), rng)))
+    thetas, _ = whole_bank_abilities(bank, scores)
+    learned = taught(scores[:100], thetas[:100], bank=bank, n_items=90)
+    design = {**DESIGN.to_dict(), "selection": {"criterion": "random"}}
+    for n_items in (45, 60):
+        stopping = {"se": None, "max_items": n_items}
+        test = Design.from_dict({**design, "stopping": stopping}).build(bank, correction=learned)
+        taken = simulate(test, scores[100:], seed=2)
+        # 120 examinees have a standard error of 2 %.
+        assert coverage(taken, thetas[100:])[0] == pytest.approx(0.95, abs=0.05)
+
+
 def test_intervals_with_too_much_coverage_become_narrower() -> None:
     # A test of half the bank shares so many answers with the whole record that its interval for
     # theta on the whole record is far too wide.

@@ -136,6 +136,12 @@ class IntervalFactor:
     usual width, independent of the error that h states, and adds in squares: the factor is
     `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`.
 
+    The factors come from tests that ask the most informative items first. As these run out, the
+    rest of the bank can move theta little, and the factor falls far below 1. A test that samples
+    its items leaves more open after as many answers. So where the factor is below 1, an examinee's
+    interval that is wider than usual has at least the factor (1 at most) of the number of answers
+    at which its width is usual. In differences, much of what is open is the same for both.
+
     Attributes:
         answers: Knots: ascending numbers of answers.
         factor: Factors at the knots, for an interval of usual width.
@@ -196,8 +202,11 @@ class IntervalFactor:
         theta: float | None = None,
         place: Place | None = None,
     ) -> float:
-        """Factor on an interval, with the arguments of `parts`."""
-        return math.hypot(*self.parts(answers, half, theta, place))
+        """Factor on the interval of one examinee, with the arguments of `parts`."""
+        factor, bias_se = self.parts(answers, half, theta, place)
+        if factor < 1.0:
+            factor = max(factor, self._while_as_wide(answers, half))
+        return math.hypot(factor, bias_se)
 
     def parts(
         self,
@@ -216,6 +225,7 @@ class IntervalFactor:
 
         Returns:
             Factor from the observed errors, and 1.96 standard errors of the bias in half widths.
+            Both are for differences; see `at` for the interval of one examinee.
         """
         if not 0 < half < math.inf:
             return 1.0, 0.0
@@ -240,6 +250,14 @@ class IntervalFactor:
         # power: it does not shrink a factor there.
         power = self.power if wider < 0.0 else max(self.power, 0.0)
         return math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST))
+
+    def _while_as_wide(self, answers: int, half: float) -> float:
+        """Factor, at most 1, of the fewer answers at which the width is usual; 0 if it is now."""
+        knots, widths = np.log(self.answers), np.log(self.usual)
+        if math.log(half) <= np.interp(math.log(max(answers, 1)), knots, widths):
+            return 0.0
+        at = np.interp(-math.log(half), np.maximum.accumulate(-widths), knots)
+        return min(math.exp(np.interp(at, knots, np.log(self.factor))), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
