@@ -234,9 +234,11 @@ def filter_items(
     """Mask of the kept items, the dropped items, and the score of each constant item."""
     means, seen, n_answers = table.item_means(), table.answered, table.answers_per_item()
     if isinstance(table, ScoreMatrix):
+        confidence = None
         constant = (means == 0) | (means == 1)
         sd = np.sqrt(means * (1 - means))
     else:
+        confidence = _CONFIDENCE
         highest = np.where(seen, table.scores, -np.inf).max(axis=0)
         constant = highest == np.where(seen, table.scores, np.inf).min(axis=0)
         squares = np.where(seen, (table.scores - means) ** 2, 0.0).sum(axis=0)
@@ -260,8 +262,7 @@ def filter_items(
     if settings.least_point_biserial is not None and keep.any():
         correlation = np.full(table.n_items, np.nan)
         correlation[keep] = rest_correlations(table.select(items=keep))
-        otherwise = None if isinstance(table, ScoreMatrix) else _CONFIDENCE
-        weak = settings.too_weak(correlation, n_answers, otherwise)
+        weak = settings.too_weak(correlation, n_answers, confidence)
         dropped += dropped_for(DropReason.LOW_POINT_BISERIAL, table.items, weak, correlation)
         keep &= ~weak
     constants = {table.items[j]: float(means[j]) for j in np.flatnonzero(constant)}

@@ -206,10 +206,16 @@ class VersionColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemUse:
-    """Use of an item over all tests of a version."""
+    """Use of an item over all tests of a version.
+
+    Attributes:
+        asked: How often it was asked.
+        tests: Number of tests that asked it; all extensions of a test belong to it.
+    """
 
     position: int
     asked: int
+    tests: int
     marked: int
     mean: float | None
 

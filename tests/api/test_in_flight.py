@@ -301,6 +301,9 @@ async def test_an_extension_asks_what_its_test_did_not(client: Client) -> None:
     longer = await posted(client, f"{path}:extend", {"stopping": {"max_items": 5}}, 202)
     await answered(client, longer["id"], *[{"score": 1.0}] * 2)
     await posted(client, f"/v1/sessions/{longer['id']}:replay", {}, 201)
+    # Both ask two questions more; they are one test.
+    other = await posted(client, f"{path}:extend", {"stopping": {"max_items": 5}}, 202)
+    await answered(client, other["id"], *[{"score": 1.0}] * 2)
     shown = (await client.get(PATH)).json()
     assert (shown["tests"], shown["n_asked"]) == (1, 5)
     assert [one["asked"] for one in shown["most_asked"]] == [1] * 5

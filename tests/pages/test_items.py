@@ -62,7 +62,8 @@ def row(position: int, b: float | None, **given: object) -> ItemRow:
         "pretest_sessions": 0,
         **given,
     }
-    use = ItemUse(position=position, asked=position, marked=0, mean=None) if position else None
+    used = {"position": position, "asked": position, "tests": position, "marked": 0}
+    use = ItemUse(**used, mean=None) if position else None
     return ItemRow(VersionItemRead.read(item), (f"task-{position % 2}",), use)
 
 

@@ -229,7 +229,7 @@ class ItemUses:
         counts = np.zeros(version.bank.n_items, dtype=np.intp)
         for position, use in uses.items():
             if position < counts.size:
-                counts[position] = use.asked
+                counts[position] = use.tests
         rates = counts / max(tests, 1)
         in_common = overlap(counts, tests)
         order = np.argsort(-counts, kind="stable")[:_MOST_ASKED]

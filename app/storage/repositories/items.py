@@ -239,7 +239,33 @@ class ItemUseRepository(Repository):
             .where(SessionRow.bank_version_id == version_id, _is_new())
             .group_by(given.position)
         )
-        return {row.position: convert(ItemUse, row) for row in await self._db.execute(query)}
+        again = await self._asked_again(version_id)
+        return {
+            row.position: convert(ItemUse, row, tests=row.asked - again.get(row.position, 0))
+            for row in await self._db.execute(query)
+        }
+
+    async def _asked_again(self, version_id: str) -> dict[int, int]:
+        """How often an item was asked by several extensions of one test, without the first time."""
+        begun = SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None)
+        family = (
+            select(SessionRow.id, SessionRow.id.label("test")).where(*begun).cte(recursive=True)
+        )
+        longer, given = aliased(SessionRow), AdministrationRow
+        family = family.union_all(
+            select(longer.id, family.c.test)
+            .join(family, longer.parent_id == family.c.id)
+            .where(longer.relation == "extend")
+        )
+        n_again = func.count() - func.count(family.c.test.distinct())
+        query = (
+            select(given.position, n_again.label("n"))
+            .join(SessionRow, SessionRow.id == given.session_id)
+            .join(family, family.c.id == SessionRow.id)
+            .where(SessionRow.parent_id.is_not(None), _is_new())
+            .group_by(given.position)
+        )
+        return {row.position: row.n for row in await self._db.execute(query)}
 
     async def answers(
         self, version_id: str, position: int, limit: int, skip: int
