@@ -138,7 +138,7 @@ def administration(step: int, position: int, **more: Any) -> Administration:
 
 def run_of(version: LoadedVersion, plan: SessionPlan, *, seed: int = 1, **more: Any) -> SessionRun:
     """Return the run of a session that is not stored."""
-    test, advice = version.adaptive_test(plan.design), Advice("ses_1")
+    test, advice = version.adaptive_test(plan.design), Advice.of("ses_1")
     return SessionRun(test=test, plan=plan, version=version, seed=seed, advice=advice, **more)
 
 

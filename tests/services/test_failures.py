@@ -103,7 +103,7 @@ TWO = {"max_consecutive": 2}
 def test_failures_in_a_row_or_in_all_end_a_session(
     closings: list[Closing], limits: dict[str, Any], told: str | None
 ) -> None:
-    failures = Failures(FailureLimits(**limits), Advice("ses_1"))
+    failures = Failures(FailureLimits(**limits), Advice.of("ses_1"))
     for closing in closings:
         failures.take(closing)
     scored = closings.count(SCORED)
@@ -118,10 +118,10 @@ def test_failures_in_a_row_or_in_all_end_a_session(
 
 def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
     """Neither after a refused key nor where the address has no such model."""
-    failures = Failures(FailureLimits(), Advice("ses_1", can_change=False))
+    failures = Failures(FailureLimits(), Advice.of("ses_1", can_change=False))
     failures.take(REFUSED)
     detail = not_none(failures.stop(closed=1, scored=0, parsed=0)).detail
-    told = "If its address, model or key is wrong, start again (sextant run"
+    told = "Start again with the right address, model and key (sextant run"
     assert told in detail
     unknown = replace(ERROR, error_code="endpoint_rejected")
     for _ in range(5):
@@ -134,7 +134,7 @@ def test_an_endpoint_that_is_not_saved_cannot_be_repaired() -> None:
 def ended(stop: Stop, **how: Any) -> Ending:
     """Return the ending of a session of nine items that was precise enough."""
     given = {"last_failure": None, "precise_since": None, **how}
-    return ending_of(stop, precision_reached=True, min_items=9, advice=Advice("ses_1"), **given)
+    return ending_of(stop, precision_reached=True, min_items=9, advice=Advice.of("ses_1"), **given)
 
 
 DONE = Stop(StopReason.MAX_ITEMS, "It asked all.")

@@ -28,7 +28,6 @@ from app.records.leased import ENDED
 from app.records.sessions import SessionFilter, SessionRecord
 from app.reports.session.page import sections
 from app.services.sessions.manual import ManualAnswer
-from app.services.sessions.plan import nothing_to_ask
 from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest
 
@@ -102,7 +101,6 @@ async def _ended(call: PageCall, record: SessionRecord, problem: Faults | None =
         session=ShownSession.of(record, view),
         sections=found,
         problem=problem,
-        asks_no_more=nothing_to_ask(record),
     )
 
 

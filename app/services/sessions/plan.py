@@ -91,52 +91,35 @@ FATAL_CODES = frozenset(
     for what in ("unauthorized", "address_blocked", "moved", "no_likelihoods")
 )
 
+_SCORER = "Repair the scorer, then"
+_START = "Start again with the right address, model and key (sextant run, SEXTANT_ENDPOINT_KEY)"
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do after failures of a session, by their cause.
+    """What to do where endpoint, scorer or answers are at fault, with commands for a session."""
 
-    Attributes:
-        can_change: Whether address, model and key can be changed: those of a saved endpoint.
-    """
-
-    session_id: str
-    can_change: bool = True
+    endpoint: str
+    scorer: str
+    answers: str
 
     @classmethod
     def on(cls, session: SessionRecord | NewSession) -> Self:
-        """Advice on one session."""
+        """Advice on a session."""
         origin = session.provenance["endpoint"]
-        return cls(session.id, can_change=origin is None or origin["name"] is not None)
+        return cls.of(session.id, can_change=origin is None or origin["name"] is not None)
 
-    @property
-    def endpoint(self) -> str:
-        """The endpoint does not answer."""
-        repair = (
-            "Repair the endpoint, then continue the session "
-            f"(sextant sessions extend {self.session_id} --max-items N)."
-        )
-        if self.can_change:
-            return repair
-        start = "start again (sextant run, SEXTANT_ENDPOINT_KEY)"
-        return f"{repair} If its address, model or key is wrong, {start}."
-
-    @property
-    def scorer(self) -> str:
-        """The scorer fails."""
-        return f"Repair the scorer, then {self.rescore}"
-
-    @property
-    def rescore(self) -> str:
-        """Only scores are missing."""
-        return f"rescore the session (sextant sessions rescore {self.session_id})."
-
-    @property
-    def answers(self) -> str:
-        """The answers have no scores."""
-        return (
-            f"Read some answers (sextant sessions answers {self.session_id} --unparsed): the "
-            "prompt, max_tokens or the scorer does not fit the model."
+    @classmethod
+    def of(cls, session_id: str, *, can_change: bool = True) -> Self:
+        """Advice on a session whose endpoint can be changed, which needs a saved one, or not."""
+        go_on = f"continue the session (sextant sessions extend {session_id} --max-items N)."
+        return cls(
+            endpoint=f"Repair the endpoint, then {go_on}"
+            if can_change
+            else f"{_START}; if these are right, {go_on}",
+            scorer=f"rescore the session (sextant sessions rescore {session_id}).",
+            answers=f"Read some answers (sextant sessions answers {session_id} --unparsed): the "
+            "prompt, max_tokens or the scorer does not fit the model.",
         )
 
 
@@ -178,13 +161,13 @@ class Failures:
             # The scorer may not spend any more, so further answers would get no score.
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
-                f"{_reason(last)} Answers without a score are kept: {advice.rescore}",
+                f"{_reason(last)} Answers without a score are kept: {advice.scorer}",
             )
         if last.error_code == StopReason.TIME_LIMIT:
             return None  # the server itself gave up these calls: the endpoint has not failed
         if last.error_code in FATAL_CODES and (self._unanswered or self._unmarked):
             is_call = last.error_code.startswith("endpoint")
-            todo = advice.endpoint if is_call else advice.scorer
+            todo = advice.endpoint if is_call else f"{_SCORER} {advice.scorer}"
             detail = f"Every further call would fail like the last one: {_reason(last)} {todo}"
         elif self._unanswered >= self._limits.max_consecutive:
             detail = (
@@ -194,7 +177,7 @@ class Failures:
         elif self._unmarked >= UNMARKED_PER_CALL * self._limits.max_consecutive:
             detail = (
                 f"{self._unmarked} answers in a row could not be scored; the last "
-                f"({last.error_code}): {_reason(last)} {advice.scorer}"
+                f"({last.error_code}): {_reason(last)} {_SCORER} {advice.scorer}"
             )
         else:
             return _too_many(self._limits, advice, closed=closed, scored=scored, parsed=parsed)
