@@ -3,10 +3,12 @@
 The entity tag of a mutable resource is its revision; that of an immutable one is a hash or its id.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response
+from pydantic import BeforeValidator
 
 from app.errors import PreconditionFailedError, PreconditionRequiredError, SextantError
 
@@ -21,20 +23,24 @@ def etag(revision: int | str) -> str:
     return f'"{revision}"'
 
 
+#: A tag after a proxy that compresses replies: weak, as of nginx, or with an addition, as of
+#: Apache and Caddy. The revision is still the one that was read.
+_COMPRESSED = re.compile(r'\A(?:W/)?("[0-9]{1,9})(?:-[a-z]{1,9})?"\Z')
+
+
 async def _expected_revision(
     if_match: Annotated[
         str,
+        BeforeValidator(lambda tag: _COMPRESSED.sub(r'\1"', tag)),
         Header(
-            # Proxies that compress replies weaken their tags, as nginx does, or add to them, as
-            # Apache and Caddy do; the revision is still the one that was read.
-            pattern=r'^(W/)?"[0-9]{1,9}(-[a-z]{1,9})?"$',
+            pattern=r'^"[0-9]{1,9}"$',
             description="The `ETag` of the state that you read; the change is refused if it is no "
             "longer current.",
             examples=['"3"'],
         ),
     ],
 ) -> int:
-    return int(if_match.removeprefix("W/").strip('"').partition("-")[0])
+    return int(if_match.strip('"'))
 
 
 def precondition_problem(faults: Sequence[Mapping[str, Any]]) -> SextantError | None:
@@ -46,7 +52,7 @@ def precondition_problem(faults: Sequence[Mapping[str, Any]]) -> SextantError | 
             "Send If-Match with the ETag of the state that you read, so that no change of someone "
             "else is lost."
         )
-    return PreconditionFailedError('If-Match must be one ETag of this API, such as "3".')
+    return PreconditionFailedError('If-Match must be one strong ETag of this API, such as "3".')
 
 
 #: Revision that a PATCH or DELETE is based on: 428 without If-Match, 412 if it is malformed.
