@@ -9,11 +9,6 @@ from tests.scorers.claims import pairs
 from tests.scorers.scoring import result_of, score_of
 from tests.values import of_kind
 
-
-async def _exact(target: str, text: str) -> float | str:
-    return await score_of("exact", text, "elsewhere", target)
-
-
 ACCEPTED = {
     "Paris": r"""
 Paris | paris. | "Paris" | **Paris** | Answer: Paris | The answer is **Paris**.
@@ -26,11 +21,6 @@ Let me think.\n\nIt is **Paris**, clearly | Ｐａｒｉｓ
     "2024-05-01": "Answer: 2024-05-01.",
     "don't": "don’t",
 }
-
-
-async def test_exact_accepts() -> None:
-    assert [pair for pair in pairs(ACCEPTED) if await _exact(*pair) != 1.0] == []
-
 
 REJECTED = {
     "Paris": "London | Paris or London",
@@ -57,8 +47,10 @@ async def test_the_extractor_of_an_exact_answer_is_recorded(text: str, extractor
     assert (result.score, result.extractor) == (1.0, extractor)
 
 
-async def test_exact_rejects() -> None:
-    assert [pair for pair in pairs(REJECTED) if await _exact(*pair) != 0.0] == []
+@pytest.mark.parametrize(("table", "score"), [(ACCEPTED, 1.0), (REJECTED, 0.0)])
+async def test_exact_compares_what_is_stated(table: dict[str, str], score: float) -> None:
+    for target, text in pairs(table):
+        assert await score_of("exact", text, "elsewhere", target) == score, (target, text)
 
 
 GROUP = {"pattern": r"city: (?P<city>\w+)", "group": "city"}
