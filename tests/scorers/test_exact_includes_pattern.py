@@ -66,7 +66,7 @@ GROUP = {"pattern": r"city: (?P<city>\w+)", "group": "city"}
             *("Pa ris", "Paris", 0.0),
         ),
         ("exact", {"ignore_articles": True}, "the Paris", "Paris", 1.0),
-        ("exact", {"ignore_articles": False}, "the Paris", "Paris", 0.0),
+        ("exact", {}, "the Paris", "Paris", 0.0),
         ("exact", {}, "...", "Paris", "unparsed"),
         ("includes", {}, "I think it is paris, in France", "Paris", 1.0),
         ("includes", {}, "a comparison", "Paris", 0.0),

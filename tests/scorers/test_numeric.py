@@ -79,11 +79,13 @@ FORMULAS = {
     "2\\sqrt{3}": r"""
 The answer is $\sqrt{12}$. | The answer is 2*sqrt(3) | So we get $2\sqrt{3}$ as the length.
 First $2\sqrt{5}$ m, then $2\sqrt{3}$ comes out. | For $5 and $6 it is $2\sqrt{3}$ in all
+\boxed{√12} | \boxed{√(12)}
 """,
     "2x": "It is $2x$ then",
-    "\\frac{\\pi}{2}": r"\boxed{0.5\pi}",
+    "\\frac{\\pi}{2}": r"\boxed{0.5\pi} | \boxed{π/2} | \boxed{pi / 2}",
+    "512": r"\boxed{2^3^2} | \boxed{2 ** 3 ** 2}",  # from the right: 2 to the ninth
     "x^2+1": "The answer is $1+x^2$.",
-    "25": r"The answer is \sqrt{625} | The answer is 5 * 5 | So we get $x = 5^{2}$",
+    "25": r"The answer is \sqrt{625} | The answer is 5 * 5 | So $x = 5^{2}$ | \boxed{5×5} | 5·5",
     "\\{1,2\\}": r"\boxed{\{2,1\}}",
 }
 OTHER_FORMULAS = {
