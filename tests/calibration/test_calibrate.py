@@ -84,8 +84,11 @@ def test_the_family_that_made_the_answers_has_the_lowest_bic() -> None:
 def test_cycles_are_the_e_steps_of_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Mock(side_effect=expect)
     monkeypatch.setattr(em, "expect", calls)
-    found = calibrate(simulate(9, Family.THREE_PL, 300, 10).matrix)
+    matrix = simulate(9, Family.THREE_PL, 300, 10).matrix
+    found = calibrate(matrix)
     assert found.cycles == calls.call_count > 5
+    cut = calibrate(matrix, CalibrationSettings(max_cycles=found.cycles - 2))
+    assert (cut.cycles < found.cycles, cut.converged) == (True, False)  # a limit for all stages
 
 
 @pytest.mark.parametrize("slope", [0.2, 8.0])

@@ -208,6 +208,26 @@ def test_curves_on_another_scale_are_the_same_curves(log_slope: bool) -> None:
     assert after == pytest.approx(before)
 
 
+@pytest.mark.parametrize(
+    ("location", "scale", "is_off"),
+    [(0.03, 1.0, True), (0.0, 1.03, True), (0.01, 1.0, False), (0.0, 1.005, False)],
+)
+def test_items_half_a_standard_error_off_the_examinees_are_rescaled(
+    location: float, scale: float, is_off: bool
+) -> None:
+    data = simulate(12, Family.TWO_PL, 1000, 20)
+    run = em._Run(
+        data.matrix,
+        Problem(family=Family.TWO_PL, log_slope=True, priors=Priors.none()),
+        EmSettings(),
+    )
+    items = maximise(data.matrix, run.problem, NODES, EmSettings(tolerance=1e-6)).curves.natural()
+    items = items._replace(a=items.a * scale, intercept=items.intercept + location * items.a)
+    before = run.at(Curves.from_natural(items, log_slope=True).x, NODES)
+    after, moved = run._rescaled(before)
+    assert moved is is_off is (after.log_posterior > before.log_posterior)
+
+
 @pytest.mark.parametrize("log_slope", [True, False])
 def test_the_distance_left_counts_items_location_and_scale(log_slope: bool) -> None:
     """Steps in standard errors: of one item, and of theta's mean and log sd, which move all."""
