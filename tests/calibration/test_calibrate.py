@@ -149,6 +149,19 @@ def test_warnings_and_parameters_are_counted(negative_slopes: bool) -> None:
     assert (found.n_examinees, found.n_answers) == (1001, 4 * 1001 - 3)
 
 
+@pytest.mark.parametrize(
+    ("family", "least"), [(Family.RASCH, 100), (Family.TWO_PL, 250), (Family.FOUR_PL, 2500)]
+)
+def test_larger_families_need_more_answers(family: Family, least: int) -> None:
+    scores = np.ones((least, 2))
+    scores[0, 0] = np.nan
+    curves = Curves(np.array([[0.0, 0.0, -9.0, 9.0]] * 2), log_slope=True)
+    result = em.EmResult(curves, LatentDensity.normal(), 0.0, True, 1, 0.0, 0.0)
+    asked = CalibrationSettings(family=family)
+    (told,) = calibration._warnings(ScoreMatrix.of(scores), asked, result)
+    assert told.startswith(f"1 of 2 items have fewer than {least} answers")
+
+
 def test_the_grid_is_as_fine_as_the_posteriors_need() -> None:
     """At most 1.3 posterior standard deviations between nodes, unless 1.2 times as many suffice."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)

@@ -277,8 +277,11 @@ def test_a_slope_at_its_bound_counts_only_if_it_may_move_inwards(slope: float, l
     assert distance_left(problem, x, at, 100) == pytest.approx(left)
 
 
-def test_first_counts_are_those_of_the_ranks_normal_scores() -> None:
-    matrix = simulate(13, Family.TWO_PL, 50, 7, missing=0.3).matrix
+def test_first_counts_are_those_of_the_ranks_normal_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.calibration.matrix._BLOCK_CELLS", 70)  # ten rows
+    scores = simulate(13, Family.TWO_PL, 50, 7, missing=0.3).matrix.scores.copy()
+    scores[:20] %= 2  # two blocks without a missing answer
+    matrix = ScoreMatrix.of(scores)
     answered, right = matrix.scores != 255, matrix.scores == 1
     means = right.sum(axis=0) / answered.sum(axis=0)
     spread = (answered * means * (1 - means)).sum(axis=1)

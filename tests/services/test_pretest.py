@@ -83,6 +83,7 @@ async def test_gates_pages_and_files_say_that_a_score_excludes_uncalibrated_ques
     assert counted in unescape(live)
     assert counted in told
     assert left_out in live
+    assert told.count(left_out) == 1  # of the score, not of the ability
     assert "whole" not in live + told
 
     assert left_out in str(scores_left_out([session]))

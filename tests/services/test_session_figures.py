@@ -125,9 +125,10 @@ def test_judges_and_the_cache_are_summed_apart() -> None:
     cost: Any = {"calls": 2, "tokens_in": 30, "tokens_out": 4, "usd": 0.25}
     judged: Any = {"usage": cost, "cached": {**cost, "usd": 1.0}}
     kept: Any = {"cached": {**cost, "calls": 5}}
-    usage = metered(replace(PAID, marking=judged), replace(PAID, method=kept), PAID).figures(0.0)
-    assert usage["judge"] == cost
-    assert usage["cache"] == {"calls": 7, "tokens_in": 60, "tokens_out": 8, "usd": 1.25}
+    twice = [replace(PAID, marking=judged)] * 2
+    usage = metered(*twice, replace(PAID, method=kept)).figures(0.0)
+    assert usage["judge"] == {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": 0.5}
+    assert usage["cache"] == {"calls": 9, "tokens_in": 90, "tokens_out": 12, "usd": 2.25}
     assert usage["calls"] == 3
     assert metered(PAID).figures(0.0) == {
         **spent_figures([metered(PAID)]),
@@ -137,8 +138,8 @@ def test_judges_and_the_cache_are_summed_apart() -> None:
         "cache": None,
     }
     unknown: Any = {**cost, "usd": None}
-    twice = {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": None}
-    assert saved([None, unknown, unknown]) == twice
+    both = {"calls": 4, "tokens_in": 60, "tokens_out": 8, "usd": None}
+    assert saved([None, unknown, unknown]) == both
 
 
 def repeated(*scores: float | None) -> Closing:
