@@ -83,7 +83,11 @@ def test_known_thetas_are_recovered_with_the_coverage_that_is_promised(kind: Kin
 
 def test_a_summary_counts_what_the_tests_used() -> None:
     bank = clean_bank(4, 50)
-    plan = {"preset": "ability", "stopping": {"se": None, "max_items": 10}, "budget": {"seconds": 3}}
+    plan = {
+        "preset": "ability",
+        "stopping": {"se": None, "max_items": 10},
+        "budget": {"seconds": 3},
+    }
     test = Design.from_dict(plan).build(bank)  # answers of unknown pace take no time
     row = row_of(bank, 1)
     summary = summarise(simulate(test, [row, row], seed=1), [0.0, 0.0], test)
