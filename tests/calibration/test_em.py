@@ -65,13 +65,12 @@ def test_derivatives_of_the_curves_match_finite_differences(log_slope: bool) -> 
     theta = np.linspace(-3, 3, 7)
     _, _, derivatives = slopes_of_curves(curves, theta, range(4))
     step = 1e-6
-    for column in range(4):
-        up, down = curves.x.copy(), curves.x.copy()
-        up[:, column] += step
-        down[:, column] -= step
-        p_up, _ = probabilities(Curves(up, log_slope).natural(), theta)
-        p_down, _ = probabilities(Curves(down, log_slope).natural(), theta)
-        assert derivatives[:, column] == pytest.approx((p_up - p_down) / (2 * step), abs=1e-7)
+    for column, move in enumerate(step * np.eye(4)):
+        up, down = (
+            probabilities(Curves(curves.x + m, log_slope).natural(), theta)[0]
+            for m in (move, -move)
+        )
+        assert derivatives[:, column] == pytest.approx((up - down) / (2 * step), abs=1e-7)
 
 
 def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
@@ -118,13 +117,11 @@ def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_sl
     of_all = candidate_values(problem, curves.x, counts, NODES.nodes)
     assert np.diagonal(of_all) == pytest.approx(at.value, rel=1e-9)
     step = 1e-5
-    for item in range(5):
-        for column in range(4):
-            up, down = curves.x.copy(), curves.x.copy()
-            up[item, column] += step
-            down[item, column] -= step
-            slope = (log_posterior(up) - log_posterior(down)) / (2 * step)
-            assert gradient[item, column] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+    for item, column in np.ndindex(5, 4):
+        move = np.zeros((5, 4))
+        move[item, column] = step
+        slope = (log_posterior(curves.x + move) - log_posterior(curves.x - move)) / (2 * step)
+        assert gradient[item, column] == pytest.approx(slope, rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("log_slope", [True, False])

@@ -175,26 +175,24 @@ def test_an_answer_that_lacks_the_pattern_simulates_a_wrong_one() -> None:
     assert not made[1].isdigit()
 
 
-@pytest.mark.parametrize("regex", [r"never (\d) such (\d)", r"(\d)"])
-def test_a_pattern_that_no_target_fits_cannot_be_simulated(regex: str) -> None:
-    spec = ScorerSpec("pattern", {"pattern": regex, "group": 1})
-    with pytest.raises(InvalidInputError, match="No right answer"):
-        build(spec).examples(ItemContent(target=("x",)), np.random.default_rng(1))
-
-
 @pytest.mark.parametrize(
-    ("name", "item"),
+    ("name", "item", "params"),
     [
-        *((name, ItemContent()) for name in ("choice", "exact", "includes", "numeric", "rouge_l")),
-        ("choice", ItemContent(choices=("1", "2"), target=("1", "2"))),
-        ("rouge_l", ItemContent(target=("猫",))),
+        *((each, ItemContent(), {}) for each in ("choice", "exact", "includes", "rouge_l")),
+        ("numeric", ItemContent(), {}),
+        ("choice", ItemContent(choices=("1", "2"), target=("1", "2")), {}),
+        ("rouge_l", ItemContent(target=("猫",)), {}),
+        *(
+            ("pattern", ItemContent(target=("x",)), {"pattern": regex, "group": 1})
+            for regex in (r"never (\d) such (\d)", r"(\d)")
+        ),
     ],
 )
 def test_an_item_without_a_right_and_a_wrong_answer_cannot_be_simulated(
-    name: str, item: ItemContent
+    name: str, item: ItemContent, params: dict[str, object]
 ) -> None:
     with pytest.raises(InvalidInputError):
-        build(ScorerSpec(name)).examples(item, np.random.default_rng(1))
+        build(ScorerSpec(name, params)).examples(item, np.random.default_rng(1))
 
 
 def test_wrong_answers_are_of_the_kind_of_the_right_one() -> None:
