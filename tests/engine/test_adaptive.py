@@ -151,9 +151,7 @@ def test_items_in_flight_are_no_more_than_the_precision_is_expected_to_take() ->
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_prediction_without_answers_is_the_same_for_everyone(
-    design: dict[str, Any],
-) -> None:
+def test_prediction_without_answers_is_the_same_for_everyone(design: dict[str, Any]) -> None:
     bank = random_bank(5, 60)
     test = Design.from_dict(design).build(bank)
     state = test.start()

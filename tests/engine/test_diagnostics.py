@@ -192,9 +192,7 @@ def test_exposure_is_the_share_of_tests_that_used_an_item() -> None:
 
 
 @given(st.lists(st.sets(st.integers(0, 19), min_size=6, max_size=6), min_size=2, max_size=12))
-def test_overlap_is_the_mean_share_in_common(
-    tests: list[set[int]],
-) -> None:
+def test_overlap_is_the_mean_share_in_common(tests: list[set[int]]) -> None:
     in_common = [len(one & other) / 6 for one, other in combinations(tests, 2)]
     counts = use_counts([sorted(test) for test in tests], 20)
     assert overlap(counts, len(tests)) == pytest.approx(np.mean(in_common))

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from app.engine.bank import ItemBank
-from app.engine.lint import CODES, QUARANTINED, Finding, lint, quarantine
+from app.engine.lint import CODES, QUARANTINED, lint, quarantine
 from app.errors import UnknownNameError
 
 FAULTY = ItemBank.from_intercepts(
@@ -39,14 +39,7 @@ def test_only_errors_quarantine_unless_told_otherwise() -> None:
 
 
 def test_findings_of_callers_quarantine_too() -> None:
-    twin = Finding(
-        code="duplicate_content",
-        severity="error",
-        item_id="good",
-        field="content",
-        value="other",
-        message="Item 'good' asks the same as 'other'.",
-    )
+    twin = replace(lint(FAULTY)[0], code="duplicate_content", item_id="good")
     assert quarantine([twin]) == {"good"}
     assert quarantine([replace(twin, code="provisional")]) == frozenset()
 

@@ -313,9 +313,7 @@ def test_errors_off_the_curves_are_no_larger_than_with_random_questions(
     assert np.mean(held) >= 0.85
 
 
-def test_the_mode_of_a_running_test_stays_cached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_mode_of_a_running_test_stays_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     curves, n_read = ScoreCurves(np.ones((1, 400)), np.zeros(400)), 0
     read = ScoreCurves._one_more
 
@@ -345,9 +343,7 @@ def test_an_examinee_far_above_the_reference_models_is_not_shrunk(curves: ScoreC
     assert min(one.position for one in told) > 1.5
 
 
-def test_answers_against_the_curves_lead_to_sampled_questions(
-    curves: ScoreCurves,
-) -> None:
+def test_answers_against_the_curves_lead_to_sampled_questions(curves: ScoreCurves) -> None:
     # Hard items are right and easy ones wrong.
     hard = np.argsort(curves.intercept)
     responses = [

@@ -143,8 +143,10 @@ async def test_a_catastrophic_pattern_is_unparsed_and_the_reason_says_why() -> N
 async def test_a_pattern_that_cannot_be_used_is_refused(
     params: dict[str, object], words: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=words):
+    with pytest.raises(InvalidInputError, match=words) as refused:
         await check(ScorerSpec("pattern", params))
+    assert "Value error" not in refused.value.detail  # no words of pydantic
+    assert words.split(": ")[-1] in refused.value.problems[0].detail
 
 
 @pytest.mark.parametrize("group", [None, 0, 1, 2, "city"])
