@@ -414,6 +414,7 @@ async def test_an_se_is_reachable_if_all_items_reach_it_at_the_best_theta(
         await asked_for(least - 0.001)
     made = await asked_for(least + 0.001)
     assert made.provenance["reachable_se"] == pytest.approx(least)
+    await asked_for(made.provenance["reachable_se"])  # itself reachable
 
 
 SEVERAL = MultidimensionalModel(
