@@ -98,9 +98,10 @@ def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
 @pytest.mark.parametrize("log_slope", [True, False])
 def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_slope: bool) -> None:
     data = simulate(3, Family.FOUR_PL, 60, 5, missing=0.1)
-    own = {"log_slope": Normal(0.1, 0.4), "difficulty": Normal(0.2, 2.0)}
-    priors = Priors(guessing=Normal(-1.0, 0.5), ceiling=Normal(2.0, 1.0))
-    priors = replace(priors, **own) if log_slope else replace(priors, slope=Steepness(0.7))
+    priors = Priors(guessing=Normal(-1.0, 0.5), ceiling=Normal(2.0, 1.0), slope=Steepness(0.7))
+    if log_slope:
+        own = Normal(0.1, 0.4), Normal(0.2, 2.0)
+        priors = replace(priors, slope=None, log_slope=own[0], difficulty=own[1])
     problem = Problem(family=Family.FOUR_PL, log_slope=log_slope, priors=priors)
     curves = _curves(4, log_slope=log_slope)
 

@@ -109,8 +109,8 @@ def test_the_item_that_most_rivals_were_asked_comes_first_and_else_the_earliest(
             state = rank.administer(state, member, item)
             if item != 9:  # pending items count, too
                 state = rank.tell(state, member, Response(item, 1.0))
-    for rivals, item in (((1, 2), 7), ((1,), 5), ((2,), 7)):
-        assert rank._item(state, 0, rivals, seed=1).item == item
+    for rivals, first in (((1, 2), 7), ((1,), 5), ((2,), 7)):
+        assert rank._item(state, 0, rivals, seed=1).item == first
     alone = ranking(3, RankingRules(shared_items=False))
     assert alone._item(state, 0, (1, 2), seed=1).item not in (5, 7, 9)
 
