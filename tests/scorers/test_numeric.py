@@ -158,6 +158,7 @@ def test_an_item_is_unmarkable_if_no_target_is_of_the_kind(name: str) -> None:
     for targets, fault in [
         ((), None),
         (("two",), kind.get(name, "a number")),
+        (("word " * 100,), kind.get(name, "a number")),
         (("two", "N/A"), kind.get(name, "a number")),
         (("two", "2"), None),
     ]:
